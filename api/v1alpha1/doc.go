@@ -1,0 +1,18 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 is the API of Trainyard: Dispatch, WorkerCluster and DispatchPolicy, with the condition types, reasons,
+// labels and annotations that its controllers write.
+//
+// A Dispatch is the record of where one hub TrainJob runs. A WorkerCluster registers a worker. A DispatchPolicy says which
+// jobs may go where. All three live on the hub only. On a worker Trainyard leaves nothing but ordinary objects (the copy of
+// the TrainJob, and namespaces and runtimes that were missing), recognisable by the labels in labels.go.
+//
+// The package is a leaf: it imports API machinery and nothing else of this module.
+//
+// +kubebuilder:object:generate=true
+// +groupName=trainyard.dev
+package v1alpha1
+
+//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen object:headerFile=../../hack/boilerplate.go.txt paths=.
+//go:generate go tool -modfile=../../hack/tools/go.mod controller-gen crd:generateEmbeddedObjectMeta=true paths=. output:crd:artifacts:config=../../config/crd/bases

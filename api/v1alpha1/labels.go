@@ -1,0 +1,41 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Values of a TrainJob's spec.managedBy that concern Trainyard.
+const (
+	// ManagedByBuiltIn is the value with which the TrainJob controller of a cluster runs a job itself. Copies carry it.
+	ManagedByBuiltIn = "trainer.kubeflow.org/trainjob-controller"
+	// ManagedByMultiKueue is the only other value that the upstream TrainJob CRD admits, and so the default that the manager
+	// owns.
+	ManagedByMultiKueue = "kueue.x-k8s.io/multikueue"
+	// ManagedByDispatcher is the manager's own value. It needs the TrainJob CRD that admits any domain-prefixed value.
+	ManagedByDispatcher = "trainyard.dev/dispatcher"
+)
+
+// Labels and annotations on what Trainyard creates on a worker.
+const (
+	// LabelHub is the hub ID, the UID of the hub's kube-system namespace. With LabelOriginUID it says whose a copy is.
+	LabelHub = "trainyard.dev/hub"
+	// LabelOriginUID is the UID of the hub TrainJob of which this object is the copy.
+	LabelOriginUID = "trainyard.dev/origin-uid"
+	// AnnotationAttempt is the attempt of the Dispatch for which the copy was created.
+	AnnotationAttempt = "trainyard.dev/attempt"
+	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
+	LabelPropagatedBy = "trainyard.dev/propagated-by"
+	// AnnotationSourceHash is the hash of the hub's runtime spec, on a propagated runtime. Another hash on the hub means that
+	// the runtime on the worker is out of date.
+	AnnotationSourceHash = "trainyard.dev/source-hash"
+)
+
+const (
+	// FinalizerCopy keeps a Dispatch until its copy is known to be gone from the worker.
+	FinalizerCopy = "trainyard.dev/copy"
+	// AnnotationAcceptIdentity, on a WorkerCluster, names the cluster ID to which an admin agrees after IdentityChanged.
+	AnnotationAcceptIdentity = "trainyard.dev/accept-identity"
+)
+
+// ClusterName is the name of a WorkerCluster.
+// +kubebuilder:validation:MaxLength=253
+type ClusterName string

@@ -1,0 +1,179 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// WorkerClusterReady is the condition type that says whether jobs can be dispatched to the worker.
+const WorkerClusterReady = "Ready"
+
+// Reasons of WorkerClusterReady.
+const (
+	// ReasonConnected: the worker answers, is the one that was registered, and has the APIs that a copy needs.
+	ReasonConnected = "Connected"
+	// ReasonConnecting: the first connection is being made.
+	ReasonConnecting = "Connecting"
+	// ReasonUnreachable: the worker does not answer; status.lastSeenTime says since when.
+	ReasonUnreachable = "Unreachable"
+	// ReasonCredentialsNotFound: the Secret or file with the kubeconfig does not exist, or has no kubeconfig in it.
+	ReasonCredentialsNotFound = "CredentialsNotFound"
+	// ReasonCredentialsInvalid: the worker answers 401 to the credentials, or 403 to a request that Trainyard needs.
+	ReasonCredentialsInvalid = "CredentialsInvalid"
+	// ReasonInvalidKubeconfig: the kubeconfig cannot be used; the message lists every fault.
+	ReasonInvalidKubeconfig = "InvalidKubeconfig"
+	// ReasonInsecureKubeconfig: the kubeconfig has something that Trainyard refuses, such as an exec plugin; the message lists
+	// every fault.
+	ReasonInsecureKubeconfig = "InsecureKubeconfig"
+	// ReasonIdentityChanged: the credentials lead to another cluster than the one that was registered.
+	ReasonIdentityChanged = "IdentityChanged"
+	// ReasonDuplicate: another WorkerCluster already leads to this cluster, or it is the hub itself.
+	ReasonDuplicate = "Duplicate"
+	// ReasonTrainJobAPIMissing: the worker has no TrainJob CRD.
+	ReasonTrainJobAPIMissing = "TrainJobAPIMissing"
+	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so that a TrainJob would never run.
+	ReasonJobSetAPIMissing = "JobSetAPIMissing"
+)
+
+// SecretReference names a Secret in the manager's namespace.
+type SecretReference struct {
+	// name of the Secret. Its key "kubeconfig" holds the kubeconfig.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+}
+
+// Connection says how to reach a worker: exactly one of its fields.
+// +kubebuilder:validation:ExactlyOneOf=kubeconfigSecretRef;kubeconfigPath
+type Connection struct {
+	// kubeconfigSecretRef is a Secret in the manager's namespace with the worker's kubeconfig under the key "kubeconfig".
+	// +optional
+	KubeconfigSecretRef *SecretReference `json:"kubeconfigSecretRef,omitempty"`
+	// kubeconfigPath is the absolute path of a kubeconfig file that is mounted in the manager.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",message="kubeconfigPath must be an absolute path"
+	KubeconfigPath string `json:"kubeconfigPath,omitempty"`
+}
+
+// WorkerClusterSpec says how to reach a worker and whether it takes work.
+type WorkerClusterSpec struct {
+	// connection to the worker.
+	Connection Connection `json:"connection"`
+	// unschedulable cordons the worker: it gets no new jobs, and keeps those that it has.
+	// +optional
+	Unschedulable bool `json:"unschedulable,omitempty"`
+}
+
+// TrainerAPI is what a worker's TrainJob API is able to express.
+type TrainerAPI struct {
+	// version is the served version of trainer.kubeflow.org that copies are written in.
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version"`
+	// fields are the top-level fields of a TrainJob's spec that the worker's CRD knows, sorted.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	Fields []string `json:"fields,omitempty"`
+}
+
+// NodeGroup is a number of nodes that are alike to a scheduler of GPUs.
+type NodeGroup struct {
+	// product is the GPU product (label nvidia.com/gpu.product and its like), or empty.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Product string `json:"product,omitempty"`
+	// resource is the extended resource of the GPUs, such as nvidia.com/gpu, or empty for nodes without GPUs.
+	// +optional
+	Resource corev1.ResourceName `json:"resource,omitempty"`
+	// nodes in the group that can take pods.
+	Nodes int32 `json:"nodes"`
+	// allocatable of one node.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// free says how many nodes have how many GPUs free, the most free first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Free []FreeNodes `json:"free,omitempty"`
+}
+
+// FreeNodes is a number of nodes with the same number of free GPUs.
+type FreeNodes struct {
+	// gpus free on each of the nodes.
+	GPUs int64 `json:"gpus"`
+	// nodes with that many free.
+	Nodes int32 `json:"nodes"`
+}
+
+// WorkerClusterStatus is what the hub knows of a worker.
+type WorkerClusterStatus struct {
+	// conditions: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// clusterID is the UID of the worker's kube-system namespace, pinned at the first contact.
+	// +optional
+	ClusterID types.UID `json:"clusterID,omitempty"`
+	// kubernetesVersion of the worker's API server.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
+	// trainer is the worker's TrainJob API.
+	// +optional
+	Trainer *TrainerAPI `json:"trainer,omitempty"`
+	// lastSeenTime is when the worker last answered, while it is Unreachable or its credentials are refused. What the other
+	// fields say is of that time.
+	// +optional
+	LastSeenTime *metav1.Time `json:"lastSeenTime,omitempty"`
+	// nodeGroups of the worker, the largest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	NodeGroups []NodeGroup `json:"nodeGroups,omitempty"`
+	// gpus is "free/total" over all nodes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	GPUs string `json:"gpus,omitempty"`
+	// jobs placed here that have not finished.
+	// +optional
+	Jobs int32 `json:"jobs,omitempty"`
+}
+
+// WorkerCluster registers a worker. Its labels are what policies select on.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=trainyard,shortName=wc
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="GPUs",type=string,JSONPath=`.status.gpus`,description="free/total"
+// +kubebuilder:printcolumn:name="Jobs",type=integer,JSONPath=`.status.jobs`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type WorkerCluster struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says how to reach the worker.
+	Spec WorkerClusterSpec `json:"spec"`
+	// status is what the hub knows of the worker.
+	// +optional
+	Status WorkerClusterStatus `json:"status,omitempty"`
+}
+
+// WorkerClusterList is a list of WorkerClusters.
+// +kubebuilder:object:root=true
+type WorkerClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WorkerCluster `json:"items"`
+}
