@@ -24,9 +24,9 @@ const (
 	AnnotationAttempt = "trainyard.dev/attempt"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
-	// AnnotationSourceHash is the hash of the hub's runtime spec, on a propagated runtime. Another hash on the hub means that
+	// AnnotationSource is "<UID>.<generation>" of the hub's runtime, on a propagated runtime. Another value on the hub means that
 	// the runtime on the worker is out of date.
-	AnnotationSourceHash = "trainyard.dev/source-hash"
+	AnnotationSource = "trainyard.dev/source"
 )
 
 const (

@@ -1,0 +1,75 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trainjobs reads Kubeflow TrainJobs that are kept unstructured.
+//
+// The TrainJob API is one version name with several contents: fields were added, renamed and removed inside v1alpha1. What
+// passes through the Go type of one release loses what that type does not know, and nobody is told. So the hub's TrainJobs and
+// their copies stay unstructured from the API server of one cluster to that of the other, and only what placement needs
+// (Typed) is converted, from a copy.
+package trainjobs
+
+import (
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// GroupVersionKind of the TrainJobs that Trainyard reads and writes.
+var GroupVersionKind = trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind)
+
+// New returns an empty TrainJob, for a client to read into.
+func New() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(GroupVersionKind)
+	return u
+}
+
+// Typed converts a TrainJob to the Go type, dropping what the type does not know. The result shares nothing with job.
+func Typed(job *unstructured.Unstructured) (*trainer.TrainJob, error) {
+	typed := &trainer.TrainJob{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(job.DeepCopy().Object, typed); err != nil {
+		return nil, fmt.Errorf("convert TrainJob %s/%s: %w", job.GetNamespace(), job.GetName(), err)
+	}
+	return typed, nil
+}
+
+// ManagedBy is spec.managedBy; absent means the built-in controller.
+func ManagedBy(job *unstructured.Unstructured) string {
+	value, found, err := unstructured.NestedString(job.Object, "spec", "managedBy")
+	if !found || err != nil {
+		return v1alpha1.ManagedByBuiltIn
+	}
+	return value
+}
+
+// Suspended is spec.suspend.
+func Suspended(job *unstructured.Unstructured) bool {
+	value, _, err := unstructured.NestedBool(job.Object, "spec", "suspend")
+	return err == nil && value
+}
+
+// Terminal returns the condition that ended the job, Complete or Failed, or nil while it has not ended.
+func Terminal(job *unstructured.Unstructured) *metav1.Condition {
+	conditions, _, err := unstructured.NestedFieldNoCopy(job.Object, "status", "conditions")
+	if err != nil {
+		return nil
+	}
+	list, _ := conditions.([]any)
+	for _, item := range list {
+		condition, _ := item.(map[string]any)
+		kind, _ := condition["type"].(string)
+		if kind != trainer.TrainJobComplete && kind != trainer.TrainJobFailed || condition["status"] != string(metav1.ConditionTrue) {
+			continue
+		}
+		reason, _ := condition["reason"].(string)
+		message, _ := condition["message"].(string)
+		return &metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+	}
+	return nil
+}

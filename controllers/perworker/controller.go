@@ -1,0 +1,73 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package perworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/controllers/inbox"
+)
+
+// Retries of a key that failed, per key. There is no limit over all keys: the worker's own limiter is the limit.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 30 * time.Second
+)
+
+// instance is one controller of one worker.
+type instance struct {
+	controller controller.Controller
+	inbox      inbox.Inbox
+	cancel     context.CancelFunc
+	done       chan struct{}
+}
+
+// newInstance makes a controller of the copies in cache.
+func newInstance(name string, reconciler reconcile.Reconciler, copies cache.Cache, concurrency int) (*instance, error) {
+	c, err := controller.NewUnmanaged(name, controller.Options{
+		Reconciler:              reconciler,
+		MaxConcurrentReconciles: concurrency,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
+		SkipNameValidation:      ptr.To(true), // Every worker has one of this name.
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make controller %q: %w", name, err)
+	}
+	i := &instance{controller: c, done: make(chan struct{})}
+	err = errors.Join(
+		c.Watch(i.inbox.Source()),
+		c.Watch(source.Kind[client.Object](copies, trainjobs.New(), &handler.EnqueueRequestForObject{})),
+	)
+	return i, err
+}
+
+// start runs the controller until stop, or until ctx ends.
+func (i *instance) start(ctx context.Context, failed func(error)) {
+	ctx, i.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(i.done)
+		if err := i.controller.Start(ctx); err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+	}()
+}
+
+// stop ends the controller and waits for the reconciles that are under way, which end with their context.
+func (i *instance) stop() {
+	i.cancel()
+	<-i.done
+}

@@ -1,0 +1,172 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package perworker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Connection is a connection to a worker. remote.Cluster is one.
+type Connection interface {
+	comparable
+	// Cache has the copies of this hub.
+	Cache() cache.Cache
+}
+
+// Kind is a kind of controller of which every worker gets one.
+type Kind[C Connection] struct {
+	// Name of the controller in logs and metrics.
+	Name string
+	// Concurrency is how many keys of one worker are reconciled at a time.
+	Concurrency int
+	// New makes the reconciler for a worker.
+	New func(worker v1alpha1.ClusterName, connection C) reconcile.Reconciler
+}
+
+// Set holds the controllers of all connected workers. Its methods may be called from several goroutines.
+type Set[C Connection] struct {
+	hub   cache.Cache
+	kinds []Kind[C]
+	log   logr.Logger
+
+	mu sync.Mutex
+	// ctx of the controllers, nil until Start; early are the workers that joined before it; workers by name. All under mu.
+	ctx     context.Context
+	early   map[v1alpha1.ClusterName]C
+	workers map[v1alpha1.ClusterName]*worker[C]
+}
+
+// worker is a connected worker with its controllers.
+type worker[C Connection] struct {
+	connection C
+	instances  []*instance
+}
+
+// NewSet makes a Set that reads Dispatches from the hub's cache, which must have the index IndexLive.
+func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *Set[C] {
+	return &Set[C]{
+		hub: hub, kinds: kinds, log: log,
+		early: map[v1alpha1.ClusterName]C{}, workers: map[v1alpha1.ClusterName]*worker[C]{},
+	}
+}
+
+// Start routes the hub's events until ctx ends, and ends all controllers then.
+func (s *Set[C]) Start(ctx context.Context) error {
+	if err := s.route(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.ctx = ctx
+	early := s.early
+	s.early = nil
+	s.mu.Unlock()
+	for name, connection := range early {
+		if err := s.Join(name, connection); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	s.mu.Lock()
+	names := slices.Collect(maps.Keys(s.workers))
+	s.mu.Unlock()
+	for _, name := range names {
+		s.Leave(name)
+	}
+	return nil
+}
+
+// Join starts the controllers of a worker over a connection, or, if they run over it already, brings them all live jobs of the
+// worker again, as after a time without connection.
+func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
+	s.mu.Lock()
+	existing, ctx := s.workers[name], s.ctx
+	if ctx == nil {
+		s.early[name] = connection
+	}
+	s.mu.Unlock()
+	if ctx == nil {
+		return nil // Start joins it.
+	}
+	if existing != nil && existing.connection != connection {
+		s.Leave(name)
+		existing = nil
+	}
+	if existing == nil {
+		if err := s.start(ctx, name, connection); err != nil {
+			return err
+		}
+	}
+	return s.enqueueLive(ctx, name)
+}
+
+func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
+	w := &worker[C]{connection: connection}
+	for _, kind := range s.kinds {
+		i, err := newInstance(kind.Name, kind.New(name, connection), connection.Cache(), kind.Concurrency)
+		if err != nil {
+			return fmt.Errorf("start controllers of worker %q: %w", name, err)
+		}
+		w.instances = append(w.instances, i)
+	}
+	for _, i := range w.instances {
+		i.start(ctx, func(err error) { s.log.Error(err, "Controller of worker ended", "workerCluster", name) })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.workers[name] = w
+	return nil
+}
+
+// Leave ends the controllers of a worker.
+func (s *Set[C]) Leave(name v1alpha1.ClusterName) {
+	s.mu.Lock()
+	w := s.workers[name]
+	delete(s.workers, name)
+	delete(s.early, name)
+	s.mu.Unlock()
+	if w == nil {
+		return
+	}
+	for _, i := range w.instances {
+		i.stop()
+	}
+}
+
+// enqueueLive brings the controllers of a worker all its Dispatches that have not finished.
+func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName) error {
+	var dispatches v1alpha1.DispatchList
+	err := s.hub.List(ctx, &dispatches, client.MatchingFields{IndexLive: string(name)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("list Dispatches of worker %q: %w", name, err)
+	}
+	for i := range dispatches.Items {
+		s.enqueue(name, client.ObjectKeyFromObject(&dispatches.Items[i]))
+	}
+	return nil
+}
+
+// enqueue brings a key to the controllers of a worker, if it is connected.
+func (s *Set[C]) enqueue(name v1alpha1.ClusterName, key types.NamespacedName) {
+	s.mu.Lock()
+	w := s.workers[name]
+	s.mu.Unlock()
+	if w == nil {
+		return // Join brings its live jobs.
+	}
+	for _, i := range w.instances {
+		i.inbox.Add(key)
+	}
+}
