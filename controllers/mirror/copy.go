@@ -1,0 +1,106 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// labelKueueQueue on a copy hands its spec.suspend to the Kueue of the worker.
+const labelKueueQueue = "kueue.x-k8s.io/queue-name"
+
+// foreignAnnotations are bookkeeping of tools about the hub's object, which would be wrong about the copy.
+var foreignAnnotations = []string{
+	"kubectl.kubernetes.io/last-applied-configuration",
+	"argocd.argoproj.io/tracking-id",
+}
+
+// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, the same
+// labels and annotations, and ours. Nothing else of the metadata is copied: owners and finalizers belong to the hub.
+func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID string) *unstructured.Unstructured {
+	copy := trainjobs.New()
+	copy.SetNamespace(job.GetNamespace())
+	copy.SetName(job.GetName())
+
+	labels := maps.Clone(job.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.LabelHub] = hubID
+	labels[v1alpha1.LabelOriginUID] = string(job.GetUID())
+	copy.SetLabels(labels)
+
+	annotations := maps.Clone(job.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	for _, key := range foreignAnnotations {
+		delete(annotations, key)
+	}
+	annotations[v1alpha1.AnnotationAttempt] = strconv.Itoa(int(dispatch.Spec.Attempt))
+	copy.SetAnnotations(annotations)
+
+	spec, _, _ := unstructured.NestedMap(job.Object, "spec") // a deep copy
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
+	copy.Object["spec"] = spec
+	return copy
+}
+
+// updatedCopy returns the copy with what a user may change on a placed job brought over from the hub, or nil if there is
+// nothing to bring: spec.suspend, and spec.runtimePatches while either side is suspended. A copy in a queue of the worker's
+// Kueue is left to Kueue.
+func updatedCopy(job, copy *unstructured.Unstructured) *unstructured.Unstructured {
+	if _, queued := copy.GetLabels()[labelKueueQueue]; queued {
+		return nil
+	}
+	suspended := trainjobs.Suspended(job)
+	suspendDiffers := suspended != trainjobs.Suspended(copy)
+	patchesDiffer := (suspended || trainjobs.Suspended(copy)) &&
+		!equality.Semantic.DeepEqual(runtimePatches(job), runtimePatches(copy))
+	if !suspendDiffers && !patchesDiffer {
+		return nil
+	}
+	updated := copy.DeepCopy()
+	spec := updated.Object["spec"].(map[string]any)
+	spec["suspend"] = suspended
+	if patchesDiffer {
+		if patches := runtimePatches(job); patches != nil {
+			spec["runtimePatches"] = patches
+		} else {
+			delete(spec, "runtimePatches")
+		}
+	}
+	return updated
+}
+
+// runtimePatches returns spec.runtimePatches without the times that the webhook of each cluster stamps on its own.
+func runtimePatches(job *unstructured.Unstructured) []any {
+	patches, _, _ := unstructured.NestedSlice(job.Object, "spec", "runtimePatches")
+	for _, patch := range patches {
+		if fields, ok := patch.(map[string]any); ok {
+			delete(fields, "time")
+		}
+	}
+	return patches
+}
+
+// shorten cuts a worker's words to what a status field takes.
+func shorten(words string, limit int) string {
+	words = strings.TrimSpace(words)
+	if len(words) <= limit {
+		return words
+	}
+	return strings.ToValidUTF8(words[:limit-3], "") + "..."
+}

@@ -1,0 +1,24 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mirror brings a placed TrainJob to one worker and its status back to the hub.
+//
+// There is one Controller per connected worker, with its own queue, so that a slow worker delays nobody else. A key is the
+// namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile observes all three from caches, calls
+// decide, a pure function (state.go), and does what the state says:
+//
+//	withdrawing   the job is leaving: delete the copy, and wait until it is gone with its pods
+//	released      the copy is gone: let the Dispatch go
+//	blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us
+//	conflicting   a copy of another TrainJob of this hub has the name: the attempt is over
+//	absent        make sure that namespace and runtime are there, and create the copy
+//	copyDeleted   somebody deleted the copy: the attempt is over
+//	mirrored      bring spec.suspend there and the status back
+//	finished      the copy has ended: hub status at once, then the Dispatch
+//
+// The package takes two clients and does not know which cluster is far away. It does not retry on a worker that is not
+// connected: whoever owns the Controller calls EnqueueAll after a reconnection.
+//
+// What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
+// it costs a repeated request, never a wrong one.
+package mirror

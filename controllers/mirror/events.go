@@ -1,0 +1,39 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// eventLimit is what an Event's note takes.
+const eventLimit = 1024
+
+func (r *reconciler) recordMirrored(f facts) {
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeNormal, "Mirrored", "Mirror",
+		"Created the copy on worker %q (attempt %d)", r.Cluster, f.dispatch.Spec.Attempt)
+}
+
+func (r *reconciler) recordFinished(f facts, end *metav1.Condition) {
+	kind := corev1.EventTypeNormal
+	if end.Type == trainer.TrainJobFailed {
+		kind = corev1.EventTypeWarning
+	}
+	r.Recorder.Eventf(f.job, nil, kind, "Finished", "Mirror",
+		"%s", shorten(end.Type+" on worker "+string(r.Cluster)+": "+end.Message, eventLimit))
+}
+
+// recordEnded is for an attempt that ended without a copy; the reason of the Event is the outcome.
+func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message string) {
+	text := message
+	if outcome == v1alpha1.OutcomeRejected {
+		text = "Worker " + string(r.Cluster) + " refused the TrainJob: " + message
+	}
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, string(outcome), "Mirror", "%s", shorten(text, eventLimit))
+}

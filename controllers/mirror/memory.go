@@ -1,0 +1,65 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// memory is what the Controller knows of its live keys beyond the caches.
+type memory struct {
+	mu sync.Mutex
+	// recollections, under mu. A pointer is used by one reconcile at a time, because a key is.
+	recollections map[types.NamespacedName]*recollection
+}
+
+// recollection is about one attempt of one TrainJob. All times are of this process's clock.
+type recollection struct {
+	origin  types.UID
+	attempt int32
+
+	// noticed is when the attempt was first seen here.
+	noticed time.Time
+	// created is the copy as the worker answered to its creation, until the cache shows it.
+	created *unstructured.Unstructured
+	// copied is true once the attempt's copy has been created or seen.
+	copied bool
+	// copiedAt is when copied became true.
+	copiedAt time.Time
+	// propagatedAt is when a runtime that the copy needs was last written to the worker.
+	propagatedAt time.Time
+	// ended is true once this attempt has been reported as ended without a copy. The cache may not show it yet.
+	ended bool
+	// changedAt is when the copy's status was first seen to differ from the hub's, zero while they agree.
+	changedAt time.Time
+	// pushed is the hash of the status last written to the hub.
+	pushed uint64
+	// endSeen is when the copy was first seen Complete or Failed.
+	endSeen time.Time
+}
+
+// of returns the recollection of an attempt; another origin or attempt than the remembered one starts anew.
+func (m *memory) of(key types.NamespacedName, origin types.UID, attempt int32, now time.Time) *recollection {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.recollections == nil {
+		m.recollections = map[types.NamespacedName]*recollection{}
+	}
+	r := m.recollections[key]
+	if r == nil || r.origin != origin || r.attempt != attempt {
+		r = &recollection{origin: origin, attempt: attempt, noticed: now}
+		m.recollections[key] = r
+	}
+	return r
+}
+
+func (m *memory) forget(key types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.recollections, key)
+}

@@ -1,0 +1,165 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// refusal is an answer of ours that has the weight of a worker's refusal.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// isRefusal is true if err is an answer about this object that asking again will not change soon: the worker's admission,
+// quota, RBAC or schema said no. Timeouts, throttling, server errors and expired credentials say nothing about the object.
+func isRefusal(err error) bool {
+	var own refusal
+	if errors.As(err, &own) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// refusalWords are the worker's own words, without those that we put around them.
+func refusalWords(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+	return err.Error()
+}
+
+// propagate makes sure that the worker has the namespace and the runtime of the job. What exists there already is left alone,
+// but for a runtime that Trainyard created and that has changed on the hub since.
+func (r *reconciler) propagate(ctx context.Context, worker client.Client, f facts, past *recollection) error {
+	policy, err := r.Policy(ctx, f.job)
+	if err != nil {
+		return err
+	}
+	namespaces, runtimes := true, true
+	if policy != nil && policy.Spec.Propagate != nil {
+		namespaces = ptr.Deref(policy.Spec.Propagate.Namespaces, true)
+		runtimes = ptr.Deref(policy.Spec.Propagate.Runtimes, true)
+	}
+	if err := r.propagateNamespace(ctx, worker, f.job.GetNamespace(), namespaces); err != nil {
+		return err
+	}
+	return r.propagateRuntime(ctx, worker, f, past, runtimes)
+}
+
+func (r *reconciler) propagateNamespace(ctx context.Context, worker client.Client, name string, allowed bool) error {
+	err := worker.Get(ctx, types.NamespacedName{Name: name}, metadataOf(corev1.SchemeGroupVersion.String(), "Namespace"))
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if !allowed {
+		return refusal(fmt.Sprintf("worker %q has no namespace %q, and the job's DispatchPolicy does not allow creating it", r.Cluster, name))
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   name,
+		Labels: map[string]string{v1alpha1.LabelPropagatedBy: r.HubID},
+	}}
+	if err := worker.Create(ctx, namespace, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+func (r *reconciler) propagateRuntime(ctx context.Context, worker client.Client, f facts, past *recollection, allowed bool) error {
+	kind, key := runtimeOf(f.job)
+	gvk := trainer.SchemeGroupVersion.WithKind(kind)
+	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
+	err := worker.Get(ctx, key, onWorker)
+	exists := err == nil
+	if exists && onWorker.Labels[v1alpha1.LabelPropagatedBy] != r.HubID {
+		return nil
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	onHub := metadataOf(gvk.GroupVersion().String(), kind)
+	if err := r.Hub.Get(ctx, key, onHub); err != nil {
+		if !apierrors.IsNotFound(err) || exists {
+			return client.IgnoreNotFound(err)
+		}
+		return refusal(fmt.Sprintf("%s %q is neither on worker %q nor on the hub", kind, key.Name, r.Cluster))
+	}
+	source := fmt.Sprintf("%s.%d", onHub.UID, onHub.Generation)
+	if exists && onWorker.Annotations[v1alpha1.AnnotationSource] == source {
+		return nil
+	}
+	if !allowed {
+		if exists {
+			return nil
+		}
+		return refusal(fmt.Sprintf("worker %q has no %s %q, and the job's DispatchPolicy does not allow creating it", r.Cluster, kind, key.Name))
+	}
+	return r.writeRuntime(ctx, worker, key, onHub, source, past)
+}
+
+// writeRuntime applies the hub's runtime on the worker. It is read from the hub's API server as it is, since the Go type of
+// one release of Trainer would lose what it does not know.
+func (r *reconciler) writeRuntime(
+	ctx context.Context, worker client.Client, key types.NamespacedName, onHub *metav1.PartialObjectMetadata, source string, past *recollection,
+) error {
+	full := &unstructured.Unstructured{}
+	full.SetGroupVersionKind(onHub.GroupVersionKind())
+	if err := r.HubReader.Get(ctx, key, full); err != nil {
+		return fmt.Errorf("get %s %q: %w", onHub.Kind, key.Name, err)
+	}
+	labels := full.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.LabelPropagatedBy] = r.HubID
+	propagated := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
+	propagated.SetGroupVersionKind(onHub.GroupVersionKind())
+	propagated.SetNamespace(key.Namespace)
+	propagated.SetName(key.Name)
+	propagated.SetLabels(labels)
+	propagated.SetAnnotations(map[string]string{v1alpha1.AnnotationSource: source})
+	if err := worker.Apply(ctx, client.ApplyConfigurationFromUnstructured(propagated), fieldOwner, client.ForceOwnership); err != nil {
+		return err
+	}
+	past.propagatedAt = r.Clock.Now()
+	return nil
+}
+
+// runtimeOf returns kind and key of the job's runtime, with the API's defaults.
+func runtimeOf(job *unstructured.Unstructured) (string, types.NamespacedName) {
+	kind, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "kind")
+	name, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "name")
+	if kind == trainer.TrainingRuntimeKind {
+		return kind, types.NamespacedName{Namespace: job.GetNamespace(), Name: name}
+	}
+	return trainer.ClusterTrainingRuntimeKind, types.NamespacedName{Name: name}
+}
+
+func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}}
+}

@@ -1,0 +1,253 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// fieldOwner is the field manager of everything that is written here.
+	fieldOwner = client.FieldOwner("trainyard")
+	// conflictDelay lets a cache catch up after a write conflict.
+	conflictDelay = 20 * time.Millisecond
+	// createLag bounds how long a created copy is believed in that the cache does not show.
+	createLag = time.Minute
+	// runtimeLag is how long a refusal is not taken for an answer after a runtime was written to the worker: the admission
+	// webhook there reads runtimes from a cache of its own.
+	runtimeLag = 5 * time.Second
+)
+
+// reconciler reconciles the keys of one worker.
+type reconciler struct {
+	Options
+	memory memory
+}
+
+// Reconcile brings one TrainJob of this worker a step further.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	worker, err := r.Worker.Client()
+	if err != nil {
+		return reconcile.Result{}, nil // Not connected: EnqueueAll follows the next connection.
+	}
+	f, past, err := r.observe(ctx, worker, request.NamespacedName)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.act(ctx, worker, f, past)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return result, err
+}
+
+// act does what the state of the facts asks for.
+func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	what := decide(r.Cluster, f)
+	log.FromContext(ctx).V(1).Info("Decided", "state", what)
+	switch what {
+	case absent:
+		return reconcile.Result{}, r.create(ctx, worker, f, past)
+	case mirrored:
+		return r.mirror(ctx, worker, f, past)
+	case finished:
+		return reconcile.Result{}, r.finish(ctx, f, past)
+	case copyDeleted:
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
+			fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
+	case conflicting:
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(f.copy))
+	case withdrawing:
+		return reconcile.Result{}, r.withdraw(ctx, worker, f)
+	case released:
+		return reconcile.Result{}, r.release(ctx, f)
+	case idle, blocked:
+	}
+	return reconcile.Result{}, nil
+}
+
+// observe reads the key's objects from the caches, and from memory what the caches do not show yet.
+func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (facts, *recollection, error) {
+	var f facts
+	dispatch := &v1alpha1.Dispatch{}
+	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
+		r.memory.forget(key)
+		return f, nil, client.IgnoreNotFound(err)
+	}
+	f.dispatch = dispatch
+	if dispatch.Spec.Cluster != r.Cluster || isFinished(dispatch) && dispatch.DeletionTimestamp == nil {
+		r.memory.forget(key)
+	}
+	var err error
+	if f.job, err = get(ctx, r.Hub, key); err != nil {
+		return f, nil, fmt.Errorf("get TrainJob %s: %w", key, err)
+	}
+	if f.copy, err = get(ctx, worker, key); err != nil {
+		return f, nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
+	}
+	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, r.Clock.Now())
+	r.recall(&f, past)
+	return f, past, nil
+}
+
+// recall completes the facts with what this process did and the caches do not show yet.
+func (r *reconciler) recall(f *facts, past *recollection) {
+	now := r.Clock.Now()
+	switch {
+	case f.copy != nil && isCurrent(f.copy, f.dispatch):
+		past.created = nil
+		if !past.copied {
+			past.copied, past.copiedAt = true, now
+		}
+	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
+		f.copy = past.created
+	}
+	f.copied = past.copied
+}
+
+// get reads a TrainJob, nil if there is none.
+func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	job := trainjobs.New()
+	if err := reader.Get(ctx, key, job); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return job, nil
+}
+
+// create makes sure that the worker has what the copy needs, and creates the copy. A refusal ends the attempt; anything else
+// that goes wrong is retried.
+func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, past *recollection) error {
+	if past.ended {
+		return nil // Reported; placement's answer is on its way.
+	}
+	err := r.propagate(ctx, worker, f, past)
+	if err == nil {
+		copy := newCopy(f.job, f.dispatch, r.HubID)
+		if err = worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict)); err == nil {
+			now := r.Clock.Now()
+			past.created, past.copied, past.copiedAt = copy, true, now
+			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
+			r.recordMirrored(f)
+			return nil
+		}
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return r.resolveExisting(ctx, f, past)
+	case isRefusal(err) && r.Clock.Since(past.propagatedAt) > runtimeLag:
+		return r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
+	default:
+		return fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+	}
+}
+
+// resolveExisting finds out whose the TrainJob is that has the copy's name. The cache holds copies of this hub only and may
+// lag, so this asks the worker itself.
+func (r *reconciler) resolveExisting(ctx context.Context, f facts, past *recollection) error {
+	reader, err := r.Worker.APIReader()
+	if err != nil {
+		return err
+	}
+	existing := trainjobs.New()
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(f.job), existing); err != nil {
+		return fmt.Errorf("get TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+	}
+	switch {
+	case existing.GetLabels()[v1alpha1.LabelHub] != r.HubID, !isCopyOf(existing, f.dispatch):
+		return r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
+	case isCurrent(existing, f.dispatch):
+		past.created, past.copied, past.copiedAt = existing, true, r.Clock.Now()
+		return nil
+	default:
+		return nil // Of an older attempt: garbagecollection deletes it, and the deletion wakes us.
+	}
+}
+
+func (r *reconciler) conflictMessage(existing *unstructured.Unstructured) string {
+	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", r.Cluster, existing.GetNamespace(), existing.GetName())
+}
+
+// mirror brings spec.suspend to the copy and the copy's status to the hub.
+func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	if updated := updatedCopy(f.job, f.copy); updated != nil {
+		patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
+		if err := worker.Patch(ctx, updated, patch, fieldOwner); err != nil {
+			return reconcile.Result{}, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
+		}
+	}
+	statusDue, err := r.syncStatus(ctx, f, past)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	runningDue, err := r.reportRunning(ctx, f, past)
+	return reconcile.Result{RequeueAfter: sooner(statusDue, runningDue)}, err
+}
+
+// sooner returns the smaller of two delays, of which zero means never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
+func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) error {
+	if past.endSeen.IsZero() {
+		past.endSeen = r.Clock.Now()
+	}
+	if trainjobs.Terminal(f.job) == nil {
+		if err := r.writeJobStatus(ctx, f, past); err != nil {
+			return err
+		}
+		timeToReport.Observe(r.Clock.Since(past.endSeen).Seconds())
+	}
+	return r.reportFinished(ctx, f)
+}
+
+// withdraw deletes the copy, in the foreground: when it is gone, its JobSet and pods are.
+func (r *reconciler) withdraw(ctx context.Context, worker client.Client, f facts) error {
+	if f.copy.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	uid := f.copy.GetUID()
+	err := worker.Delete(ctx, f.copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
+	}
+	return nil
+}
+
+// release lets the Dispatch go after its copy. If its TrainJob is gone the Dispatch is deleted too, without waiting for the
+// garbage collector.
+func (r *reconciler) release(ctx context.Context, f facts) error {
+	dispatch := f.dispatch
+	if dispatch.DeletionTimestamp == nil {
+		if err := r.Hub.Delete(ctx, dispatch, client.Preconditions{UID: &dispatch.UID}); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+	}
+	updated := dispatch.DeepCopy()
+	if !controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy) {
+		return nil
+	}
+	if err := r.Hub.Patch(ctx, updated, client.MergeFrom(dispatch), fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
+	}
+	return nil
+}

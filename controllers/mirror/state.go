@@ -1,0 +1,117 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// state is what is to be done about a key, in the order of a job's life.
+type state int
+
+const (
+	// idle: nothing here is this worker's to do.
+	idle state = iota
+	absent
+	blocked
+	conflicting
+	mirrored
+	finished
+	copyDeleted
+	withdrawing
+	released
+)
+
+// String names the state, for logs and tests.
+func (s state) String() string {
+	return [...]string{"idle", "absent", "blocked", "conflicting", "mirrored", "finished", "copyDeleted", "withdrawing", "released"}[s]
+}
+
+// facts are what has been observed of a key. Any of the three objects may be nil.
+type facts struct {
+	job      *unstructured.Unstructured
+	dispatch *v1alpha1.Dispatch
+	copy     *unstructured.Unstructured
+	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so.
+	copied bool
+}
+
+// decide says what is to be done on worker for the observed facts.
+func decide(worker v1alpha1.ClusterName, f facts) state {
+	switch {
+	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
+		return idle
+	case leaving(f):
+		if f.copy != nil && isCopyOf(f.copy, f.dispatch) {
+			return withdrawing
+		}
+		return released
+	case isFinished(f.dispatch), attemptEnded(f.dispatch):
+		return idle
+	case trainjobs.Terminal(f.job) != nil:
+		return finished
+	case f.copy == nil && (f.copied || wasCopied(f.dispatch)):
+		return copyDeleted
+	case f.copy == nil:
+		return absent
+	case !isCopyOf(f.copy, f.dispatch):
+		return conflicting
+	case !isCurrent(f.copy, f.dispatch):
+		return blocked
+	case trainjobs.Terminal(f.copy) != nil:
+		return finished
+	case f.copy.GetDeletionTimestamp() != nil:
+		return blocked
+	default:
+		return mirrored
+	}
+}
+
+// leaving is true if the copy has to go: the hub TrainJob is gone, going, or another one of the same name, or somebody deleted
+// the Dispatch.
+func leaving(f facts) bool {
+	return f.dispatch.DeletionTimestamp != nil || f.job == nil || f.job.GetDeletionTimestamp() != nil ||
+		f.job.GetUID() != f.dispatch.Spec.TrainJob.UID
+}
+
+// isCopyOf is true if copy was made for the Dispatch's TrainJob, in whichever attempt.
+func isCopyOf(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool {
+	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(dispatch.Spec.TrainJob.UID)
+}
+
+// isCurrent is true if copy was made for the Dispatch's current attempt.
+func isCurrent(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool {
+	return isCopyOf(copy, dispatch) &&
+		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(dispatch.Spec.Attempt))
+}
+
+// current returns the condition of the given type if it speaks of the current attempt.
+func current(dispatch *v1alpha1.Dispatch, condition string) *metav1.Condition {
+	if dispatch.Status.Attempt != dispatch.Spec.Attempt {
+		return nil
+	}
+	return meta.FindStatusCondition(dispatch.Status.Conditions, condition)
+}
+
+func isFinished(dispatch *v1alpha1.Dispatch) bool {
+	return meta.IsStatusConditionTrue(dispatch.Status.Conditions, v1alpha1.DispatchFinished)
+}
+
+// attemptEnded is true if the current attempt is known to have no copy any more, and placement has to decide again.
+func attemptEnded(dispatch *v1alpha1.Dispatch) bool {
+	condition := current(dispatch, v1alpha1.DispatchMirrored)
+	return condition != nil && condition.Status == metav1.ConditionFalse
+}
+
+func wasCopied(dispatch *v1alpha1.Dispatch) bool {
+	condition := current(dispatch, v1alpha1.DispatchMirrored)
+	return condition != nil && condition.Status == metav1.ConditionTrue
+}

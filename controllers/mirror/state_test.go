@@ -1,0 +1,197 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+type jobOption func(*unstructured.Unstructured)
+
+func testJob(uid string, options ...jobOption) *unstructured.Unstructured {
+	job := trainjobs.New()
+	job.SetNamespace("default")
+	job.SetName("job")
+	job.SetUID(types.UID(uid))
+	for _, option := range options {
+		option(job)
+	}
+	return job
+}
+
+func testCopy(origin, attempt string, options ...jobOption) *unstructured.Unstructured {
+	return testJob("copy", append(options, func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{v1alpha1.LabelHub: "hub", v1alpha1.LabelOriginUID: origin})
+		job.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: attempt})
+	})...)
+}
+
+func deleting(job *unstructured.Unstructured) {
+	now := metav1.Now()
+	job.SetDeletionTimestamp(&now)
+}
+
+func ended(kind string) jobOption {
+	return func(job *unstructured.Unstructured) {
+		job.Object["status"] = map[string]any{"conditions": []any{
+			map[string]any{"type": "Suspended", "status": "False", "reason": "Resumed"},
+			map[string]any{"type": kind, "status": "True", "reason": "Because", "message": "of that"},
+		}}
+	}
+}
+
+type dispatchOption func(*v1alpha1.Dispatch)
+
+func testDispatch(options ...dispatchOption) *v1alpha1.Dispatch {
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "dispatch"},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "origin"}, Cluster: "here", Attempt: 2,
+		},
+	}
+	for _, option := range options {
+		option(d)
+	}
+	return d
+}
+
+func condition(kind string, status metav1.ConditionStatus, attempt int32) dispatchOption {
+	return func(d *v1alpha1.Dispatch) {
+		d.Status.Attempt = attempt
+		d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: kind, Status: status})
+	}
+}
+
+func TestDecide(t *testing.T) {
+	gone := func(d *v1alpha1.Dispatch) { now := metav1.Now(); d.DeletionTimestamp = &now }
+	elsewhere := func(d *v1alpha1.Dispatch) { d.Spec.Cluster = "elsewhere" }
+	waits := func(d *v1alpha1.Dispatch) { d.Spec.Cluster = "" }
+	for name, test := range map[string]struct {
+		reason string
+		facts  facts
+		want   state
+	}{
+		"NoDispatch": {
+			reason: "without a record nothing is done, whatever is on the worker",
+			facts:  facts{job: testJob("origin"), copy: testCopy("origin", "2")},
+			want:   idle,
+		},
+		"PlacedElsewhere": {
+			reason: "another worker's mirror has this job; our copy of an older attempt is garbage collection's",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(elsewhere), copy: testCopy("origin", "1")},
+			want:   idle,
+		},
+		"Waiting":   {reason: "no worker is chosen", facts: facts{job: testJob("origin"), dispatch: testDispatch(waits)}, want: idle},
+		"NoCopyYet": {reason: "the copy is to be created", facts: facts{job: testJob("origin"), dispatch: testDispatch()}, want: absent},
+		"CopyRuns": {
+			reason: "the usual case",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:   mirrored,
+		},
+		"CopyOfOlderAttempt": {
+			reason: "an old attempt never comes back: its copy must go before ours is created",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "1")},
+			want:   blocked,
+		},
+		"CopyOfAnotherJob": {
+			reason: "a copy that the record does not speak of is not ours to touch",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "2")},
+			want:   conflicting,
+		},
+		"CopyBeingDeleted": {
+			reason: "its end is awaited before anything else is done",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", deleting)},
+			want:   blocked,
+		},
+		"CopyComplete": {
+			reason: "the hub must say so",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Complete"))},
+			want:   finished,
+		},
+		"CopyFailedAndBeingDeleted": {
+			reason: "the end counts, even of a copy that goes",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Failed"), deleting)},
+			want:   finished,
+		},
+		"HubSaysCompleteDispatchDoesNot": {
+			reason: "a crash between the two writes: the second is made, with or without the copy",
+			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch()},
+			want:   finished,
+		},
+		"Finished": {
+			reason: "nothing is done for finished jobs, not even when the copy goes",
+			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(condition("Finished", "True", 2))},
+			want:   idle,
+		},
+		"Rejected": {
+			reason: "the attempt is over, placement decides",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 2))},
+			want:   idle,
+		},
+		"RejectedBefore": {
+			reason: "what an earlier attempt met says nothing of this one",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 1))},
+			want:   absent,
+		},
+		"CopyDeletedByHand": {
+			reason: "there was a copy of this attempt, and a second must not be made in its name",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2))},
+			want:   copyDeleted,
+		},
+		"CopyDeletedBeforeTheDispatchSaidRunning": {
+			reason: "this process remembers the copy",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copied: true},
+			want:   copyDeleted,
+		},
+		"JobGone": {
+			reason: "the copy goes first",
+			facts:  facts{dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"JobGoneCopyOfOlderAttempt": {
+			reason: "every copy of the job goes, of whichever attempt",
+			facts:  facts{dispatch: testDispatch(), copy: testCopy("origin", "1")},
+			want:   withdrawing,
+		},
+		"JobGoneAndCopyGone": {reason: "then the Dispatch", facts: facts{dispatch: testDispatch()}, want: released},
+		"JobGoneForeignCopy": {
+			reason: "what is not ours does not hold the Dispatch",
+			facts:  facts{dispatch: testDispatch(), copy: testCopy("other", "2")},
+			want:   released,
+		},
+		"JobBeingDeleted": {
+			reason: "foreground deletion waits for us",
+			facts:  facts{job: testJob("origin", deleting), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"JobRecreated": {
+			reason: "the same name, another job: what there was for the old one goes",
+			facts:  facts{job: testJob("new"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"DispatchDeletedByHand": {
+			reason: "an eviction: the copy goes, then the Dispatch, and placement makes another",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(gone), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"FinishedJobGone": {
+			reason: "a retained copy does not outlive its job",
+			facts:  facts{dispatch: testDispatch(condition("Finished", "True", 2)), copy: testCopy("origin", "2", ended("Complete"))},
+			want:   withdrawing,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := decide("here", test.facts); got != test.want {
+				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
+			}
+		})
+	}
+}
