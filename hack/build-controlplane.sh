@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds what test/clusters runs, from the Go module test/controlplane:
+#   bin/controlplane    etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubectl in one
+#   bin/kubectl         a link to it
+#   bin/jobset-manager  JobSet's controllers and webhooks
+#   bin/kwok            plays nodes and the pods on them
+# Go's build cache decides what there is to do: nothing changed, nothing built.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+bin="${TRAINYARD_BIN:-${root}/bin}"
+mkdir -p "${bin}"
+bin="$(cd "${bin}" && pwd)"
+cd "${root}/test/controlplane"
+
+export CGO_ENABLED=0
+# What a user's workspace or flags say is not for this module.
+export GOWORK=off
+parallel="${BUILD_PARALLEL:-$(getconf _NPROCESSORS_ONLN)}"
+
+# Without a version, clients cannot parse the answer of /version.
+kubernetes="$(go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+IFS=. read -r major minor _ <<<"${kubernetes#v}"
+version=k8s.io/component-base/version
+ldflags="-s -w -X ${version}.gitVersion=${kubernetes} -X ${version}.gitMajor=${major} -X ${version}.gitMinor=${minor}"
+
+build() { # OUTPUT PACKAGE LDFLAGS
+  local started=${SECONDS}
+  echo "building bin/${1} ..."
+  # -v names the packages as they are compiled; only their number is of interest.
+  go build -v -p "${parallel}" -trimpath -ldflags "${3}" -o "${bin}/${1}" "${2}" 2>&1 | progress "${1}"
+  echo "built bin/${1} in $((SECONDS - started)) s"
+}
+
+# progress turns the names of compiled packages into a line every 100 of them,
+# and passes on everything else.
+progress() {
+  awk -v what="$1" '
+    /^(go: downloading )/ { if (++downloads % 50 == 1) { print "  downloading modules (" downloads ")"; fflush() } next }
+    /^[a-zA-Z0-9._~\/-]+$/ { if (++packages % 100 == 0) { print "  " what ": " packages " packages compiled"; fflush() } next }
+    { print; fflush() }'
+}
+
+if [[ ! -x "${bin}/controlplane" ]]; then
+  echo "The first build of the control plane takes minutes (about 8 on two cores); later ones take seconds."
+fi
+build controlplane . "${ldflags}"
+ln -sf controlplane "${bin}/kubectl"
+build jobset-manager sigs.k8s.io/jobset "-s -w"
+build kwok sigs.k8s.io/kwok/cmd/kwok "-s -w"
