@@ -1,0 +1,83 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+)
+
+// fieldManager is the name under which this package applies objects.
+const fieldManager = "trainyard-clusters"
+
+// Apply applies YAML streams on the server's side, object by object in their
+// order. An object without a namespace goes to "default" if its kind has
+// namespaces. Fields that others manage are taken over.
+func (c *Cluster) Apply(ctx context.Context, streams ...string) error {
+	for _, stream := range streams {
+		objects, err := ParseObjects([]byte(stream))
+		if err != nil {
+			return fmt.Errorf("parse manifest: %w", err)
+		}
+		if err := c.ApplyObjects(ctx, objects...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ApplyFiles is Apply for the files and directories that ReadObjects takes.
+func (c *Cluster) ApplyFiles(ctx context.Context, paths ...string) error {
+	objects, err := ReadObjects(paths...)
+	if err != nil {
+		return err
+	}
+	return c.ApplyObjects(ctx, objects...)
+}
+
+// ApplyObjects is Apply for objects.
+func (c *Cluster) ApplyObjects(ctx context.Context, objects ...*unstructured.Unstructured) error {
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.kubernetes.Discovery()))
+	for _, object := range objects {
+		resource, err := c.resourceFor(mapper, object)
+		if err != nil {
+			return c.applyError(object, err)
+		}
+		options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+		if _, err := resource.Apply(ctx, object.GetName(), object, options); err != nil {
+			return c.applyError(object, err)
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) applyError(object *unstructured.Unstructured, err error) error {
+	return fmt.Errorf("apply %s %q to cluster %q: %w", object.GetKind(), object.GetName(), c.Name, err)
+}
+
+// resourceFor returns the client for an object. The mapper asks the server
+// again by itself when it does not know a kind.
+func (c *Cluster) resourceFor(mapper meta.RESTMapper, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	gvk := object.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	client := c.dynamic.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return client, nil
+	}
+	namespace := object.GetNamespace()
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return client.Namespace(namespace), nil
+}

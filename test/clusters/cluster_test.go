@@ -1,0 +1,273 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+func TestKubeconfigVerifiesTLS(t *testing.T) {
+	c := sharedCluster(t)
+	data, err := c.KubeconfigBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Insecure || len(config.CAData) == 0 || !strings.HasPrefix(config.Host, "https://127.0.0.1:") {
+		t.Errorf("kubeconfig leads to %s, insecure %v, with %d bytes of CA", config.Host, config.Insecure, len(config.CAData))
+	}
+	config.CAData = nil
+	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+	if unknown := new(x509.UnknownAuthorityError); !errors.As(err, unknown) {
+		t.Errorf("without the cluster's CA: want an unknown authority, got: %v", err)
+	}
+}
+
+func TestRequestsWithoutRightsAreRefused(t *testing.T) {
+	c := sharedCluster(t)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.Config.CAData)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}}
+	for _, path := range []string{"/api/v1/namespaces", "/readyz", "/version"} {
+		resp, err := client.Get(c.Config.Host + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("anonymous GET %s: got %s, want 401", path, resp.Status)
+		}
+	}
+	// With credentials, but without a role.
+	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: "default", Name: "default"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = kubernetes.NewForConfigOrDie(config).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("default service account lists nodes: want Forbidden, got: %v", err)
+	}
+}
+
+func clientWithToken(c *Cluster, token string) kubernetes.Interface {
+	config := rest.AnonymousClientConfig(c.Config)
+	config.BearerToken = token
+	return kubernetes.NewForConfigOrDie(config)
+}
+
+func TestServiceAccountTokenSecretIsFilledIn(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	core := c.kubernetes.CoreV1()
+	if _, err := core.ServiceAccounts(ns).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "hub"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "hub-token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "hub"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}
+	if _, err := core.Secrets(ns).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "hub"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "hub", Namespace: ns}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
+	}
+	if _, err := c.kubernetes.RbacV1().RoleBindings(ns).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(func(g gomega.Gomega) {
+		s, err := core.Secrets(ns).Get(t.Context(), "hub-token", metav1.GetOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(s.Data).To(gomega.HaveKeyWithValue("ca.crt", c.Config.CAData))
+		_, err = clientWithToken(c, string(s.Data["token"])).CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	}, deadline, tick).Should(gomega.Succeed())
+}
+
+func TestVersionCanBeParsed(t *testing.T) {
+	version, err := sharedCluster(t).kubernetes.Discovery().ServerVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if version.Major != "1" || version.Minor == "" || !strings.HasPrefix(version.GitVersion, "v1."+version.Minor+".") {
+		t.Errorf("got %+v", version)
+	}
+}
+
+const widgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+
+func TestAPIServerThatIsKilledKeepsDataAndPort(t *testing.T) {
+	g := gomega.NewWithT(t)
+	dir := t.TempDir()
+	crd := filepath.Join(dir, "widgets.yaml")
+	if err := os.WriteFile(crd, []byte(widgets), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := startCluster(t, Options{Name: "killed", Audit: true})
+	if err := c.InstallCRDs(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(t.Context(), "{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}"); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := c.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.kubernetes.Discovery().ServerVersion(); err == nil {
+		t.Error("a killed API server answers")
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := c.Kubectl(t.Context(), "get", "widgets", "-o", "name"); err != nil || string(out) != "widget.example.com/w\n" {
+		t.Errorf("after the restart: got %q, %v", out, err)
+	}
+
+	if err := c.PauseAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	hurried := rest.CopyConfig(c.Config)
+	hurried.Timeout = time.Second
+	if _, err := kubernetes.NewForConfigOrDie(hurried).Discovery().ServerVersion(); err == nil {
+		t.Error("a paused API server answers")
+	}
+	if err := c.ResumeAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(func() error {
+		_, err := kubernetes.NewForConfigOrDie(hurried).Discovery().ServerVersion()
+		return err
+	}, deadline, tick).Should(gomega.Succeed())
+
+	metrics, err := c.Metrics(t.Context())
+	if err != nil || !strings.Contains(string(metrics), `apiserver_request_total{code="200",`) {
+		t.Errorf("metrics do not count requests: %v", err)
+	}
+	audit, err := os.ReadFile(c.AuditLog())
+	if err != nil || !strings.Contains(string(audit), `"requestURI":"/apis/example.com/v1/namespaces/default/widgets/w?`) {
+		t.Errorf("the audit log does not name the widget: %v", err)
+	}
+}
+
+func TestStartAllStartsAllOrNone(t *testing.T) {
+	both, err := StartAll(t.Context(), Options{Name: "one"}, Options{Name: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if both[0].Config.Host == both[1].Config.Host {
+		t.Errorf("both clusters are at %s", both[0].Config.Host)
+	}
+	if err := StopAll(both...); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range both {
+		if _, err := os.Stat(c.Dir); !os.IsNotExist(err) {
+			t.Errorf("temporary directory %s is left behind: %v", c.Dir, err)
+		}
+	}
+
+	dir := t.TempDir()
+	_, err = StartAll(t.Context(), Options{Name: "good", Dir: dir}, Options{Name: "bad", APIServerArgs: []string{"--no-such-flag"}})
+	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
+		t.Errorf("want an error with the words of the API server that ended, got: %v", err)
+	}
+	config, err := loadConfig(filepath.Join(dir, "kubeconfig"))
+	if err == nil {
+		_, err = kubernetes.NewForConfigOrDie(config).Discovery().ServerVersion()
+	}
+	if err == nil {
+		t.Error("the good cluster runs on after the bad one has failed to start")
+	}
+}
+
+func TestMissingBinaryNamesTheTarget(t *testing.T) {
+	_, err := Start(t.Context(), Options{Name: "none", BinDir: t.TempDir()})
+	if err == nil || !strings.Contains(err.Error(), "make controlplane") {
+		t.Errorf("got: %v", err)
+	}
+}
+
+func TestKindWithoutEngineSaysWhatIsMissing(t *testing.T) {
+	client := filepath.Join(t.TempDir(), "docker")
+	script := `#!/bin/sh
+case "$1" in
+-v) echo "Docker version 28.0.0, build 0" ;;
+*) echo "Cannot connect to the Docker daemon. Is it running?" >&2; exit 1 ;;
+esac
+`
+	if err := os.WriteFile(client, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		reason string
+		path   string
+		want   string
+	}{
+		"NoClient": {reason: "no engine is installed", path: t.TempDir(), want: "needs Docker, Podman or nerdctl"},
+		"NoEngine": {reason: "only a client is there", path: filepath.Dir(client), want: "Is it running?"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("TRAINYARD_CLUSTERS", "kind")
+			t.Setenv("PATH", tc.path)
+			_, err := Start(t.Context(), Options{Name: "kind"})
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: want one line with %q, got: %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+}
+
+func TestDirectoryOfRunningClusterIsRefused(t *testing.T) {
+	c := sharedCluster(t)
+	_, err := Start(t.Context(), Options{Name: "second", Dir: c.Dir})
+	if err == nil || !strings.Contains(err.Error(), "lock "+c.Dir) {
+		t.Errorf("got: %v", err)
+	}
+	if _, err := c.kubernetes.Discovery().ServerVersion(); err != nil {
+		t.Errorf("the first cluster has been harmed: %v", err)
+	}
+}

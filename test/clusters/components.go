@@ -1,0 +1,145 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The components run in the cluster's directory, so paths are relative to it.
+// A Unix socket's path may have 108 bytes; a temporary directory's may be
+// longer. etcd insists on a port; here it is a part of the socket's name.
+const (
+	etcdSocketFile      = "etcd.sock:1"
+	etcdSocket          = "unix://" + etcdSocketFile
+	etcdPeerSocket      = "unix://etcd-peer.sock:1"
+	schedulerConfigFile = "scheduler.yaml"
+	auditPolicyFile     = "audit-policy.yaml"
+	auditLogFile        = "audit.log"
+)
+
+// auditPolicy logs each request once, when it has been answered, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+`
+
+// schedulerConfig retries pods after a second, and at most two, where the
+// default goes up to ten.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: kube-scheduler.kubeconfig
+  qps: 1000
+  burst: 2000
+leaderElection:
+  leaderElect: false
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 2
+`
+
+// controllers are those that Jobs, JobSets and lost nodes need, and what
+// namespaces and service accounts need to be as on any cluster.
+var controllers = []string{
+	"clusterrole-aggregation-controller",
+	"endpoints-controller",
+	"endpointslice-controller",
+	"garbage-collector-controller",
+	"job-controller",
+	"namespace-controller",
+	"node-lifecycle-controller",
+	"pod-garbage-collector-controller",
+	"resourcequota-controller",
+	"root-ca-certificate-publisher-controller",
+	"serviceaccount-controller",
+	"serviceaccount-token-controller",
+	"taint-eviction-controller",
+	"ttl-after-finished-controller",
+}
+
+func componentKubeconfig(part string) string { return part + ".kubeconfig" }
+
+func etcdArgs(o Options) []string {
+	return []string{
+		"--name=" + o.Name,
+		"--data-dir=etcd",
+		"--listen-client-urls=" + etcdSocket,
+		"--advertise-client-urls=" + etcdSocket,
+		"--listen-peer-urls=" + etcdPeerSocket,
+		"--initial-advertise-peer-urls=" + etcdPeerSocket,
+		"--initial-cluster=" + o.Name + "=" + etcdPeerSocket,
+		"--unsafe-no-fsync", // survives a crash of etcd, not of the machine
+		"--log-level=warn",
+		// A single member elects itself after one election timeout.
+		"--heartbeat-interval=20",
+		"--election-timeout=200",
+	}
+}
+
+func apiServerArgs(o Options, port int) []string {
+	args := []string{
+		"--etcd-servers=" + etcdSocket,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", port),
+		"--tls-cert-file=pki/apiserver.crt",
+		"--tls-private-key-file=pki/apiserver.key",
+		"--cert-dir=pki",
+		"--client-ca-file=pki/ca.crt",
+		"--anonymous-auth=false",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-signing-key-file=pki/sa.key",
+		"--service-account-key-file=pki/sa.key",
+		"--service-cluster-ip-range=10.0.0.0/16",
+		"--allow-privileged",
+		"--endpoint-reconciler-type=none", // nothing runs in pods that could use it
+		// Its forty bootstrap objects make the start slower; the limits
+		// below are what stands in for it.
+		"--enable-priority-and-fairness=false",
+		"--max-requests-inflight=3000",
+		"--max-mutating-requests-inflight=1000",
+		"--profiling=false",
+	}
+	if !o.ControllerManager {
+		// ServiceAccount waits for accounts that nobody makes, and
+		// TaintNodesByCondition taints nodes that nobody untaints.
+		args = append(args, "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition")
+	}
+	if o.Audit {
+		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile, "--audit-log-mode=blocking")
+	}
+	return append(args, o.APIServerArgs...)
+}
+
+func controllerManagerArgs(o Options) []string {
+	return append([]string{
+		"--kubeconfig=" + componentKubeconfig("kube-controller-manager"),
+		"--controllers=" + strings.Join(controllers, ","),
+		"--service-account-private-key-file=pki/sa.key",
+		"--root-ca-file=pki/ca.crt",
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--kube-api-qps=1000",
+		"--kube-api-burst=2000",
+		"--concurrent-job-syncs=10",
+		"--node-monitor-period=2s",
+	}, o.ControllerManagerArgs...)
+}
+
+func schedulerArgs() []string {
+	return []string{"--config=" + schedulerConfigFile, "--secure-port=0"}
+}
+
+// writeFile writes a file that only its owner can read, and the directories above it.
+func writeFile(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o600)
+}

@@ -1,0 +1,111 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// InstallCRDs applies the CustomResourceDefinitions in files and directories
+// and waits until their kinds can be used. What else is there is left out; if
+// there is none at all, that is an error. On a cluster with controllers prefer
+// Options.CRDs.
+func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
+	objects, err := ReadObjects(paths...)
+	if err != nil {
+		return fmt.Errorf("read CRDs: %w", err)
+	}
+	var crds []*unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() == "CustomResourceDefinition" {
+			crds = append(crds, object)
+		}
+	}
+	if len(crds) == 0 {
+		return fmt.Errorf("no CustomResourceDefinition in %s", strings.Join(paths, ", "))
+	}
+	if err := c.ApplyObjects(ctx, crds...); err != nil {
+		return err
+	}
+	for _, crd := range crds {
+		err := c.waitFor(ctx, "CRD "+crd.GetName(), func(ctx context.Context) error { return c.probeCRD(ctx, crd.GetName()) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probeCRD returns nil when a CRD is established and discovery lists its
+// served versions, which comes a little later.
+func (c *Cluster) probeCRD(ctx context.Context, name string) error {
+	crd, err := c.dynamic.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !conditionTrue(crd, "Established") {
+		return fmt.Errorf("%s is not established", name)
+	}
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		version, ok := v.(map[string]any)
+		if !ok || version["served"] != true {
+			continue
+		}
+		if err := c.probeResource(fmt.Sprintf("%s/%s", group, version["name"]), plural); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) probeResource(groupVersion, plural string) error {
+	list, err := c.kubernetes.Discovery().ServerResourcesForGroupVersion(groupVersion)
+	if err != nil {
+		return err
+	}
+	for _, r := range list.APIResources {
+		if r.Name == plural {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not served in %s", plural, groupVersion)
+}
+
+// conditionTrue says whether an object has the condition with status True.
+func conditionTrue(object *unstructured.Unstructured, kind string) bool {
+	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
+	for _, c := range conditions {
+		if condition, ok := c.(map[string]any); ok && condition["type"] == kind {
+			return condition["status"] == "True"
+		}
+	}
+	return false
+}
+
+// installFirstCRDs installs what has to be there before the controllers are.
+func (c *Cluster) installFirstCRDs(ctx context.Context) error {
+	paths := c.options.CRDs
+	if c.options.JobSet {
+		crds, err := jobSetCRDs(ctx)
+		if err != nil {
+			return err
+		}
+		paths = append(paths[:len(paths):len(paths)], crds)
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	return c.InstallCRDs(ctx, paths...)
+}

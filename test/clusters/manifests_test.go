@@ -1,0 +1,164 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func TestReadObjects(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"b.yaml":             "kind: B\n---\n# nothing but a comment\n---\nkind: C\n",
+		"a.yml":              "kind: A",
+		"kustomization.yaml": "kind: Kustomization",
+		"notes.txt":          "kind: Text",
+		"bad":                "kind: [",
+		"below/d.yaml":       "kind: D",
+	} {
+		if err := writeFile(filepath.Join(dir, name), []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := map[string]struct {
+		reason  string
+		paths   []string
+		want    []string
+		wantErr string
+	}{
+		"Directory":   {reason: "its YAML files in order, without empty documents", paths: []string{"."}, want: []string{"A", "B", "C"}},
+		"File":        {reason: "any name will do for a file", paths: []string{"notes.txt", "b.yaml"}, want: []string{"Text", "B", "C"}},
+		"NoSuchFile":  {reason: "a path that is missing is a mistake", paths: []string{"a.yml", "e.yaml"}, wantErr: "e.yaml"},
+		"InvalidYAML": {reason: "the error names the file", paths: []string{"bad"}, wantErr: "parse " + filepath.Join(dir, "bad")},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var paths, got []string
+			for _, path := range tc.paths {
+				paths = append(paths, filepath.Join(dir, path))
+			}
+			objects, err := ReadObjects(paths...)
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Fatalf("%s: want an error with %q, got: %v", tc.reason, tc.wantErr, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range objects {
+				got = append(got, object.GetKind())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWebhookURLs(t *testing.T) {
+	server := &WebhookServer{Host: "127.0.0.1", Port: 9443, CABundle: []byte("ca")}
+	configuration := func(kind string, clientConfig map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"kind":     kind,
+			"webhooks": []any{map[string]any{"name": "a.example.com", "clientConfig": clientConfig}},
+		}}
+	}
+	service := func() map[string]any {
+		return map[string]any{"caBundle": "old", "service": map[string]any{"name": "s", "namespace": "n", "path": "/validate"}}
+	}
+	url := map[string]any{"url": "https://127.0.0.1:9443/validate", "caBundle": "Y2E="}
+	elsewhere := map[string]any{"url": "https://example.com/validate"}
+	tests := map[string]struct {
+		reason string
+		object *unstructured.Unstructured
+		want   *unstructured.Unstructured
+	}{
+		"Validating": {
+			reason: "a Service becomes the URL with its path",
+			object: configuration("ValidatingWebhookConfiguration", service()),
+			want:   configuration("ValidatingWebhookConfiguration", url),
+		},
+		"Mutating": {
+			reason: "for both kinds",
+			object: configuration("MutatingWebhookConfiguration", service()),
+			want:   configuration("MutatingWebhookConfiguration", url),
+		},
+		"URL": {
+			reason: "a URL is somebody else's server",
+			object: configuration("MutatingWebhookConfiguration", elsewhere),
+			want:   configuration("MutatingWebhookConfiguration", elsewhere),
+		},
+		"OtherKind": {
+			reason: "other kinds are not ours to change",
+			object: configuration("Gadget", service()),
+			want:   configuration("Gadget", service()),
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if err := WebhookURLs(server, tc.object); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want.Object, tc.object.Object); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestOptionsComplete(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		options Options
+		wantErr string
+	}{
+		"NoName":        {reason: "the name goes into paths and kubeconfigs", wantErr: `"" is not a DNS label`},
+		"BadName":       {reason: "and into etcd's arguments", options: Options{Name: "a,b"}, wantErr: `"a,b" is not a DNS label`},
+		"JobSetAlone":   {reason: "nobody would run its Jobs", options: Options{Name: "a", JobSet: true}, wantErr: "needs the controller manager"},
+		"NodesAlone":    {reason: "nobody would untaint them", options: Options{Name: "a", Nodes: []NodeShape{{Count: 1}}}, wantErr: "need the controller manager"},
+		"Full":          {reason: "all parts go together", options: Full("a", NodeShape{Count: 1})},
+		"NothingAround": {reason: "an API server needs nobody", options: Options{Name: "a"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if tc.wantErr == "" {
+				tc.options.Dir = t.TempDir()
+			}
+			_, _, err := tc.options.complete()
+			if got := errorText(err); tc.wantErr == "" && err != nil || !strings.Contains(got, tc.wantErr) {
+				t.Errorf("%s: want %q, got %q", tc.reason, tc.wantErr, got)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestRepositoryRootGoesPastNestedModules(t *testing.T) {
+	want, err := repositoryRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Join(want, "test", "controlplane"))
+	if got, err := repositoryRoot(); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	t.Chdir(os.TempDir())
+	if got, err := repositoryRoot(); err == nil {
+		t.Errorf("outside the repository: got %q, want an error", got)
+	}
+}

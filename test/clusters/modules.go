@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+const rootModule = "github.com/trainyard/trainyard"
+
+// ModuleDir returns the directory in the module cache of a module that the
+// repository requires, in the version that it requires, and downloads the
+// module if need be. Manifests of third parties are read from there, so none
+// is copied into the repository.
+func ModuleDir(ctx context.Context, module string) (string, error) {
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", fmt.Errorf("find module %s: %w", module, err)
+	}
+	dir, err := listModule(ctx, root, module)
+	if err == nil && dir == "" {
+		if _, err = runGo(ctx, root, "mod", "download", module); err == nil {
+			dir, err = listModule(ctx, root, module)
+		}
+	}
+	if err == nil && dir == "" {
+		err = errors.New("not in the module cache after a download")
+	}
+	if err != nil {
+		return "", fmt.Errorf("find module %s: %w", module, err)
+	}
+	return dir, nil
+}
+
+func listModule(ctx context.Context, root, module string) (string, error) {
+	return runGo(ctx, root, "list", "-m", "-f", "{{.Dir}}", module)
+}
+
+func runGo(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("go %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(bytes.TrimSpace(out)), nil
+}
+
+// repositoryRoot returns the directory of the root module, going up from the
+// working directory, past modules nested in it.
+func repositoryRoot() (string, error) {
+	start, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := start; ; dir = filepath.Dir(dir) {
+		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && moduleName(data) == rootModule {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%s is not inside the module %s", start, rootModule)
+		}
+	}
+}
+
+func moduleName(goMod []byte) string {
+	for line := range strings.Lines(string(goMod)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "module "); ok {
+			return strings.TrimSpace(name)
+		}
+	}
+	return ""
+}

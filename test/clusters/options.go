@@ -1,0 +1,126 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Options says what cluster to start. Name is required; the zero value of
+// everything else is an API server with its etcd, and nothing that acts.
+type Options struct {
+	// Name of the cluster, a DNS label: "hub", "worker-1". It names the
+	// context in the kubeconfig.
+	Name string
+	// Dir takes state, credentials, logs and the kubeconfig. It is made if it
+	// is missing, and what an earlier cluster left in it is removed. Empty: a
+	// temporary directory, removed by Stop unless $TRAINYARD_KEEP is set.
+	Dir string
+	// BinDir holds the binaries that hack/build-controlplane.sh builds. Empty:
+	// $TRAINYARD_BIN, or else bin/ at the top of the repository.
+	BinDir string
+
+	// ControllerManager runs kube-controller-manager: Jobs, garbage
+	// collection, namespaces, service accounts, lost nodes.
+	ControllerManager bool
+	// Scheduler runs kube-scheduler.
+	Scheduler bool
+	// JobSet installs JobSet's CRD and webhooks and runs its manager. Jobs
+	// of a JobSet need ControllerManager.
+	JobSet bool
+	// Nodes are made at the start, as by AddNodes.
+	Nodes []NodeShape
+
+	// CRDs are files or directories whose CustomResourceDefinitions are
+	// installed before the controllers start. Prefer it over InstallCRDs: the
+	// garbage collector sees kinds that come later only up to 30 s later.
+	CRDs []string
+	// Audit makes the API server log every request, see AuditLog.
+	Audit bool
+	// APIServerArgs are added to the API server's arguments and win over its own.
+	APIServerArgs []string
+	// ControllerManagerArgs are the same for kube-controller-manager.
+	ControllerManagerArgs []string
+}
+
+// Full returns the options of a cluster that runs JobSets on the given nodes.
+func Full(name string, nodes ...NodeShape) Options {
+	return Options{Name: name, ControllerManager: true, Scheduler: true, JobSet: true, Nodes: nodes}
+}
+
+// NodeShape describes nodes that are alike.
+type NodeShape struct {
+	// Count of nodes.
+	Count int
+	// NamePrefix is followed by a dash and a number from 0. Default: "node".
+	// Several shapes and calls can share a prefix; the numbers go on.
+	NamePrefix string
+	// Capacity is also what is allocatable. Where it does not say, a node has
+	// 96 CPUs, 1 TiB of memory and room for 110 pods.
+	Capacity corev1.ResourceList
+	Labels   map[string]string
+	Taints   []corev1.Taint
+}
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// complete checks the options and returns them with defaults and with
+// absolute paths. removeDir says that Dir is a temporary one.
+func (o Options) complete() (completed Options, removeDir bool, err error) {
+	if !dnsLabel.MatchString(o.Name) {
+		return o, false, fmt.Errorf("cluster name %q is not a DNS label", o.Name)
+	}
+	if o.JobSet && !o.ControllerManager {
+		return o, false, fmt.Errorf("cluster %q: JobSet needs the controller manager, which runs its Jobs", o.Name)
+	}
+	if len(o.Nodes) > 0 && !o.ControllerManager {
+		return o, false, fmt.Errorf("cluster %q: nodes need the controller manager, which makes them schedulable", o.Name)
+	}
+	if o.BinDir == "" {
+		if o.BinDir, err = defaultBinDir(); err != nil {
+			return o, false, err
+		}
+	}
+	if o.BinDir, err = filepath.Abs(o.BinDir); err != nil {
+		return o, false, err
+	}
+	if removeDir = o.Dir == ""; removeDir {
+		if o.Dir, err = os.MkdirTemp("", "trainyard-"+o.Name+"-"); err != nil {
+			return o, false, err
+		}
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return o, false, err
+	}
+	return o, removeDir && os.Getenv("TRAINYARD_KEEP") == "", nil
+}
+
+// defaultBinDir returns $TRAINYARD_BIN or the repository's bin directory.
+func defaultBinDir() (string, error) {
+	if dir := os.Getenv("TRAINYARD_BIN"); dir != "" {
+		return dir, nil
+	}
+	root, err := repositoryRoot()
+	if err != nil {
+		return "", fmt.Errorf("find bin directory (TRAINYARD_BIN can name it): %w", err)
+	}
+	return filepath.Join(root, "bin"), nil
+}
+
+// binary returns the path of one of the binaries in dir.
+func binary(dir, name string) (string, error) {
+	path := filepath.Join(dir, name)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%s is missing: run \"make controlplane\" (the first build takes minutes)", path)
+	} else if err != nil {
+		return "", err
+	}
+	return path, nil
+}

@@ -1,0 +1,45 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build linux
+
+package clusters
+
+import (
+	"fmt"
+	"net"
+	"testing"
+)
+
+func TestReservedPortIsForItsServerOnly(t *testing.T) {
+	p, err := reservePort(loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("%s:%d", loopback, p.number)
+	// A server stops and starts; in between nobody is given its port.
+	for range 2 {
+		l, err := net.Listen("tcp4", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		for range 500 {
+			other, err := reservePort(loopback)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if other.number == p.number {
+				t.Fatalf("port %d is reserved twice", p.number)
+			}
+			if err := other.release(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := p.release(); err != nil {
+		t.Error(err)
+	}
+}

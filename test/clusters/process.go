@@ -1,0 +1,161 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// stopGrace is how long Stop waits after SIGTERM before it kills.
+const stopGrace = 15 * time.Second
+
+// Process is a program that runs beside a cluster and ends with it, and with
+// this process, however that ends.
+type Process struct {
+	// Name is the one given to Run.
+	Name string
+	// LogPath is the file with its standard output and error. A process
+	// that is run again under its name appends to it.
+	LogPath string
+
+	cmd   *exec.Cmd
+	alive io.Closer // write end of the child's standard input
+	done  chan struct{}
+	err   error // of cmd.Wait; read after done is closed
+}
+
+// command is what startProcess starts.
+type command struct {
+	name   string
+	dir    string // working directory, and where the log goes: logs/<name>.log
+	path   string
+	args   []string
+	env    []string // added to this process's
+	runner string   // the controlplane binary, if path is not it
+}
+
+func startProcess(c command) (*Process, error) {
+	p := &Process{Name: c.name, LogPath: filepath.Join(c.dir, "logs", c.name+".log"), done: make(chan struct{})}
+	path, args := c.path, c.args
+	if !selfEnding && c.runner != "" {
+		path, args = c.runner, append([]string{"run", "--", c.path}, c.args...)
+	}
+	p.cmd = exec.Command(path, args...)
+	p.cmd.Dir = c.dir
+	p.cmd.Env = append(append(os.Environ(), "TRAINYARD_END_WITH_STDIN=1"), c.env...)
+	if err := p.start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
+	}
+	return p, nil
+}
+
+func (p *Process) start() error {
+	if err := os.MkdirAll(filepath.Dir(p.LogPath), 0o750); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(p.LogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	stdin, alive, err := os.Pipe()
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr, p.alive = stdin, log, log, alive
+	err = spawn(p.cmd)
+	// The child has its own copies.
+	err = errors.Join(err, stdin.Close(), log.Close())
+	if err != nil {
+		return errors.Join(err, alive.Close())
+	}
+	go p.wait()
+	return nil
+}
+
+func (p *Process) wait() {
+	p.err = p.cmd.Wait()
+	_ = p.alive.Close()
+	close(p.done)
+}
+
+// PID returns the process ID.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Wait waits for the end and returns nil for exit code 0, or an
+// *exec.ExitError. If ctx ends first, it returns its error.
+func (p *Process) Wait(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for %s: %w", p.Name, ctx.Err())
+	}
+}
+
+// Signal sends a signal. That the process has ended is not an error.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Kill sends SIGKILL and waits for the end.
+func (p *Process) Kill() error {
+	if err := p.Signal(os.Kill); err != nil {
+		return err
+	}
+	<-p.done
+	return nil
+}
+
+// Stop sends SIGTERM and waits for the end; after 15 s it kills. It returns no
+// error for a process that ends with an exit code: use Wait for that.
+func (p *Process) Stop() error {
+	if err := p.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	timer := time.NewTimer(stopGrace)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+		return p.Kill()
+	}
+}
+
+// ended describes the end of a process that should be running, with the last
+// lines of its log.
+func (p *Process) ended() error {
+	return fmt.Errorf("%s has ended (%s); the end of %s:\n%s", p.Name, p.cmd.ProcessState, p.LogPath, tail(p.LogPath))
+}
+
+// tail returns the last 2 KiB of a file.
+func tail(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = f.Close() }()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-2048), io.SeekStart)
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}

@@ -1,0 +1,192 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/onsi/gomega"
+)
+
+func TestClusterEndsWhenItsParentIsKilled(t *testing.T) {
+	g := gomega.NewWithT(t)
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), helperEnv+"="+t.TempDir())
+	parent.Stderr = os.Stderr
+	stdout, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatalf("read process IDs: %v", err)
+	}
+	pids := strings.Fields(line)
+	if len(pids) != 6 { // etcd, API server, controller manager, scheduler, JobSet, kwok
+		t.Fatalf("want 6 processes, got %v", pids)
+	}
+	for _, pid := range pids {
+		if !alive(t, pid) {
+			t.Fatalf("process %s does not run", pid)
+		}
+		t.Cleanup(func() { endIfAlive(t, pid) })
+	}
+
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = parent.Wait()
+	for _, pid := range pids {
+		g.Eventually(func() bool { return alive(t, pid) }, "10s", tick).Should(gomega.BeFalse(), "process "+pid)
+	}
+}
+
+// alive says whether a process runs. One that has ended and that nobody has
+// waited for does not.
+func alive(t *testing.T, pid string) bool {
+	t.Helper()
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errors.Is(syscall.Kill(number, 0), syscall.ESRCH) {
+		return false
+	}
+	status, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	return err != nil || !strings.Contains(string(status), ") Z ")
+}
+
+// endIfAlive ends what a failed test leaves behind.
+func endIfAlive(t *testing.T, pid string) {
+	t.Helper()
+	if !alive(t, pid) {
+		return
+	}
+	if number, err := strconv.Atoi(pid); err == nil {
+		_ = syscall.Kill(number, syscall.SIGKILL)
+	}
+}
+
+func TestProcessIsFoundByName(t *testing.T) {
+	c := sharedCluster(t)
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "jobset-manager", "kwok"} {
+		if p := c.Process(name); p == nil || p.Name != name || !alive(t, strconv.Itoa(p.PID())) {
+			t.Errorf("%s: got %+v", name, p)
+		}
+	}
+	if p := c.Process("nobody"); p != nil {
+		t.Errorf("got a process nobody has started: %+v", p)
+	}
+}
+
+func TestRunEndsProcesses(t *testing.T) {
+	c := sharedCluster(t)
+	sleep := func(name string) *Process {
+		p, err := c.Run(t.Context(), name, "sh", "-c", "echo $KUBECONFIG; exec sleep 600")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	stopped, killed := sleep("stopped"), sleep("killed")
+	if err := stopped.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := killed.Kill(); err != nil {
+		t.Error(err)
+	}
+	for p, want := range map[*Process]syscall.Signal{stopped: syscall.SIGTERM, killed: syscall.SIGKILL} {
+		exit := new(exec.ExitError)
+		if err := p.Wait(t.Context()); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != want {
+			t.Errorf("%s: want its end by %v, got: %v", p.Name, want, err)
+		}
+	}
+	if err := stopped.Kill(); err != nil {
+		t.Errorf("kill what has ended: %v", err)
+	}
+
+	ended, err := c.Run(t.Context(), "ended", "sh", "-c", "echo $KUBECONFIG")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ended.Wait(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if log, err := os.ReadFile(ended.LogPath); err != nil || strings.TrimSpace(string(log)) != c.KubeconfigPath {
+		t.Errorf("log has %q, want the kubeconfig's path: %v", log, err)
+	}
+}
+
+// TestControlplaneRun tests the wrapper for programs that would outlive their
+// parent, which the launcher needs only outside Linux.
+func TestControlplaneRun(t *testing.T) {
+	dir, err := defaultBinDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := binary(dir, "controlplane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		reason   string
+		script   string
+		signal   os.Signal
+		endStdin bool
+		want     int
+	}{
+		"ExitCode":   {reason: "its exit code is the program's", script: "echo started; exit 7", want: 7},
+		"Signal":     {reason: "signals reach the program", script: "trap 'exit 9' TERM; echo started; while :; do sleep 0.1; done", signal: syscall.SIGTERM, want: 9},
+		"EndOfStdin": {reason: "the end of standard input kills", script: "echo started; exec sleep 600", endStdin: true, want: 128 + 9},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, path, "run", "--", "sh", "-c", tc.script)
+			stdin, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			stdout, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+			if tc.signal != nil {
+				if err := cmd.Process.Signal(tc.signal); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.endStdin {
+				if err := stdin.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _ = io.Copy(io.Discard, stdout)
+			_ = cmd.Wait()
+			if got := cmd.ProcessState.ExitCode(); got != tc.want {
+				t.Errorf("%s: exit code %d, want %d", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,234 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// processes is a cluster of local processes.
+type processes struct {
+	options Options
+	binary  string // controlplane
+	ca      *authority
+	port    *port
+	lock    *os.File // of the directory
+
+	mu      sync.Mutex
+	running []*Process // in the order in which they were started; under mu
+	api     *Process   // the API server that was started last; under mu
+}
+
+// newProcesses makes the directory, the port and the credentials of a cluster.
+func newProcesses(o Options) (*processes, error) {
+	path, err := binary(o.BinDir, "controlplane")
+	if err != nil {
+		return nil, err
+	}
+	p := &processes{options: o, binary: path}
+	if err := p.prepare(); err != nil {
+		return nil, errors.Join(err, p.release())
+	}
+	return p, nil
+}
+
+func (p *processes) prepare() (err error) {
+	if p.lock, err = lockDir(p.options.Dir); err != nil {
+		return err
+	}
+	for _, old := range []string{"etcd", "pki", "webhooks", "logs", auditLogFile} {
+		if err := os.RemoveAll(filepath.Join(p.options.Dir, old)); err != nil {
+			return err
+		}
+	}
+	if p.port, err = reservePort(loopback); err != nil {
+		return err
+	}
+	if p.ca, err = newAuthority(p.options.Name); err != nil {
+		return fmt.Errorf("make certificate authority: %w", err)
+	}
+	if err := p.ca.writePKI(filepath.Join(p.options.Dir, "pki")); err != nil {
+		return fmt.Errorf("write credentials: %w", err)
+	}
+	return nil
+}
+
+// release gives back what prepare has taken.
+func (p *processes) release() error {
+	var errs []error
+	if p.port != nil {
+		errs = append(errs, p.port.release())
+	}
+	if p.lock != nil {
+		errs = append(errs, p.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// server is the URL of the API server.
+func (p *processes) server() string {
+	return fmt.Sprintf("https://%s:%d", loopback, p.port.number)
+}
+
+// startControlPlane starts etcd and the API server and writes the admin's kubeconfig.
+func (p *processes) startControlPlane(ctx context.Context, kubeconfig string) error {
+	if err := p.writeKubeconfig(kubeconfig, identity{user: "admin", group: "system:masters"}); err != nil {
+		return err
+	}
+	if p.options.Audit {
+		if err := writeFile(filepath.Join(p.options.Dir, auditPolicyFile), []byte(auditPolicy)); err != nil {
+			return err
+		}
+	}
+	if err := p.startEtcd(ctx); err != nil {
+		return err
+	}
+	return p.startAPIServer(ctx)
+}
+
+// startEtcd starts etcd and waits until it listens. An API server that finds
+// nobody listening would try again only a second later.
+func (p *processes) startEtcd(ctx context.Context) error {
+	socket := filepath.Join(p.options.Dir, etcdSocketFile)
+	if err := os.RemoveAll(socket); err != nil {
+		return err
+	}
+	if _, err := p.startPart("etcd", etcdArgs(p.options)); err != nil {
+		return err
+	}
+	return waitFor(ctx, p, "etcd", func(context.Context) error {
+		_, err := os.Stat(socket)
+		return err
+	})
+}
+
+func (p *processes) startAPIServer(_ context.Context) error {
+	api, err := p.startPart("kube-apiserver", apiServerArgs(p.options, p.port.number))
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.api = api
+	return nil
+}
+
+// startControllers starts the controller manager and the scheduler, each with
+// credentials of its own, so that audit logs tell them apart.
+func (p *processes) startControllers() error {
+	if p.options.ControllerManager {
+		if err := p.startClient("kube-controller-manager", controllerManagerArgs(p.options)); err != nil {
+			return err
+		}
+	}
+	if p.options.Scheduler {
+		if err := writeFile(filepath.Join(p.options.Dir, schedulerConfigFile), []byte(schedulerConfig)); err != nil {
+			return err
+		}
+		return p.startClient("kube-scheduler", schedulerArgs())
+	}
+	return nil
+}
+
+// startClient starts a part of the control plane that uses the API server.
+func (p *processes) startClient(part string, args []string) error {
+	path := filepath.Join(p.options.Dir, componentKubeconfig(part))
+	// The user is upstream's, the group is not: upstream's RBAC for these
+	// parts leans on service accounts per controller, which take longer to come up.
+	if err := p.writeKubeconfig(path, identity{user: "system:" + part, group: "system:masters"}); err != nil {
+		return err
+	}
+	_, err := p.startPart(part, args)
+	return err
+}
+
+func (p *processes) startPart(part string, args []string) (*Process, error) {
+	return p.run(command{name: part, dir: p.options.Dir, path: p.binary, args: append([]string{part}, args...)})
+}
+
+// run starts a process and keeps it, to be ended with the cluster.
+func (p *processes) run(c command) (*Process, error) {
+	process, err := startProcess(c)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = append(p.running, process)
+	return process, nil
+}
+
+// process returns the part that was started last under the name, or nil.
+func (p *processes) process(name string) *Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return lastNamed(p.running, name)
+}
+
+func lastNamed(all []*Process, name string) *Process {
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Name == name {
+			return all[i]
+		}
+	}
+	return nil
+}
+
+func (p *processes) apiServer() *Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.api
+}
+
+// exited returns the first of the processes that has ended although nobody ended it.
+func (p *processes) exited() *Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, process := range p.running {
+		select {
+		case <-process.done:
+			return process
+		default:
+		}
+	}
+	return nil
+}
+
+// killAPIServer also forgets the process, whose end is then nobody's concern.
+func (p *processes) killAPIServer() error {
+	api := p.apiServer()
+	p.mu.Lock()
+	p.running = slices.DeleteFunc(p.running, func(r *Process) bool { return r == api })
+	p.mu.Unlock()
+	return api.Kill()
+}
+
+func (p *processes) hostAddress() (string, error) { return loopback, nil }
+
+func (p *processes) signalAPIServer(s syscall.Signal) error { return p.apiServer().Signal(s) }
+
+// stop ends everything, the last started first, but for what Run has started,
+// which the cluster has stopped before. Nothing but etcd has anything to lose.
+func (p *processes) stop() error {
+	p.mu.Lock()
+	running := p.running
+	p.running = nil
+	p.mu.Unlock()
+	var errs []error
+	for i := len(running) - 1; i >= 0; i-- {
+		if running[i].Name == "etcd" {
+			errs = append(errs, running[i].Stop())
+		} else {
+			errs = append(errs, running[i].Kill())
+		}
+	}
+	return errors.Join(append(errs, p.release())...)
+}

@@ -1,0 +1,104 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Run runs a program beside the cluster, in Dir and with KUBECONFIG set to the
+// admin's kubeconfig. A program given without a slash is looked for in the
+// options' BinDir and then in PATH. Stop ends it before the cluster. The
+// context limits nothing once Run has returned.
+func (c *Cluster) Run(ctx context.Context, name, program string, args ...string) (*Process, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("run %s: %w", name, err)
+	}
+	path, err := c.lookPath(program)
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", name, err)
+	}
+	process, err := startProcess(command{
+		name:   name,
+		dir:    c.Dir,
+		path:   path,
+		args:   args,
+		env:    []string{"KUBECONFIG=" + c.KubeconfigPath},
+		runner: filepath.Join(c.options.BinDir, "controlplane"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.beside = append(c.beside, process)
+	return process, nil
+}
+
+// Process returns what was started last under a name, by Run or as a part of
+// the cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
+// jobset-manager, kwok. It returns nil if there is none. For the API server
+// use KillAPIServer and its likes, which know that its end is intended.
+func (c *Cluster) Process(name string) *Process {
+	c.mu.Lock()
+	process := lastNamed(c.beside, name)
+	c.mu.Unlock()
+	if process == nil {
+		process = c.backend.process(name)
+	}
+	return process
+}
+
+func (c *Cluster) lookPath(program string) (string, error) {
+	if strings.ContainsRune(program, filepath.Separator) {
+		return filepath.Abs(program)
+	}
+	if path, err := binary(c.options.BinDir, program); err == nil {
+		return path, nil
+	}
+	return exec.LookPath(program)
+}
+
+// Kubectl runs kubectl with the admin's kubeconfig and returns its standard
+// output. The error holds its standard error.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
+	path, err := binary(c.options.BinDir, "kubectl")
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.KubeconfigPath)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return out, fmt.Errorf("kubectl %s on cluster %q: %w: %s", strings.Join(args, " "), c.Name, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return out, nil
+}
+
+// Metrics returns the API server's metrics in Prometheus' text format.
+// apiserver_request_total counts requests by verb, resource, subresource and
+// code, whoever sent them; AuditLog also knows who.
+func (c *Cluster) Metrics(ctx context.Context) ([]byte, error) {
+	data, err := c.kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of cluster %q: %w", c.Name, err)
+	}
+	return data, nil
+}
+
+// AuditLog returns the path of the API server's audit log: a line of JSON
+// (audit.k8s.io/v1 Event without bodies) for each request that it has
+// answered, with user, user agent, verb, object and code. It is written only
+// with Options.Audit. A long-running request, such as a watch, is logged when it ends.
+func (c *Cluster) AuditLog() string {
+	return filepath.Join(c.Dir, auditLogFile)
+}

@@ -1,0 +1,323 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// namespace makes a namespace with the name of the test.
+func namespace(t *testing.T, c *Cluster) string {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := c.kubernetes.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// job returns a Job of one pod that asks for a GPU and is not tried again.
+func job(name string, annotations map[string]string) *batchv1.Job {
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32),
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
+				Spec: corev1.PodSpec{
+					RestartPolicy: corev1.RestartPolicyNever,
+					Containers:    []corev1.Container{gpuContainer("train")},
+				},
+			},
+		},
+	}
+}
+
+func gpuContainer(name string) corev1.Container {
+	limits := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
+	return corev1.Container{Name: name, Image: "example.com/train", Resources: corev1.ResourceRequirements{Limits: limits}}
+}
+
+func TestJobEndsAsItsAnnotationsSay(t *testing.T) {
+	c := sharedCluster(t)
+	tests := map[string]struct {
+		reason       string
+		annotations  map[string]string
+		atLeast      time.Duration
+		wantJob      batchv1.JobConditionType
+		wantExitCode int32
+		wantMessage  string
+	}{
+		"Default": {
+			reason:  "a pod that says nothing runs for a second and succeeds",
+			atLeast: time.Second,
+			wantJob: batchv1.JobComplete,
+		},
+		"RunsFor": {
+			reason:      "a pod runs for as long as its annotation says",
+			annotations: map[string]string{RunForAnnotation: "2500ms"},
+			atLeast:     2500 * time.Millisecond,
+			wantJob:     batchv1.JobComplete,
+		},
+		"Fails": {
+			reason:       "a pod fails with its annotation's words",
+			annotations:  map[string]string{RunForAnnotation: "10ms", FailAnnotation: `NCCL error: "unhandled"`},
+			wantJob:      batchv1.JobFailed,
+			wantExitCode: 1,
+			wantMessage:  `NCCL error: "unhandled"`,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			ns := namespace(t, c)
+			jobs := c.kubernetes.BatchV1().Jobs(ns)
+			if _, err := jobs.Create(t.Context(), job("j", tc.annotations), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			g.Eventually(func(g gomega.Gomega) {
+				j, err := jobs.Get(t.Context(), "j", metav1.GetOptions{})
+				g.Expect(err).NotTo(gomega.HaveOccurred())
+				g.Expect(trueConditions(j)).To(gomega.ContainElement(tc.wantJob), tc.reason)
+			}, deadline, tick).Should(gomega.Succeed())
+
+			pods, err := c.kubernetes.CoreV1().Pods(ns).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) != 1 {
+				t.Fatalf("want one pod, got %d: %v", len(pods.Items), err)
+			}
+			pod := pods.Items[0]
+			if !strings.HasPrefix(pod.Spec.NodeName, "gpu-") {
+				t.Errorf("pod is on node %q, want one with GPUs", pod.Spec.NodeName)
+			}
+			ended := pod.Status.ContainerStatuses[0].State.Terminated
+			got := []any{ended.ExitCode, ended.Message}
+			if diff := cmp.Diff([]any{tc.wantExitCode, tc.wantMessage}, got); diff != "" {
+				t.Errorf("%s: exit code and message (-want +got):\n%s", tc.reason, diff)
+			}
+			// The API's times have whole seconds.
+			if ran := ended.FinishedAt.Sub(ended.StartedAt.Time); ran < tc.atLeast-time.Second {
+				t.Errorf("%s: ran for %v, want at least %v", tc.reason, ran, tc.atLeast)
+			}
+		})
+	}
+}
+
+func trueConditions(j *batchv1.Job) []batchv1.JobConditionType {
+	var all []batchv1.JobConditionType
+	for _, c := range j.Status.Conditions {
+		if c.Status == corev1.ConditionTrue {
+			all = append(all, c.Type)
+		}
+	}
+	return all
+}
+
+func TestPodChangedWhileRunningStillEndsOnTime(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	pods := c.kubernetes.CoreV1().Pods(ns)
+	if _, err := pods.Create(t.Context(), pod("p", map[string]string{RunForAnnotation: "2s"}), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Each change would start the two seconds anew if they counted from the last one.
+	var changes int
+	g.Eventually(func(g gomega.Gomega) {
+		p, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		if p.Status.Phase != corev1.PodSucceeded {
+			changes++
+			metav1.SetMetaDataLabel(&p.ObjectMeta, "changes", strings.Repeat("x", changes))
+			_, err = pods.Update(t.Context(), p, metav1.UpdateOptions{})
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+		}
+		g.Expect(p.Status.Phase).To(gomega.Equal(corev1.PodSucceeded))
+	}, 20*time.Second, 500*time.Millisecond).Should(gomega.Succeed())
+}
+
+func pod(name string, annotations map[string]string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec:       corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{gpuContainer("train")}},
+	}
+}
+
+func TestSuspendedJobHasItsPodsRemoved(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	jobs, pods := c.kubernetes.BatchV1().Jobs(ns), c.kubernetes.CoreV1().Pods(ns)
+	annotations := map[string]string{RunForAnnotation: RunForever, TerminateForAnnotation: "1s"}
+	if _, err := jobs.Create(t.Context(), job("j", annotations), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	phases := func() []corev1.PodPhase {
+		list, err := pods.List(t.Context(), metav1.ListOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		all := []corev1.PodPhase{}
+		for _, p := range list.Items {
+			all = append(all, p.Status.Phase)
+		}
+		return all
+	}
+	g.Eventually(phases, deadline, tick).Should(gomega.Equal([]corev1.PodPhase{corev1.PodRunning}))
+
+	_, err := jobs.Patch(t.Context(), "j", "application/merge-patch+json", []byte(`{"spec":{"suspend":true}}`), metav1.PatchOptions{})
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Eventually(func() bool {
+		list, err := pods.List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) == 1 && list.Items[0].DeletionTimestamp != nil && list.Items[0].Status.Phase == corev1.PodRunning
+	}, deadline, tick).Should(gomega.BeTrue(), "the pod is deleted and goes on for a while")
+	g.Eventually(phases, deadline, tick).Should(gomega.BeEmpty())
+}
+
+func TestPendingPodIsScheduledOnAddedNode(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	p := pod("big", nil)
+	p.Spec.NodeSelector = map[string]string{"pool": "added"}
+	p.Spec.Tolerations = []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}
+	if _, err := c.kubernetes.CoreV1().Pods(ns).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	shape := NodeShape{
+		Count: 1, NamePrefix: "gpu", // gpu-0 and gpu-1 are there
+		Capacity: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
+		Labels:   map[string]string{"pool": "added"},
+		Taints:   []corev1.Taint{{Key: "pool", Value: "added", Effect: corev1.TaintEffectNoSchedule}},
+	}
+	if err := c.AddNodes(t.Context(), shape); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(func(g gomega.Gomega) {
+		p, err := c.kubernetes.CoreV1().Pods(ns).Get(t.Context(), "big", metav1.GetOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(p.Spec.NodeName).To(gomega.Equal("gpu-2"))
+		g.Expect(p.Status.Phase).To(gomega.Equal(corev1.PodSucceeded))
+	}, deadline, tick).Should(gomega.Succeed())
+}
+
+const jobSet = `
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: js, namespace: NAMESPACE}
+spec:
+  failurePolicy: {maxRestarts: 0}
+  replicatedJobs:
+  - name: node
+    replicas: 1
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        backoffLimit: 0
+        template:
+          metadata:
+            annotations: {ANNOTATIONS}
+          spec:
+            containers:
+            - {name: train, image: example.com/train, resources: {limits: {nvidia.com/gpu: 1}}}
+`
+
+func TestJobSetEndsAsItsPodsDo(t *testing.T) {
+	c := sharedCluster(t)
+	tests := map[string]struct {
+		reason      string
+		annotations string
+		want        string
+	}{
+		"Completes": {reason: "all pods succeed", annotations: "", want: "Completed"},
+		"Fails":     {reason: "a pod fails and nothing is tried again", annotations: "trainyard.dev/fail: out of memory", want: "Failed"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			ns := namespace(t, c)
+			manifest := strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", tc.annotations).Replace(jobSet)
+			if err := c.Apply(t.Context(), manifest); err != nil {
+				t.Fatal(err)
+			}
+			g.Eventually(func(g gomega.Gomega) {
+				js, err := c.dynamic.Resource(jobSetResource).Namespace(ns).Get(t.Context(), "js", metav1.GetOptions{})
+				g.Expect(err).NotTo(gomega.HaveOccurred())
+				g.Expect(conditionTrue(js, tc.want)).To(gomega.BeTrue(), tc.reason)
+			}, deadline, tick).Should(gomega.Succeed())
+
+			// Indexed completion is a default of the mutating webhook.
+			j, err := c.kubernetes.BatchV1().Jobs(ns).Get(t.Context(), "js-node-0", metav1.GetOptions{})
+			if err != nil || *j.Spec.CompletionMode != batchv1.IndexedCompletion {
+				t.Errorf("completion mode of the JobSet's job is not Indexed: %v", err)
+			}
+		})
+	}
+}
+
+func TestInvalidJobSetIsRefusedByWebhook(t *testing.T) {
+	c := sharedCluster(t)
+	// The CRD allows a success policy that names a job that is not there; only the webhook knows better.
+	objects, err := ParseObjects([]byte(strings.NewReplacer("NAMESPACE", "default", "ANNOTATIONS", "").Replace(jobSet)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := map[string]any{"operator": "All", "targetReplicatedJobs": []any{"elsewhere"}}
+	if err := unstructured.SetNestedMap(objects[0].Object, policy, "spec", "successPolicy"); err != nil {
+		t.Fatal(err)
+	}
+	err = c.ApplyObjects(t.Context(), objects...)
+	if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "vjobset.kb.io") {
+		t.Errorf("want a refusal by vjobset.kb.io, got: %v", err)
+	}
+}
+
+func TestDeletedOwnerOfCustomKindIsCollected(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	if err := c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", `trainyard.dev/run-for: forever`).Replace(jobSet)); err != nil {
+		t.Fatal(err)
+	}
+	jobs := func() int {
+		list, err := c.kubernetes.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		return len(list.Items)
+	}
+	g.Eventually(jobs, deadline, tick).Should(gomega.Equal(1))
+	if err := c.dynamic.Resource(jobSetResource).Namespace(ns).Delete(t.Context(), "js", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(jobs, 10*time.Second, tick).Should(gomega.BeZero(), "the garbage collector knew JobSets from its start")
+}
+
+func TestWorkGoesOnAfterAPIServerRestart(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	ns := namespace(t, c)
+	if err := c.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Apply(t.Context(), strings.NewReplacer("NAMESPACE", ns, "ANNOTATIONS", "").Replace(jobSet)); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(func(g gomega.Gomega) {
+		js, err := c.dynamic.Resource(jobSetResource).Namespace(ns).Get(t.Context(), "js", metav1.GetOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(conditionTrue(js, "Completed")).To(gomega.BeTrue())
+	}, deadline, tick).Should(gomega.Succeed())
+}
