@@ -1,0 +1,306 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// worker has nodes with 8 GPUs of which some are free, changed as a case needs it.
+func worker(name v1alpha1.ClusterName, nodes int, free int64, change ...func(*Worker)) Worker {
+	w := Worker{Name: name, Nodes: NewNodes([]NodeGroup{gpuNodes(nodes, free)}), Allocatable: Resources{gpu: 8 * int64(nodes)}}
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+func isNotReady(w *Worker) { w.NotReady = "Unreachable: dial tcp: timeout" }
+
+func isCordoned(w *Worker) { w.Cordoned = true }
+
+func inRegion(region string) func(*Worker) {
+	return func(w *Worker) { w.Labels = map[string]string{"region": region} }
+}
+
+func explained(cluster v1alpha1.ClusterName, reason, message string) v1alpha1.ClusterExplanation {
+	return v1alpha1.ClusterExplanation{Cluster: cluster, Reason: reason, Message: message}
+}
+
+func scored(cluster v1alpha1.ClusterName, score int32) v1alpha1.ClusterExplanation {
+	return v1alpha1.ClusterExplanation{Cluster: cluster, Reason: v1alpha1.ReasonFits, Score: ptr.To(score)}
+}
+
+func TestDecide(t *testing.T) {
+	const (
+		lacks    = "needs 2 nodes with 8 nvidia.com/gpu free each; 0 such nodes, 1 node in all"
+		down     = "Unreachable: dial tcp: timeout"
+		cordon   = "the worker is cordoned (spec.unschedulable)"
+		exists   = "a TrainJob of this name exists"
+		rejected = "denied by webhook"
+	)
+	podSets := []v1alpha1.PodSet{podSet(2, 8)}
+	excludedFor := func(reason, message string, names ...v1alpha1.ClusterName) map[v1alpha1.ClusterName]Exclusion {
+		excluded := map[v1alpha1.ClusterName]Exclusion{}
+		for _, name := range names {
+			excluded[name] = Exclusion{Reason: reason, Message: message}
+		}
+		return excluded
+	}
+	eu := policy("eu", 0, toClusters(matching("region", "eu")))
+
+	type want struct {
+		Cluster         v1alpha1.ClusterName
+		Reason, Message string
+		Policy          string
+		Explanation     []v1alpha1.ClusterExplanation
+	}
+	cases := map[string]struct {
+		reason   string
+		excluded map[v1alpha1.ClusterName]Exclusion
+		policies []v1alpha1.DispatchPolicy
+		workers  []Worker
+		want     want
+	}{
+		"NoneRegistered": {
+			reason: "somebody has to register a worker",
+			want:   want{Reason: v1alpha1.ReasonNoWorkers, Message: "no WorkerCluster is registered"},
+		},
+		"NoneReady": {
+			reason:  "no worker can be asked, and each says why",
+			workers: []Worker{worker("b", 9, 8, isNotReady), worker("a", 9, 8, isNotReady)},
+			want: want{
+				Reason: v1alpha1.ReasonNoWorkers, Message: "no worker is Ready: a: " + down + "; b: " + down,
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonNotReady, down), explained("b", v1alpha1.ReasonNotReady, down),
+				},
+			},
+		},
+		"NoPolicy": {
+			reason:   "policies exist, and none is for this job",
+			policies: []v1alpha1.DispatchPolicy{policy("nlp", 0, forJobs(matching("team", "nlp")))},
+			workers:  []Worker{worker("a", 9, 8)},
+			want: want{
+				Reason: v1alpha1.ReasonNoPolicy, Message: "no DispatchPolicy matches the labels of the job and its namespace",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPolicyMismatch, "no DispatchPolicy matches the labels of the job and its namespace"),
+				},
+			},
+		},
+		"InvalidPolicy": {
+			reason:   "what the policy allows is not known",
+			policies: []v1alpha1.DispatchPolicy{policy("eu", 0, toClusters(invalid()))},
+			workers:  []Worker{worker("a", 9, 8)},
+			want: want{
+				Reason: v1alpha1.ReasonNoPolicy, Message: `DispatchPolicy "eu": spec.clusters.selector: "Like" is not a valid label selector operator`,
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPolicyMismatch, `DispatchPolicy "eu": spec.clusters.selector: "Like" is not a valid label selector operator`),
+				},
+			},
+		},
+		"OnlyOneFits": {
+			reason:   "each filter rejects one worker, and says so",
+			policies: []v1alpha1.DispatchPolicy{eu},
+			excluded: excludedFor(v1alpha1.ReasonNameConflict, exists, "e"),
+			workers: []Worker{
+				worker("f", 4, 8, inRegion("eu")), worker("e", 9, 8, inRegion("eu")), worker("d", 1, 7, inRegion("eu")),
+				worker("c", 9, 8, inRegion("us")), worker("b", 9, 8, isCordoned), worker("a", 9, 8, isNotReady),
+			},
+			want: want{
+				Cluster: "f", Reason: v1alpha1.ReasonPlaced, Message: "it is the only worker on which the job fits", Policy: "eu",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonNotReady, down),
+					explained("b", v1alpha1.ReasonCordoned, cordon),
+					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
+					explained("d", v1alpha1.ReasonInsufficientResources, lacks),
+					explained("e", v1alpha1.ReasonNameConflict, exists),
+					scored("f", 50),
+				},
+			},
+		},
+		"MostFree": {
+			reason:  "the worker wins that has the largest share free afterwards",
+			workers: []Worker{worker("a", 4, 8), worker("b", 20, 8), worker("c", 8, 8)},
+			want: want{
+				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "it has the highest score, 90, of 3 workers on which the job fits",
+				Explanation: []v1alpha1.ClusterExplanation{scored("a", 50), scored("b", 90), scored("c", 75)},
+			},
+		},
+		"NoFit": {
+			reason: "the message has those that are closest to taking the job",
+			workers: []Worker{
+				worker("a", 9, 8, isNotReady), worker("b", 9, 8, isCordoned), worker("c", 1, 8, inRegion("eu")), worker("d", 1, 7),
+			},
+			want: want{
+				Reason: v1alpha1.ReasonNoFit,
+				Message: "c: needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 1 node in all; d: " + lacks +
+					"; b: " + cordon + " and 1 more",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonNotReady, down),
+					explained("b", v1alpha1.ReasonCordoned, cordon),
+					explained("c", v1alpha1.ReasonInsufficientResources, "needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 1 node in all"),
+					explained("d", v1alpha1.ReasonInsufficientResources, lacks),
+				},
+			},
+		},
+		"NameConflict": {
+			reason:   "the job would fit if its name were free",
+			excluded: excludedFor(v1alpha1.ReasonNameConflict, exists, "a"),
+			workers:  []Worker{worker("a", 2, 8), worker("b", 1, 7)},
+			want: want{
+				Reason: v1alpha1.ReasonNameConflict, Message: "a: " + exists + "; b: " + lacks,
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonNameConflict, exists), explained("b", v1alpha1.ReasonInsufficientResources, lacks),
+				},
+			},
+		},
+		"Rejected": {
+			reason:   "the job would fit if the worker took it",
+			excluded: excludedFor(v1alpha1.ReasonRejected, rejected, "a"),
+			workers:  []Worker{worker("a", 2, 8)},
+			want: want{
+				Reason: v1alpha1.ReasonRejected, Message: "a: " + rejected,
+				Explanation: []v1alpha1.ClusterExplanation{explained("a", v1alpha1.ReasonRejected, rejected)},
+			},
+		},
+		"ConflictWhereItWouldNotFit": {
+			reason:   "freeing the name would not help",
+			excluded: excludedFor(v1alpha1.ReasonNameConflict, exists, "a"),
+			workers:  []Worker{worker("a", 1, 7)},
+			want: want{
+				Reason: v1alpha1.ReasonNoFit, Message: "a: " + exists,
+				Explanation: []v1alpha1.ClusterExplanation{explained("a", v1alpha1.ReasonNameConflict, exists)},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			job := Job{UID: "1", PodSets: podSets, Excluded: tc.excluded}
+			d := Decide(job, tc.policies, tc.workers)
+			got := want{Cluster: d.Cluster, Reason: d.Reason, Message: d.Message}
+			if d.Policy != nil {
+				got.Policy = d.Policy.Name
+			}
+			if lines := Explain(job, tc.policies, tc.workers); len(lines) > 0 {
+				got.Explanation = lines
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nDecide and Explain (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestLeastAllocated(t *testing.T) {
+	const cpus = "cpu"
+	cases := map[string]struct {
+		reason      string
+		podSets     []v1alpha1.PodSet
+		free        Resources
+		allocatable Resources
+		want        int32
+	}{
+		"GPUs": {
+			reason:      "GPUs count for a job that has some, even if it takes a larger share of the CPUs",
+			podSets:     []v1alpha1.PodSet{podSet(1, 2, requests(resources("2", "4")))},
+			free:        Resources{gpu: 8, cpus: 4000},
+			allocatable: Resources{gpu: 8, cpus: 4000},
+			want:        75,
+		},
+		"CPUs": {
+			reason:      "without GPUs the largest share counts",
+			podSets:     []v1alpha1.PodSet{podSet(1, 0, requests(resources("0", "1")))},
+			free:        Resources{gpu: 8, cpus: 3000},
+			allocatable: Resources{gpu: 8, cpus: 4000},
+			want:        50,
+		},
+		"Nothing": {
+			reason:  "a job that requests nothing leaves everything free",
+			podSets: []v1alpha1.PodSet{podSet(1, 0)},
+			free:    Resources{gpu: 8},
+			want:    100,
+		},
+		"NoAllocatable": {
+			reason:  "what is free is the least that can be allocatable",
+			podSets: []v1alpha1.PodSet{podSet(1, 2)},
+			free:    Resources{gpu: 8},
+			want:    75,
+		},
+		"Phases": {
+			reason:  "of the phases the larger counts",
+			podSets: []v1alpha1.PodSet{podSet(1, 2, named("model", v1alpha1.RoleModelInitializer)), podSet(1, 6)},
+			free:    Resources{gpu: 8},
+			want:    25,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := Worker{Nodes: NewNodes([]NodeGroup{{Free: tc.free, Count: 1}}), Allocatable: tc.allocatable}
+			g := newGang(tc.podSets)
+			g.bind(w.Nodes)
+			if got := g.leastAllocated(&w); got != tc.want {
+				t.Errorf("%s\nleastAllocated = %d, want %d", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestTiesSpread(t *testing.T) {
+	var workers []Worker
+	for i := range 8 {
+		workers = append(workers, worker(v1alpha1.ClusterName(fmt.Sprint("worker-", i)), 4, 8))
+	}
+	const jobs = 4000
+	wins := map[v1alpha1.ClusterName]int{}
+	for i := range jobs {
+		job := Job{UID: types.UID(fmt.Sprintf("%08d-8c4c-4a5d-a6a0-0f3d62ab5b2f", i)), PodSets: []v1alpha1.PodSet{podSet(1, 8)}}
+		winner := Decide(job, nil, workers).Cluster
+		wins[winner]++
+		// Rendezvous: a worker that has lost makes no difference by going away.
+		for at, w := range workers {
+			if i%100 == 0 && w.Name != winner {
+				rest := append(append([]Worker{}, workers[:at]...), workers[at+1:]...)
+				if got := Decide(job, nil, rest).Cluster; got != winner {
+					t.Errorf("without %s the job goes to %s instead of %s", w.Name, got, winner)
+				}
+			}
+		}
+	}
+	for _, w := range workers {
+		if got, want := wins[w.Name], jobs/len(workers); got < want*3/4 || got > want*5/4 {
+			t.Errorf("%s wins %d of %d jobs, want about %d", w.Name, got, jobs, want)
+		}
+	}
+}
+
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("ü", maxMessage)
+	var workers []Worker
+	for i := range MaxExplanation + 10 {
+		w := worker(v1alpha1.ClusterName(fmt.Sprintf("worker-%04d", i)), 1, 1)
+		if i < 10 {
+			w.NotReady = long
+		}
+		workers = append(workers, w)
+	}
+	job := Job{PodSets: []v1alpha1.PodSet{podSet(1, 8)}}
+	lines := Explain(job, nil, workers)
+	if len(lines) != MaxExplanation || lines[0].Cluster != "worker-0010" {
+		t.Errorf("%d lines from %s, want %d without those that are furthest from taking the job", len(lines), lines[0].Cluster, MaxExplanation)
+	}
+	for _, message := range []string{Explain(job, nil, workers[:1])[0].Message, Decide(job, nil, workers[:5]).Message} {
+		if len(message) > maxMessage || !utf8.ValidString(message) || !strings.HasSuffix(message, "...") {
+			t.Errorf("a message of %d bytes is not cut well: %.20s...%s", len(message), message, message[len(message)-10:])
+		}
+	}
+}

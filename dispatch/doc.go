@@ -1,0 +1,30 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dispatch decides on which worker a job runs. It is pure: the answer follows from the arguments, and nothing else is
+// read or changed.
+//
+// Keep a *Nodes per worker, made by NewNodes when its nodes or pods change. Take off with Nodes.Reserve what is placed there
+// and has no pods yet. Then ask Decide, and where people will read why, Explain, which asks the same filters. SelectPolicy is
+// for those who need a job's policy and no decision.
+//
+// # What fits
+//
+// A gang fits a worker if each of its pods has a place on a node as it is now: 8 pods of 8 GPUs do not fit on 64 nodes with one
+// GPU free. Free amounts, node selector, required node affinity and taints are judged as the scheduler judges them. Whatever
+// else a scheduler may want (pod affinity, topology spread, volumes, host ports, GPU topology) is not looked at, so a job can
+// still wait for its pods on a worker that it fits. Initializers run before the other pods, and the two are fitted each by
+// itself. How exact this is stands at Nodes.Fit.
+//
+// # Where it goes
+//
+// Filters are asked in this order: NotReady, Cordoned, PolicyMismatch, the job's own exclusions, InsufficientResources. Of the
+// workers that pass, the one wins that has the largest share of the job's GPUs free afterwards, and among equals the one
+// with the highest hash of job and worker. So neither the order of any argument nor a worker that lost makes a difference.
+//
+// # What to watch out for
+//
+// Workers must not share a name. Nodes must not have been reserved for the very job that is being decided. A decision is true
+// for the nodes it was made on: reserve what was placed before the next one. A *Nodes never changes and may be shared between
+// goroutines; calls have no state in common.
+package dispatch

@@ -1,0 +1,160 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// verdict is which filter rejected a worker. The lower the verdict, the closer is the worker to taking the job.
+type verdict uint8
+
+const (
+	fits verdict = iota
+	excluded
+	insufficient
+	policyMismatch
+	cordoned
+	notReady
+)
+
+// String returns the name of the verdict.
+func (v verdict) String() string {
+	switch v {
+	case fits:
+		return v1alpha1.ReasonFits
+	case excluded:
+		return "Excluded"
+	case insufficient:
+		return v1alpha1.ReasonInsufficientResources
+	case policyMismatch:
+		return v1alpha1.ReasonPolicyMismatch
+	case cordoned:
+		return v1alpha1.ReasonCordoned
+	case notReady:
+		return v1alpha1.ReasonNotReady
+	}
+	return "unknown"
+}
+
+// filters are the questions about a worker, prepared for one job.
+type filters struct {
+	job      Job
+	gang     *gang
+	policy   *v1alpha1.DispatchPolicy
+	clusters labels.Selector
+	denied   string // Why no worker may take the job.
+}
+
+func newFilters(job Job, policies []v1alpha1.DispatchPolicy) *filters {
+	f := &filters{job: job, gang: newGang(job.PodSets), clusters: labels.Nothing()}
+	policy, ok, err := SelectPolicy(policies, job)
+	var clusters labels.Selector
+	if err == nil {
+		clusters, err = clusterSelector(policy)
+	}
+	switch {
+	case err != nil:
+		f.denied = err.Error()
+	case !ok:
+		f.denied = "no DispatchPolicy matches the labels of the job and its namespace"
+	default:
+		f.policy, f.clusters = policy, clusters
+	}
+	return f
+}
+
+// judge asks the filters, the cheap ones first.
+func (f *filters) judge(w *Worker) verdict {
+	switch {
+	case w.NotReady != "":
+		return notReady
+	case w.Cordoned:
+		return cordoned
+	case !f.clusters.Matches(labels.Set(w.Labels)):
+		return policyMismatch
+	}
+	if len(f.job.Excluded) > 0 {
+		if _, is := f.job.Excluded[w.Name]; is {
+			return excluded
+		}
+	}
+	if !f.gang.fits(w.Nodes) {
+		return insufficient
+	}
+	return fits
+}
+
+// reason is the verdict as a reason of the API.
+func (f *filters) reason(w *Worker, v verdict) string {
+	if v == excluded {
+		return f.job.Excluded[w.Name].Reason
+	}
+	return v.String()
+}
+
+// message says what a worker lacked.
+func (f *filters) message(w *Worker, v verdict) string {
+	switch v {
+	case excluded:
+		return f.job.Excluded[w.Name].Message
+	case insufficient:
+		return f.gang.shortfall(w.Nodes).Message
+	case policyMismatch:
+		if f.denied != "" {
+			return f.denied
+		}
+		return "DispatchPolicy " + f.policy.Name + " does not select the worker"
+	case cordoned:
+		return "the worker is cordoned (spec.unschedulable)"
+	case notReady:
+		return w.NotReady
+	case fits:
+	}
+	return ""
+}
+
+// waits sums up why no worker takes the job.
+func (f *filters) waits(workers []Worker, verdicts []verdict) (reason, message string) {
+	if len(workers) == 0 {
+		return v1alpha1.ReasonNoWorkers, "no WorkerCluster is registered"
+	}
+	summary := f.summary(workers, verdicts)
+	if !slices.ContainsFunc(verdicts, func(v verdict) bool { return v != notReady }) {
+		return v1alpha1.ReasonNoWorkers, "no worker is Ready: " + summary
+	}
+	reason = ""
+	for i := range workers {
+		if verdicts[i] != excluded || !f.gang.fits(workers[i].Nodes) {
+			continue
+		}
+		why := f.job.Excluded[workers[i].Name].Reason
+		if reason != "" && reason != why {
+			return v1alpha1.ReasonNoFit, summary
+		}
+		reason = why
+	}
+	return cmp.Or(reason, v1alpha1.ReasonNoFit), summary
+}
+
+// summary has the messages of the few workers that are closest to taking the job, those by name.
+func (f *filters) summary(workers []Worker, verdicts []verdict) string {
+	order := make([]int, len(workers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(verdicts[a], verdicts[b]), cmp.Compare(workers[a].Name, workers[b].Name))
+	})
+	items := make([]string, len(order))
+	for i, at := range order[:min(len(order), maxListed)] {
+		items[i] = string(workers[at].Name) + ": " + f.message(&workers[at], verdicts[at])
+	}
+	return list(items, "; ")
+}

@@ -1,0 +1,101 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Fit says what the gang lacks on the nodes as they are, or nil if it fits.
+//
+// Initializers run before the others, so each of the two phases has all nodes for itself. Within a phase all pods must have
+// their place at the same time.
+//
+// If it says that a gang fits, there is a place for every pod. The opposite is exact too for pods that are alike (equal
+// requests and node constraints, in one or more PodSets), and for a phase of which already one PodSet does not fit. What
+// remains are PodSets that fit each by themselves: for them a search is bin packing, so they are placed first-fit-decreasing
+// in several orders (see placement.search), and a gang can be missed that a full search would place. TestFitMissRate compares the two.
+func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
+	g := newGang(podSets)
+	if g.fits(n) {
+		return nil
+	}
+	return g.shortfall(n)
+}
+
+// fits is Fit without the reason.
+func (g *gang) fits(n *Nodes) bool {
+	g.bind(n)
+	for _, ph := range g.phases {
+		for i := range ph.pods {
+			if kind := ph.pods[i : i+1]; g.room(n, kind, &kind[0]) < kind[0].need {
+				return false
+			}
+		}
+	}
+	for i := range g.phases {
+		if ph := &g.phases[i]; len(ph.pods) > 1 && !g.fitsTogether(n, ph) {
+			return false
+		}
+	}
+	return true
+}
+
+// fitsTogether says whether pods that fit by themselves have their places at the same time.
+func (g *gang) fitsTogether(n *Nodes, ph *phase) bool {
+	for name, amount := range ph.sum {
+		if col := g.cols[name]; col >= 0 && amount > n.total[col] {
+			return false
+		}
+	}
+	if g.room(n, ph.pods, &ph.upper) == ph.upper.need {
+		return true // Even if all pods were as large as the largest, which is a cheap question.
+	}
+	g.place.begin(n)
+	return g.place.search(g, ph.pods)
+}
+
+// room returns for how many of the pods there is a place on the nodes that admit the kinds, if there were no other pods. It stops
+// counting at what is needed.
+func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
+	if n == nil {
+		return 0
+	}
+	var found int64
+	for i := range n.classes {
+		c := &n.classes[i]
+		// The cheap question first: on a busy worker most classes have no node with enough free.
+		if perNode(n.peak(i), p.bound, 1) == 0 || !g.admits(kinds, c) {
+			continue
+		}
+		for r := c.first; r < c.end; r++ {
+			per := perNode(n.row(r), p.bound, p.need)
+			if per == 0 {
+				continue
+			}
+			if found = addUpTo(found, mulUpTo(per, n.counts[r])); found >= p.need {
+				return p.need
+			}
+		}
+	}
+	return found
+}
+
+// perNode returns how many pods of the demand, up to a limit, have a place on a node with these amounts free.
+func perNode(free []int64, pod []demand, limit int64) int64 {
+	for _, d := range pod {
+		if d.col < 0 || free[d.col] < d.amount {
+			return 0
+		}
+		// A division costs as much as all the rest.
+		switch amount := free[d.col]; {
+		case limit <= 1:
+		case amount-d.amount < d.amount:
+			limit = 1
+		default:
+			limit = min(limit, amount/d.amount)
+		}
+	}
+	return limit
+}

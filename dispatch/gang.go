@@ -1,0 +1,252 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2" //nolint:depguard // Only for the type of an argument of Toleration.ToleratesTaint; nothing is logged.
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// gang is a job's demand, compiled once for all workers. It is used by one call, and holds that call's scratch space.
+type gang struct {
+	phases []phase               // One runs after the other.
+	names  []corev1.ResourceName // Sorted. What the pods request, and "pods".
+	total  []int64               // Per name the largest amount that a phase needs.
+	probe  corev1.Node           // Scratch: what node affinity is matched against.
+	cols   []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
+	place  placement             // Scratch.
+}
+
+// phase is what runs at the same time.
+type phase struct {
+	pods  []pods
+	sum   []int64 // What they need together, per name of the gang.
+	upper pods    // As many pods, each with the largest requests of all.
+}
+
+// pods are the pods of one or more PodSets that are alike.
+type pods struct {
+	podSets      []string // Names, sorted.
+	need         int64    // At least 1.
+	requests     []request
+	nodeSelector []label
+	affinity     *corev1.NodeSelector
+	affinityTerm *nodeaffinity.LazyErrorNodeSelector // affinity, parsed.
+	tolerations  []corev1.Toleration
+
+	bound []demand // Scratch: requests in the columns of the nodes that are bound.
+}
+
+// request is an amount of gang.names[name] for one pod, more than 0.
+type request struct {
+	name   int
+	amount int64
+}
+
+// demand is an amount of a column of Nodes for one pod.
+type demand struct {
+	name   int // In gang.names.
+	col    int // -1: no node has it.
+	amount int64
+}
+
+type label struct{ key, value string }
+
+// phaseOf numbers what runs one after the other. It is the only place that knows what a role means.
+func phaseOf(role v1alpha1.PodSetRole) int {
+	if strings.HasSuffix(string(role), "-initializer") {
+		return 0
+	}
+	return 1
+}
+
+func newGang(podSets []v1alpha1.PodSet) *gang {
+	g := &gang{names: []corev1.ResourceName{corev1.ResourcePods}}
+	for i := range podSets {
+		for name := range podSets[i].Requests {
+			if !slices.Contains(g.names, name) {
+				g.names = append(g.names, name)
+			}
+		}
+	}
+	slices.Sort(g.names)
+	g.phases = make([]phase, 2)
+	for i := range podSets {
+		if set := &podSets[i]; set.Count > 0 {
+			g.phases[phaseOf(set.Role)].merge(g.compile(set))
+		}
+	}
+	g.phases = slices.DeleteFunc(g.phases, func(ph phase) bool { return len(ph.pods) == 0 })
+	g.total = make([]int64, len(g.names))
+	for i := range g.phases {
+		g.phases[i].finish(len(g.names))
+		for name, amount := range g.phases[i].sum {
+			g.total[name] = max(g.total[name], amount)
+		}
+	}
+	return g
+}
+
+func (g *gang) compile(set *v1alpha1.PodSet) pods {
+	p := pods{
+		podSets: []string{set.Name}, need: int64(set.Count),
+		affinity: set.NodeAffinity, tolerations: set.Tolerations,
+	}
+	amounts := FromList(set.Requests)
+	amounts[corev1.ResourcePods] = 1
+	for name, amount := range amounts {
+		if amount > 0 {
+			at, _ := slices.BinarySearch(g.names, name)
+			p.requests = append(p.requests, request{name: at, amount: amount})
+		}
+	}
+	// Extended resources first: they are what most nodes lack.
+	slices.SortFunc(p.requests, func(a, b request) int {
+		return cmp.Or(cmp.Compare(g.rank(a), g.rank(b)), cmp.Compare(a.name, b.name))
+	})
+	for _, key := range slices.Sorted(maps.Keys(set.NodeSelector)) {
+		p.nodeSelector = append(p.nodeSelector, label{key, set.NodeSelector[key]})
+	}
+	if p.affinity != nil {
+		p.affinityTerm = nodeaffinity.NewLazyErrorNodeSelector(p.affinity)
+	}
+	return p
+}
+
+func (g *gang) rank(r request) int {
+	if isExtended(g.names[r.name]) {
+		return 0
+	}
+	return 1
+}
+
+// merge adds pods to a phase. Those of equal shape become one, so that they are fitted exactly, see fits.
+func (ph *phase) merge(p pods) {
+	for i := range ph.pods {
+		q := &ph.pods[i]
+		if slices.Equal(q.requests, p.requests) && slices.Equal(q.nodeSelector, p.nodeSelector) &&
+			reflect.DeepEqual(q.affinity, p.affinity) && reflect.DeepEqual(q.tolerations, p.tolerations) {
+			q.podSets = append(q.podSets, p.podSets...)
+			q.need += p.need
+			return
+		}
+	}
+	ph.pods = append(ph.pods, p)
+}
+
+// finish sorts the pods, so that nothing depends on the order of the PodSets, and adds up what they need.
+func (ph *phase) finish(names int) {
+	for i := range ph.pods {
+		slices.Sort(ph.pods[i].podSets)
+	}
+	slices.SortFunc(ph.pods, func(a, b pods) int { return slices.Compare(a.podSets, b.podSets) })
+	ph.sum = make([]int64, names)
+	largest := make([]int64, names)
+	for i := range ph.pods {
+		ph.upper.need += ph.pods[i].need
+		for _, r := range ph.pods[i].requests {
+			ph.sum[r.name] = addUpTo(ph.sum[r.name], mulUpTo(r.amount, ph.pods[i].need))
+			largest[r.name] = max(largest[r.name], r.amount)
+		}
+	}
+	for name, amount := range largest {
+		if amount > 0 {
+			ph.upper.requests = append(ph.upper.requests, request{name: name, amount: amount})
+		}
+	}
+}
+
+// bind looks up the columns of what the pods request. It must come before what reads pods.bound.
+func (g *gang) bind(n *Nodes) {
+	g.cols = g.cols[:0]
+	for _, name := range g.names {
+		g.cols = append(g.cols, n.column(name))
+	}
+	for i := range g.phases {
+		ph := &g.phases[i]
+		for j := range ph.pods {
+			g.bindPods(&ph.pods[j])
+		}
+		if len(ph.pods) > 1 {
+			g.bindPods(&ph.upper)
+		}
+	}
+}
+
+func (g *gang) bindPods(p *pods) {
+	p.bound = p.bound[:0]
+	for _, r := range p.requests {
+		// Nodes of which none lists "pods" take any number of them.
+		if g.cols[r.name] >= 0 || g.names[r.name] != corev1.ResourcePods {
+			p.bound = append(p.bound, demand{name: r.name, col: g.cols[r.name], amount: r.amount})
+		}
+	}
+}
+
+// selects says whether the pods' node selector matches nodes of the class.
+func (p *pods) selects(c *class) bool {
+	for _, l := range p.nodeSelector {
+		if value, has := c.labels[l.key]; !has || value != l.value {
+			return false
+		}
+	}
+	return true
+}
+
+// matchesAffinity says whether the node affinity that the pods require matches nodes of the class, and returns what is wrong with it
+// if it cannot be parsed.
+func (g *gang) matchesAffinity(p *pods, c *class) (bool, error) {
+	if p.affinityTerm == nil {
+		return true, nil
+	}
+	// Terms that match by the node's name would be left out if it had none.
+	g.probe.Name = "*"
+	g.probe.Labels = c.labels
+	return p.affinityTerm.Match(&g.probe)
+}
+
+// repels returns the first taint of the class that the pods do not tolerate, or nil.
+func (p *pods) repels(c *class) *corev1.Taint {
+	for i := range c.taints {
+		taint := &c.taints[i]
+		if !p.tolerates(taint) {
+			return taint
+		}
+	}
+	return nil
+}
+
+// tolerates says whether the pods tolerate a taint. Tolerations with the operators Lt and Gt count for nothing, as in a scheduler
+// without the feature gate for them.
+func (p *pods) tolerates(taint *corev1.Taint) bool {
+	for i := range p.tolerations {
+		if p.tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
+			return true
+		}
+	}
+	return false
+}
+
+// admits says whether nodes of the class take each of the kinds of pods, if they have room.
+func (g *gang) admits(kinds []pods, c *class) bool {
+	for i := range kinds {
+		p := &kinds[i]
+		if !p.selects(c) || p.repels(c) != nil {
+			return false
+		}
+		if ok, _ := g.matchesAffinity(p, c); !ok { // What is wrong with it is for the shortfall to say.
+			return false
+		}
+	}
+	return true
+}

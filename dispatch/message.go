@@ -1,0 +1,44 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxMessage is the number of bytes to which messages are cut, so that the API server takes them.
+const maxMessage = 1024
+
+// maxListed is how many items a list in a message has before the rest is only counted.
+const maxListed = 3
+
+// list joins items, and only counts those that are too many.
+func list(items []string, separator string) string {
+	if len(items) <= maxListed {
+		return strings.Join(items, separator)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(items[:maxListed], separator), len(items)-maxListed)
+}
+
+// cut shortens a message to maxMessage.
+func cut(message string) string {
+	const ellipsis = "..."
+	if len(message) <= maxMessage {
+		return message
+	}
+	end := maxMessage - len(ellipsis)
+	for end > 0 && !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + ellipsis
+}
+
+func plural(noun string, count int64) string {
+	if count == 1 {
+		return noun
+	}
+	return noun + "s"
+}

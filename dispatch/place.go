@@ -1,0 +1,246 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Reserve returns the nodes without what the pods take. Pods that have no place are taken off nothing; if Fit says that the
+// gang fits, there are none. Of the two phases the larger amount is taken off each node.
+//
+// It is for jobs of whose pods the worker's scheduler has not yet said where they go. It will put some of them on other nodes.
+func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
+	g := newGang(podSets)
+	if n == nil || len(g.phases) == 0 {
+		return n
+	}
+	g.bind(n)
+	p := &g.place
+	p.begin(n)
+	for i := range g.phases {
+		if pods := g.phases[i].pods; !p.search(g, pods) {
+			p.restart()
+			p.pack(g, pods, p.order)
+		}
+		p.nextPhase()
+	}
+	rest := &Nodes{names: n.names, classes: slices.Clone(n.classes)}
+	rows := make([]row, len(p.start))
+	for i, r := range p.start {
+		rows[i] = row{class: p.class[r.row], free: r.low, count: r.count}
+	}
+	rest.setRows(rows)
+	return rest
+}
+
+// placement puts pods on nodes. All its slices are scratch space.
+type placement struct {
+	nodes      *Nodes
+	class      []int  // Per row.
+	admits     []bool // Per class, for the pods that are being placed.
+	start      []run  // Before the first pod of the phase.
+	runs       []run
+	order      []int // Of the kinds of pods, from the largest to the smallest.
+	try        []int // The same in the order that is being tried.
+	candidates []candidate
+}
+
+// run is a number of nodes of one row which have the same pods placed on them. The amounts are shared with other runs and with
+// Nodes: they are replaced, never written to.
+type run struct {
+	row   int
+	count int64
+	free  []int64
+	low   []int64 // The least that was free at the end of a phase so far.
+}
+
+// candidate is a run for pods, and how much of a whole node it has free.
+type candidate struct {
+	run   int
+	share float64
+}
+
+// begin starts with the nodes as they are.
+func (p *placement) begin(n *Nodes) {
+	p.nodes = n
+	p.start, p.class = p.start[:0], p.class[:0]
+	for i := range n.classes {
+		for r := n.classes[i].first; r < n.classes[i].end; r++ {
+			p.class = append(p.class, i)
+			p.start = append(p.start, run{row: r, count: n.counts[r], free: n.row(r), low: n.row(r)})
+		}
+	}
+}
+
+// restart takes all pods of this phase away.
+func (p *placement) restart() {
+	p.runs = append(p.runs[:0], p.start...)
+}
+
+// nextPhase frees what the pods of this phase have taken, and remembers how much it was.
+func (p *placement) nextPhase() {
+	p.start = p.start[:0]
+	for _, r := range p.runs {
+		low := slices.Clone(r.low)
+		for col := range low {
+			low[col] = min(low[col], r.free[col])
+		}
+		p.start = append(p.start, run{row: r.row, count: r.count, free: p.nodes.row(r.row), low: low})
+	}
+}
+
+// maxPermuted is of how many kinds of pods every order is tried. No runtime has more in a phase today.
+const maxPermuted = 4
+
+// search places the pods of a phase, and says whether there was room for all.
+//
+// It is first-fit-decreasing: one kind of pods after the other, from the largest share of a node to the smallest. That misses
+// 3 % of the gangs of two kinds that fit, and 9 % with three, mostly where small pods have few nodes to go to. So it goes on with
+// the other orders of the largest kinds, which leaves 0.1 % and 0.3 %, and costs nothing where the first order is right.
+func (p *placement) search(g *gang, all []pods) bool {
+	p.sort(all)
+	p.try = append(p.try[:0], p.order...)
+	rank := make([]int, min(len(all), maxPermuted))
+	for i := range rank {
+		rank[i] = i
+	}
+	for more := true; more; more = nextPermutation(rank) {
+		for i, r := range rank {
+			p.try[i] = p.order[r]
+		}
+		p.restart()
+		if p.pack(g, all, p.try) {
+			return true
+		}
+	}
+	return false
+}
+
+// sort puts the kinds of pods in order, by the largest share that one pod takes of any resource of the largest node.
+func (p *placement) sort(all []pods) {
+	share := func(i int) float64 {
+		var most float64
+		for _, d := range all[i].bound {
+			if d.col >= 0 {
+				most = max(most, float64(d.amount)/float64(max(p.nodes.largest[d.col], 1)))
+			}
+		}
+		return most
+	}
+	p.order = p.order[:0]
+	for i := range all {
+		p.order = append(p.order, i)
+	}
+	slices.SortFunc(p.order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(share(b), share(a)), cmp.Compare(a, b))
+	})
+}
+
+// nextPermutation makes the next one in lexical order out of numbers, and returns false after the last.
+func nextPermutation(numbers []int) bool {
+	at := len(numbers) - 2
+	for at >= 0 && numbers[at] > numbers[at+1] {
+		at--
+	}
+	if at < 0 {
+		return false
+	}
+	with := len(numbers) - 1
+	for numbers[with] < numbers[at] {
+		with--
+	}
+	numbers[at], numbers[with] = numbers[with], numbers[at]
+	slices.Reverse(numbers[at+1:])
+	return true
+}
+
+// pack places pods, one kind after the other, as far as there is room, and says whether there was room for all.
+func (p *placement) pack(g *gang, all []pods, order []int) bool {
+	complete := true
+	for _, i := range order {
+		complete = p.put(g, all[i:i+1]) && complete
+	}
+	return complete
+}
+
+// put places pods of one kind on the nodes that have the least free, so that fragments are used first and whole nodes stay free
+// for other gangs. Each node is filled before the next.
+func (p *placement) put(g *gang, kind []pods) bool {
+	pod := &kind[0]
+	p.admits = p.admits[:0]
+	for i := range p.nodes.classes {
+		p.admits = append(p.admits, g.admits(kind, &p.nodes.classes[i]))
+	}
+	p.candidates = p.candidates[:0]
+	for i := range p.runs {
+		r := &p.runs[i]
+		if p.admits[p.class[r.row]] && perNode(r.free, pod.bound, 1) > 0 {
+			p.candidates = append(p.candidates, candidate{run: i, share: p.share(r.free)})
+		}
+	}
+	slices.SortFunc(p.candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.run, b.run))
+	})
+	left := pod.need
+	for _, c := range p.candidates {
+		if left == 0 {
+			break
+		}
+		left = p.fill(c.run, pod.bound, left)
+	}
+	return left == 0
+}
+
+// fill places up to left pods on the nodes of a run, and returns how many are left then.
+func (p *placement) fill(at int, pod []demand, left int64) int64 {
+	per := perNode(p.runs[at].free, pod, left)
+	full := min(left/per, p.runs[at].count)
+	rest := p.take(at, pod, take{nodes: full, pods: per})
+	left -= full * per
+	if left > 0 && rest {
+		// One more node takes the last few.
+		p.take(at, pod, take{nodes: 1, pods: left})
+		left = 0
+	}
+	return left
+}
+
+// take is how many pods each of how many nodes gets.
+type take struct{ nodes, pods int64 }
+
+// take places pods on some nodes of a run. If nodes without them remain, the run is those, and it says so.
+func (p *placement) take(at int, pod []demand, t take) (rest bool) {
+	r := p.runs[at]
+	free := slices.Clone(r.free)
+	for _, d := range pod {
+		if free[d.col] != unlimited {
+			free[d.col] -= t.pods * d.amount
+		}
+	}
+	if t.nodes == r.count {
+		p.runs[at].free = free
+		return false
+	}
+	p.runs[at].count -= t.nodes
+	p.runs = append(p.runs, run{row: r.row, count: t.nodes, free: free, low: r.low})
+	return true
+}
+
+// share adds up what the node has free of each resource as a share of the largest such amount on the worker. So a node with
+// free GPUs counts as larger than one without any, for pods that need none.
+func (p *placement) share(free []int64) float64 {
+	var share float64
+	for col, amount := range free {
+		if amount > 0 && p.nodes.names[col] != corev1.ResourcePods {
+			share += float64(amount) / float64(p.nodes.largest[col])
+		}
+	}
+	return share
+}

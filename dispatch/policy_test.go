@@ -1,0 +1,115 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+func policy(name string, priority int32, change ...func(*v1alpha1.DispatchPolicySpec)) v1alpha1.DispatchPolicy {
+	p := v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	p.Spec.Priority = priority
+	for _, c := range change {
+		c(&p.Spec)
+	}
+	return p
+}
+
+func forJobs(s *metav1.LabelSelector) func(*v1alpha1.DispatchPolicySpec) {
+	return func(spec *v1alpha1.DispatchPolicySpec) { spec.Jobs.Selector = s }
+}
+
+func forNamespaces(s *metav1.LabelSelector) func(*v1alpha1.DispatchPolicySpec) {
+	return func(spec *v1alpha1.DispatchPolicySpec) { spec.Jobs.NamespaceSelector = s }
+}
+
+func toClusters(s *metav1.LabelSelector) func(*v1alpha1.DispatchPolicySpec) {
+	return func(spec *v1alpha1.DispatchPolicySpec) { spec.Clusters.Selector = s }
+}
+
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func invalid() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Like"}}}
+}
+
+func TestSelectPolicy(t *testing.T) {
+	type want struct {
+		Name, Err string
+		OK        bool
+	}
+	job := Job{Labels: map[string]string{"team": "vision"}, NamespaceLabels: map[string]string{"env": "prod"}}
+	cases := map[string]struct {
+		reason   string
+		policies []v1alpha1.DispatchPolicy
+		want     want
+	}{
+		"None": {
+			reason: "without policies everything is allowed",
+			want:   want{OK: true},
+		},
+		"NoMatch": {
+			reason:   "as soon as there is a policy, a job needs one",
+			policies: []v1alpha1.DispatchPolicy{policy("a", 0, forJobs(matching("team", "nlp")))},
+		},
+		"Both": {
+			reason: "job and namespace must both match",
+			policies: []v1alpha1.DispatchPolicy{
+				policy("a", 2, forJobs(matching("team", "vision")), forNamespaces(matching("env", "dev"))),
+				policy("b", 1, forJobs(matching("team", "vision")), forNamespaces(matching("env", "prod"))),
+			},
+			want: want{Name: "b", OK: true},
+		},
+		"Priority": {
+			reason:   "the highest priority wins",
+			policies: []v1alpha1.DispatchPolicy{policy("a", 1), policy("b", 3), policy("c", -1)},
+			want:     want{Name: "b", OK: true},
+		},
+		"Name": {
+			reason:   "of equal priority the first name wins",
+			policies: []v1alpha1.DispatchPolicy{policy("b", 1), policy("a", 1), policy("c", 1)},
+			want:     want{Name: "a", OK: true},
+		},
+		"Invalid": {
+			reason:   "nobody knows whether the policy that would win matches",
+			policies: []v1alpha1.DispatchPolicy{policy("b", 1), policy("a", 1, forJobs(invalid()))},
+			want:     want{Err: `DispatchPolicy "a": spec.jobs.selector: "Like" is not a valid label selector operator`},
+		},
+		"InvalidOutranked": {
+			reason:   "a fault in a policy that cannot win does no harm",
+			policies: []v1alpha1.DispatchPolicy{policy("a", 1, forNamespaces(invalid())), policy("b", 2)},
+			want:     want{Name: "b", OK: true},
+		},
+		"InvalidForOthers": {
+			reason:   "a fault in a policy for other namespaces does no harm",
+			policies: []v1alpha1.DispatchPolicy{policy("a", 1, forNamespaces(matching("env", "dev")), forJobs(invalid())), policy("b", 0)},
+			want:     want{Name: "b", OK: true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for range 2 {
+				p, ok, err := SelectPolicy(tc.policies, job)
+				got := want{OK: ok}
+				if p != nil {
+					got.Name = p.Name
+				}
+				if err != nil {
+					got.Err = err.Error()
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\nSelectPolicy (-want +got):\n%s", tc.reason, diff)
+				}
+				reverse(tc.policies)
+			}
+		})
+	}
+}

@@ -1,0 +1,85 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
+type Resources map[corev1.ResourceName]int64
+
+// FromList converts a list, and rounds fractions up, as the scheduler does.
+func FromList(list corev1.ResourceList) Resources {
+	r := make(Resources, len(list))
+	for name, quantity := range list {
+		if name == corev1.ResourceCPU {
+			r[name] = quantity.MilliValue()
+		} else {
+			r[name] = quantity.Value()
+		}
+	}
+	return r
+}
+
+// Add adds the other amounts to r.
+func (r Resources) Add(other Resources) {
+	for name, amount := range other {
+		r[name] += amount
+	}
+}
+
+// Sub takes the other amounts off r. An amount may become negative, as on an overcommitted node. Resources that r does not
+// have are left out: a node that does not list a resource does not get it by this.
+func (r Resources) Sub(other Resources) {
+	for name, amount := range other {
+		if _, has := r[name]; has {
+			r[name] -= amount
+		}
+	}
+}
+
+// format returns an amount as people write it: "8 nvidia.com/gpu", "500m cpu", "8Gi memory".
+func format(name corev1.ResourceName, amount int64) string {
+	switch {
+	case name == corev1.ResourceCPU:
+		return resource.NewMilliQuantity(amount, resource.DecimalSI).String() + " cpu"
+	case name == corev1.ResourcePods:
+		return strconv.FormatInt(amount, 10) + plural(" pod slot", amount)
+	case isBytes(name):
+		return resource.NewQuantity(amount, resource.BinarySI).String() + " " + string(name)
+	default:
+		return strconv.FormatInt(amount, 10) + " " + string(name)
+	}
+}
+
+func isBytes(name corev1.ResourceName) bool {
+	return name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage ||
+		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// isExtended says whether the name is one of a device plugin, such as nvidia.com/gpu.
+func isExtended(name corev1.ResourceName) bool {
+	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// addUpTo and mulUpTo stop at the largest number instead of wrapping around. Their operands are not negative.
+func addUpTo(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
+
+func mulUpTo(a, b int64) int64 {
+	if b > 0 && a > math.MaxInt64/b {
+		return math.MaxInt64
+	}
+	return a * b
+}

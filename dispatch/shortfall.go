@@ -1,0 +1,230 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Shortfall is what a gang lacks on a worker.
+type Shortfall struct {
+	// PodSet is the first that does not fit even by itself. Empty: each fits by itself, but they do not fit together.
+	PodSet string
+	// Message says it in words that a user can act on. The same nodes give the same message.
+	Message string
+}
+
+// shortfall explains why the gang does not fit. It looks at everything again: only what is read by people is worth it.
+func (g *gang) shortfall(n *Nodes) *Shortfall {
+	g.bind(n)
+	kinds := 0
+	for _, ph := range g.phases {
+		kinds += len(ph.pods)
+	}
+	for _, ph := range g.phases {
+		for i := range ph.pods {
+			p := &ph.pods[i]
+			if g.room(n, ph.pods[i:i+1], p) >= p.need {
+				continue
+			}
+			message := g.lack(n, p)
+			if kinds > 1 {
+				message = strings.Join(p.podSets, " and ") + ": " + message
+			}
+			return &Shortfall{PodSet: p.podSets[0], Message: cut(message)}
+		}
+	}
+	for i := range g.phases {
+		if ph := &g.phases[i]; len(ph.pods) > 1 && !g.fitsTogether(n, ph) {
+			return &Shortfall{Message: cut(g.lackTogether(n, ph))}
+		}
+	}
+	return nil
+}
+
+// lackTogether says why pods do not fit together that fit by themselves.
+func (g *gang) lackTogether(n *Nodes, ph *phase) string {
+	var names, lacks []string
+	for i := range ph.pods {
+		names = append(names, ph.pods[i].podSets...)
+	}
+	slices.Sort(names)
+	for name, amount := range ph.sum {
+		if col := g.cols[name]; col >= 0 && amount > n.total[col] {
+			lacks = append(lacks, fmt.Sprintf("%s (%s free)",
+				format(g.names[name], amount), format(g.names[name], n.total[col])))
+		}
+	}
+	all := strings.Join(names, " and ")
+	if len(lacks) == 0 {
+		return all + " each fit by themselves, but not at the same time"
+	}
+	return all + " run at the same time and need " + strings.Join(lacks, " and ")
+}
+
+// lack says why pods do not fit even by themselves, by the first that holds of: node selector and affinity, resources that no
+// such node has, taints, free amounts.
+func (g *gang) lack(n *Nodes, p *pods) string {
+	all := n.populated()
+	if len(all) == 0 {
+		return "the worker has no node that takes pods"
+	}
+	matching, why := g.matching(n, p, all)
+	if len(matching) == 0 {
+		return why
+	}
+	for _, d := range p.bound {
+		has := func(c int) bool { return d.col >= 0 && n.peak(c)[d.col] != absent }
+		name := string(g.names[d.name])
+		switch {
+		case !slices.ContainsFunc(all, has):
+			return "no node has the resource " + name
+		case !slices.ContainsFunc(matching, has):
+			return "no node that matches its node selector has the resource " + name
+		}
+	}
+	// Nodes without the GPUs that it needs are not worth a word.
+	nodes := "node"
+	if first := p.bound; len(first) > 0 && isExtended(g.names[first[0].name]) {
+		matching = slices.DeleteFunc(matching, func(c int) bool { return n.peak(c)[first[0].col] == absent })
+		nodes += " with " + string(g.names[first[0].name])
+	}
+	var taints []string
+	takes := slices.DeleteFunc(slices.Clone(matching), func(c int) bool {
+		taint := p.repels(&n.classes[c])
+		if taint != nil {
+			taints = append(taints, taint.ToString())
+		}
+		return taint != nil
+	})
+	if len(takes) == 0 {
+		if p.constrained() {
+			nodes += " that matches its node selector"
+		}
+		slices.Sort(taints)
+		return "every " + nodes + " has taint " + list(slices.Compact(taints), " or ")
+	}
+	return g.lackFree(n, p, takes) + nodesNote(p, n.in(takes), n.in(matching)-n.in(takes))
+}
+
+// matching returns the classes that the pods' node selector and affinity match, or why there are none.
+func (g *gang) matching(n *Nodes, p *pods, all []int) (classes []int, why string) {
+	var invalid error
+	for _, c := range all {
+		if !p.selects(&n.classes[c]) {
+			continue
+		}
+		ok, err := g.matchesAffinity(p, &n.classes[c])
+		if err != nil {
+			invalid = err
+		}
+		if ok {
+			classes = append(classes, c)
+		}
+	}
+	var terms []string
+	for _, l := range p.nodeSelector {
+		terms = append(terms, l.key+"="+l.value)
+	}
+	switch selector := list(terms, ","); {
+	case invalid != nil:
+		return classes, "its nodeAffinity is invalid: " + invalid.Error()
+	case p.affinity == nil:
+		return classes, "no node matches nodeSelector " + selector
+	case len(terms) == 0:
+		return classes, "no node matches its nodeAffinity"
+	default:
+		return classes, "no node matches its nodeAffinity and nodeSelector " + selector
+	}
+}
+
+// lackFree says what is not free on the nodes that take the pods.
+func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
+	short := slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
+		found, _ := n.places(takes, []demand{d}, p.need)
+		return found >= p.need
+	})
+	if len(short) == 0 { // Of each there is enough, but not on the same nodes.
+		short = p.bound
+	}
+	amounts := make([]string, len(short))
+	for i, d := range short {
+		amounts[i] = format(g.names[d.name], d.amount)
+	}
+	slices.Sort(amounts)
+	each := strings.Join(amounts, " and ")
+	switch found, most := n.places(takes, short, p.need); {
+	case p.need == 1 && len(short) == 1:
+		col := short[0].col
+		largest := int64(0)
+		for _, c := range takes {
+			largest = max(largest, n.peak(c)[col])
+		}
+		return "needs a node with " + each + " free; the most on one node is " + format(n.names[col], largest)
+	case p.need == 1:
+		return "needs a node with " + each + " free; no such node"
+	case most > 1:
+		return fmt.Sprintf("needs room for %d pods with %s each; room for %d", p.need, each, found)
+	default:
+		return fmt.Sprintf("needs %d nodes with %s free each; %d such %s", p.need, each, found, plural("node", found))
+	}
+}
+
+// nodesNote says how many nodes there are for the pods at all.
+func nodesNote(p *pods, count, tainted int64) string {
+	note := fmt.Sprintf(", %d %s", count, plural("node", count))
+	switch {
+	case p.constrained() && count == 1:
+		note += " matches its node selector"
+	case p.constrained():
+		note += " match its node selector"
+	default:
+		note += " in all"
+	}
+	if tainted > 0 {
+		note += fmt.Sprintf(", %d more with a taint that it does not tolerate", tainted)
+	}
+	return note
+}
+
+// constrained says whether the pods choose their nodes.
+func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }
+
+// populated returns the classes that have nodes.
+func (n *Nodes) populated() []int {
+	var populated []int
+	if n != nil {
+		for i := range n.classes {
+			if n.classes[i].first < n.classes[i].end {
+				populated = append(populated, i)
+			}
+		}
+	}
+	return populated
+}
+
+// in returns the number of nodes in some classes.
+func (n *Nodes) in(classes []int) int64 {
+	var count int64
+	for _, c := range classes {
+		for r := n.classes[c].first; r < n.classes[c].end; r++ {
+			count = addUpTo(count, n.counts[r])
+		}
+	}
+	return count
+}
+
+// places returns how many pods have a place on some classes, up to need, and how many have one on one node at most.
+func (n *Nodes) places(classes []int, pod []demand, need int64) (found, most int64) {
+	for _, c := range classes {
+		for r := n.classes[c].first; r < n.classes[c].end; r++ {
+			per := perNode(n.row(r), pod, need)
+			found = min(need, addUpTo(found, mulUpTo(per, n.counts[r])))
+			most = max(most, per)
+		}
+	}
+	return found, most
+}
