@@ -1,0 +1,79 @@
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Everything is built from Go modules: Go, git, make and bash are all that is needed.
+# Recipes of more than three lines are scripts in hack/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# What to benchmark, as regular expression and packages: make bench BENCH=Decide PKG=./dispatch
+BENCH ?= .
+PKG ?= ./...
+
+.PHONY: help
+help: ## Show this help
+	@printf 'Usage: make TARGET\n'
+	@awk -F ':.*## ' '/^##@ / { printf "\n%s\n", substr($$0, 5) } /^[a-z0-9-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' Makefile
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/manager and bin/worker-agent
+	go build -o bin/ ./cmd/...
+
+.PHONY: controlplane
+controlplane: ## Build the clusters of tests and demo: bin/controlplane, kubectl, jobset-manager, kwok (minutes when cold)
+	hack/build-controlplane.sh
+
+.PHONY: generate
+generate: ## Generate deepcopy functions and CRDs
+	go generate ./...
+
+.PHONY: clean
+clean: ## Remove bin/, _output/ and .demo/; Go's caches stay
+	rm -rf bin _output .demo
+
+##@ Run
+
+.PHONY: demo
+demo: build controlplane ## Start a hub and two workers and run TrainJobs on them (DEMO_EXIT=1: stop when all have ended)
+	go run ./hack/demo
+
+##@ Test
+
+.PHONY: test
+test: test-unit test-integration test-e2e ## Run every test that CI runs
+	@hack/test.sh summary
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need no API server
+	hack/test.sh unit
+
+.PHONY: test-integration
+test-integration: controlplane ## Run the tests on real API servers, one package at a time
+	hack/test.sh integration
+
+.PHONY: test-e2e
+test-e2e: build controlplane ## Run the tests of whole processes on a hub and workers
+	hack/test.sh e2e
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
+	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+##@ Check
+
+.PHONY: lint
+lint: ## Run golangci-lint (LINT_ARGS=--fix: repair what it can)
+	hack/lint.sh $(LINT_ARGS)
+
+.PHONY: fmt
+fmt: ## Format the Go code as lint wants it
+	hack/lint.sh fmt
+
+.PHONY: verify
+verify: ## Check that generated files, go.mod files, manifests and formats are in order; vet and lint
+	hack/verify.sh

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs golangci-lint:
+#
+#   hack/lint.sh [fmt] [golangci-lint flags]
+#
+# The linter is pinned in hack/tools/lint, a module of its own, so that the
+# small tools do not wait for the big one to build. The module
+# test/controlplane is vetted and its format is checked, but it is not linted:
+# its few files import all of Kubernetes, which takes the linter minutes and
+# 10 GB of memory.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+root=$PWD
+command=run
+if [[ ${1:-} == fmt ]]; then
+  command=fmt
+  shift
+fi
+
+mkdir -p bin
+go -C hack/tools/lint build -o "$root/bin/golangci-lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+if [[ $command == fmt ]]; then
+  exec bin/golangci-lint fmt "$@"
+fi
+bin/golangci-lint run "$@" ./...
+unformatted=$(bin/golangci-lint fmt --diff test/controlplane) || true
+if [[ -n $unformatted ]]; then
+  printf '%s\nmake fmt repairs this.\n' "$unformatted" >&2
+  exit 1
+fi

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs one suite of tests:
+#
+#   hack/test.sh unit|integration|e2e [go test flags]
+#   hack/test.sh list        # which package is in which suite
+#   hack/test.sh summary     # add up what the last runs of the suites reported
+#
+# The suite of a package is computed, so that no test can be forgotten: e2e is
+# what lies under test/e2e-multicluster and hack, integration is every other
+# package whose tests depend on test/clusters (real API servers), unit is the
+# rest. Environment: RACE=0 turns the race detector off (default: on where cgo
+# is available), TIMEOUT overrides the time for one package.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+output=_output/test
+module=$(go list -m)
+
+# Prints "suite package" for each package with tests.
+list() {
+  go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" '
+    $1 !~ /\.test$/ { next }
+    {
+      package = substr($1, 1, length($1) - length(".test"))
+      suite = "unit"
+      for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = "integration"
+      if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
+      print suite, package
+    }'
+}
+
+race() {
+  if [[ ${RACE:-1} != 0 && $(go env CGO_ENABLED) == 1 ]]; then
+    echo -race
+  fi
+}
+
+run() {
+  local suite=$1 format=$2 all packages
+  shift 2
+  mkdir -p "$output"
+  rm -f "$output/$suite.json"
+  all=$(list) # Not in the next line, which would go on with half a list after an error.
+  mapfile -t packages < <(awk -v suite="$suite" '$1 == suite { print $2 }' <<<"$all")
+  if ((${#packages[@]} == 0)); then
+    echo "No package has $suite tests."
+    return
+  fi
+  go tool -modfile=hack/tools/go.mod gotestsum --format "$format" --format-hide-empty-pkg \
+    --jsonfile "$output/$suite.json" -- "$@" "${packages[@]}"
+}
+
+# The control plane is a Go module of its own. The flags are those of hack/build-controlplane.sh: with others, all of
+# Kubernetes would be compiled again.
+run_controlplane() {
+  if compgen -G 'test/controlplane/*_test.go' >/dev/null; then
+    CGO_ENABLED=0 go -C test/controlplane test -trimpath ./...
+  fi
+}
+
+count() { cat "$output"/*.json 2>/dev/null | grep -cE "\"Action\":\"$1\".*\"(Test|FailedBuild)\":" || true; }
+
+suite=${1:-}
+shift || true
+case $suite in
+unit)
+  # shellcheck disable=SC2046 # no word is wanted where race prints none
+  run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
+  ;;
+integration)
+  # One package at a time: each starts API servers. Never cached: they are not inputs that go test knows.
+  # shellcheck disable=SC2046
+  run integration testname $(race) -count=1 -p 1 -timeout "${TIMEOUT:-20m}" "$@"
+  run_controlplane
+  ;;
+e2e)
+  run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
+  ;;
+list) list ;;
+summary) echo "tests: $(count pass) passed, $(count fail) failed, $(count skip) skipped" ;;
+*)
+  sed -n '6,8s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+  ;;
+esac

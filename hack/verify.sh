@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Checks what a commit must not break without a test noticing. Runs every check
+# and fails at the end, so that one run tells all. Uncommitted work is fine:
+# files are compared with themselves, before and after.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+failed=()
+
+check() {
+  local name=$1
+  shift
+  echo "--- $name"
+  if ! "$@"; then
+    failed+=("$name")
+  fi
+}
+
+# The directories of all Go modules.
+modules() { git ls-files --cached --others --exclude-standard -- go.mod '**/go.mod' | xargs -n 1 dirname; }
+
+# Prints a checksum of each file that git knows or would add.
+state() { git ls-files -z --cached --others --exclude-standard | sort -zu | xargs -0 sha256sum 2>/dev/null; }
+
+generated() {
+  local before
+  before=$(state)
+  go generate ./... || return
+  diff <(echo "$before") <(state) >/dev/null && return
+  echo "make generate changes these files; run it and commit them:" >&2
+  diff <(echo "$before") <(state) | awk '/^[<>]/ { print "  " $3 }' | sort -u >&2
+  return 1
+}
+
+tidy() {
+  local module code=0
+  for module in $(modules); do
+    go -C "$module" mod tidy -diff || { echo "go mod tidy changes $module/go.mod or go.sum" >&2; code=1; }
+  done
+  return "$code"
+}
+
+# The flags for test/controlplane are those of hack/build-controlplane.sh: with others, all of Kubernetes would be compiled again.
+vet() {
+  local code=0
+  go vet ./... || code=1
+  CGO_ENABLED=0 go -C test/controlplane vet -trimpath ./... || code=1
+  return "$code"
+}
+
+scripts() {
+  local script code=0
+  for script in .ci/run hack/*.sh; do
+    bash -n "$script" || code=1
+    [[ $(head -c 2 "$script") != '#!' || -x $script ]] || { echo "$script is not executable" >&2; code=1; }
+  done
+  return "$code"
+}
+
+manifests() {
+  local kustomization code=0
+  if ! (source hack/kubectl.sh) 2>/dev/null; then
+    echo "skipped: rendering config/ takes kubectl, which make controlplane builds"
+    return
+  fi
+  # shellcheck source=hack/kubectl.sh
+  source hack/kubectl.sh
+  for kustomization in $(git ls-files --cached --others --exclude-standard -- 'config/**/kustomization.yaml'); do
+    # A component is rendered with the CRD that it patches.
+    [[ $kustomization != config/crd/trainjob-any-manager/* ]] || continue
+    run_kubectl kustomize "$(dirname "$kustomization")" >/dev/null || code=1
+  done
+  hack/trainjob-crd.sh >/dev/null || code=1
+  return "$code"
+}
+
+check "generated files" generated
+check "go mod tidy" tidy
+check "go vet" vet
+check "scripts" scripts
+check "manifests" manifests
+check "lint" hack/lint.sh
+
+if ((${#failed[@]} > 0)); then
+  printf 'verify: failed: %s\n' "$(IFS=,; echo "${failed[*]}")" >&2
+  exit 1
+fi
+echo "verify: all checks passed"
