@@ -1,0 +1,169 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// Options of a process. Make them with DefaultOptions.
+type Options struct {
+	// Kubeconfig is a file, or empty for the service account of the pod.
+	Kubeconfig string
+	// QPS and Burst limit requests to the API server.
+	QPS   float32
+	Burst int
+	// HealthAddress and MetricsAddress are host:port, or "0" for none.
+	HealthAddress  string
+	MetricsAddress string
+	// LeaderElect with the lease LeaseName in LeaseNamespace, and its durations.
+	LeaderElect    bool
+	LeaseName      string
+	LeaseNamespace string
+	LeaseDuration  time.Duration
+	RenewDeadline  time.Duration
+	RetryPeriod    time.Duration
+	// LogFormat is LogText or LogJSON, LogVerbosity 0 for changes, 1 for decisions too.
+	LogFormat    string
+	LogVerbosity int
+}
+
+// DefaultOptions are valid. The durations are those of client-go's leader election.
+func DefaultOptions(leaseName, leaseNamespace string) Options {
+	return Options{
+		QPS:            500,
+		Burst:          1000,
+		HealthAddress:  ":8081",
+		MetricsAddress: ":8080",
+		LeaderElect:    true,
+		LeaseName:      leaseName,
+		LeaseNamespace: leaseNamespace,
+		LeaseDuration:  15 * time.Second,
+		RenewDeadline:  10 * time.Second,
+		RetryPeriod:    2 * time.Second,
+		LogFormat:      LogText,
+	}
+}
+
+// AddFlags adds a flag for each option but LeaseName.
+func (o *Options) AddFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
+		"Kubeconfig `file` of the cluster to work on. Without it, the service account of the pod that this runs in.")
+	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "Requests per second to the API server, on average.")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "Requests that may exceed the average for a moment.")
+	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
+		"`host:port` of /healthz (the process runs) and /readyz (its caches are filled), or 0 for none.")
+	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
+		"`host:port` of the Prometheus metrics at /metrics (plain HTTP), or 0 for none.")
+	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
+		"Work only while holding the lease \""+o.LeaseName+"\". Turn it off only where nothing else can be running.")
+	fs.StringVar(&o.LeaseNamespace, "leader-election-namespace", o.LeaseNamespace, "Namespace of the lease.")
+	fs.DurationVar(&o.LeaseDuration, "leader-election-lease-duration", o.LeaseDuration,
+		"How long others wait after the last renewal of the lease before they take it.")
+	fs.DurationVar(&o.RenewDeadline, "leader-election-renew-deadline", o.RenewDeadline,
+		"How long the leader goes on trying to renew the lease before it gives up and exits. Shorter than the lease duration.")
+	fs.DurationVar(&o.RetryPeriod, "leader-election-retry-period", o.RetryPeriod,
+		"How often to try to take or renew the lease. Shorter than the renew deadline.")
+	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "Format of the log on standard error: text or json.")
+	fs.IntVarP(&o.LogVerbosity, "v", "v", o.LogVerbosity, "How much to log: 0 changes, 1 decisions too, 4 and more for debugging.")
+}
+
+// Validate returns all faults at once, each naming its flag.
+func (o *Options) Validate() error {
+	var faults *multierror.Error
+	fault := func(format string, args ...any) {
+		faults = multierror.Append(faults, fmt.Errorf(format, args...))
+	}
+	if o.QPS <= 0 {
+		fault("--kube-api-qps is %v: must be positive", o.QPS)
+	}
+	if o.Burst <= 0 {
+		fault("--kube-api-burst is %d: must be positive", o.Burst)
+	}
+	if err := checkAddress(o.HealthAddress); err != nil {
+		fault("--health-probe-bind-address: %w", err)
+	}
+	if err := checkAddress(o.MetricsAddress); err != nil {
+		fault("--metrics-bind-address: %w", err)
+	}
+	if o.LeaderElect {
+		faults = multierror.Append(faults, o.validateLease()...)
+	}
+	if o.LogFormat != LogText && o.LogFormat != LogJSON {
+		fault("--log-format is %q: must be %s or %s", o.LogFormat, LogText, LogJSON)
+	}
+	if o.LogVerbosity < 0 {
+		fault("--v is %d: must not be negative", o.LogVerbosity)
+	}
+	return faults.ErrorOrNil()
+}
+
+func (o *Options) validateLease() (faults []error) {
+	if o.LeaseNamespace == "" {
+		faults = append(faults, fmt.Errorf("--leader-election-namespace is empty: the lease needs one"))
+	}
+	if o.LeaseDuration <= o.RenewDeadline {
+		faults = append(faults, fmt.Errorf("--leader-election-lease-duration is %s: must be longer than the renew deadline, %s",
+			o.LeaseDuration, o.RenewDeadline))
+	}
+	// client-go spreads retries by a factor of up to 1.2 and insists on room for one.
+	if o.RetryPeriod <= 0 || float64(o.RenewDeadline) <= 1.2*float64(o.RetryPeriod) {
+		faults = append(faults, fmt.Errorf(
+			"--leader-election-retry-period is %s: must be positive, and 1.2 times it shorter than the renew deadline, %s",
+			o.RetryPeriod, o.RenewDeadline))
+	}
+	return faults
+}
+
+// checkAddress allows what net.Listen takes, and "0".
+func checkAddress(address string) error {
+	if address == "0" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%q is not host:port: %w", address, err)
+	}
+	return nil
+}
+
+// RestConfig returns how to reach the cluster.
+func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.Kubeconfig == "" {
+		if config, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("load the pod's service account (outside a cluster, use --kubeconfig): %w", err)
+		}
+	} else if config, err = clientcmd.BuildConfigFromFlags("", o.Kubeconfig); err != nil {
+		return nil, fmt.Errorf("load --kubeconfig %q: %w", o.Kubeconfig, err)
+	}
+	config.QPS, config.Burst = o.QPS, o.Burst
+	config.UserAgent = userAgent
+	return config, nil
+}
+
+// Apply sets what these options decide about a controller manager.
+func (o *Options) Apply(to *ctrl.Options) {
+	to.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
+	to.HealthProbeBindAddress = o.HealthAddress
+	to.LeaderElection = o.LeaderElect
+	to.LeaderElectionID = o.LeaseName
+	to.LeaderElectionNamespace = o.LeaseNamespace
+	to.LeaseDuration = ptr.To(o.LeaseDuration)
+	to.RenewDeadline = ptr.To(o.RenewDeadline)
+	to.RetryPeriod = ptr.To(o.RetryPeriod)
+	to.LeaderElectionResourceLock = "leases"
+	// The process ends as soon as the manager has stopped, and with it all that the lease protects.
+	to.LeaderElectionReleaseOnCancel = true
+}

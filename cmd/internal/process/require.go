@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Requirement is an API that has to be installed in the cluster.
+type Requirement struct {
+	GroupVersion schema.GroupVersion
+	// Resources are plural names.
+	Resources []string
+	// Install says how to install it.
+	Install string
+}
+
+// The APIs that the processes need.
+var (
+	TrainerAPI = Requirement{
+		GroupVersion: trainer.SchemeGroupVersion,
+		Resources:    []string{"clustertrainingruntimes", "trainingruntimes", "trainjobs"},
+		Install: "install Kubeflow Trainer's CRDs: kubectl apply --server-side -k " +
+			"https://github.com/kubeflow/trainer.git/manifests/base/crds?ref=v2.3.0",
+	}
+	JobSetAPI = Requirement{
+		GroupVersion: jobsetv1alpha2.SchemeGroupVersion,
+		Resources:    []string{"jobsets"},
+		Install: "install JobSet: kubectl apply --server-side -f " +
+			"https://github.com/kubernetes-sigs/jobset/releases/download/v0.12.0/manifests.yaml",
+	}
+	TrainyardAPI = Requirement{
+		GroupVersion: v1alpha1.GroupVersion,
+		Resources:    []string{"dispatches", "dispatchpolicies", "workerclusters"},
+		Install:      "install Trainyard's CRDs: kubectl apply --server-side -k config/crd",
+	}
+)
+
+// Check says, in one line, which CRDs are missing and how to install them. A controller would only wait for them, and say so in
+// a way that needs reading.
+func Check(config *rest.Config, requirements ...Requirement) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", config.Host, err)
+	}
+	var faults []string
+	for _, required := range requirements {
+		served, err := client.ServerResourcesForGroupVersion(required.GroupVersion.String())
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("ask %s for %s: %w", config.Host, required.GroupVersion, err)
+		}
+		if missing := required.missing(served); len(missing) > 0 {
+			faults = append(faults, fmt.Sprintf("%s (%s)", strings.Join(missing, ", "), required.Install))
+		}
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%s lacks the CustomResourceDefinitions %s", config.Host, strings.Join(faults, " and "))
+	}
+	return nil
+}
+
+// missing returns the full names of the resources that are not served.
+func (r Requirement) missing(served *metav1.APIResourceList) []string {
+	var names []string
+	for _, name := range r.Resources {
+		if served == nil || !slices.ContainsFunc(served.APIResources, func(a metav1.APIResource) bool { return a.Name == name }) {
+			names = append(names, name+"."+r.GroupVersion.Group+"/"+r.GroupVersion.Version)
+		}
+	}
+	return names
+}

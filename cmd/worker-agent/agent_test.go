@@ -1,0 +1,155 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+func TestTorchDistributedCompletes(t *testing.T) {
+	setUp(t)
+	a := startAgent(t)
+	j := createJob(t, "torch")
+	awaitComplete(t, j)
+	want := []trainer.JobStatus{{
+		Name: "node", Ready: new(int32(0)), Succeeded: new(int32(1)), Failed: new(int32(0)), Active: new(int32(0)), Suspended: new(int32(0)),
+	}}
+	if diff := cmp.Diff(want, j.Status.JobsStatus); diff != "" {
+		t.Errorf("jobsStatus (-want +got):\n%s", diff)
+	}
+	if got, err := fetch(a.health, "/healthz"); err != nil || got != "ok" {
+		t.Errorf("/healthz: got %q, error %v", got, err)
+	}
+	body, err := fetch(a.metrics, "/metrics")
+	if line := `trainyard_trainjobs_finished_total{condition="Complete",reason="AllJobsCompleted"} 1`; !strings.Contains(body, line) {
+		t.Errorf("/metrics lacks %q, error %v", line, err)
+	}
+	// The rights in config/worker-agent are enough.
+	if log, err := os.ReadFile(a.LogPath); err != nil || strings.Contains(string(log), "forbidden") {
+		t.Errorf("the log tells of missing rights, or cannot be read (%v):\n%s", err, log)
+	}
+}
+
+// TestMPIWorksWithStrippedCache: the agent's cache holds no contents of Secrets and of few ConfigMaps.
+func TestMPIWorksWithStrippedCache(t *testing.T) {
+	setUp(t)
+	startAgent(t)
+	j := createJob(t, "mpi", func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef.Name = "deepspeed-distributed"
+		j.Spec.Suspend = new(true)
+	})
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: j.Namespace, Name: "mpi-mpi-ssh-auth"}
+	eventually(t, "SSH keys", func(g gomega.Gomega) { g.Expect(world.client.Get(t.Context(), key, secret)).To(gomega.Succeed()) })
+	first := secret.UID
+	if err := world.client.Delete(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "SSH keys to be made again", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), key, secret)).To(gomega.Succeed())
+		g.Expect(secret.UID).NotTo(gomega.Equal(first))
+		g.Expect(secret.Data).To(gomega.And(gomega.HaveKey("ssh-privatekey"), gomega.HaveKey("ssh-publickey")))
+	})
+	hosts := &corev1.ConfigMap{}
+	if err := world.client.Get(t.Context(), client.ObjectKey{Namespace: j.Namespace, Name: "mpi-mpi-hostfile"}, hosts); err != nil {
+		t.Fatal(err)
+	}
+	want := "mpi-node-0-0.mpi slots=1\nmpi-launcher-0-0.mpi slots=1\n"
+	if diff := cmp.Diff(want, hosts.Data["hostfile"]); diff != "" {
+		t.Errorf("hostfile (-want +got):\n%s", diff)
+	}
+	eventually(t, "resume", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		j.Spec.Suspend = new(false)
+		g.Expect(world.client.Update(t.Context(), j)).To(gomega.Succeed())
+	})
+	eventually(t, "MPI job to complete", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionTrue(j.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
+	})
+}
+
+func TestOneLeadsAndTheOtherTakesOver(t *testing.T) {
+	setUp(t)
+	all := []*agent{startAgent(t), startAgent(t)}
+	var leader, standby *agent
+	eventually(t, "exactly one agent to lead", func(g gomega.Gomega) {
+		first, second := all[0].isLeader(g), all[1].isLeader(g)
+		g.Expect(first).NotTo(gomega.Equal(second))
+		leader, standby = all[0], all[1]
+		if second {
+			leader, standby = all[1], all[0]
+		}
+	})
+	awaitComplete(t, createJob(t, "before-kill"))
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	j := createJob(t, "after-kill")
+	eventually(t, "the standby to lead", func(g gomega.Gomega) { g.Expect(standby.isLeader(g)).To(gomega.BeTrue()) })
+	awaitComplete(t, j)
+}
+
+func TestStopReleasesLease(t *testing.T) {
+	setUp(t)
+	a := startAgent(t)
+	eventually(t, "agent to lead", func(g gomega.Gomega) { g.Expect(a.isLeader(g)).To(gomega.BeTrue()) })
+	if err := a.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+	defer cancel()
+	if err := a.Wait(ctx); err != nil {
+		t.Errorf("exit: %v", err)
+	}
+	if got := leaseHolder(t); got != "" {
+		t.Errorf("the lease is still held by %q", got)
+	}
+}
+
+func TestMissingCRDsAreNamed(t *testing.T) {
+	setUp(t)
+	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bare.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	out, err := exec.CommandContext(t.Context(), world.binary, "--kubeconfig="+bare.KubeconfigPath,
+		"--health-probe-bind-address=0", "--metrics-bind-address=0").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("exit: got %v, want code 1", err)
+	}
+	message := strings.TrimSpace(string(out))
+	for _, part := range []string{
+		"lacks the CustomResourceDefinitions", "jobsets.jobset.x-k8s.io/v1alpha2 (install JobSet: kubectl apply",
+		"clustertrainingruntimes.trainer.kubeflow.org/v1alpha1, trainingruntimes.trainer.kubeflow.org/v1alpha1, trainjobs.trainer.kubeflow.org/v1alpha1",
+	} {
+		if !strings.Contains(message, part) {
+			t.Errorf("the message does not say %q", part)
+		}
+	}
+	if t.Failed() || strings.Contains(message, "\n") {
+		t.Errorf("want one line, got:\n%s", message)
+	}
+}

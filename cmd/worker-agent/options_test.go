@@ -1,0 +1,97 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/go-multierror"
+)
+
+func TestValidate(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		args   []string
+		faults []string
+	}{
+		"Defaults": {
+			reason: "The defaults are valid.",
+		},
+		"ShortLease": {
+			reason: "Tests and impatient admins can have a lease of seconds.",
+			args: []string{
+				"--leader-election-lease-duration=2s", "--leader-election-renew-deadline=1500ms", "--leader-election-retry-period=200ms",
+			},
+		},
+		"NoListeners": {
+			reason: "0 means no endpoint.",
+			args:   []string{"--health-probe-bind-address=0", "--metrics-bind-address=0"},
+		},
+		"LeaseDoesNotMatterWithoutElection": {
+			reason: "What is not used is not checked.",
+			args:   []string{"--leader-elect=false", "--leader-election-namespace=", "--leader-election-lease-duration=0"},
+		},
+		"EverythingWrong": {
+			reason: "All faults come at once.",
+			args: []string{
+				"--kube-api-qps=0", "--kube-api-burst=-1", "--concurrency=0",
+				"--health-probe-bind-address=8081", "--metrics-bind-address=localhost",
+				"--leader-election-namespace=", "--leader-election-lease-duration=10s", "--leader-election-retry-period=9s",
+				"--log-format=xml", "-v=-1",
+			},
+			faults: []string{
+				"--kube-api-qps is 0: must be positive",
+				"--kube-api-burst is -1: must be positive",
+				`--health-probe-bind-address: "8081" is not host:port: address 8081: missing port in address`,
+				`--metrics-bind-address: "localhost" is not host:port: address localhost: missing port in address`,
+				"--leader-election-namespace is empty: the lease needs one",
+				"--leader-election-lease-duration is 10s: must be longer than the renew deadline, 10s",
+				"--leader-election-retry-period is 9s: must be positive, and 1.2 times it shorter than the renew deadline, 10s",
+				`--log-format is "xml": must be text or json`,
+				"--v is -1: must not be negative",
+				"--concurrency is 0: must be positive",
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := defaultOptions()
+			cmd := newCommand()
+			cmd.ResetFlags()
+			o.addFlags(cmd.Flags())
+			if err := cmd.ParseFlags(tc.args); err != nil {
+				t.Fatal(err)
+			}
+			err := o.validate()
+			var faults []string
+			var multi *multierror.Error
+			if errors.As(err, &multi) {
+				for _, e := range multi.Errors {
+					faults = append(faults, e.Error())
+				}
+			}
+			if diff := cmp.Diff(tc.faults, faults); diff != "" {
+				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestLeaseIsTheTrainers: with another name, namespace or duration, an agent and a Trainer would work at the same time.
+func TestLeaseIsTheTrainers(t *testing.T) {
+	trainer := trainerLeaderElection(t)
+	o := defaultOptions()
+	ours := map[string]any{
+		"leaderElect": o.LeaderElect, "resourceName": leaseName, "resourceNamespace": "",
+		"leaseDuration": o.LeaseDuration.String(), "renewDeadline": o.RenewDeadline.String(), "retryPeriod": o.RetryPeriod.String(),
+	}
+	if diff := cmp.Diff(trainer, ours); diff != "" {
+		t.Errorf("leader election (-Trainer's +ours):\n%s", diff)
+	}
+	if o.LeaseNamespace != "kubeflow-system" { // The Trainer takes that of its pod.
+		t.Errorf("namespace: got %q", o.LeaseNamespace)
+	}
+}

@@ -1,0 +1,41 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/trainjob"
+)
+
+// run works until ctx ends, and returns nil then.
+func run(ctx context.Context, o options) error {
+	o.SetUpLog()
+	config, err := o.RestConfig("trainyard-worker-agent")
+	if err != nil {
+		return err
+	}
+	if err := process.Check(config, process.JobSetAPI, process.TrainerAPI); err != nil {
+		return err
+	}
+	scheme := apiruntime.NewScheme()
+	if err := trainjob.AddToScheme(scheme); err != nil {
+		return fmt.Errorf("register types: %w", err)
+	}
+	managerOptions := ctrl.Options{Scheme: scheme, Cache: trainjob.CacheOptions()}
+	o.Apply(&managerOptions)
+	mgr, err := ctrl.NewManager(config, managerOptions)
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	if err := trainjob.Setup(ctx, mgr, trainjob.Options{MaxConcurrentReconciles: o.concurrency}); err != nil {
+		return err
+	}
+	return process.Run(ctx, mgr)
+}

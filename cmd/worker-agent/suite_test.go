@@ -1,0 +1,276 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	waitLimit      = 90 * time.Second
+	agentNamespace = "kubeflow-system"
+	agentAccount   = "trainyard-worker-agent"
+)
+
+// world is a cluster with nodes that are played, JobSet, and the rights of config/worker-agent, shared by the tests.
+var world struct {
+	once       sync.Once
+	err        error
+	dir        string
+	binary     string
+	cluster    *clusters.Cluster
+	client     client.Client
+	kubeconfig string // of the agent's service account
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := clusters.StopAll(world.cluster); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if world.dir != "" {
+		_ = os.RemoveAll(world.dir)
+	}
+	os.Exit(code)
+}
+
+func setUp(t *testing.T) {
+	t.Helper()
+	world.once.Do(func() { world.err = startWorld(context.Background()) })
+	if world.err != nil {
+		t.Fatalf("start cluster and build agent: %v", world.err)
+	}
+}
+
+func startWorld(ctx context.Context) (err error) {
+	if world.dir, err = os.MkdirTemp("", "worker-agent-"); err != nil {
+		return err
+	}
+	world.binary = filepath.Join(world.dir, "worker-agent")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", world.binary, ".").CombinedOutput(); err != nil {
+		return fmt.Errorf("build worker-agent: %w: %s", err, out)
+	}
+	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		return err
+	}
+	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
+	o.CRDs = []string{filepath.Join(module, "manifests/base/crds")}
+	if world.cluster, err = clusters.Start(ctx, o); err != nil {
+		return err
+	}
+	scheme := apiruntime.NewScheme()
+	if err := trainjob.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if world.client, err = client.New(world.cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	if err := installAgent(ctx); err != nil {
+		return err
+	}
+	return world.cluster.ApplyFiles(ctx,
+		filepath.Join(module, "manifests/base/runtimes/torch_distributed.yaml"),
+		filepath.Join(module, "manifests/base/runtimes/deepspeed_distributed.yaml"))
+}
+
+// installAgent applies config/worker-agent without its Deployment, and makes a kubeconfig of the service account in it.
+func installAgent(ctx context.Context) error {
+	objects, err := clusters.ReadObjects("../../config/worker-agent/namespace.yaml", "../../config/worker-agent")
+	if err != nil {
+		return err
+	}
+	var applied []*unstructured.Unstructured
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" {
+			applied = append(applied, object)
+		}
+	}
+	if err := world.cluster.ApplyObjects(ctx, applied...); err != nil {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: agentAccount}}
+	token := &authenticationv1.TokenRequest{}
+	if err := world.client.SubResource("token").Create(ctx, account, token); err != nil {
+		return fmt.Errorf("create token: %w", err)
+	}
+	world.kubeconfig = filepath.Join(world.dir, "kubeconfig")
+	return writeKubeconfig(world.cluster.Config, token.Status.Token, world.kubeconfig)
+}
+
+func writeKubeconfig(admin *rest.Config, token, path string) error {
+	config := clientcmdapi.NewConfig()
+	config.Clusters["agent"] = &clientcmdapi.Cluster{Server: admin.Host, CertificateAuthorityData: admin.CAData}
+	config.AuthInfos["agent"] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts["agent"] = &clientcmdapi.Context{Cluster: "agent", AuthInfo: "agent"}
+	config.CurrentContext = "agent"
+	return clientcmd.WriteToFile(*config, path)
+}
+
+// agent is a running process.
+type agent struct {
+	*clusters.Process
+	health, metrics string
+}
+
+var agents int
+
+// startAgent starts an agent with a lease of seconds and stops it after the test.
+func startAgent(t *testing.T) *agent {
+	t.Helper()
+	agents++
+	a := &agent{health: freeAddress(t), metrics: freeAddress(t)}
+	var err error
+	a.Process, err = world.cluster.Run(t.Context(), fmt.Sprintf("worker-agent-%d", agents), world.binary,
+		"--kubeconfig="+world.kubeconfig, "--health-probe-bind-address="+a.health, "--metrics-bind-address="+a.metrics,
+		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms",
+		"--log-format=json", "-v=1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			log, _ := os.ReadFile(a.LogPath)
+			t.Logf("log of %s:\n%s", a.Name, log[max(0, len(log)-8000):])
+		}
+	})
+	eventually(t, a.Name+" to be ready", func(g gomega.Gomega) {
+		g.Expect(fetch(a.health, "/readyz")).To(gomega.Equal("ok"))
+	})
+	return a
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// fetch returns the body of an answer with status 200.
+func fetch(address, path string) (string, error) {
+	response, err := http.Get("http://" + address + path)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
+	}
+	return string(body), err
+}
+
+// isLeader asks an agent's metrics.
+func (a *agent) isLeader(g gomega.Gomega) bool {
+	body, err := fetch(a.metrics, "/metrics")
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	return strings.Contains(body, `leader_election_master_status{name="`+leaseName+`"} 1`)
+}
+
+func leaseHolder(t *testing.T) string {
+	t.Helper()
+	lease := &coordinationv1.Lease{}
+	if err := world.client.Get(t.Context(), client.ObjectKey{Namespace: agentNamespace, Name: leaseName}, lease); err != nil {
+		t.Fatal(err)
+	}
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+func createJob(t *testing.T, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	t.Helper()
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: trainer.TrainJobSpec{
+			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
+			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
+		},
+	}
+	for _, change := range changes {
+		change(j)
+	}
+	if err := world.client.Create(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// awaitComplete waits until a TrainJob has the one condition Complete.
+func awaitComplete(t *testing.T, j *trainer.TrainJob) {
+	t.Helper()
+	eventually(t, j.Name+" to complete", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		g.Expect(j.Status.Conditions).To(gomega.HaveLen(1))
+	})
+	got := j.Status.Conditions[0]
+	got.LastTransitionTime, got.Message = metav1.Time{}, ""
+	if diff := cmp.Diff(metav1.Condition{Type: "Complete", Status: "True", Reason: "AllJobsCompleted"}, got); diff != "" {
+		t.Errorf("condition of %s (-want +got):\n%s", j.Name, diff)
+	}
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
+}
+
+// trainerLeaderElection reads what upstream's manager is deployed with.
+func trainerLeaderElection(t *testing.T) map[string]any {
+	t.Helper()
+	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(module, "manifests/base/manager/controller_manager_config.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		LeaderElection map[string]any `json:"leaderElection"`
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	return config.LeaderElection
+}

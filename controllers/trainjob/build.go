@@ -1,0 +1,126 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// fieldOwner is the field manager of the Kubeflow Trainer, which the framework's snapshots have too. With the same one, a
+	// cluster can change between the Trainer and this controller, and fields that a build no longer has still go.
+	fieldOwner = client.FieldOwner("trainer")
+
+	jobSetKind = "JobSet"
+
+	// snapshotSuffix is the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export it.
+	snapshotSuffix = "-runtime-snapshot"
+)
+
+// errPredecessor: what an earlier TrainJob of the same name has left is still there.
+var errPredecessor = errors.New("waiting for the objects of an earlier TrainJob of the same name to be garbage-collected")
+
+// build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others.
+func (r *Reconciler) build(ctx context.Context, job *trainer.TrainJob, s state) error {
+	objects, err := r.newObjects(ctx, job)
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(objects, func(a, b apiruntime.ApplyConfiguration) int {
+		return strings.Compare(applyOrder(a), applyOrder(b))
+	})
+	for _, object := range objects {
+		kind := kindOf(object)
+		if kind == jobSetKind && s == stateRunning {
+			continue // It can only be here because it has just been deleted. The event of that decides what to do.
+		}
+		if err := r.client.Apply(ctx, object, fieldOwner, client.ForceOwnership); err != nil {
+			err = fmt.Errorf("apply %s of TrainJob %s: %w", kind, klog.KObj(job), err)
+			return &problem{reason: ReasonApplyFailed, action: "Apply" + kind, err: err}
+		}
+	}
+	return nil
+}
+
+// newObjects asks the runtime framework for the TrainJob's objects. The framework also writes the snapshot of the runtime.
+//
+// It dereferences optional fields without looking (Flux without spec.trainer.numNodes, MPI with a runtime that was not defaulted),
+// so a panic here is about one job's data, and its owner should read about it.
+func (r *Reconciler) newObjects(ctx context.Context, job *trainer.TrainJob) (objects []apiruntime.ApplyConfiguration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
+			err = &problem{reason: ReasonBuildFailed, action: "Build", err: fmt.Errorf(
+				"build objects of TrainJob %s: the runtime framework panicked, is a field missing in the TrainJob or its runtime? %v",
+				klog.KObj(job), p)}
+		}
+	}()
+	objects, err = r.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
+	if err == nil {
+		return objects, nil
+	}
+	if r.hasPredecessorsSnapshot(ctx, job) {
+		return nil, errPredecessor
+	}
+	p := &problem{reason: ReasonBuildFailed, action: "Build", err: fmt.Errorf("build objects of TrainJob %s: %w", klog.KObj(job), err)}
+	if isRuntimeNotFound(err, job.Spec.RuntimeRef) {
+		p.reason = ReasonRuntimeNotFound
+	}
+	return nil, p
+}
+
+// hasPredecessorsSnapshot tells why the framework has refused a snapshot. With one of an earlier TrainJob there is only to wait.
+func (r *Reconciler) hasPredecessorsSnapshot(ctx context.Context, job *trainer.TrainJob) bool {
+	var snapshot corev1.ConfigMap
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Name + snapshotSuffix}, &snapshot); err != nil {
+		return false
+	}
+	return isPredecessors(&snapshot, job)
+}
+
+// isPredecessors says whether an earlier TrainJob of the same name controls an object.
+func isPredecessors(object metav1.Object, job *trainer.TrainJob) bool {
+	owner := metav1.GetControllerOf(object)
+	return owner != nil && owner.Kind == trainer.TrainJobKind && owner.Name == job.Name && owner.UID != job.UID
+}
+
+// isRuntimeNotFound tells a missing runtime from everything else that may not be there, such as a CRD.
+func isRuntimeNotFound(err error, ref trainer.RuntimeRef) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	details := status.Status().Details
+	return details != nil && details.Group == ptr.Deref(ref.APIGroup, "") && details.Name == ref.Name
+}
+
+func applyOrder(object apiruntime.ApplyConfiguration) string {
+	if kind := kindOf(object); kind != jobSetKind {
+		return "0" + kind
+	}
+	return "1"
+}
+
+func kindOf(object apiruntime.ApplyConfiguration) string {
+	if named, ok := object.(interface{ GetKind() *string }); ok {
+		return ptr.Deref(named.GetKind(), "")
+	}
+	return fmt.Sprintf("%T", object)
+}

@@ -1,0 +1,31 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package trainjob is the TrainJob controller of one cluster: it turns a TrainJob into a JobSet with the runtime framework of
+// the Kubeflow Trainer module, and brings the JobSet's state back into the TrainJob's status. It does for a cluster what the
+// Kubeflow Trainer does there, so the two must not run together; cmd/worker-agent takes the Trainer's leader election lease.
+//
+// The framework (github.com/kubeflow/trainer/v2/pkg/runtime) decides what the objects look like and what the JobSet's status
+// means. The loop is ours. Each pass observes (cached TrainJob and JobSet), decides (the pure function in state.go, whose table
+// test is its documentation), acts, and writes the status once, if it differs. Where it departs from the Trainer's own loop:
+//
+//   - A TrainJob that somebody else manages (spec.managedBy) is not even queued.
+//   - Complete and Failed are final. Nothing is built for such a job, and its status never changes.
+//   - Nothing is created for a TrainJob that is being deleted.
+//   - Only a JobSet that this very TrainJob (by UID) controls is looked at. A namesake, also the one left by an earlier
+//     TrainJob of the same name, is neither read as ours nor changed; the job waits until it is gone.
+//   - Before the first JobSet is created, the TrainJob is read from the API server, not from the cache: a cache that has not yet
+//     seen "Complete" or a deletion must not start a job again.
+//   - A JobSet that has to go because of activeDeadlineSeconds is deleted again until it is gone.
+//
+// Use: register AddToScheme, give CacheOptions to the manager, and call Setup. Several instances can live in one process, each
+// with a manager of its own.
+//
+// Watch out:
+//
+//   - The runtimes must read through a cache (the manager's client). They write a snapshot of the training runtime with
+//     the kind as the reader reports it, and only cached reads report one; a snapshot without it is refused from then on.
+//   - The framework changes the TrainJob that it is given (torchtune and Flux rewrite the command). It gets a copy.
+//
+// State in memory: announcer.last, the last Event per job, so that a retry does not repeat it. It may be lost at any time.
+package trainjob

@@ -1,0 +1,296 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// waitLimit is for whatever a test waits for, on a machine with other work.
+const waitLimit = 60 * time.Second
+
+// environment is one API server with the controller at work, shared by the tests of the package. There are no other controllers:
+// what JobSet's would write, the tests write by hand, and no garbage is collected.
+//
+// The controller works on one job at a time and retries after an hour only, so whatever a test sees happen was woken by an event,
+// and what has been done for a later event has been done for an earlier one (see fence).
+type environment struct {
+	client.Client // without a cache
+	cached        client.Client
+	clock         *clocktesting.FakePassiveClock
+	cluster       *clusters.Cluster
+	stop          context.CancelFunc
+	stopped       chan error
+}
+
+var shared struct {
+	once sync.Once
+	env  *environment
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if shared.env != nil {
+		if err := shared.env.shutDown(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// env returns the shared environment. The first test that asks for it starts it.
+func env(t *testing.T) *environment {
+	t.Helper()
+	shared.once.Do(func() { shared.env, shared.err = startEnvironment(context.Background()) })
+	if shared.err != nil {
+		t.Fatalf("start API server: %v", shared.err)
+	}
+	return shared.env
+}
+
+func startEnvironment(ctx context.Context) (*environment, error) {
+	var crds []string
+	for module, dir := range map[string]string{
+		"github.com/kubeflow/trainer/v2": "manifests/base/crds",
+		"sigs.k8s.io/jobset":             "config/components/crd/bases",
+	} {
+		root, err := clusters.ModuleDir(ctx, module)
+		if err != nil {
+			return nil, err
+		}
+		crds = append(crds, filepath.Join(root, dir))
+	}
+	cluster, err := clusters.Start(ctx, clusters.Options{Name: "trainjob", CRDs: crds})
+	if err != nil {
+		return nil, err
+	}
+	e := &environment{cluster: cluster, clock: clocktesting.NewFakePassiveClock(time.Now()), stopped: make(chan error, 1)}
+	return e, e.startController(ctx)
+}
+
+func (e *environment) startController(ctx context.Context) error {
+	scheme := apiruntime.NewScheme()
+	if err := AddToScheme(scheme); err != nil {
+		return err
+	}
+	mgr, err := ctrl.NewManager(e.cluster.Config, ctrl.Options{
+		Scheme:  scheme,
+		Cache:   CacheOptions(),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		return err
+	}
+	if e.Client, err = client.New(e.cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	e.cached = mgr.GetClient()
+	err = Setup(ctx, mgr, Options{
+		MaxConcurrentReconciles: 1,
+		Clock:                   e.clock,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, e.stop = context.WithCancel(ctx)
+	go func() { e.stopped <- mgr.Start(ctx) }()
+	return nil
+}
+
+func (e *environment) shutDown() error {
+	if e.stop != nil {
+		e.stop()
+		if err := <-e.stopped; err != nil {
+			return err
+		}
+	}
+	return e.cluster.Stop()
+}
+
+var namespaces atomic.Int32
+
+// namespace makes a namespace for one test, with upstream's torch-distributed runtime in the cluster.
+func (e *environment) namespace(t *testing.T) string {
+	t.Helper()
+	root, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.cluster.ApplyFiles(t.Context(), filepath.Join(root, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", namespaces.Add(1))}}
+	e.create(t, ns)
+	return ns.Name
+}
+
+func (e *environment) create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := e.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// createJob creates a TrainJob of two nodes that uses torch-distributed, changed by the given functions.
+func (e *environment) createJob(t *testing.T, namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	t.Helper()
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: trainer.TrainJobSpec{
+			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
+			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
+		},
+	}
+	for _, change := range changes {
+		change(j)
+	}
+	e.create(t, j)
+	return j
+}
+
+// get reads a TrainJob.
+func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
+	t.Helper()
+	got := &trainer.TrainJob{}
+	if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// update changes an object in the cluster, again if somebody else was faster.
+func update[T client.Object](t *testing.T, e *environment, object T, change func(T)) {
+	t.Helper()
+	eventually(t, "update "+object.GetName(), func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(object), object)).To(gomega.Succeed())
+		change(object)
+		g.Expect(e.Update(t.Context(), object)).To(gomega.Succeed())
+	})
+}
+
+// awaitJobSet waits until a JobSet of the TrainJob's own exists.
+func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob) *jobsetv1alpha2.JobSet {
+	t.Helper()
+	js := &jobsetv1alpha2.JobSet{}
+	eventually(t, "JobSet of "+j.Name, func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(j), js)).To(gomega.Succeed())
+		g.Expect(metav1.IsControlledBy(js, j)).To(gomega.BeTrue(), "owners: %v", js.OwnerReferences)
+	})
+	return js
+}
+
+// setJobSetStatus does what JobSet's controller would do.
+func (e *environment) setJobSetStatus(t *testing.T, j *trainer.TrainJob, status jobsetv1alpha2.JobSetStatus) {
+	t.Helper()
+	eventually(t, "status of JobSet "+j.Name, func(g gomega.Gomega) {
+		js := &jobsetv1alpha2.JobSet{}
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(j), js)).To(gomega.Succeed())
+		js.Status = status
+		g.Expect(e.Status().Update(t.Context(), js)).To(gomega.Succeed())
+	})
+}
+
+// fence returns when the controller has seen, and dealt with, all that happened before: it puts a job of its own through all
+// watches (TrainJob, JobSet) and through the queue, which is worked off in order.
+func (e *environment) fence(t *testing.T, namespace string) {
+	t.Helper()
+	j := e.createJob(t, namespace, fmt.Sprintf("fence-%d", namespaces.Add(1)))
+	e.awaitJobSet(t, j)
+	e.setJobSetStatus(t, j, jobSetCompleted())
+	eventually(t, "fence", func(g gomega.Gomega) {
+		g.Expect(hasEnded(&e.get(t, j).Status)).To(gomega.BeTrue())
+	})
+}
+
+// events returns what Events say about an object, as "reason: note".
+func (e *environment) events(t *testing.T, j *trainer.TrainJob) []string {
+	t.Helper()
+	var list corev1.EventList
+	if err := e.List(t.Context(), &list, client.InNamespace(j.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	var notes []string
+	for _, event := range list.Items {
+		if event.InvolvedObject.UID == j.UID {
+			notes = append(notes, event.Reason+": "+event.Message)
+			if event.Series != nil {
+				notes = append(notes, fmt.Sprintf("%s: %d times", event.Reason, event.Series.Count))
+			}
+		}
+	}
+	return notes
+}
+
+// awaitEvent waits for the only Event of a job and checks that it has the reason and contains the words.
+func (e *environment) awaitEvent(t *testing.T, j *trainer.TrainJob, reason string, words ...string) {
+	t.Helper()
+	eventually(t, "Event "+reason, func(g gomega.Gomega) {
+		g.Expect(e.events(t, j)).To(gomega.HaveLen(1))
+	})
+	note := e.events(t, j)[0]
+	for _, part := range append([]string{reason + ": "}, words...) {
+		if !strings.Contains(note, part) {
+			t.Errorf("the Event does not say %q:\n%s", part, note)
+		}
+	}
+}
+
+func (e *environment) jobSetExists(t *testing.T, j *trainer.TrainJob) bool {
+	t.Helper()
+	err := e.Get(t.Context(), client.ObjectKeyFromObject(j), &jobsetv1alpha2.JobSet{})
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// awaitConditions waits until a TrainJob has exactly these conditions, in this order. Times are not compared.
+func (e *environment) awaitConditions(t *testing.T, j *trainer.TrainJob, want ...metav1.Condition) {
+	t.Helper()
+	eventually(t, "conditions of "+j.Name, func(g gomega.Gomega) {
+		g.Expect(timeless(e.get(t, j).Status.Conditions)).To(gomega.Equal(timeless(want)))
+	})
+}
+
+func timeless(cs []metav1.Condition) []metav1.Condition {
+	var out []metav1.Condition
+	for _, c := range cs {
+		c.LastTransitionTime = metav1.Time{}
+		out = append(out, c)
+	}
+	return out
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, 20*time.Millisecond).Should(gomega.Succeed(), what)
+}
