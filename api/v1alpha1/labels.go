@@ -32,7 +32,7 @@ const (
 const (
 	// FinalizerCopy keeps a Dispatch until its copy is known to be gone from the worker.
 	FinalizerCopy = "trainyard.dev/copy"
-	// AnnotationAcceptIdentity, on a WorkerCluster, names the cluster ID to which an admin agrees after IdentityChanged.
+	// AnnotationAcceptIdentity names, on a WorkerCluster, the cluster ID to which an admin agrees after IdentityChanged.
 	AnnotationAcceptIdentity = "trainyard.dev/accept-identity"
 )
 

@@ -55,7 +55,7 @@ type reconciler struct {
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := r.Worker.Client()
 	if err != nil {
-		return reconcile.Result{}, nil // Not connected: the keys come again with the next connection.
+		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
 	}
 	copy := trainjobs.New()
 	if err := worker.Get(ctx, request.NamespacedName, copy); err != nil {

@@ -3,7 +3,7 @@
 
 // Package mirror brings a placed TrainJob to one worker and its status back to the hub.
 //
-// There is one Controller per connected worker, with its own queue, so that a slow worker delays nobody else. A key is the
+// There is one instance per connected worker, with its own queue, so that a slow worker delays nobody else. A key is the
 // namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile observes all three from caches, calls
 // decide, a pure function (state.go), and does what the state says:
 //
@@ -17,7 +17,7 @@
 //	finished      the copy has ended: hub status at once, then the Dispatch
 //
 // The package takes two clients and does not know which cluster is far away. It does not retry on a worker that is not
-// connected: whoever owns the Controller calls EnqueueAll after a reconnection.
+// connected: all live keys come again with the next connection (package perworker).
 //
 // What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
 // it costs a repeated request, never a wrong one.

@@ -43,7 +43,7 @@ type reconciler struct {
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := r.Worker.Client()
 	if err != nil {
-		return reconcile.Result{}, nil // Not connected: EnqueueAll follows the next connection.
+		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
 	}
 	f, past, err := r.observe(ctx, worker, request.NamespacedName)
 	if err != nil {
