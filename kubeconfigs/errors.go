@@ -1,0 +1,126 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeconfigs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+var (
+	// ErrInsecure matches, with errors.Is, an error about a kubeconfig that has something refused on purpose.
+	ErrInsecure = errors.New("insecure kubeconfig")
+	// ErrInvalid matches, with errors.Is, an error about a kubeconfig that cannot be used.
+	ErrInvalid = errors.New("invalid kubeconfig")
+	// ErrNotFound matches, with errors.Is, an error about a Secret or file that does not exist or holds no kubeconfig.
+	ErrNotFound = errors.New("credentials not found")
+)
+
+// Kind says why a fault is one.
+type Kind int
+
+const (
+	// Invalid faults make a kubeconfig unusable.
+	Invalid Kind = iota
+	// Insecure faults are refused on purpose, although client-go would go along with them.
+	Insecure
+)
+
+// String is the name of the kind.
+func (k Kind) String() string {
+	if k == Insecure {
+		return "Insecure"
+	}
+	return "Invalid"
+}
+
+// Fault is one thing that is wrong with a kubeconfig. None of its texts contains a secret.
+type Fault struct {
+	Kind Kind
+	// Path of the field, such as users["admin"].user.exec.
+	Path string
+	// Problem says what is wrong.
+	Problem string
+	// Remedy says what would be right.
+	Remedy string
+}
+
+// Error is the fault in one line.
+func (f Fault) Error() string {
+	return fmt.Sprintf("%s: %s; %s", f.Path, f.Problem, f.Remedy)
+}
+
+// Error is everything that is wrong with a kubeconfig. It matches ErrInsecure and ErrInvalid, each if it has such a fault.
+type Error struct {
+	faults []Fault
+	joined *multierror.Error
+}
+
+// newError sorts the faults and drops repetitions. It returns nil if there are none.
+func newError(faults []Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	slices.SortFunc(faults, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Error(), b.Error()))
+	})
+	e := &Error{joined: &multierror.Error{ErrorFormat: lines}}
+	for i, fault := range faults {
+		if i > 0 && fault == faults[i-1] {
+			continue
+		}
+		e.faults = append(e.faults, fault)
+		e.joined = multierror.Append(e.joined, fault)
+	}
+	return e
+}
+
+func lines(errs []error) string {
+	texts := make([]string, 0, len(errs))
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	return strings.Join(texts, "\n")
+}
+
+// Error is a line for each fault, sorted.
+func (e *Error) Error() string { return e.joined.Error() }
+
+// Unwrap gives the faults as a *multierror.Error.
+func (e *Error) Unwrap() error { return e.joined }
+
+// Is matches ErrInsecure and ErrInvalid.
+func (e *Error) Is(target error) bool {
+	for _, fault := range e.faults {
+		if (target == ErrInsecure && fault.Kind == Insecure) || (target == ErrInvalid && fault.Kind == Invalid) {
+			return true
+		}
+	}
+	return false
+}
+
+// Faults are the faults in the order of their lines.
+func (e *Error) Faults() []Fault { return append([]Fault(nil), e.faults...) }
+
+// ReasonOf is the reason that a WorkerCluster's Ready condition has for an error of this package: InsecureKubeconfig also
+// where the kubeconfig is invalid as well. It is empty for nil, and for an error that says nothing about the credentials,
+// such as an API server that does not answer.
+func ReasonOf(err error) string {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return v1alpha1.ReasonCredentialsNotFound
+	case errors.Is(err, ErrInsecure):
+		return v1alpha1.ReasonInsecureKubeconfig
+	case errors.Is(err, ErrInvalid):
+		return v1alpha1.ReasonInvalidKubeconfig
+	}
+	return ""
+}

@@ -1,0 +1,94 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeconfigs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// SecretKey is the key of a Secret under which its kubeconfig is.
+const SecretKey = "kubeconfig"
+
+// Loader reads the credentials that the connection of a WorkerCluster names. All its fields are required.
+type Loader struct {
+	// Reader of Secrets: the manager's cached client.
+	Reader client.Reader
+	// Namespace of the Secrets: the manager's own.
+	Namespace string
+	// Clock says what has expired.
+	Clock clock.PassiveClock
+}
+
+// Load reads and parses a kubeconfig. ReasonOf says what kind of error is about the credentials; other errors are worth a retry.
+func (l *Loader) Load(ctx context.Context, connection v1alpha1.Connection) (*Credentials, error) {
+	if connection.KubeconfigSecretRef != nil {
+		return l.loadSecret(ctx, types.NamespacedName{Namespace: l.Namespace, Name: connection.KubeconfigSecretRef.Name})
+	}
+	if connection.KubeconfigPath != "" {
+		return l.loadFile(connection.KubeconfigPath)
+	}
+	return nil, fmt.Errorf("%w: the connection names neither a Secret nor a file", ErrNotFound)
+}
+
+func (l *Loader) loadSecret(ctx context.Context, key types.NamespacedName) (*Credentials, error) {
+	secret := &corev1.Secret{}
+	if err := l.Reader.Get(ctx, key, secret); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: there is no Secret %q in namespace %q", ErrNotFound, key.Name, key.Namespace)
+	} else if err != nil {
+		return nil, fmt.Errorf("get Secret %q in namespace %q: %w", key.Name, key.Namespace, err)
+	}
+	data := secret.Data[SecretKey]
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%w: Secret %q in namespace %q has nothing under the key %q", ErrNotFound, key.Name, key.Namespace, SecretKey)
+	}
+	return Parse(data, l.Clock.Now())
+}
+
+func (l *Loader) loadFile(path string) (*Credentials, error) {
+	if !filepath.IsAbs(path) {
+		return nil, newError([]Fault{{Path: "kubeconfigPath", Problem: "is not absolute", Remedy: "give a path that begins with /"}})
+	}
+	data, err := readFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no file %q", ErrNotFound, path)
+	} else if err != nil {
+		return nil, fmt.Errorf("%w: file %q cannot be read: %w", ErrNotFound, path, err)
+	}
+	if len(data) == 0 {
+		return nil, fmt.Errorf("%w: file %q is empty", ErrNotFound, path)
+	}
+	return Parse(data, l.Clock.Now())
+}
+
+// readFile reads at most one byte more than a kubeconfig can have. It does not open what is no regular file: reading a pipe
+// would wait for its writer.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is not a regular file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, maxSize+1))
+}

@@ -1,0 +1,147 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeconfigs
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+)
+
+// userCredentials is what a user entry says.
+type userCredentials struct {
+	token   string
+	cert    []byte
+	key     []byte
+	expires time.Time
+}
+
+// users checks every user entry. An entry with faults is there too, so that a context that uses it is not another fault.
+func (p *parser) users() map[string]*userCredentials {
+	users := map[string]*userCredentials{}
+	for _, u := range p.doc.Users {
+		if users[u.Name] != nil {
+			p.invalid(entry("users", u.Name), "is there more than once", "give every user a name of its own")
+		}
+		users[u.Name] = p.user(entry("users", u.Name)+".user", u.User)
+	}
+	return users
+}
+
+func (p *parser) user(path string, u user) *userCredentials {
+	refused := p.refused(path, u)
+	credentials := &userCredentials{}
+	if u.Token != "" {
+		credentials.token = u.Token
+		credentials.expires = p.token(path+".token", u.Token)
+	}
+	if u.ClientCertificateData != "" || u.ClientKeyData != "" {
+		if end := p.keyPair(path, u, credentials); credentials.expires.IsZero() || (!end.IsZero() && end.Before(credentials.expires)) {
+			credentials.expires = end
+		}
+	}
+	// What is refused would have been the credentials: that they are missing is then not worth a line.
+	if !refused && u.Token == "" && u.ClientCertificateData == "" && u.ClientKeyData == "" {
+		p.invalid(path, "has no credentials", "give a token, or client-certificate-data and client-key-data")
+	}
+	return credentials
+}
+
+// refused reports every kind of credentials that is refused, and whether there is one.
+func (p *parser) refused(path string, u user) bool {
+	const embed = "embed the credentials, as " + minify + " does"
+	const token = "give a token of a service account, as hack/worker-kubeconfig.sh does"
+	refusals := []struct {
+		present                bool
+		field, problem, remedy string
+	}{
+		{set(u.Exec), "exec", "runs a program in the manager", token},
+		{set(u.AuthProvider), "auth-provider", "needs a plugin in the manager", token},
+		{u.ClientCertificate != "", "client-certificate", "refers to a file", embed},
+		{u.ClientKey != "", "client-key", "refers to a file", embed},
+		{u.TokenFile != "", "tokenFile", "refers to a file", "give its content as token"},
+		{u.Username != "", "username", "is basic authentication", token},
+		{u.Password != "", "password", "is basic authentication", token},
+		{u.Impersonate != "", "as", "impersonates somebody", token},
+		{u.ImpersonateUID != "", "as-uid", "impersonates somebody", token},
+		{len(u.ImpersonateGroups) > 0, "as-groups", "impersonates somebody", token},
+		{set(u.ImpersonateUserExtra), "as-user-extra", "impersonates somebody", token},
+	}
+	found := false
+	for _, refusal := range refusals {
+		if !refusal.present {
+			continue
+		}
+		p.insecure(path+"."+refusal.field, refusal.problem, refusal.remedy)
+		// Impersonation comes on top of credentials; the others are instead of them.
+		found = found || !strings.HasPrefix(refusal.field, "as")
+	}
+	return found
+}
+
+// token checks a bearer token and returns when it ends, if it is a JWT that says so. Its signature is the worker's business.
+func (p *parser) token(path, token string) time.Time {
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		p.invalid(path, "has a space, a line break or another character that no token has", "give the token alone")
+		return time.Time{}
+	}
+	end := expiryOfJWT(token)
+	if !end.IsZero() && !p.now.Before(end) {
+		p.invalid(path, "has expired on "+end.UTC().Format(time.DateOnly), "give a new one")
+	}
+	return end
+}
+
+// expiryOfJWT is zero if the token is no JWT or has no sensible exp.
+func expiryOfJWT(token string) time.Time {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return time.Time{}
+	}
+	var claims struct {
+		Exp float64 `json:"exp"`
+	}
+	const year9999 = 253402300799
+	if err := json.Unmarshal(payload, &claims); err != nil || claims.Exp < 1 || claims.Exp > year9999 {
+		return time.Time{}
+	}
+	return time.Unix(int64(claims.Exp), 0)
+}
+
+// keyPair checks client-certificate-data and client-key-data, and returns when the certificate ends.
+func (p *parser) keyPair(path string, u user, credentials *userCredentials) time.Time {
+	certPath, keyPath := path+".client-certificate-data", path+".client-key-data"
+	if u.ClientCertificateData == "" {
+		p.invalid(certPath, "is missing", "give the certificate that belongs to client-key-data")
+		return time.Time{}
+	}
+	end := time.Time{}
+	credentials.cert = p.decode64(certPath, u.ClientCertificateData)
+	certs := p.certificates(certPath, credentials.cert)
+	if len(certs) > 0 {
+		if end = certs[0].NotAfter; p.now.After(end) {
+			p.invalid(certPath, "has expired on "+end.UTC().Format(time.DateOnly), "give a new certificate and key")
+		}
+	}
+	if u.ClientKeyData == "" {
+		p.invalid(keyPath, "is missing", "give the key that belongs to client-certificate-data")
+		return end
+	}
+	credentials.key = p.decode64(keyPath, u.ClientKeyData)
+	if len(certs) == 0 || credentials.key == nil {
+		return end
+	}
+	if _, err := tls.X509KeyPair(credentials.cert, credentials.key); err != nil && strings.Contains(err.Error(), "match") {
+		p.invalid(keyPath, "does not belong to client-certificate-data", "give the certificate and its own key")
+	} else if err != nil {
+		p.invalid(keyPath, "is not an unencrypted private key in PEM form", "give the key that belongs to client-certificate-data")
+	}
+	return end
+}
