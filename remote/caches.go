@@ -1,0 +1,181 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The kinds of Kubeflow Trainer that are cached.
+var (
+	TrainJobGVK               = schema.GroupVersionKind{Group: "trainer.kubeflow.org", Version: "v1alpha1", Kind: "TrainJob"}
+	TrainingRuntimeGVK        = TrainJobGVK.GroupVersion().WithKind("TrainingRuntime")
+	ClusterTrainingRuntimeGVK = TrainJobGVK.GroupVersion().WithKind("ClusterTrainingRuntime")
+)
+
+const jobSetGroupVersion = "jobset.x-k8s.io/v1alpha2"
+
+// NewTrainJob returns an empty TrainJob in the form in which copies are cached and written.
+func NewTrainJob() *unstructured.Unstructured {
+	job := &unstructured.Unstructured{}
+	job.SetGroupVersionKind(TrainJobGVK)
+	return job
+}
+
+// NewTrainJobList returns an empty list of TrainJobs in the form in which copies are cached.
+func NewTrainJobList() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(TrainJobGVK.GroupVersion().WithKind(TrainJobGVK.Kind + "List"))
+	return list
+}
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(gvk)
+	return object
+}
+
+// cachedKind is a kind that the cache of every worker holds.
+type cachedKind struct {
+	resource string
+	gvk      schema.GroupVersionKind
+	scope    meta.RESTScope
+	object   client.Object
+	options  cache.ByObject
+}
+
+func cachedKinds(hubID string) []cachedKind {
+	metadataOnly := cache.ByObject{Transform: stripMetadata}
+	namespace := corev1.SchemeGroupVersion.WithKind("Namespace")
+	return []cachedKind{
+		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
+		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
+		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: stripNode}},
+		{"pods", corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: stripPod}},
+		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
+		{"trainjobs", TrainJobGVK, meta.RESTScopeNamespace, NewTrainJob(), cache.ByObject{
+			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: hubID}),
+			Transform: cache.TransformStripManagedFields(),
+		}},
+	}
+}
+
+// caches are the informers of one worker.
+type caches struct {
+	cache.Cache
+	informers map[string]cache.Informer
+	// handled are the handlers of the inventory, which have to have seen everything too.
+	handled []toolscache.ResourceEventHandlerRegistration
+}
+
+// newCaches makes the caches of a worker without any I/O: all kinds are known, so that no discovery is needed. The same cache
+// can be had by controllers before the worker has answered for the first time.
+func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, inventory *Inventory) (*caches, error) {
+	kinds := cachedKinds(opts.HubID)
+	byObject := map[client.Object]cache.ByObject{}
+	for _, kind := range kinds {
+		byObject[kind.object] = kind.options
+	}
+	all, err := cache.New(config, cache.Options{
+		HTTPClient: httpClient(transport), Scheme: opts.Scheme, Mapper: staticMapper(kinds), ByObject: byObject,
+		ReaderFailOnMissingInformer: true,
+		// Interrupted watches are no error here; the state and its message say what is wrong.
+		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
+			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
+		},
+		// The informers hold the truth; a resync would only repeat it.
+		SyncPeriod: ptr.To(365 * 24 * time.Hour),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &caches{Cache: all, informers: map[string]cache.Informer{}}
+	for _, kind := range kinds {
+		informer, err := all.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("make informer of %s: %w", kind.resource, err)
+		}
+		c.informers[kind.resource] = informer
+	}
+	for resource, handler := range map[string]toolscache.ResourceEventHandler{
+		"nodes": nodeHandler(inventory), "pods": podHandler(inventory),
+	} {
+		handled, err := c.informers[resource].AddEventHandler(handler)
+		if err != nil {
+			return nil, fmt.Errorf("handle events of %s: %w", resource, err)
+		}
+		c.handled = append(c.handled, handled)
+	}
+	return c, nil
+}
+
+// pending are the resources that have not been listed, sorted.
+func (c *caches) pending() []string {
+	var resources []string
+	for resource, informer := range c.informers {
+		if !informer.HasSynced() {
+			resources = append(resources, resource)
+		}
+	}
+	slices.Sort(resources)
+	return resources
+}
+
+// wait waits until everything has been listed and counted, and returns false if the context ends before.
+func (c *caches) wait(ctx context.Context) bool {
+	counted := make([]toolscache.InformerSynced, 0, len(c.handled))
+	for _, handled := range c.handled {
+		counted = append(counted, handled.HasSynced)
+	}
+	return c.WaitForCacheSync(ctx) && toolscache.WaitForCacheSync(ctx.Done(), counted...)
+}
+
+// staticMapper knows the cached kinds.
+func staticMapper(kinds []cachedKind) meta.RESTMapper {
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, kind := range kinds {
+		plural := kind.gvk.GroupVersion().WithResource(kind.resource)
+		singular := kind.gvk.GroupVersion().WithResource(strings.ToLower(kind.gvk.Kind))
+		mapper.AddSpecific(kind.gvk, plural, singular, kind.scope)
+	}
+	return mapper
+}
+
+// newClients returns a client that reads from the caches and one that reads from the API server.
+func newClients(config *rest.Config, opts Options, transport callers, reader client.Reader) (cached, live client.Client, err error) {
+	httpClient := httpClient(transport)
+	dynamic, err := apiutil.NewDynamicRESTMapper(config, httpClient)
+	if err != nil {
+		return nil, nil, err
+	}
+	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{staticMapper(cachedKinds(opts.HubID)), dynamic}}
+	cached, err = client.New(config, client.Options{
+		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
+		Cache: &client.CacheOptions{Reader: reader, Unstructured: true},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper})
+	return cached, live, err
+}

@@ -1,0 +1,251 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// target is what Ensure wants.
+type target struct {
+	config      *rest.Config
+	fingerprint string
+	pinned      types.UID
+}
+
+// trouble is an answer that the caches can do nothing with. Code 0 is none at all.
+type trouble struct {
+	code  int
+	since time.Time
+}
+
+// Cluster is the connection to one worker. Its goroutine (loop.go) probes the worker and decides on the state. None of its
+// methods does any I/O.
+type Cluster struct {
+	name   v1alpha1.ClusterName
+	host   string
+	opts   Options
+	log    logr.Logger
+	fleet  *Fleet
+	meter  *meter
+	ctx    context.Context
+	cancel context.CancelFunc
+	// wake makes the loop look again now.
+	wake chan struct{}
+	// closed is closed together with the last status, ended when all goroutines have ended.
+	closed, ended chan struct{}
+
+	// unusable is why the address cannot be used.
+	unusable error
+
+	exchange     *exchange
+	prober       *prober
+	caches       *caches
+	inventory    *Inventory
+	cached, live client.Client
+
+	mu sync.Mutex
+	// locked is guarded by mu.
+	locked struct {
+		status Status
+		target target
+		// troubles are the caches' requests that were last answered with an error, by verb and resource.
+		troubles map[call]trouble
+		// apisDue says that what the worker serves has to be looked at again.
+		apisDue bool
+	}
+}
+
+// newCluster does no I/O. An address that cannot be used becomes a state, as soon as the loop runs.
+func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluster {
+	c := &Cluster{
+		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), inventory: newInventory(),
+	}
+	c.opts.Logger = c.log
+	c.ctx, c.cancel = context.WithCancel(f.ctx)
+	c.locked.target = t
+	c.locked.troubles = map[call]trouble{}
+	c.locked.apisDue = true
+	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
+	c.exchange = newExchange(func() { poke(c.wake) })
+	m.state(Connecting)
+	address, err := url.Parse(c.host)
+	if err != nil || address.Host == "" {
+		// There are caches all the same, for those who ask for them.
+		c.unusable = errors.New("the server's address is not a URL")
+		address = &url.URL{Scheme: "https", Host: "unusable.invalid"}
+	}
+	if err := c.build(address); err != nil {
+		c.unusable = err
+	}
+	return c
+}
+
+// build makes clients and caches. They need no connection, and the address only.
+func (c *Cluster) build(address *url.URL) (err error) {
+	config := &rest.Config{Host: address.String(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}
+	limited := rest.CopyConfig(config)
+	if c.opts.QPS > 0 {
+		limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.opts.QPS, c.opts.Burst)
+	}
+	s := &sender{
+		exchange: c.exchange, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
+		requestTimeout: c.opts.RequestTimeout, syncTimeout: c.opts.SyncTimeout,
+		unauthorized: c.unauthorized, answered: c.answered,
+	}
+	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
+		return err
+	}
+	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.inventory); err != nil {
+		return err
+	}
+	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches)
+	return err
+}
+
+// Name of the WorkerCluster.
+func (c *Cluster) Name() v1alpha1.ClusterName { return c.name }
+
+// Status is what is known of the worker now.
+func (c *Cluster) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.locked.status
+}
+
+// Done is closed when the Cluster has been removed or replaced.
+func (c *Cluster) Done() <-chan struct{} { return c.closed }
+
+// Client returns a client that reads from the caches and writes to the worker, or ErrNotConnected unless the worker is
+// Connected. Reading a kind that is not cached is an error. A client that was got earlier refuses requests in the same way:
+// nothing is ever written to a worker that is not Connected.
+func (c *Cluster) Client() (client.Client, error) {
+	if c.Status().State != Connected {
+		return nil, ErrNotConnected
+	}
+	return c.cached, nil
+}
+
+// APIReader returns a reader of the worker's API server, or ErrNotConnected, as Client does.
+func (c *Cluster) APIReader() (client.Reader, error) {
+	if c.Status().State != Connected {
+		return nil, ErrNotConnected
+	}
+	return c.live, nil
+}
+
+// Cache returns the worker's cache, the same for the life of the Cluster. It starts to fill when the worker has answered as
+// itself for the first time, and then keeps what was last seen through outages.
+func (c *Cluster) Cache() cache.Cache { return c.caches }
+
+// Inventory returns what the worker has and what its pods use.
+func (c *Cluster) Inventory() *Inventory { return c.inventory }
+
+// retarget takes another target, if this Cluster can go on with it.
+func (c *Cluster) retarget(t target) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.locked.target
+	if c.ctx.Err() != nil || t.config.Host != c.host || (before.pinned != "" && t.pinned != before.pinned) {
+		return false
+	}
+	if t.fingerprint != before.fingerprint || t.pinned != before.pinned {
+		c.locked.target = t
+		poke(c.wake)
+	}
+	return true
+}
+
+// unauthorized is told of every 401. It changes the state at once, so that the credentials are read again now.
+func (c *Cluster) unauthorized(l *line) {
+	if c.exchange.refused(l) {
+		c.setStatus(func(s *Status) {
+			if s.State != CredentialsInvalid {
+				s.State, s.Since = CredentialsInvalid, c.opts.Clock.Now()
+			}
+			s.Message = messageUnauthorized
+		})
+	}
+}
+
+// answered is told of every answer to the caches. 403 is remembered until the same request succeeds. 404 means that a kind
+// has gone. A watch of TrainJobs that goes on can mean that their CRD is another one by now: changing a CRD ends its watches.
+func (c *Cluster) answered(request call, code int) {
+	listed := request.initial
+	request.initial = false
+	c.mu.Lock()
+	before := c.locked.troubles[request].code
+	if ok := code >= 200 && code < 300; ok {
+		delete(c.locked.troubles, request)
+		if listed {
+			// After a streamed list no other one is needed.
+			listing := call{verb: "list", resource: request.resource}
+			before = max(before, c.locked.troubles[listing].code)
+			delete(c.locked.troubles, listing)
+		}
+		code = 0
+	} else {
+		since := c.opts.Clock.Now()
+		if known, ok := c.locked.troubles[request]; ok {
+			since = known.since
+		}
+		c.locked.troubles[request] = trouble{code: code, since: since}
+	}
+	if code == 404 || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
+		c.locked.apisDue = true
+	}
+	c.mu.Unlock()
+	if before != code && (code == 403 || code == 404 || before == 403) {
+		poke(c.wake)
+	}
+}
+
+// setStatus changes the status and tells the subscribers. A closed Cluster's status stays.
+func (c *Cluster) setStatus(change func(*Status)) {
+	c.mu.Lock()
+	before := c.locked.status
+	if before.State == Closed {
+		c.mu.Unlock()
+		return
+	}
+	change(&c.locked.status)
+	after := c.locked.status
+	c.mu.Unlock()
+	if after.same(before) {
+		return
+	}
+	c.meter.state(after.State)
+	if after.State != before.State {
+		c.log.Info("State of worker changed", "from", before.State.String(), "to", after.State.String(), "message", after.Message)
+	}
+	c.fleet.tell(c)
+}
+
+// close ends everything and does not wait. Remove calls it under the fleet's lock, so it tells nobody.
+func (c *Cluster) close() {
+	c.cancel()
+	c.exchange.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.locked.status.State != Closed {
+		c.locked.status.State, c.locked.status.Message = Closed, "the worker is not in the fleet any more"
+		c.locked.status.Since = c.opts.Clock.Now()
+		close(c.closed)
+	}
+}

@@ -1,0 +1,163 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const messageUnauthorized = "the worker answers 401 Unauthorized: give new credentials"
+
+// facts are what the loop has found out about a worker.
+type facts struct {
+	// unusable is why nothing can be sent.
+	unusable    error
+	fingerprint string
+	pinned      types.UID
+
+	// answer to the last probe, with what was wrong unless it is answered, and who answered last.
+	answer   answer
+	reason   string
+	id       types.UID
+	lastSeen time.Time
+	// failures in a row, since firstFailure.
+	failures     int
+	firstFailure time.Time
+
+	// apis that were served when the worker was last asked; apisErr is why it was not asked since.
+	apis    apis
+	apisErr error
+	// synced says that the caches have listed everything once; pending are the resources that have not been listed yet, overdue
+	// says that this takes longer than it should.
+	synced  bool
+	pending []string
+	overdue bool
+	// denied are requests that the caches need and the worker forbids.
+	denied []call
+	// stalled are requests of the caches that the worker has not answered usefully for too long, although it lives.
+	stalled []call
+}
+
+// record takes in the answer to a probe. A 401 or 403 is an answer of the worker, not a failure to reach it; but it is asked
+// again with a growing pause as well.
+func (f *facts) record(id types.UID, how answer, err error, now time.Time) {
+	if how == answered {
+		f.answer, f.reason, f.id, f.lastSeen, f.failures = how, "", id, now, 0
+		return
+	}
+	if f.failures == 0 || f.answer != how {
+		f.failures, f.firstFailure = 0, now
+	}
+	f.failures++
+	f.answer, f.reason = how, err.Error()
+}
+
+// served says whether the worker has the APIs, as far as is known.
+func (f *facts) served() bool { return f.apis.trainJob && f.apis.jobSet }
+
+// verdict is what follows from the facts.
+type verdict struct {
+	state   State
+	message string
+	since   time.Time
+	gate    gate
+	// keep everything as it is.
+	keep bool
+}
+
+// decide says what follows from the facts for a worker whose status was before.
+func decide(f facts, before Status, now time.Time, opts *Options) verdict {
+	v := f.verdict(before.State, now, opts)
+	if v.since.IsZero() {
+		if v.since = now; v.state == before.State {
+			v.since = before.Since
+		}
+	}
+	return v
+}
+
+func (f *facts) verdict(before State, now time.Time, opts *Options) verdict {
+	switch {
+	case f.unusable != nil:
+		return verdict{state: CredentialsInvalid, message: f.unusable.Error()}
+	case f.answer == unauthorized || f.answer == forbidden:
+		return verdict{state: CredentialsInvalid, message: f.reason}
+	case f.answer == none:
+		return f.failing(before, now, opts)
+	case f.pinned == "":
+		return verdict{state: Connecting, message: fmt.Sprintf("the worker answers as cluster %s and waits to be pinned", f.id)}
+	case f.id != f.pinned:
+		return verdict{state: IdentityChanged, message: fmt.Sprintf(
+			"the credentials lead to cluster %s, but the worker was registered as cluster %s", f.id, f.pinned)}
+	case f.apis.kubernetes == "":
+		return verdict{state: Connecting, message: f.apisMessage()}
+	case !f.apis.trainJob:
+		return verdict{
+			state: TrainJobAPIMissing, gate: f.cachesGate(),
+			message: TrainJobGVK.GroupVersion().String() + " trainjobs are not served: install the CRDs of Kubeflow Trainer",
+		}
+	case !f.apis.jobSet:
+		return verdict{
+			state: JobSetAPIMissing, gate: f.cachesGate(),
+			message: jobSetGroupVersion + " jobsets are not served: install JobSet",
+		}
+	case len(f.denied) > 0:
+		return verdict{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(
+			"the worker forbids %s: grant it to the hub's user in all namespaces", quote(f.denied))}
+	case len(f.stalled) > 0:
+		return verdict{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
+			"the worker has not answered %s for too long, so that what is known of it is out of date", quote(f.stalled))}
+	case !f.synced:
+		return verdict{state: Connecting, message: f.syncMessage(), gate: cachesOnly}
+	}
+	return verdict{state: Connected, message: "connected", gate: open}
+}
+
+// failing is for a worker that does not answer. One that was there before is given the benefit of the doubt for a while.
+func (f *facts) failing(before State, now time.Time, opts *Options) verdict {
+	patience := time.Duration(opts.FailureThreshold-1) * opts.ProbeInterval
+	doubted := f.failures < opts.FailureThreshold || now.Sub(f.firstFailure) < patience
+	if doubted && before != Connecting && before != Unreachable {
+		return verdict{keep: true}
+	}
+	return verdict{state: Unreachable, message: f.reason, since: f.firstFailure}
+}
+
+// apisMessage is for a worker that answers the probe but not yet the questions about its APIs.
+func (f *facts) apisMessage() string {
+	if f.apisErr != nil {
+		return f.apisErr.Error()
+	}
+	return "the worker's APIs are being looked at"
+}
+
+// cachesGate lets caches that were synced once go on while an API is missing.
+func (f *facts) cachesGate() gate {
+	if f.synced {
+		return cachesOnly
+	}
+	return shut
+}
+
+func (f *facts) syncMessage() string {
+	if f.overdue && len(f.pending) > 0 {
+		return fmt.Sprintf("the worker has not answered the first list of %s for too long", strings.Join(f.pending, ", "))
+	}
+	return "the caches are being filled"
+}
+
+// quote lists requests, sorted, so that the same ones give the same text.
+func quote(requests []call) string {
+	texts := make([]string, 0, len(requests))
+	for _, request := range requests {
+		texts = append(texts, fmt.Sprintf("\"%s %s\"", request.verb, request.resource))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
+}

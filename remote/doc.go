@@ -1,0 +1,53 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package remote keeps live connections to workers: clients, caches, health, identity and one limiter for each. It knows
+// clusters; what TrainJobs mean is not its business.
+//
+// Use:
+//
+//	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: hubID, Logger: log})
+//	fleet.Subscribe(func(name v1alpha1.ClusterName, status remote.Status) { /* reconcile that WorkerCluster */ })
+//	fleet.Ensure("gpu-east", remote.Credentials{Config: config, Fingerprint: fingerprint}, pinned)
+//
+//	cluster, ok := fleet.Get("gpu-east")
+//	client, err := cluster.Client() // ErrNotConnected: wait for the subscription, do not retry
+//
+// # States
+//
+// Each worker has a goroutine that observes, decides and acts (loop.go, decide.go). Its probe is one GET of the kube-system
+// namespace: whether the worker lives and who it is, in one answer. Connected means that the probe is answered, that the
+// answer has the pinned cluster ID, that TrainJobs and JobSets are served, that nothing the caches need is forbidden, and that
+// they have been filled. Without a pin a worker never becomes Connected: the caller writes the cluster ID that the status shows
+// to where it lasts, and calls Ensure with it. So a decision about identity is recorded before anything is written.
+//
+// 401 and 403 are answers of a worker that is there: they make CredentialsInvalid, never Unreachable, and must not start a
+// failover. A probe that fails makes Unreachable only after FailureThreshold of them. The end of a watch means nothing.
+//
+// # Identity
+//
+// All requests go through an exchange (exchange.go) whose gate is open to callers only while the worker is Connected, so that
+// a client that somebody kept can write to no worker that is not. When the last TCP connection has gone, somebody else may
+// have taken the address: the next connection is made by a probe, and nothing else is sent until it has been answered.
+//
+// # Rotation and outages
+//
+// Other credentials for the same host replace the transport under the clients and caches. Watches that run go on with the
+// credentials with which they began, which the API server ends in minutes; watches that end are begun again where they were.
+// The same holds for outages: to the reflectors they are a watch that takes long to begin. That is why neither costs a list
+// (unless the worker has forgotten the resource version, and says so).
+//
+// # What to watch out for
+//
+//   - A Cluster is of one host and one pin. Another host or pin makes another Cluster; Done says when the old one is over.
+//   - The caches of a worker that is not Connected hold what was last seen. Status.LastSeen says when that was.
+//   - The cache has few kinds (caches.go); reading another one through Client is an error, and APIReader reads it live.
+//   - Pods that have succeeded vanish from the inventory's counts when they are deleted.
+//
+// # Locks
+//
+// Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the way requests go, line.mu the
+// set of open connections, Inventory.mu the counts, subscription.mu what is to be told, meter.mu whether series may be
+// written. What a lock guards is in a struct named locked. Fleet.mu is taken before the others, and those are taken one at
+// a time. No I/O is done and nobody is called back under any of them.
+package remote

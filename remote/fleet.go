@@ -1,0 +1,183 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// closeTimeout is how long Remove and Wait wait for a worker's goroutines. Its connections are cut, so that they end at once.
+const closeTimeout = 5 * time.Second
+
+// Credentials say how to reach a worker and who we are there.
+type Credentials struct {
+	// Config has host, TLS data and bearer token. Its timeouts, limits and transports are ignored.
+	Config *rest.Config
+	// Fingerprint is another one if and only if Config is.
+	Fingerprint string
+}
+
+// Fleet is the set of connections, by the worker's name. All its methods may be called at the same time, and none of them but
+// Remove and Wait waits for anything.
+type Fleet struct {
+	opts Options
+	// ctx ends all connections.
+	ctx context.Context
+
+	mu sync.Mutex
+	// locked is guarded by mu.
+	locked struct {
+		clusters      map[v1alpha1.ClusterName]*Cluster
+		meters        map[v1alpha1.ClusterName]*meter
+		subscriptions map[*subscription]bool
+	}
+	// running counts clusters whose goroutines have not ended.
+	running sync.WaitGroup
+}
+
+// NewFleet returns a fleet without workers, whose connections live until ctx ends.
+func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
+	opts, err := opts.complete()
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{opts: opts, ctx: ctx}
+	f.locked.clusters = map[v1alpha1.ClusterName]*Cluster{}
+	f.locked.meters = map[v1alpha1.ClusterName]*meter{}
+	f.locked.subscriptions = map[*subscription]bool{}
+	return f, nil
+}
+
+// Ensure makes a worker have these credentials and this pin, the cluster ID that it must have. The same again does nothing.
+// An empty pin is for the first contact: the worker then stays Connecting, and its status says which cluster ID it has. Other
+// credentials for the same host are swapped under the clients and caches, which go on. For another host, and for another pin
+// in place of a pin, a new Cluster replaces the old one, for its caches are of another cluster; the old one is closed.
+func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinned types.UID) {
+	t := target{config: rest.CopyConfig(credentials.Config), fingerprint: credentials.Fingerprint, pinned: pinned}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ctx.Err() != nil {
+		return
+	}
+	if current := f.locked.clusters[name]; current != nil {
+		if current.retarget(t) {
+			return
+		}
+		current.cancel()
+	}
+	m := f.locked.meters[name]
+	if m == nil {
+		m = newMeter(name)
+		f.locked.meters[name] = m
+	}
+	c := newCluster(f, name, t, m)
+	f.locked.clusters[name] = c
+	f.running.Go(c.run)
+	f.tellLocked(c)
+}
+
+// Remove closes a worker's connection and forgets it. It waits until all is ended, but not longer than a few seconds.
+func (f *Fleet) Remove(name v1alpha1.ClusterName) {
+	f.mu.Lock()
+	c, m := f.locked.clusters[name], f.locked.meters[name]
+	delete(f.locked.clusters, name)
+	delete(f.locked.meters, name)
+	if c != nil {
+		c.close()
+		m.close()
+		f.tellLocked(c)
+	}
+	f.mu.Unlock()
+	if c == nil {
+		return
+	}
+	timeout := f.opts.Clock.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-c.ended:
+	case <-timeout.C():
+		c.log.Info("Worker's goroutines have not ended in time")
+	}
+}
+
+// Get returns a worker's connection, in whatever state it is.
+func (f *Fleet) Get(name v1alpha1.ClusterName) (*Cluster, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c, ok := f.locked.clusters[name]
+	return c, ok
+}
+
+// List returns all connections, sorted by name.
+func (f *Fleet) List() []*Cluster {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clusters := make([]*Cluster, 0, len(f.locked.clusters))
+	for _, name := range slices.Sorted(maps.Keys(f.locked.clusters)) {
+		clusters = append(clusters, f.locked.clusters[name])
+	}
+	return clusters
+}
+
+// Wait waits until the goroutines of all workers have ended after the fleet's context has, but not longer than a few seconds.
+func (f *Fleet) Wait() {
+	<-f.ctx.Done()
+	done := make(chan struct{})
+	go func() {
+		f.running.Wait()
+		close(done)
+	}()
+	timeout := f.opts.Clock.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+	case <-timeout.C():
+	}
+}
+
+// Subscribe calls notify with the status of every worker, now and after each change of anything but LastSeen. It calls from a
+// goroutine of the subscription, one call at a time, under no lock: a notify that takes its time delays this subscription
+// only. Changes that follow each other closely are reported as one, with the last status. A removed worker's last one is Closed;
+// a Cluster that was replaced is not reported, but its Done is closed. After cancel no call begins.
+func (f *Fleet) Subscribe(notify func(v1alpha1.ClusterName, Status)) (cancel func()) {
+	ctx, stop := context.WithCancel(f.ctx)
+	s := newSubscription(notify)
+	f.mu.Lock()
+	f.locked.subscriptions[s] = true
+	for _, c := range f.locked.clusters {
+		s.tell(c)
+	}
+	f.mu.Unlock()
+	go s.run(ctx)
+	return func() {
+		stop()
+		f.mu.Lock()
+		delete(f.locked.subscriptions, s)
+		f.mu.Unlock()
+	}
+}
+
+// tell reports a change of a cluster's status, unless another Cluster has its name by now.
+func (f *Fleet) tell(c *Cluster) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.locked.clusters[c.name] == c {
+		f.tellLocked(c)
+	}
+}
+
+func (f *Fleet) tellLocked(c *Cluster) {
+	for s := range f.locked.subscriptions {
+		s.tell(c)
+	}
+}

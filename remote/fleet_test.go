@@ -1,0 +1,348 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// newCopy returns a TrainJob that an API server accepts, ours or somebody else's.
+func newCopy(name, hub string) *unstructured.Unstructured {
+	job := remote.NewTrainJob()
+	job.SetNamespace("default")
+	job.SetName(name)
+	if hub != "" {
+		job.SetLabels(map[string]string{v1alpha1.LabelHub: hub})
+	}
+	job.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
+	return job
+}
+
+// TestConnect: the first contact without a pin, the pin, and what a connected worker is good for, with the least rights.
+func TestConnect(t *testing.T) {
+	server := sharedServer(t)
+	g, ctx := gomega.NewWithT(t), t.Context()
+	fleet := newFleet(t)
+	credentials, id := account(t, server, "connect", hubRules()...), uidOf(t, server)
+
+	fleet.Ensure("a", credentials, "")
+	cluster := get(t, fleet, "a")
+	g.Eventually(func() any { return cluster.Status().ClusterID }, patience).Should(gomega.Equal(id))
+	status := cluster.Status()
+	if status.State != remote.Connecting || !strings.Contains(status.Message, "waits to be pinned") {
+		t.Errorf("state %s with message %q, want Connecting until it is pinned", status.State, status.Message)
+	}
+	if _, err := cluster.Client(); !remote.IsNotConnected(err) {
+		t.Errorf("Client() of a worker without a pin: %v, want ErrNotConnected", err)
+	}
+
+	fleet.Ensure("a", credentials, id)
+	status = reach(t, cluster, remote.Connected)
+	want := remote.Status{
+		State: remote.Connected, Message: "connected", ClusterID: id, Fingerprint: "connect",
+		KubernetesVersion: status.KubernetesVersion, Trainer: status.Trainer, Since: status.Since, LastSeen: status.LastSeen,
+	}
+	if diff := cmp.Diff(want, status); diff != "" {
+		t.Errorf("status: -want +got:\n%s", diff)
+	}
+	if !strings.HasPrefix(status.KubernetesVersion, "v1.") || status.LastSeen.IsZero() || status.Since.IsZero() {
+		t.Errorf("status without version or times: %+v", status)
+	}
+	g.Eventually(func() []string { return cluster.Status().Trainer.Fields }, patience).Should(gomega.ContainElements(
+		"managedBy", "runtimePatches", "runtimeRef", "suspend", "trainer"))
+	if fields := cluster.Status().Trainer.Fields; !slices.IsSorted(fields) || cluster.Status().Trainer.Version != "v1alpha1" {
+		t.Errorf("trainer %+v", cluster.Status().Trainer)
+	}
+
+	c, err := cluster.Client()
+	must(t, err)
+	must(t, c.Create(ctx, newCopy("ours", hubID)))
+	must(t, c.Create(ctx, newCopy("foreign", "")))
+	must(t, c.Create(ctx, newCopy("other-hub", "hub-2")))
+	list := remote.NewTrainJobList()
+	names := func() []string {
+		must(t, c.List(ctx, list))
+		var names []string
+		for _, item := range list.Items {
+			names = append(names, item.GetName())
+		}
+		return names
+	}
+	g.Eventually(names, patience).Should(gomega.ConsistOf("ours"))
+	if list.Items[0].GetManagedFields() != nil {
+		t.Error("cached copies have managedFields")
+	}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, remote.NewTrainJob()); !apierrors.IsNotFound(err) {
+		t.Errorf("cached read of a foreign TrainJob: %v, want not found", err)
+	}
+	reader, err := cluster.APIReader()
+	must(t, err)
+	must(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, remote.NewTrainJob()))
+	namespace := &metav1.PartialObjectMetadata{}
+	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	must(t, c.Get(ctx, client.ObjectKey{Name: "default"}, namespace))
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "x"}, &corev1.Secret{}); err == nil || apierrors.IsNotFound(err) {
+		t.Errorf("cached read of a Secret: %v, want an error that says that it is not cached", err)
+	}
+
+	fleet.Remove("a")
+	if status := cluster.Status(); status.State != remote.Closed {
+		t.Errorf("state after Remove: %s", status.State)
+	}
+	<-cluster.Done()
+	if err := c.Create(ctx, newCopy("late", hubID)); !remote.IsNotConnected(err) {
+		t.Errorf("write to a removed worker: %v, want ErrNotConnected", err)
+	}
+	for _, name := range []string{"ours", "foreign", "other-hub"} {
+		live, err := client.New(server.Config, client.Options{})
+		must(t, err)
+		must(t, live.Delete(ctx, newCopy(name, "")))
+	}
+}
+
+// TestIdentityChanged: nothing is written to a cluster that is not the pinned one, also not by a client from before.
+func TestIdentityChanged(t *testing.T) {
+	server := sharedServer(t)
+	fleet, id := newFleet(t), uidOf(t, server)
+	fleet.Ensure("a", adminCredentials(server), id)
+	first := get(t, fleet, "a")
+	reach(t, first, remote.Connected)
+	c, err := first.Client()
+	must(t, err)
+
+	// The same address and credentials, but the worker was registered as another cluster.
+	fleet.Ensure("a", adminCredentials(server), "another")
+	second := get(t, fleet, "a")
+	if first == second {
+		t.Fatal("a worker with another pin kept the caches of the cluster before")
+	}
+	status := reach(t, second, remote.IdentityChanged)
+	if !strings.Contains(status.Message, string(id)) || !strings.Contains(status.Message, "another") || status.ClusterID != id {
+		t.Errorf("message %q with cluster ID %s, want both IDs named", status.Message, status.ClusterID)
+	}
+	<-first.Done()
+	if err := c.Create(t.Context(), newCopy("stranger", hubID)); !remote.IsNotConnected(err) {
+		t.Errorf("write by a client from before: %v, want ErrNotConnected", err)
+	}
+	if _, err := second.Client(); !remote.IsNotConnected(err) {
+		t.Errorf("Client() = %v, want ErrNotConnected", err)
+	}
+
+	// An admin agrees.
+	fleet.Ensure("a", adminCredentials(server), id)
+	reach(t, get(t, fleet, "a"), remote.Connected)
+}
+
+// TestRotation: a revoked token is CredentialsInvalid, never Unreachable; other credentials bring the worker back, with the same
+// caches, and without one list.
+func TestRotation(t *testing.T) {
+	server := sharedServer(t)
+	g, ctx := gomega.NewWithT(t), t.Context()
+	before, after := account(t, server, "before", hubRules()...), account(t, server, "after", hubRules()...)
+	fleet := newFleet(t)
+	told := keepJournal(fleet)
+	fleet.Ensure("rotated", before, uidOf(t, server))
+	cluster := get(t, fleet, "rotated")
+	reach(t, cluster, remote.Connected)
+	c, err := cluster.Client()
+	must(t, err)
+	serverCount, ownCount := serverLists(t, server), ownLists(t, "rotated")
+	if !strings.Contains(serverCount, `resource="pods"`) || !strings.Contains(ownCount, "watchlist") {
+		t.Fatalf("no lists are counted, so that the test would prove nothing:\n%s\n%s", serverCount, ownCount)
+	}
+
+	must(t, adminOf(t, server).CoreV1().ServiceAccounts("default").Delete(ctx, "before", metav1.DeleteOptions{}))
+	status := reach(t, cluster, remote.CredentialsInvalid)
+	if !strings.Contains(status.Message, "401") {
+		t.Errorf("message %q", status.Message)
+	}
+	if err := c.Create(ctx, newCopy("early", hubID)); !remote.IsNotConnected(err) {
+		t.Errorf("write with revoked credentials: %v, want ErrNotConnected", err)
+	}
+
+	fleet.Ensure("rotated", after, cluster.Status().ClusterID)
+	if get(t, fleet, "rotated") != cluster {
+		t.Fatal("other credentials for the same host made another Cluster")
+	}
+	reach(t, cluster, remote.Connected)
+	if got := cluster.Status().Fingerprint; got != "after" {
+		t.Errorf("fingerprint %q", got)
+	}
+	must(t, c.Create(ctx, newCopy("rotated", hubID)))
+	g.Eventually(func() error {
+		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "rotated"}, remote.NewTrainJob())
+	}, patience).Should(gomega.Succeed(), "the caches do not go on after the rotation")
+	must(t, c.Delete(ctx, newCopy("rotated", hubID)))
+
+	if diff := cmp.Diff(serverCount, serverLists(t, server)); diff != "" {
+		t.Errorf("the API server's count of lists has changed by the rotation:\n%s", diff)
+	}
+	if diff := cmp.Diff(ownCount, ownLists(t, "rotated")); diff != "" {
+		t.Errorf("our own count of lists has changed by the rotation:\n%s", diff)
+	}
+	g.Eventually(func() string { return told.of("rotated") }, patience).Should(gomega.Equal("Connecting Connected CredentialsInvalid Connected"))
+}
+
+// TestForbidden: a missing right is named, and granting it is enough.
+func TestForbidden(t *testing.T) {
+	server := sharedServer(t)
+	rules := hubRules()
+	rules[0].Resources = []string{"namespaces", "nodes"}
+	credentials := account(t, server, "forbidden", rules...)
+	fleet := newFleet(t)
+	fleet.Ensure("a", credentials, uidOf(t, server))
+	cluster := get(t, fleet, "a")
+	status := reach(t, cluster, remote.CredentialsInvalid)
+	gomega.NewWithT(t).Eventually(func() string { return cluster.Status().Message }, patience).Should(
+		gomega.ContainSubstring(`"list pods"`), status.Message)
+
+	roles := adminOf(t, server).RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), "forbidden", metav1.GetOptions{})
+	must(t, err)
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}})
+	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
+	must(t, err)
+	reach(t, cluster, remote.Connected)
+}
+
+// TestWrongAuthority: a server that cannot be verified is Unreachable, with words that say why.
+func TestWrongAuthority(t *testing.T) {
+	server := sharedServer(t)
+	other := httptest.NewTLSServer(http.NotFoundHandler())
+	defer other.Close()
+	cases := map[string]struct {
+		reason  string
+		config  *rest.Config
+		message string
+	}{
+		"UnknownAuthority": {
+			reason:  "The certificate authority has changed, or it is another server.",
+			config:  &rest.Config{Host: other.URL, BearerToken: "x", TLSClientConfig: rest.TLSClientConfig{CAData: server.Config.CAData}},
+			message: "not signed by the kubeconfig's certificate authority",
+		},
+		"WrongHost": {
+			reason: "The certificate is for other names.",
+			config: &rest.Config{
+				Host: server.Config.Host, BearerToken: "x",
+				TLSClientConfig: rest.TLSClientConfig{CAData: server.Config.CAData, ServerName: "wrong.example.com"},
+			},
+			message: "not valid for the host in the kubeconfig",
+		},
+		"NotTLS": {
+			reason:  "An HTTP server.",
+			config:  &rest.Config{Host: strings.Replace(plain(t), "http:", "https:", 1), BearerToken: "x"},
+			message: "does not speak TLS",
+		},
+		"Refused": {
+			reason: "Nobody listens.", config: &rest.Config{Host: "https://" + unused(t), BearerToken: "x"},
+			message: "connection refused",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			fleet := newFleet(t)
+			fleet.Ensure("a", remote.Credentials{Config: tc.config, Fingerprint: "1"}, "any")
+			status := reach(t, get(t, fleet, "a"), remote.Unreachable)
+			if !strings.Contains(status.Message, tc.message) {
+				t.Errorf("%s\nmessage %q, want one with %q", tc.reason, status.Message, tc.message)
+			}
+		})
+	}
+}
+
+func plain(t *testing.T) string {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// unused returns an address at which nobody listens.
+func unused(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, listener.Close())
+	return listener.Addr().String()
+}
+
+// silent accepts connections and says nothing.
+func silent(t *testing.T) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { must(t, listener.Close()) })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			context.AfterFunc(t.Context(), func() { connection.Close() })
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// TestIsolation: a worker that accepts and never answers costs a healthy one nothing, and can be removed at once.
+func TestIsolation(t *testing.T) {
+	server := sharedServer(t)
+	fleet := newFleet(t, func(o *remote.Options) { o.ProbeTimeout = time.Minute })
+	dead := remote.Credentials{Config: &rest.Config{Host: "https://" + silent(t), BearerToken: "x"}, Fingerprint: "1"}
+	start := time.Now()
+	fleet.Ensure("dead", dead, "any")
+	fleet.Ensure("alive", adminCredentials(server), uidOf(t, server))
+	if d := time.Since(start); d > time.Second {
+		t.Errorf("Ensure took %s", d)
+	}
+	reach(t, get(t, fleet, "alive"), remote.Connected)
+	if status := get(t, fleet, "dead").Status(); status.State != remote.Connecting {
+		t.Errorf("state of the silent worker: %s", status.State)
+	}
+	start = time.Now()
+	dead.Fingerprint = "2"
+	fleet.Ensure("dead", dead, "any")
+	fleet.Remove("dead")
+	if d := time.Since(start); d > 2*time.Second {
+		t.Errorf("Remove took %s", d)
+	}
+
+	impatient := newFleet(t, func(o *remote.Options) { o.ProbeTimeout = 100 * time.Millisecond })
+	impatient.Ensure("dead", dead, "any")
+	if status := reach(t, get(t, impatient, "dead"), remote.Unreachable); !strings.Contains(status.Message, "does not answer in time") {
+		t.Errorf("message %q", status.Message)
+	}
+}
+
+// TestSlowSubscriber: one that never returns delays neither workers nor other subscribers.
+func TestSlowSubscriber(t *testing.T) {
+	server := sharedServer(t)
+	fleet := newFleet(t)
+	block := make(chan struct{})
+	defer close(block)
+	fleet.Subscribe(func(v1alpha1.ClusterName, remote.Status) { <-block })
+	told := keepJournal(fleet)
+	fleet.Ensure("a", adminCredentials(server), uidOf(t, server))
+	g := gomega.NewWithT(t)
+	g.Eventually(func() string { return told.of("a") }, patience).Should(gomega.HaveSuffix("Connected"))
+	fleet.Remove("a")
+	g.Eventually(func() string { return told.of("a") }, patience).Should(gomega.HaveSuffix("Connected Closed"))
+}

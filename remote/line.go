@@ -1,0 +1,128 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+)
+
+// errUnverified is the error of a dial that has to wait until a probe has dialled: see line.dial.
+var errUnverified = errors.New("the worker's identity is being verified")
+
+// line is one set of credentials in use: an http.Transport of its own and the connections that it has made. client-go's cache
+// of transports is not used, so that no two workers share a connection pool and the pool can be closed.
+type line struct {
+	transport http.RoundTripper
+	pool      *http.Transport
+	dialer    net.Dialer
+	// lost is called when the last connection has gone.
+	lost func(*line)
+
+	mu sync.Mutex
+	// locked is guarded by mu.
+	locked struct {
+		connections map[*connection]bool
+	}
+}
+
+// newLine does no I/O. Its error is about the credentials.
+func newLine(config *rest.Config, lost func(*line)) (*line, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("use the TLS data of the credentials: %w", err)
+	}
+	l := &line{lost: lost, dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
+	l.locked.connections = map[*connection]bool{}
+	// The defaults include HTTP/2 pings, by which watches notice that the other end has gone without a word.
+	l.pool = utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig:     tlsConfig,
+		DialContext:         l.dial,
+		TLSHandshakeTimeout: 10 * time.Second,
+		MaxIdleConnsPerHost: 25,
+		DisableCompression:  config.DisableCompression,
+	})
+	l.transport, err = transport.HTTPWrappersForConfig(&transport.Config{
+		UserAgent:   rest.DefaultKubernetesUserAgent(),
+		BearerToken: config.BearerToken,
+	}, l.pool)
+	return l, err
+}
+
+// probing marks the context of a probe's requests.
+type probing struct{}
+
+// dial makes connections. While there is none, only a probe may: where the last connection has gone, another cluster may have
+// taken the address, and nothing is asked or told there before the probe has seen who it is.
+func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if ctx.Value(probing{}) == nil && l.count() == 0 {
+		l.lost(l)
+		return nil, errUnverified
+	}
+	raw, err := l.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Conn: raw, line: l}
+	l.mu.Lock()
+	l.locked.connections[c] = true
+	l.mu.Unlock()
+	return c, nil
+}
+
+func (l *line) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.locked.connections)
+}
+
+// retire closes idle connections. Running requests, watches above all, go on until they end.
+func (l *line) retire() { l.pool.CloseIdleConnections() }
+
+// cut closes all connections.
+func (l *line) cut() {
+	l.mu.Lock()
+	connections := make([]*connection, 0, len(l.locked.connections))
+	for c := range l.locked.connections {
+		connections = append(connections, c)
+	}
+	l.mu.Unlock()
+	for _, c := range connections {
+		_ = c.Close() // What closing says is of no interest.
+	}
+	l.pool.CloseIdleConnections()
+}
+
+func (l *line) remove(c *connection) {
+	l.mu.Lock()
+	_, known := l.locked.connections[c]
+	delete(l.locked.connections, c)
+	last := known && len(l.locked.connections) == 0
+	l.mu.Unlock()
+	if last {
+		l.lost(l)
+	}
+}
+
+// connection tells its line when it is closed.
+type connection struct {
+	net.Conn
+	line *line
+}
+
+// Close closes the connection.
+func (c *connection) Close() error {
+	err := c.Conn.Close()
+	c.line.remove(c)
+	return err
+}

@@ -1,0 +1,218 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// loop is the life of a connection: observe, decide, act, wait. Its fields are its goroutine's own.
+type loop struct {
+	*Cluster
+	facts facts
+	line  *line
+	// retired are earlier lines that may still carry watches.
+	retired []*line
+	// broken is why the credentials cannot be used.
+	broken  error
+	started time.Time // of the caches
+	synced  chan struct{}
+	// pace keeps a worker that cuts every connection from having us probe without a pause.
+	pace flowcontrol.RateLimiter
+	// background are the caches' goroutines.
+	background sync.WaitGroup
+}
+
+// run lives until the Cluster's context ends.
+func (c *Cluster) run() {
+	l := &loop{Cluster: c, synced: make(chan struct{}), pace: flowcontrol.NewTokenBucketRateLimiter(2, 20)}
+	defer close(c.ended)
+	defer l.background.Wait()
+	defer l.cut()
+	defer c.close()
+	for c.ctx.Err() == nil {
+		way := l.observe()
+		if c.ctx.Err() != nil {
+			return
+		}
+		l.act(way, decide(l.facts, c.Status(), c.opts.Clock.Now(), &c.opts))
+		l.wait()
+	}
+}
+
+// observe fills in the facts, and returns the way on which they were found.
+func (l *loop) observe() *way {
+	t := l.takeTarget()
+	w := l.exchange.way()
+	if l.facts.unusable != nil {
+		return w
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, l.opts.ProbeTimeout)
+	id, how, err := l.prober.identity(ctx)
+	cancel()
+	l.facts.record(id, how, err, l.opts.Clock.Now())
+	if how != answered || t.pinned == "" || id != t.pinned {
+		return w
+	}
+	if l.takeAPIsDue() {
+		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
+		found, err := l.prober.apis(ctx)
+		cancel()
+		if l.facts.apisErr = err; err == nil {
+			l.facts.apis = found
+		}
+		if err != nil || !l.facts.served() || found.unsure {
+			l.setAPIsDue()
+		}
+	}
+	if l.facts.served() && l.started.IsZero() {
+		l.startCaches()
+	}
+	select {
+	case <-l.synced:
+		l.facts.synced, l.facts.pending = true, nil
+	default:
+		l.facts.pending = l.caches.pending()
+		l.facts.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
+	}
+	l.facts.denied, l.facts.stalled = l.troubles()
+	return w
+}
+
+// takeTarget puts new credentials in use.
+func (l *loop) takeTarget() target {
+	l.mu.Lock()
+	t := l.locked.target
+	l.mu.Unlock()
+	l.facts.pinned = t.pinned
+	if l.facts.unusable = l.Cluster.unusable; l.facts.unusable != nil {
+		l.facts.fingerprint = t.fingerprint
+		return t
+	}
+	if t.fingerprint == l.facts.fingerprint && (l.line != nil || l.broken != nil) {
+		l.facts.unusable = l.broken
+		return t
+	}
+	l.facts.fingerprint = t.fingerprint
+	fresh, err := newLine(t.config, l.exchange.lost)
+	if err != nil {
+		l.broken, l.facts.unusable = err, err
+		return t
+	}
+	l.broken = nil
+	if before := l.exchange.swap(fresh); before != nil {
+		before.retire()
+		l.retired = append(slices.DeleteFunc(l.retired, func(old *line) bool { return old.count() == 0 }), before)
+		l.setAPIsDue()
+		l.log.Info("Credentials of worker swapped", "fingerprint", t.fingerprint)
+	}
+	l.line = fresh
+	return t
+}
+
+func (l *loop) takeAPIsDue() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	due := l.locked.apisDue
+	l.locked.apisDue = false
+	return due
+}
+
+func (l *loop) setAPIsDue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.locked.apisDue = true
+}
+
+// troubles are the caches' requests that were last answered with 403, and those that have had no useful answer for too long.
+func (l *loop) troubles() (denied, stalled []call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for request, trouble := range l.locked.troubles {
+		switch {
+		case trouble.code == http.StatusForbidden:
+			denied = append(denied, request)
+		case l.opts.Clock.Since(trouble.since) >= l.opts.SyncTimeout:
+			stalled = append(stalled, request)
+		}
+	}
+	return denied, stalled
+}
+
+// startCaches starts the caches and somebody who waits for them. They live as long as the Cluster.
+func (l *loop) startCaches() {
+	l.started = l.opts.Clock.Now()
+	l.background.Go(func() {
+		if err := l.caches.Start(l.ctx); err != nil {
+			l.log.Error(err, "Caches of worker have ended")
+		}
+	})
+	l.background.Go(func() {
+		if l.caches.wait(l.ctx) {
+			close(l.synced)
+			poke(l.wake)
+		}
+	})
+}
+
+// act opens or shuts the gate and writes the status. If the way has been replaced since the facts were found, they are out of
+// date: whoever replaced it has woken the loop.
+func (l *loop) act(found *way, v verdict) {
+	if v.keep {
+		return
+	}
+	if l.exchange.replace(found, found.line, v.gate) == nil {
+		return
+	}
+	if v.state == Unreachable || v.state == IdentityChanged {
+		// What these connections wait for will not come, or comes from a stranger. New ones may get through.
+		l.cut()
+	}
+	l.setStatus(func(s *Status) {
+		s.State, s.Message, s.Since = v.state, v.message, v.since
+		s.Fingerprint = l.facts.fingerprint
+		if l.facts.answer == answered {
+			s.LastSeen, s.ClusterID = l.facts.lastSeen, l.facts.id
+		}
+		if l.facts.apis.kubernetes != "" {
+			s.KubernetesVersion, s.Trainer = l.facts.apis.kubernetes, l.facts.apis.trainer
+		}
+	})
+}
+
+// cut closes all connections.
+func (l *loop) cut() {
+	for _, retired := range l.retired {
+		retired.cut()
+	}
+	if l.retired = nil; l.line != nil {
+		l.line.cut()
+	}
+}
+
+// wait waits for the next probe: for the interval while the worker answers, and with a growing pause while it does not.
+func (l *loop) wait() {
+	d := wait.Jitter(l.opts.ProbeInterval, 0.1)
+	if n := l.facts.failures; n > 0 {
+		backoff := l.opts.ProbeInterval / 10 << min(n-1, 10)
+		d = wait.Jitter(min(backoff, l.opts.ProbeInterval), 0.2)
+	}
+	timer := l.opts.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-l.wake:
+	case <-l.ctx.Done():
+		return
+	}
+	// An error means that the context has ended.
+	_ = l.pace.Wait(l.ctx)
+}

@@ -1,0 +1,289 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const hubID = "hub-1"
+
+// patience is for things that are quick, on a machine that may be busy.
+const patience = 60 * time.Second
+
+// shared is the API server of the tests that do it no harm. It has all CRDs.
+var shared = struct {
+	once    sync.Once
+	cluster *clusters.Cluster
+	err     error
+}{}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.cluster != nil {
+		if err := shared.cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func trainerCRDs(ctx context.Context) (string, error) {
+	directory, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	return filepath.Join(directory, "manifests/base/crds"), err
+}
+
+func jobSetCRDs(ctx context.Context) (string, error) {
+	directory, err := clusters.ModuleDir(ctx, "sigs.k8s.io/jobset")
+	return filepath.Join(directory, "config/components/crd/bases"), err
+}
+
+func allCRDs(ctx context.Context) ([]string, error) {
+	trainer, err := trainerCRDs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	jobSet, err := jobSetCRDs(ctx)
+	return []string{trainer, jobSet}, err
+}
+
+// sharedServer starts the shared API server on first use.
+func sharedServer(t *testing.T) *clusters.Cluster {
+	t.Helper()
+	shared.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		crds, err := allCRDs(ctx)
+		if shared.err = err; err != nil {
+			return
+		}
+		shared.cluster, shared.err = clusters.Start(ctx, clusters.Options{Name: "worker", CRDs: crds})
+	})
+	if shared.err != nil {
+		t.Fatalf("these tests need a real API server (make controlplane builds it): %v", shared.err)
+	}
+	return shared.cluster
+}
+
+// ownServer starts an API server for one test.
+func ownServer(t *testing.T, name string, crds ...string) *clusters.Cluster {
+	t.Helper()
+	cluster, err := clusters.Start(t.Context(), clusters.Options{Name: name, CRDs: crds})
+	if err != nil {
+		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
+	}
+	t.Cleanup(func() { must(t, cluster.Stop()) })
+	return cluster
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func adminOf(t *testing.T, cluster *clusters.Cluster) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cluster.Config)
+	must(t, err)
+	return client
+}
+
+// uidOf is the cluster ID, read by the admin.
+func uidOf(t *testing.T, cluster *clusters.Cluster) types.UID {
+	t.Helper()
+	namespace, err := adminOf(t, cluster).CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
+	must(t, err)
+	return namespace.UID
+}
+
+// account makes a service account with rights of its own, and returns credentials for it.
+func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbacv1.PolicyRule) remote.Credentials {
+	t.Helper()
+	admin, ctx := adminOf(t, cluster), t.Context()
+	_, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	must(t, err)
+	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
+		Host: cluster.Config.Host, BearerToken: token.Status.Token,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.Config.CAData, ServerName: cluster.Config.ServerName},
+	}}
+}
+
+// hubRules are the least rights with which a worker becomes Connected.
+func hubRules() []rbacv1.PolicyRule {
+	read := []string{"get", "list", "watch"}
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces", "nodes", "pods"}, Verbs: read},
+		{APIGroups: []string{"trainer.kubeflow.org"}, Resources: []string{"trainingruntimes", "clustertrainingruntimes"}, Verbs: read},
+		{
+			APIGroups: []string{"trainer.kubeflow.org"}, Resources: []string{"trainjobs"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+		},
+	}
+}
+
+func adminCredentials(cluster *clusters.Cluster) remote.Credentials {
+	return remote.Credentials{Config: cluster.Config, Fingerprint: "admin"}
+}
+
+// newFleet returns a fleet that is quick to notice things.
+func newFleet(t *testing.T, change ...func(*remote.Options)) *remote.Fleet {
+	t.Helper()
+	opts := remote.Options{
+		HubID: hubID, ProbeInterval: time.Second, ProbeTimeout: 5 * time.Second, RequestTimeout: 10 * time.Second, FailureThreshold: 3,
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(ctx, opts)
+	must(t, err)
+	t.Cleanup(func() {
+		for _, cluster := range fleet.List() {
+			fleet.Remove(cluster.Name())
+		}
+		cancel()
+		fleet.Wait()
+	})
+	return fleet
+}
+
+func get(t *testing.T, fleet *remote.Fleet, name v1alpha1.ClusterName) *remote.Cluster {
+	t.Helper()
+	cluster, ok := fleet.Get(name)
+	if !ok {
+		t.Fatalf("fleet has no worker %q", name)
+	}
+	return cluster
+}
+
+// reach waits for a state and returns the status with it.
+func reach(t *testing.T, cluster *remote.Cluster, state remote.State) remote.Status {
+	t.Helper()
+	var status remote.Status
+	gomega.NewWithT(t).Eventually(func() string {
+		status = cluster.Status()
+		if status.State == state {
+			return state.String()
+		}
+		return status.State.String() + ": " + status.Message
+	}, patience, 5*time.Millisecond).Should(gomega.Equal(state.String()))
+	return status
+}
+
+// journal writes down what a fleet's subscribers are told.
+type journal struct {
+	mu     sync.Mutex
+	states map[v1alpha1.ClusterName][]string
+}
+
+func keepJournal(fleet *remote.Fleet) *journal {
+	j := &journal{states: map[v1alpha1.ClusterName][]string{}}
+	fleet.Subscribe(func(name v1alpha1.ClusterName, status remote.Status) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		states := j.states[name]
+		if len(states) == 0 || states[len(states)-1] != status.State.String() {
+			j.states[name] = append(states, status.State.String())
+		}
+	})
+	return j
+}
+
+func (j *journal) of(name v1alpha1.ClusterName) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Join(j.states[name], " ")
+}
+
+// serverLists is the API server's own count of lists of the cached kinds, streamed or not, by whomever.
+func serverLists(t *testing.T, cluster *clusters.Cluster) string {
+	t.Helper()
+	data, err := cluster.Metrics(t.Context())
+	must(t, err)
+	var counts []string
+	for line := range strings.Lines(string(data)) {
+		ofLists := strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`)
+		ofStreams := strings.HasPrefix(line, "apiserver_watch_list_duration_seconds_count{")
+		for _, resource := range []string{"nodes", "pods", "namespaces", "trainjobs", "trainingruntimes", "clustertrainingruntimes"} {
+			if (ofLists || ofStreams) && strings.Contains(line, fmt.Sprintf("resource=%q", resource)) {
+				counts = append(counts, strings.TrimSpace(line))
+			}
+		}
+	}
+	return strings.Join(counts, "\n")
+}
+
+// series are the values of one of our metrics for a worker, by its other labels.
+func series(t *testing.T, metric string, name v1alpha1.ClusterName) map[string]float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	must(t, err)
+	values := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() != metric {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			labels, ours := []string{}, false
+			for _, pair := range m.GetLabel() {
+				if pair.GetName() == "cluster" {
+					ours = pair.GetValue() == string(name)
+				} else {
+					labels = append(labels, pair.GetValue())
+				}
+			}
+			if ours {
+				values[strings.Join(labels, " ")] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return values
+}
+
+// ownLists is our own count of lists on a worker.
+func ownLists(t *testing.T, name v1alpha1.ClusterName) string {
+	t.Helper()
+	counts := series(t, "trainyard_worker_requests_total", name)
+	maps.DeleteFunc(counts, func(labels string, _ float64) bool { return !strings.Contains(labels, "list") })
+	return fmt.Sprint(counts)
+}

@@ -1,0 +1,90 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+)
+
+// Options of a Fleet. The zero value of every field but HubID means its default.
+type Options struct {
+	// HubID is the value of the label trainyard.dev/hub on our copies. Required.
+	HubID string
+	// Scheme of the clients. Default: client-go's.
+	Scheme *runtime.Scheme
+	// RequestTimeout bounds every request but watches and the caches' lists. Default: 10s.
+	RequestTimeout time.Duration
+	// SyncTimeout bounds the caches' lists, and is how long the first sync may take until the status says what is missing.
+	// Default: 1m.
+	SyncTimeout time.Duration
+	// ProbeInterval is the time between two probes of a worker that answers, and the longest between two of one that does not.
+	// Default: 10s.
+	ProbeInterval time.Duration
+	// ProbeTimeout bounds a probe. Default: 5s.
+	ProbeTimeout time.Duration
+	// FailureThreshold is how many probes in a row have to fail, over at least as many probe intervals less one, until a
+	// connected worker is Unreachable. Default: 3.
+	FailureThreshold int
+	// QPS and Burst limit the requests to one worker, watches and probes excepted. Default: 200 and 400. QPS < 0: no limit.
+	QPS   float32
+	Burst int
+	// Clock stamps statuses and paces probes. Default: the real one.
+	Clock clock.Clock
+	// Logger gets what changes (V(0)) and why (V(1)). Default: none.
+	Logger logr.Logger
+}
+
+// complete checks the options and fills in defaults.
+func (o Options) complete() (Options, error) {
+	if o.HubID == "" {
+		return o, errors.New("HubID is required")
+	}
+	if faults := validation.IsValidLabelValue(o.HubID); len(faults) > 0 {
+		return o, fmt.Errorf("HubID %q is no label value: %s", o.HubID, strings.Join(faults, "; "))
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		fallback time.Duration
+	}{
+		{&o.RequestTimeout, 10 * time.Second},
+		{&o.SyncTimeout, time.Minute},
+		{&o.ProbeInterval, 10 * time.Second},
+		{&o.ProbeTimeout, 5 * time.Second},
+	} {
+		if *d.value < 0 {
+			return o, fmt.Errorf("a duration of %s is negative", *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.fallback
+		}
+	}
+	if o.FailureThreshold <= 0 {
+		o.FailureThreshold = 3
+	}
+	if o.QPS == 0 {
+		o.QPS, o.Burst = 200, max(o.Burst, 400)
+	}
+	if o.Burst <= 0 {
+		o.Burst = max(1, int(2*o.QPS))
+	}
+	if o.Scheme == nil {
+		o.Scheme = scheme.Scheme
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Logger.GetSink() == nil {
+		o.Logger = logr.Discard()
+	}
+	return o, nil
+}

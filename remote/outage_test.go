@@ -1,0 +1,119 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/remote"
+)
+
+// TestOutage: an API server that is killed is Unreachable since the first failure, and when it is back the same clients and
+// caches go on.
+func TestOutage(t *testing.T) {
+	crds, err := allCRDs(t.Context())
+	must(t, err)
+	server := ownServer(t, "mortal", crds...)
+	g, ctx := gomega.NewWithT(t), t.Context()
+	fleet := newFleet(t)
+	told := keepJournal(fleet)
+	fleet.Ensure("a", adminCredentials(server), uidOf(t, server))
+	cluster := get(t, fleet, "a")
+	reach(t, cluster, remote.Connected)
+	c, err := cluster.Client()
+	must(t, err)
+	caches := cluster.Cache()
+	must(t, c.Create(ctx, newCopy("before", hubID)))
+	key := client.ObjectKey{Namespace: "default", Name: "before"}
+	g.Eventually(func() error { return c.Get(ctx, key, remote.NewTrainJob()) }, patience).Should(gomega.Succeed())
+
+	killed := time.Now()
+	must(t, server.KillAPIServer())
+	status := reach(t, cluster, remote.Unreachable)
+	if noticed := time.Now(); status.Since.Before(killed.Add(-time.Second)) || status.Since.After(noticed.Add(-time.Second)) {
+		t.Errorf("unreachable since %s, noticed at %s, killed at %s: want the first failure", status.Since, noticed, killed)
+	}
+	if status.LastSeen.After(status.Since) || status.KubernetesVersion == "" || status.ClusterID == "" {
+		t.Errorf("what was known before the outage is lost: %+v", status)
+	}
+	if err := c.Create(ctx, newCopy("during", hubID)); !remote.IsNotConnected(err) {
+		t.Errorf("write to an unreachable worker: %v, want ErrNotConnected", err)
+	}
+	if err := c.Get(ctx, key, remote.NewTrainJob()); err != nil {
+		t.Errorf("cached read during the outage: %v", err)
+	}
+
+	must(t, server.StartAPIServer(ctx))
+	reach(t, cluster, remote.Connected)
+	if get(t, fleet, "a") != cluster || cluster.Cache() != caches {
+		t.Error("the outage made another Cluster or cache")
+	}
+	g.Eventually(func() error { return c.Create(ctx, newCopy("after", hubID)) }, patience).Should(gomega.Succeed())
+	key.Name = "after"
+	g.Eventually(func() error { return c.Get(ctx, key, remote.NewTrainJob()) }, patience).Should(gomega.Succeed())
+	if states := told.of("a"); !strings.HasPrefix(states, "Connecting Connected Unreachable") || !strings.HasSuffix(states, " Connected") {
+		t.Errorf("states %s", states)
+	}
+}
+
+// TestShortPause: a worker that is silent for less than the threshold stays Connected, and what is written meanwhile arrives.
+func TestShortPause(t *testing.T) {
+	crds, err := allCRDs(t.Context())
+	must(t, err)
+	server := ownServer(t, "restarted", crds...)
+	fleet := newFleet(t, func(o *remote.Options) { o.FailureThreshold = 60; o.RequestTimeout = patience })
+	told := keepJournal(fleet)
+	fleet.Ensure("a", adminCredentials(server), uidOf(t, server))
+	cluster := get(t, fleet, "a")
+	reach(t, cluster, remote.Connected)
+	c, err := cluster.Client()
+	must(t, err)
+
+	must(t, server.KillAPIServer())
+	written := make(chan error, 1)
+	go func() { written <- c.Create(t.Context(), newCopy("during", hubID)) }()
+	must(t, server.StartAPIServer(t.Context()))
+	if err := <-written; err != nil && !strings.Contains(err.Error(), "connection re") && !strings.Contains(err.Error(), "EOF") {
+		t.Errorf("write during the pause: %v", err)
+	}
+	gomega.NewWithT(t).Eventually(func() error {
+		return client.IgnoreAlreadyExists(c.Create(t.Context(), newCopy("during", hubID)))
+	}, patience).Should(gomega.Succeed())
+	if states := told.of("a"); states != "Connecting Connected" && states != "Connected" {
+		t.Errorf("states %s, want no disconnect", states)
+	}
+}
+
+// TestMissingAPIs: each missing CRD is named, and installing it is enough. The first server leads to the second, too.
+func TestMissingAPIs(t *testing.T) {
+	server := ownServer(t, "bare")
+	fleet := newFleet(t)
+	fleet.Ensure("a", adminCredentials(server), uidOf(t, server))
+	cluster := get(t, fleet, "a")
+	status := reach(t, cluster, remote.TrainJobAPIMissing)
+	if !strings.Contains(status.Message, "Kubeflow Trainer") || status.KubernetesVersion == "" {
+		t.Errorf("status %+v", status)
+	}
+	trainer, err := trainerCRDs(t.Context())
+	must(t, err)
+	must(t, server.InstallCRDs(t.Context(), trainer))
+	status = reach(t, cluster, remote.JobSetAPIMissing)
+	if !strings.Contains(status.Message, "install JobSet") {
+		t.Errorf("message %q", status.Message)
+	}
+	jobSet, err := jobSetCRDs(t.Context())
+	must(t, err)
+	must(t, server.InstallCRDs(t.Context(), jobSet))
+	reach(t, cluster, remote.Connected)
+
+	if _, err := server.Kubectl(t.Context(), "delete", "crd", "trainjobs.trainer.kubeflow.org"); err != nil {
+		t.Skipf("no kubectl: %v", err)
+	}
+	reach(t, cluster, remote.TrainJobAPIMissing)
+}

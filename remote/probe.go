@@ -1,0 +1,267 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+)
+
+// answer is how a worker answered a probe.
+type answer int
+
+const (
+	// none: it did not, or with an error of its own.
+	none answer = iota
+	// answered as a cluster, whichever that is.
+	answered
+	// unauthorized is 401.
+	unauthorized
+	// forbidden is 403.
+	forbidden
+)
+
+// prober asks a worker who it is and what it has.
+type prober struct {
+	http     *http.Client
+	host     string
+	metadata metadata.Interface
+	rest     rest.Interface
+	// etag and fields are of the last TrainJob schema. Only the loop reads and writes them.
+	etag   string
+	fields []string
+	// attempts to get that schema that failed.
+	attempts int
+}
+
+func newProber(config *rest.Config, client *http.Client) (*prober, error) {
+	meta, err := metadata.NewForConfigAndClient(metadata.ConfigFor(config), client)
+	if err != nil {
+		return nil, err
+	}
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	return &prober{http: client, host: strings.TrimSuffix(config.Host, "/"), metadata: meta, rest: disco.RESTClient()}, nil
+}
+
+// identity is the probe: liveness and cluster ID in one request. The error says what is wrong unless the answer is answered.
+func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
+	namespace, err := p.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
+		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case err == nil && namespace.UID != "":
+		return namespace.UID, answered, nil
+	case err == nil:
+		return "", none, errors.New("its kube-system namespace has no UID: is it a Kubernetes API server?")
+	case apierrors.IsUnauthorized(err):
+		return "", unauthorized, errors.New("the worker answers 401 Unauthorized: give new credentials")
+	case apierrors.IsForbidden(err):
+		return "", forbidden, errors.New("the worker forbids \"get namespaces\" for kube-system: grant it to the hub's user")
+	}
+	if text, ok := refusedHandshake(err); ok {
+		return "", unauthorized, errors.New(text)
+	}
+	return "", none, errors.New(explain(err))
+}
+
+// refusedHandshake recognises servers that check client certificates during the TLS handshake. The type of the alert is not
+// exported by crypto/tls.
+func refusedHandshake(err error) (text string, ok bool) {
+	operation := (*net.OpError)(nil)
+	if !errors.As(err, &operation) || operation.Op != "remote error" {
+		return "", false
+	}
+	for _, alert := range []string{"certificate", "access denied"} {
+		if strings.Contains(operation.Error(), alert) {
+			return "the worker refuses the client certificate: give new credentials", true
+		}
+	}
+	return "", false
+}
+
+// explain says in an admin's words why there was no answer. What it says is the same each time for the same cause: ports of our
+// side and addresses that change stay out.
+func explain(err error) string {
+	unknown := x509.UnknownAuthorityError{}
+	wrongHost := x509.HostnameError{}
+	expired := x509.CertificateInvalidError{}
+	record := tls.RecordHeaderError{}
+	dns := (*net.DNSError)(nil)
+	operation := (*net.OpError)(nil)
+	status := (*apierrors.StatusError)(nil)
+	switch {
+	case errors.As(err, &unknown):
+		return "the server's certificate is not signed by the kubeconfig's certificate authority: " +
+			"the authority has changed, or the address leads to another server"
+	case errors.As(err, &wrongHost):
+		return "the server's certificate is not valid for the host in the kubeconfig: use one of its names, or set tls-server-name"
+	case errors.As(err, &expired):
+		return "the server's certificate is not valid: " + expired.Error()
+	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
+		return "the server does not speak TLS"
+	case errors.As(err, &dns):
+		return fmt.Sprintf("the host %q is not found by DNS", dns.Name)
+	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		return "the server does not answer in time"
+	case errors.As(err, &operation):
+		return fmt.Sprintf("%s: %v", operation.Op, operation.Err)
+	case errors.As(err, &status):
+		return fmt.Sprintf("the server answers %d %s", status.ErrStatus.Code, http.StatusText(int(status.ErrStatus.Code)))
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return "the server closes the connection"
+	}
+	return "the request has failed: " + strings.ToValidUTF8(err.Error(), "")
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// apis is what a worker serves.
+type apis struct {
+	kubernetes string
+	trainJob   bool
+	jobSet     bool
+	trainer    Trainer
+	// unsure says that the fields are not known yet, and may be later.
+	unsure bool
+}
+
+// apis asks what the worker serves. Every authenticated user may ask that.
+func (p *prober) apis(ctx context.Context) (apis, error) {
+	found := apis{}
+	raw, err := p.rest.Get().AbsPath("/version").Do(ctx).Raw()
+	if err != nil {
+		return found, fmt.Errorf("ask for its version: %s", explain(err))
+	}
+	info := version.Info{}
+	if err := json.Unmarshal(raw, &info); err != nil {
+		return found, errors.New("ask for its version: the answer is not what a Kubernetes API server says")
+	}
+	found.kubernetes = info.GitVersion
+	if found.trainJob, err = p.serves(ctx, TrainJobGVK.GroupVersion().String(), "trainjobs"); err != nil {
+		return found, err
+	}
+	if found.jobSet, err = p.serves(ctx, jobSetGroupVersion, "jobsets"); err != nil {
+		return found, err
+	}
+	if found.trainJob {
+		found.trainer.Version = TrainJobGVK.Version
+		found.trainer.Fields, found.unsure = p.schema(ctx)
+	}
+	return found, nil
+}
+
+func (p *prober) serves(ctx context.Context, groupVersion, resource string) (bool, error) {
+	list := &metav1.APIResourceList{}
+	err := p.rest.Get().AbsPath("/apis/" + groupVersion).Do(ctx).Into(list)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("ask for %s: %s", groupVersion, explain(err))
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), nil
+}
+
+// schema gives the fields of a TrainJob's spec. A CRD's schema is published a little after the CRD is served, hence unsure,
+// but not for ever.
+func (p *prober) schema(ctx context.Context) (fields []string, unsure bool) {
+	const patience = 10
+	fields, ok := p.fetchSchema(ctx)
+	if ok {
+		p.attempts = 0
+		return fields, false
+	}
+	p.attempts++
+	return p.fields, p.attempts%patience != 0
+}
+
+// fetchSchema returns false if it is worth asking again.
+func (p *prober) fetchSchema(ctx context.Context) ([]string, bool) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+"/openapi/v3/apis/"+TrainJobGVK.GroupVersion().String(), nil)
+	if err != nil {
+		return nil, true
+	}
+	req.Header.Set("Accept", "application/json")
+	if p.etag != "" {
+		req.Header.Set("If-None-Match", p.etag)
+	}
+	res, err := p.http.Do(req)
+	if err != nil {
+		return nil, false
+	}
+	defer res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusNotModified:
+		return p.fields, true
+	case http.StatusForbidden:
+		return nil, true
+	case http.StatusOK:
+		const maxSchema = 64 << 20
+		fields, err := specFields(io.LimitReader(res.Body, maxSchema))
+		if err != nil || len(fields) == 0 {
+			return nil, false
+		}
+		p.etag, p.fields = res.Header.Get("Etag"), fields
+		return fields, true
+	}
+	return nil, false
+}
+
+// specFields finds the fields of a TrainJob's spec in an OpenAPI v3 document.
+func specFields(document io.Reader) ([]string, error) {
+	type schema struct {
+		Kinds []struct {
+			Kind string `json:"kind"`
+		} `json:"x-kubernetes-group-version-kind"`
+		Properties struct {
+			Spec struct {
+				Properties map[string]json.RawMessage `json:"properties"`
+			} `json:"spec"`
+		} `json:"properties"`
+	}
+	var openAPI struct {
+		Components struct {
+			Schemas map[string]schema `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.NewDecoder(document).Decode(&openAPI); err != nil {
+		return nil, err
+	}
+	for _, s := range openAPI.Components.Schemas {
+		for _, kind := range s.Kinds {
+			if kind.Kind != TrainJobGVK.Kind {
+				continue
+			}
+			fields := make([]string, 0, len(s.Properties.Spec.Properties))
+			for field := range s.Properties.Spec.Properties {
+				fields = append(fields, field)
+			}
+			slices.Sort(fields)
+			return fields, nil
+		}
+	}
+	return nil, nil
+}

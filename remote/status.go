@@ -1,0 +1,96 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State is how it is with one worker.
+type State int
+
+// The states. But for Closed, their names are the reasons of a WorkerCluster's Ready condition.
+const (
+	// Connecting: the first connection is being made, the worker waits to be pinned, or its caches cannot be filled or kept up to
+	// date although it lives. The message says which.
+	Connecting State = iota
+	// Connected: the worker answers, is the one that is pinned, has the APIs, and its caches are filled.
+	Connected
+	// Unreachable: the worker does not answer.
+	Unreachable
+	// CredentialsInvalid: the worker answers 401, or 403 to a request that is needed. It says nothing about the jobs there.
+	CredentialsInvalid
+	// IdentityChanged: the credentials lead to another cluster than the pinned one.
+	IdentityChanged
+	// TrainJobAPIMissing: the worker does not serve TrainJobs.
+	TrainJobAPIMissing
+	// JobSetAPIMissing: the worker does not serve JobSets.
+	JobSetAPIMissing
+	// Closed: the worker was removed from the fleet. It is the last state.
+	Closed
+
+	stateCount
+)
+
+var stateNames = [stateCount]string{
+	"Connecting", "Connected", "Unreachable", "CredentialsInvalid", "IdentityChanged", "TrainJobAPIMissing", "JobSetAPIMissing", "Closed",
+}
+
+// String is the name of the state.
+func (s State) String() string {
+	if s < 0 || s >= stateCount {
+		return fmt.Sprintf("State(%d)", int(s))
+	}
+	return stateNames[s]
+}
+
+// Trainer is a worker's TrainJob API.
+type Trainer struct {
+	// Version that is served and used. Empty: not known yet.
+	Version string
+	// Fields of a TrainJob's spec, sorted. Empty: the worker does not say.
+	Fields []string
+}
+
+// Status is what is known of a worker. It is a value: nobody changes its parts.
+type Status struct {
+	State State
+	// Message says what an admin should know or do, stable while the cause is the same.
+	Message string
+	// Since is when the state began: for Unreachable the first failure.
+	Since time.Time
+	// LastSeen is when the worker last answered as itself. All but State and Message is of that time.
+	LastSeen time.Time
+	// ClusterID is the UID of the kube-system namespace that answered last. In IdentityChanged it is not the pinned one.
+	ClusterID types.UID
+	// KubernetesVersion of the API server, such as v1.36.3.
+	KubernetesVersion string
+	Trainer           Trainer
+	// Fingerprint of the credentials in use.
+	Fingerprint string
+}
+
+// same says whether there is nothing to tell subscribers.
+func (s Status) same(other Status) bool {
+	if len(s.Trainer.Fields) != len(other.Trainer.Fields) {
+		return false
+	}
+	for i := range s.Trainer.Fields {
+		if s.Trainer.Fields[i] != other.Trainer.Fields[i] {
+			return false
+		}
+	}
+	return s.State == other.State && s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
+		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint
+}
+
+// ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.
+var ErrNotConnected = errors.New("worker is not connected")
+
+// IsNotConnected says whether err is, or was caused by, ErrNotConnected.
+func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

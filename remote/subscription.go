@@ -1,0 +1,65 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"sync"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// subscription remembers whose status has changed until its goroutine comes round to say so.
+type subscription struct {
+	notify func(v1alpha1.ClusterName, Status)
+	wake   chan struct{}
+
+	mu sync.Mutex
+	// locked is guarded by mu.
+	locked struct {
+		changed map[v1alpha1.ClusterName]*Cluster
+	}
+}
+
+func newSubscription(notify func(v1alpha1.ClusterName, Status)) *subscription {
+	s := &subscription{notify: notify, wake: make(chan struct{}, 1)}
+	s.locked.changed = map[v1alpha1.ClusterName]*Cluster{}
+	return s
+}
+
+// tell never blocks.
+func (s *subscription) tell(c *Cluster) {
+	s.mu.Lock()
+	s.locked.changed[c.name] = c
+	s.mu.Unlock()
+	poke(s.wake)
+}
+
+func (s *subscription) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		changed := s.locked.changed
+		s.locked.changed = map[v1alpha1.ClusterName]*Cluster{}
+		s.mu.Unlock()
+		for name, c := range changed {
+			if ctx.Err() != nil {
+				return
+			}
+			s.notify(name, c.Status())
+		}
+	}
+}
+
+// poke wakes whoever waits on a channel of capacity one, now or next time.
+func poke(wake chan<- struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}

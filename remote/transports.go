@@ -1,0 +1,198 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+)
+
+// sender does what all requests to a worker have in common: it counts them, bounds them and looks at the answers.
+type sender struct {
+	exchange *exchange
+	meter    *meter
+	clock    clock.Clock
+	// prefix is the path of the server's address.
+	prefix string
+	// requestTimeout bounds requests of probes and callers, syncTimeout lists of the caches.
+	requestTimeout, syncTimeout time.Duration
+	// unauthorized is called after each 401 on a line.
+	unauthorized func(*line)
+	// answered is called after each answer to a request of the caches.
+	answered func(call, int)
+}
+
+// send sends a request on a line. A watch has no timeout: the line's pings notice when nobody is there any more.
+func (s *sender) send(l *line, req *http.Request, c call, timeout time.Duration) (*http.Response, error) {
+	cancel := context.CancelFunc(func() {})
+	if !c.watch {
+		var ctx context.Context
+		ctx, cancel = context.WithTimeout(req.Context(), timeout)
+		req = req.WithContext(ctx)
+	}
+	res, err := l.transport.RoundTrip(req)
+	if err != nil {
+		cancel()
+		if !errors.Is(err, errUnverified) {
+			s.meter.request(c.metricVerb(), 0)
+		}
+		return nil, err
+	}
+	s.meter.request(c.metricVerb(), res.StatusCode)
+	if res.StatusCode == http.StatusUnauthorized {
+		s.unauthorized(l)
+	}
+	res.Body = &body{ReadCloser: res.Body, done: cancel}
+	return res, nil
+}
+
+// body ends its request's timeout when it is closed.
+type body struct {
+	io.ReadCloser
+	done context.CancelFunc
+}
+
+// Close closes the body.
+func (b *body) Close() error {
+	defer b.done()
+	return b.ReadCloser.Close()
+}
+
+func closeBody(req *http.Request) {
+	if req.Body != nil {
+		_ = req.Body.Close() // It is not read any more.
+	}
+}
+
+// callers is the transport of clients. It refuses at once what is sent to a worker that is not Connected.
+type callers struct{ *sender }
+
+// RoundTrip sends a request, or returns ErrNotConnected. While a probe is finding out who answers after a connection has
+// gone or the credentials have changed, it waits, for at most the request's timeout.
+func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := callOf(req, s.prefix)
+	var timeout clock.Timer
+	for {
+		w := s.exchange.way()
+		switch w.gate {
+		case open:
+			res, err := s.send(w.line, req, c, s.requestTimeout)
+			if !errors.Is(err, errUnverified) {
+				return res, err
+			}
+			again, ok := rewind(req)
+			if !ok {
+				return nil, err
+			}
+			req = again
+		case held:
+			if timeout == nil {
+				timeout = s.clock.NewTimer(s.requestTimeout)
+				defer timeout.Stop()
+			}
+			select {
+			case <-w.replaced:
+			case <-timeout.C():
+				closeBody(req)
+				return nil, ErrNotConnected
+			case <-req.Context().Done():
+				closeBody(req)
+				return nil, req.Context().Err()
+			}
+		case shut, cachesOnly:
+			closeBody(req)
+			return nil, ErrNotConnected
+		}
+	}
+}
+
+// reflectors is the transport of the caches. An outage is a pause to them: lists and watches wait until the worker answers as
+// itself, and a watch that ends for want of a worker or of credentials is asked for again from here. The reflectors would list
+// everything again instead: they know of refused connections only.
+type reflectors struct{ *sender }
+
+// RoundTrip sends a request as soon as that is possible. It gives up only with its context.
+func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
+	c := callOf(req, s.prefix)
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 5, Cap: 10 * time.Second}
+	for {
+		w := s.exchange.way()
+		if w.gate < cachesOnly {
+			select {
+			case <-w.replaced:
+				continue
+			case <-req.Context().Done():
+				return nil, req.Context().Err()
+			}
+		}
+		res, err := s.send(w.line, req, c, s.syncTimeout)
+		if errors.Is(err, errUnverified) {
+			continue
+		}
+		code := 0
+		if err == nil {
+			code = res.StatusCode
+		}
+		if req.Context().Err() == nil {
+			s.answered(c, code)
+		}
+		if !c.watch || req.Context().Err() != nil || !interrupted(code) {
+			return res, err
+		}
+		if res != nil {
+			_ = res.Body.Close() // The answer is not passed on.
+		}
+		if err := s.pause(req.Context(), w, backoff.Step()); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// interrupted says whether a watch that got this answer could go on later from where it was. Code 0 is no answer.
+func interrupted(code int) bool {
+	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
+}
+
+// pause waits for a while or until there is another way.
+func (s reflectors) pause(ctx context.Context, w *way, d time.Duration) error {
+	timer := s.clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-w.replaced:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// probes is the transport of the probe and of what is asked before the caches start. No gate stops it.
+type probes struct{ *sender }
+
+// RoundTrip sends a request on the line in use.
+func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
+	w := s.exchange.way()
+	if w.line == nil {
+		closeBody(req)
+		return nil, ErrNotConnected
+	}
+	req = req.WithContext(context.WithValue(req.Context(), probing{}, true))
+	return s.send(w.line, req, callOf(req, s.prefix), s.requestTimeout)
+}
+
+// httpClient makes no redirects: they would take the token along.
+func httpClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport: transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("the worker redirects elsewhere, which is not followed")
+		},
+	}
+}
