@@ -1,0 +1,190 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// concurrency is how many decisions may be on their way to the API server. They are made one at a time.
+const concurrency = 8
+
+// Add adds the controller to the manager. fleet tells when inventories change.
+func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("placement").
+		For(trainjobs.New(), builder.WithPredicates(r.jobPredicate())).
+		Watches(&v1alpha1.Dispatch{}, r.dispatchHandler()).
+		Watches(&v1alpha1.WorkerCluster{}, r.wakeHandler(r.signal), builder.WithPredicates(workerPredicate())).
+		Watches(&v1alpha1.DispatchPolicy{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&trainer.ClusterTrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&trainer.TrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesMetadata(&corev1.Namespace{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		WatchesRawSource(r.inbox.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("add placement controller: %w", err)
+	}
+	return mgr.Add(&waker{reconciler: r, fleet: fleet})
+}
+
+// jobPredicate lets through the TrainJobs of this manager, without changes of their status, which is our own doing.
+func (r *Reconciler) jobPredicate() predicate.Predicate {
+	ours := func(object client.Object) bool {
+		job, ok := object.(*unstructured.Unstructured)
+		return ok && trainjobs.ManagedBy(job) == r.ManagedBy
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return ours(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return ours(e.ObjectNew) && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+				e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
+				e.ObjectNew.GetDeletionTimestamp() != nil ||
+				!equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()))
+		},
+		DeleteFunc:  func(e event.DeleteEvent) bool { return ours(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// workerPredicate lets through what decides whether a worker takes jobs. What its nodes have free comes from its inventory.
+func workerPredicate() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
+		return before.Generation != after.Generation ||
+			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+			meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.WorkerClusterReady) !=
+				meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.WorkerClusterReady)
+	}}
+}
+
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// dispatchHandler keeps the ledger. A job is looked at again when its Dispatch goes, waits, or has an attempt that ended.
+func (r *Reconciler) dispatchHandler() handler.EventHandler {
+	var counted census
+	see := func(d *v1alpha1.Dispatch, queue requestQueue) {
+		counted.see(d)
+		if r.capacity.observe(d) {
+			r.signal()
+		}
+		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || attemptEnded(d) {
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) {
+			see(e.Object.(*v1alpha1.Dispatch), queue)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requestQueue) {
+			see(e.ObjectNew.(*v1alpha1.Dispatch), queue)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) {
+			d := e.Object.(*v1alpha1.Dispatch)
+			counted.lose(d)
+			if r.capacity.forget(d.Spec.TrainJob.UID) {
+				r.signal()
+			}
+			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+		},
+	}
+}
+
+// wakeHandler calls wake on every event.
+func (r *Reconciler) wakeHandler(wake func()) handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(context.Context, event.CreateEvent, requestQueue) { wake() },
+		UpdateFunc: func(context.Context, event.UpdateEvent, requestQueue) { wake() },
+		DeleteFunc: func(context.Context, event.DeleteEvent, requestQueue) { wake() },
+	}
+}
+
+// signal has the first of every class of waiting jobs looked at soon. It never blocks.
+func (r *Reconciler) signal() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // One is under way.
+	}
+}
+
+// wakeAll has all waiting jobs looked at, because they may be of other classes now.
+func (r *Reconciler) wakeAll() {
+	for _, key := range r.line.all() {
+		r.inbox.Add(key)
+	}
+}
+
+// waker turns changes of workers' inventories into wake-ups of waiting jobs.
+type waker struct {
+	reconciler *Reconciler
+	fleet      *remote.Fleet
+
+	mu sync.Mutex
+	// subscribed are the connections whose inventory is watched, under mu.
+	subscribed map[v1alpha1.ClusterName]*remote.Cluster
+	cancels    map[v1alpha1.ClusterName]func()
+}
+
+// Start implements manager.Runnable.
+func (w *waker) Start(ctx context.Context) error {
+	cancel := w.fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) {
+		w.follow(name)
+		w.reconciler.signal()
+	})
+	defer cancel()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.reconciler.wake:
+			for _, key := range w.reconciler.line.heads() {
+				w.reconciler.inbox.Add(key)
+			}
+		}
+	}
+}
+
+// follow subscribes to the inventory of a worker's current connection.
+func (w *waker) follow(name v1alpha1.ClusterName) {
+	cluster, _ := w.fleet.Get(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.subscribed[name] == cluster {
+		return
+	}
+	if cancel := w.cancels[name]; cancel != nil {
+		cancel()
+	}
+	if w.subscribed == nil {
+		w.subscribed, w.cancels = map[v1alpha1.ClusterName]*remote.Cluster{}, map[v1alpha1.ClusterName]func(){}
+	}
+	delete(w.subscribed, name)
+	delete(w.cancels, name)
+	if cluster != nil {
+		w.subscribed[name] = cluster
+		w.cancels[name] = cluster.Inventory().Subscribe(w.reconciler.signal)
+	}
+}

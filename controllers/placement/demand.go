@@ -1,0 +1,193 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	trainercore "github.com/kubeflow/trainer/v2/pkg/runtime/core"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
+	resourcehelpers "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// errRuntimeNotFound means that the job's runtime is not on the hub.
+var errRuntimeNotFound = errors.New("runtime not found")
+
+// demands derives what jobs need from their runtimes, with the same code that builds their JobSets on the workers.
+type demands struct {
+	reader   client.Reader
+	runtimes map[string]trainerruntime.Runtime
+}
+
+func newDemands(ctx context.Context, hub client.Client) (*demands, error) {
+	runtimes, err := trainercore.New(ctx, hub, noIndex{}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("load training runtimes: %w", err)
+	}
+	return &demands{reader: hub, runtimes: runtimes}, nil
+}
+
+// noIndex is for the indexes that only the TrainJob controller of the trainer module reads.
+type noIndex struct{}
+
+// IndexField implements client.FieldIndexer.
+func (noIndex) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
+
+// podSets returns the demand of a job. The error is errRuntimeNotFound if the runtime is not there, and otherwise says what is
+// wrong with job or runtime, or that it could not be read. job belongs to podSets: the trainer module writes to it.
+func (d *demands) podSets(ctx context.Context, job *trainer.TrainJob) ([]v1alpha1.PodSet, error) {
+	spec, err := d.runtimeSpec(ctx, job)
+	if err != nil {
+		return nil, err
+	}
+	return d.derive(job, spec)
+}
+
+// derive applies the job to its runtime. Both belong to it.
+func (d *demands) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) ([]v1alpha1.PodSet, error) {
+	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
+	info, err := runtimeInfo(d.runtimes[key], job, spec)
+	if err != nil {
+		return nil, fmt.Errorf("apply TrainJob to %s %q: %w", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name, err)
+	}
+	jobSet, ok := trainerruntime.TemplateSpecApply[jobsetapply.JobSetSpecApplyConfiguration](info)
+	if !ok {
+		return nil, fmt.Errorf("%s %q has no JobSet template", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name)
+	}
+	var podSets []v1alpha1.PodSet
+	for i, replicatedJob := range jobSet.ReplicatedJobs {
+		podSet, err := newPodSet(replicatedJob, info.TemplateSpec.PodSets[i])
+		if err != nil {
+			return nil, err
+		}
+		podSets = append(podSets, podSet)
+	}
+	return podSets, nil
+}
+
+// runtimeInfo turns a panic into an error: the framework of the trainer module dereferences what a runtime may leave out, such as
+// spec.trainer with Flux.
+func runtimeInfo(
+	runtime trainerruntime.Runtime, job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec,
+) (info *trainerruntime.Info, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("the runtime cannot be used with this job: %v", cause)
+		}
+	}()
+	return runtime.RuntimeInfo(job, spec.Template, spec.MLPolicy, spec.PodGroupPolicy)
+}
+
+// runtimeSpec reads the job's runtime from the hub, as a copy that may be written to.
+func (d *demands) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, error) {
+	reference := &job.Spec.RuntimeRef
+	if reference.APIGroup == nil {
+		reference.APIGroup = ptr.To(trainer.GroupVersion.Group)
+	}
+	if reference.Kind == nil {
+		reference.Kind = ptr.To(trainer.ClusterTrainingRuntimeKind)
+	}
+	var spec *trainer.TrainingRuntimeSpec
+	var err error
+	switch *reference.Kind {
+	case trainer.ClusterTrainingRuntimeKind:
+		var runtime trainer.ClusterTrainingRuntime
+		err = d.reader.Get(ctx, types.NamespacedName{Name: reference.Name}, &runtime)
+		spec = &runtime.Spec
+	case trainer.TrainingRuntimeKind:
+		var runtime trainer.TrainingRuntime
+		err = d.reader.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: reference.Name}, &runtime)
+		spec = &runtime.Spec
+	}
+	switch {
+	case spec == nil || d.runtimes[trainerruntime.RuntimeRefToRuntimeRegistryKey(*reference)] == nil:
+		return nil, fmt.Errorf("spec.runtimeRef: kind %q of group %q is not known; known are %s and %s of group %s",
+			*reference.Kind, *reference.APIGroup, trainer.ClusterTrainingRuntimeKind, trainer.TrainingRuntimeKind, trainer.GroupVersion.Group)
+	case apierrors.IsNotFound(err):
+		return nil, errRuntimeNotFound
+	case err != nil:
+		return nil, fmt.Errorf("get %s %q: %w", *reference.Kind, reference.Name, err)
+	}
+	return spec, nil
+}
+
+// newPodSet combines what the runtime's policies have decided about a replicated job (the count) with its pod template.
+func newPodSet(replicatedJob jobsetapply.ReplicatedJobApplyConfiguration, podSet trainerruntime.PodSet) (v1alpha1.PodSet, error) {
+	pod, err := podSpec(replicatedJob.Template.Spec.Template.Spec)
+	if err != nil {
+		return v1alpha1.PodSet{}, fmt.Errorf("read pod template of replicated job %q: %w", podSet.Name, err)
+	}
+	result := v1alpha1.PodSet{
+		Name:         podSet.Name,
+		Role:         roleOf(podSet),
+		Count:        ptr.Deref(podSet.Count, 1) * ptr.Deref(replicatedJob.Replicas, 1),
+		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
+		NodeSelector: pod.NodeSelector,
+		Tolerations:  pod.Tolerations,
+	}
+	if pod.Affinity != nil && pod.Affinity.NodeAffinity != nil {
+		result.NodeAffinity = pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return result, nil
+}
+
+// roleOf goes by the name first: to the runtime of MPI the launcher is the trainer, and the nodes have no role.
+func roleOf(podSet trainerruntime.PodSet) v1alpha1.PodSetRole {
+	switch {
+	case podSet.Name == constants.Launcher:
+		return v1alpha1.RoleLauncher
+	case podSet.Ancestor != nil:
+		return v1alpha1.PodSetRole(*podSet.Ancestor)
+	case podSet.Name == constants.Node:
+		return v1alpha1.RoleTrainer
+	}
+	return ""
+}
+
+// podSpec converts an apply configuration to the type, and defaults requests from limits as the API server will.
+func podSpec(template *corev1apply.PodSpecApplyConfiguration) (*corev1.PodSpec, error) {
+	encoded, err := json.Marshal(template)
+	if err != nil {
+		return nil, err
+	}
+	spec := &corev1.PodSpec{}
+	if err := json.Unmarshal(encoded, spec); err != nil {
+		return nil, err
+	}
+	for i := range spec.InitContainers {
+		defaultRequests(&spec.InitContainers[i].Resources)
+	}
+	for i := range spec.Containers {
+		defaultRequests(&spec.Containers[i].Resources)
+	}
+	return spec, nil
+}
+
+func defaultRequests(resources *corev1.ResourceRequirements) {
+	for name, limit := range resources.Limits {
+		if _, requested := resources.Requests[name]; requested {
+			continue
+		}
+		if resources.Requests == nil {
+			resources.Requests = corev1.ResourceList{}
+		}
+		resources.Requests[name] = limit
+	}
+}

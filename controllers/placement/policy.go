@@ -1,0 +1,61 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// defaultRetention is how long a finished copy stays when no policy says it.
+const defaultRetention = time.Hour
+
+// Policies finds the DispatchPolicy of a job in the hub's caches.
+type Policies struct {
+	Hub client.Reader
+}
+
+// For returns the policy that applies to a hub TrainJob, nil if there is none. Whether the job may be placed without one is
+// dispatch.Decide's to say.
+func (p Policies) For(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
+	policies, labels, err := p.inputs(ctx, job)
+	if err != nil || len(policies) == 0 {
+		return nil, err
+	}
+	policy, _, err := dispatch.SelectPolicy(policies, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
+	return policy, err
+}
+
+// Retention returns how long the finished copy of a hub TrainJob stays on its worker.
+func (p Policies) Retention(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error) {
+	policy, err := p.For(ctx, job)
+	if err != nil || policy == nil || policy.Spec.Retention == nil {
+		return defaultRetention, err
+	}
+	return policy.Spec.Retention.Duration, nil
+}
+
+// inputs reads all policies, and the labels of the job's namespace. What is returned is shared with the cache.
+func (p Policies) inputs(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.DispatchPolicy, map[string]string, error) {
+	var policies v1alpha1.DispatchPolicyList
+	if err := p.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("list DispatchPolicies: %w", err)
+	}
+	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Namespace"}}
+	err := p.Hub.Get(ctx, types.NamespacedName{Name: job.GetNamespace()}, namespace)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, nil, fmt.Errorf("get Namespace %q: %w", job.GetNamespace(), err)
+	}
+	return policies.Items, namespace.Labels, nil
+}

@@ -1,0 +1,213 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+const (
+	// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
+	explanationInterval = 10 * time.Second
+	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
+	minExclusion = time.Minute
+	maxExclusion = 30 * time.Minute
+)
+
+// record writes the decision, before anything is done on the worker: one create for a new job, one patch for one that waited.
+func (r *Reconciler) record(ctx context.Context, f facts, wanted candidate, decision dispatch.Decision) error {
+	d := newDispatch(f)
+	if f.dispatch != nil {
+		d = f.dispatch.DeepCopy()
+	}
+	d.Spec.Cluster, d.Spec.Attempt, d.Spec.PodSets = decision.Cluster, wanted.attempt, wanted.job.PodSets
+	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
+	if err := r.write(ctx, f.dispatch, d); err != nil {
+		return err
+	}
+	r.recordPlaced(f.job, d, decision)
+	return nil
+}
+
+// write creates the Dispatch, or patches it if there was one before.
+func (r *Reconciler) write(ctx context.Context, before, after *v1alpha1.Dispatch) error {
+	if before == nil {
+		if err := r.Hub.Create(ctx, after, fieldOwner); err != nil {
+			return fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+		}
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Patch(ctx, after, patch, fieldOwner); err != nil {
+		return fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+	}
+	return nil
+}
+
+// newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until the copy
+// is gone.
+func newDispatch(f facts) *v1alpha1.Dispatch {
+	return &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: f.job.GetNamespace(),
+			Name:      f.job.GetName(),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion:         trainjobs.GroupVersionKind.GroupVersion().String(),
+				Kind:               trainjobs.GroupVersionKind.Kind,
+				Name:               f.job.GetName(),
+				UID:                f.job.GetUID(),
+				Controller:         ptr.To(true),
+				BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: f.job.GetName(), UID: f.job.GetUID()}},
+	}
+}
+
+// gate says of a job that had a Dispatch that it is not placed because it is suspended. A job that had none needs none.
+func (r *Reconciler) gate(ctx context.Context, f facts) error {
+	if f.dispatch == nil {
+		return nil
+	}
+	d, err := r.withdrawn(ctx, f)
+	if err != nil {
+		return err
+	}
+	return r.writeStatus(ctx, f, d, dispatch.Decision{
+		Reason: v1alpha1.ReasonSuspended, Message: "the TrainJob has spec.suspend: true",
+	}, nil)
+}
+
+// wait says on the Dispatch why the job is not placed.
+func (r *Reconciler) wait(ctx context.Context, f facts, wanted candidate, decision dispatch.Decision) (reconcile.Result, error) {
+	d, err := r.withdrawn(ctx, f)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	var explanation []v1alpha1.ClusterExplanation
+	if wanted.job.PodSets != nil {
+		explanation = r.capacity.explain(wanted)
+	}
+	p := r.line.find(wanted.key)
+	if p != nil && onlyNumbersChanged(d, decision, explanation) {
+		if due := explanationInterval - r.Clock.Since(p.explained); due > 0 {
+			return reconcile.Result{RequeueAfter: due}, nil
+		}
+	}
+	if err := r.writeStatus(ctx, f, d, decision, explanation); err != nil {
+		return reconcile.Result{}, err
+	}
+	if p != nil {
+		p.explained = r.Clock.Now()
+	}
+	return reconcile.Result{}, nil
+}
+
+// withdrawn returns the job's Dispatch with no worker in it, writing it first if need be. The worker goes only out of a Dispatch
+// whose attempt has ended, and the finalizer, which guards a copy, with it.
+func (r *Reconciler) withdrawn(ctx context.Context, f facts) (*v1alpha1.Dispatch, error) {
+	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
+		return f.dispatch, nil
+	}
+	d := newDispatch(f)
+	if f.dispatch != nil {
+		d = f.dispatch.DeepCopy()
+		d.Spec.Cluster = ""
+		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
+	} else {
+		d.Spec.Attempt = r.nextAttempt(f) - 1
+	}
+	return d, r.write(ctx, f.dispatch, d)
+}
+
+// onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
+func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation) bool {
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == decision.Reason &&
+		slices.EqualFunc(d.Status.Explanation, explanation, func(a, b v1alpha1.ClusterExplanation) bool {
+			return a.Cluster == b.Cluster && a.Reason == b.Reason
+		}) &&
+		(condition.Message != decision.Message || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
+}
+
+// writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
+func (r *Reconciler) writeStatus(
+	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
+) error {
+	updated := d.DeepCopy()
+	updated.Status.Explanation = explanation
+	updated.Status.Phase, updated.Status.Reason = v1alpha1.PhaseWaiting, decision.Reason
+	updated.Status.Cluster, updated.Status.CopyUID = "", ""
+	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
+	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
+		Type:               v1alpha1.DispatchPlaced,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: d.Generation,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		Reason:             decision.Reason,
+		Message:            decision.Message,
+	})
+	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return fmt.Errorf("patch status of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	if news {
+		r.recordWaiting(f.job, updated, decision)
+	}
+	return nil
+}
+
+// excluded are the workers that refused the job lately, and how long until the first of them may be asked again.
+func excluded(d *v1alpha1.Dispatch, now time.Time) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {
+	if d == nil {
+		return nil, 0
+	}
+	exclusions := map[v1alpha1.ClusterName]dispatch.Exclusion{}
+	backoffs := map[v1alpha1.ClusterName]time.Duration{}
+	left := map[v1alpha1.ClusterName]time.Duration{}
+	for _, past := range d.Status.History { // the oldest first
+		if past.Outcome != v1alpha1.OutcomeRejected && past.Outcome != v1alpha1.OutcomeNameConflict {
+			continue
+		}
+		backoffs[past.Cluster] = min(max(2*backoffs[past.Cluster], minExclusion), maxExclusion)
+		if left[past.Cluster] = backoffs[past.Cluster] - now.Sub(past.To.Time); left[past.Cluster] > 0 {
+			exclusions[past.Cluster] = dispatch.Exclusion{Reason: string(past.Outcome), Message: past.Message}
+		} else {
+			delete(exclusions, past.Cluster)
+		}
+	}
+	var first time.Duration
+	for cluster := range exclusions {
+		if first == 0 || left[cluster] < first {
+			first = left[cluster]
+		}
+	}
+	return exclusions, first
+}
+
+// runtimeMissing is what a user can act on.
+func runtimeMissing(reference trainer.RuntimeRef) string {
+	return fmt.Sprintf("spec.runtimeRef: %s %q is not on the hub; create it there, and the job goes on",
+		ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind), reference.Name)
+}

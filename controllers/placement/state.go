@@ -1,0 +1,79 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// state is what is to be done about a TrainJob.
+type state int
+
+const (
+	// settled: nothing is to be decided. The job is not ours, is going, has ended, or is placed.
+	settled state = iota
+	// orphaned: a Dispatch waits for a job that is gone or has ended; it goes too.
+	orphaned
+	// occupied: the Dispatch of an earlier job, or one that somebody deleted, must go first. Its deletion wakes us.
+	occupied
+	// suspended: the job is not to be placed while spec.suspend is true.
+	suspended
+	// unplaced: a worker has to be found.
+	unplaced
+)
+
+// String names the state, for logs and tests.
+func (s state) String() string {
+	return [...]string{"settled", "orphaned", "occupied", "suspended", "unplaced"}[s]
+}
+
+// facts are what has been observed of a key. Both objects may be nil.
+type facts struct {
+	job      *unstructured.Unstructured
+	dispatch *v1alpha1.Dispatch
+}
+
+// classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
+func classify(managedBy string, f facts) state {
+	switch {
+	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
+		if isWaiting(f.dispatch) {
+			return orphaned
+		}
+		return settled
+	case trainjobs.ManagedBy(f.job) != managedBy:
+		return settled
+	case f.dispatch != nil && (f.dispatch.DeletionTimestamp != nil || f.dispatch.Spec.TrainJob.UID != f.job.GetUID()):
+		if isWaiting(f.dispatch) {
+			return orphaned
+		}
+		return occupied
+	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !attemptEnded(f.dispatch):
+		return settled
+	case trainjobs.Suspended(f.job):
+		return suspended
+	default:
+		return unplaced
+	}
+}
+
+// isWaiting is true for a Dispatch that names no worker and is not being deleted already.
+func isWaiting(dispatch *v1alpha1.Dispatch) bool {
+	return dispatch != nil && dispatch.Spec.Cluster == "" && dispatch.DeletionTimestamp == nil
+}
+
+// attemptEnded is true if mirror has reported that the current attempt has no copy and will have none. Only then may a
+// Dispatch leave its worker.
+func attemptEnded(dispatch *v1alpha1.Dispatch) bool {
+	if dispatch.Status.Attempt != dispatch.Spec.Attempt {
+		return false
+	}
+	condition := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	return condition != nil && condition.Status == metav1.ConditionFalse
+}
