@@ -1,0 +1,51 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Manager is the process of Trainyard's hub. It places the TrainJobs whose spec.managedBy it owns on workers, mirrors them there,
+// and brings their status back.
+//
+// Any number of replicas can run. One works, by a lease; the others keep their caches warm and take over.
+//
+// Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with one line on standard error that says why.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/cmd/internal/process"
+)
+
+func main() {
+	if err := newCommand().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	o := defaultOptions()
+	command := &cobra.Command{
+		Use:   "manager",
+		Short: "Dispatch the TrainJobs of a hub cluster to worker clusters",
+		Long: `manager places the TrainJobs of the hub whose spec.managedBy it owns on workers with room for them, creates their copies there,
+and brings the status back. Workers are registered as WorkerClusters.
+
+The hub needs the CRDs of Kubeflow Trainer and of Trainyard.`,
+		Args:          cobra.NoArgs,
+		Version:       process.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(command.Context(), o)
+		},
+	}
+	o.addFlags(command.Flags())
+	return command
+}

@@ -1,0 +1,99 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/internal/process"
+)
+
+const (
+	leaseName        = "manager.trainyard.dev"
+	defaultNamespace = "trainyard-system"
+)
+
+// options of the manager. Those from defaultOptions are valid.
+type options struct {
+	process.Options
+	managedBy           string
+	namespace           string
+	workerQPS           float32
+	workerBurst         int
+	workerConcurrency   int
+	workerTimeout       time.Duration
+	workerProbeInterval time.Duration
+}
+
+func defaultOptions() options {
+	namespace := defaultNamespace
+	if pod := os.Getenv("POD_NAMESPACE"); pod != "" {
+		namespace = pod
+	}
+	return options{
+		Options:             process.DefaultOptions(leaseName, namespace),
+		managedBy:           v1alpha1.ManagedByMultiKueue,
+		namespace:           namespace,
+		workerQPS:           200,
+		workerBurst:         400,
+		workerConcurrency:   8,
+		workerTimeout:       10 * time.Second,
+		workerProbeInterval: 10 * time.Second,
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	o.AddFlags(fs)
+	fs.StringVar(&o.managedBy, "managed-by", o.managedBy,
+		"Value of spec.managedBy of the TrainJobs to dispatch. Upstream's CRD admits only the default beside the built-in value; "+
+			"with the CRD of config/crd/trainjob-any-manager "+v1alpha1.ManagedByDispatcher+" works too.")
+	fs.StringVar(&o.namespace, "namespace", o.namespace,
+		"Namespace of the Secrets with the workers' kubeconfigs. The default is the environment variable POD_NAMESPACE.")
+	fs.Float32Var(&o.workerQPS, "worker-api-qps", o.workerQPS, "Requests per second to one worker's API server, on average; negative for no limit.")
+	fs.IntVar(&o.workerBurst, "worker-api-burst", o.workerBurst, "Requests to one worker that may exceed the average for a moment.")
+	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on at the same time.")
+	fs.DurationVar(&o.workerTimeout, "worker-timeout", o.workerTimeout, "How long a request to a worker may take.")
+	fs.DurationVar(&o.workerProbeInterval, "worker-probe-interval", o.workerProbeInterval, "How often to see whether a worker answers.")
+}
+
+// validate returns all faults at once.
+func (o *options) validate() error {
+	var faults *multierror.Error
+	fault := func(format string, args ...any) { faults = multierror.Append(faults, fmt.Errorf(format, args...)) }
+	if err := o.Validate(); err != nil {
+		faults = multierror.Append(faults, err)
+	}
+	if messages := validation.IsQualifiedName(o.managedBy); len(messages) > 0 {
+		fault("--managed-by is %q: %s", o.managedBy, messages[0])
+	}
+	if o.managedBy == v1alpha1.ManagedByBuiltIn {
+		fault("--managed-by is %q: this is the value of the cluster's own TrainJob controller", o.managedBy)
+	}
+	if messages := validation.IsDNS1123Label(o.namespace); len(messages) > 0 {
+		fault("--namespace is %q: %s", o.namespace, messages[0])
+	}
+	if o.workerQPS == 0 {
+		fault("--worker-api-qps is 0: must be positive, or negative for no limit")
+	}
+	if o.workerBurst <= 0 {
+		fault("--worker-api-burst is %d: must be positive", o.workerBurst)
+	}
+	if o.workerConcurrency <= 0 {
+		fault("--worker-concurrency is %d: must be positive", o.workerConcurrency)
+	}
+	if o.workerTimeout <= 0 {
+		fault("--worker-timeout is %s: must be positive", o.workerTimeout)
+	}
+	if o.workerProbeInterval <= 0 {
+		fault("--worker-probe-interval is %s: must be positive", o.workerProbeInterval)
+	}
+	return faults.ErrorOrNil()
+}

@@ -1,0 +1,106 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workercluster
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// messageLimit is what a condition's message takes.
+const messageLimit = 32768
+
+// status computes the WorkerCluster's status from what has been observed, and how long until capacity, if it is not due yet,
+// has to be written. What the worker did not say now stays as it was last said.
+func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*v1alpha1.WorkerClusterStatus, time.Duration) {
+	status := worker.Status.DeepCopy()
+	reason, message := r.judge(worker, seen)
+	value := metav1.ConditionFalse
+	if reason == v1alpha1.ReasonConnected {
+		value = metav1.ConditionTrue
+	}
+	changed := meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type:               v1alpha1.WorkerClusterReady,
+		Status:             value,
+		ObservedGeneration: worker.Generation,
+		LastTransitionTime: metav1.NewTime(seen.now),
+		Reason:             reason,
+		Message:            cut(message, messageLimit),
+	})
+	setSeen(status, reason, seen.connection)
+	setIdentity(status, reason, seen)
+	if reason != v1alpha1.ReasonConnected {
+		status.Jobs = seen.jobs
+		return status, 0
+	}
+	status.KubernetesVersion = seen.connection.KubernetesVersion
+	status.Trainer = &v1alpha1.TrainerAPI{Version: seen.connection.Trainer.Version, Fields: seen.connection.Trainer.Fields}
+	if due := r.capacityDue(seen.name, seen.now); due > 0 && !changed {
+		return status, due
+	}
+	status.Jobs = seen.jobs
+	status.NodeGroups, status.GPUs = capacityOf(seen.cluster.Inventory().Snapshot())
+	r.setCapacityWritten(seen.name, seen.now)
+	return status, 0
+}
+
+// judge returns reason and message of the Ready condition.
+func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (reason, message string) {
+	switch {
+	case seen.credentialsFault != nil:
+		return kubeconfigs.ReasonOf(seen.credentialsFault), seen.credentialsFault.Error()
+	case seen.connection.ClusterID != "" && seen.connection.ClusterID == r.HubID:
+		return v1alpha1.ReasonDuplicate, "the kubeconfig leads to the hub itself; a hub cannot be its own worker"
+	case seen.twin != "":
+		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.twin, seen.connection.ClusterID)
+	case seen.connection.State == remote.Connected:
+		return v1alpha1.ReasonConnected, "the worker answers and has the TrainJob and JobSet APIs"
+	case seen.connection.State == remote.IdentityChanged:
+		return v1alpha1.ReasonIdentityChanged, fmt.Sprintf(
+			"%s; if this is intended, agree with: kubectl annotate workercluster %s %s=%s",
+			strings.TrimSuffix(seen.connection.Message, "."), worker.Name, v1alpha1.AnnotationAcceptIdentity, seen.connection.ClusterID)
+	case seen.connection.State == remote.Unreachable:
+		return v1alpha1.ReasonUnreachable, fmt.Sprintf("%s does not answer: %s", seen.credentials.Config.Host, seen.connection.Message)
+	default:
+		return seen.connection.State.String(), seen.connection.Message
+	}
+}
+
+// setSeen keeps when the worker last answered, while it does not: the rest of the status is of that time.
+func setSeen(status *v1alpha1.WorkerClusterStatus, reason string, connection remote.Status) {
+	switch reason {
+	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonCredentialsInvalid:
+		if !connection.LastSeen.IsZero() && status.LastSeenTime == nil {
+			seen := metav1.NewTime(connection.LastSeen)
+			status.LastSeenTime = &seen
+		}
+	case v1alpha1.ReasonConnected:
+		status.LastSeenTime = nil
+	}
+}
+
+// setIdentity pins the cluster ID at the first contact, or when an admin has accepted the one that was found.
+func setIdentity(status *v1alpha1.WorkerClusterStatus, reason string, seen observation) {
+	found := seen.connection.ClusterID
+	switch {
+	case found == "" || reason == v1alpha1.ReasonDuplicate || reason == v1alpha1.ReasonIdentityChanged:
+	case status.ClusterID == "", seen.accepted == found:
+		status.ClusterID = found
+	}
+}
+
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-3], "") + "..."
+}
