@@ -1,0 +1,148 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob status, and the
+// worker 1 create and 1 delete. Nothing is read, on the hub or on a worker.
+func TestWriteBudget(t *testing.T) {
+	const jobs, batch = 50, 5
+	// Finished copies go at once, so that their deletion is counted.
+	apply(t, &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "budget"}, Spec: v1alpha1.DispatchPolicySpec{
+		Retention: &metav1.Duration{Duration: 0},
+	}})
+	names := []string{small, large}
+	for i, other := range []string{large, small} { // The first job brings the runtime to its worker.
+		cordon(t, other, true)
+		complete(t, yard.Job{Name: "warm-up-" + names[i], GPUs: 1, RunFor: "1s"})
+		cordon(t, other, false)
+	}
+	var began [2]int64
+	for i, name := range names {
+		_, began[i] = requests(t, y.Workers[name], hubUser, 0)
+	}
+	_, hubBegan := requests(t, y.Hub, managerUser, 0)
+	hubBefore := counter(t, y.Hub)
+	workersBefore := []map[string]int{counter(t, y.Workers[small]), counter(t, y.Workers[large])}
+
+	for first := 0; first < jobs; first += batch {
+		var submitted []yard.Job
+		for i := first; i < first+batch; i++ {
+			submitted = append(submitted, yard.Job{Name: fmt.Sprintf("budget-%d", i), GPUs: 1, RunFor: "1s"})
+		}
+		complete(t, submitted...)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		for _, name := range names {
+			var copies trainer.TrainJobList
+			g.Expect(workers[name].List(t.Context(), &copies, client.MatchingLabels{"e2e": "budget"})).To(gomega.Succeed())
+			g.Expect(copies.Items).To(gomega.BeEmpty())
+		}
+	})
+
+	hubAfter := counter(t, y.Hub)
+	hubCount := func(what string) int { return hubAfter[what] - hubBefore[what] }
+	workerCount := func(what string) (sum int) {
+		for i, name := range names {
+			sum += counter(t, y.Workers[name])[what] - workersBefore[i][what]
+		}
+		return sum
+	}
+	for _, budget := range []struct {
+		where    string
+		what     string
+		got      int
+		min, max int
+	}{
+		{"hub", "create Dispatch", hubCount("POST dispatches/"), jobs, jobs},
+		{"hub", "write Dispatch", hubCount("PATCH dispatches/") + hubCount("PUT dispatches/"), 0, 0},
+		{"hub", "write Dispatch status", hubCount("PATCH dispatches/status") + hubCount("PUT dispatches/status"), jobs, jobs},
+		{"hub", "write TrainJob", hubCount("PATCH trainjobs/") + hubCount("PUT trainjobs/"), 0, 0},
+		{"hub", "write TrainJob status", hubCount("PATCH trainjobs/status") + hubCount("PUT trainjobs/status"), jobs, 3 * jobs},
+		{"workers", "create TrainJob", workerCount("POST trainjobs/"), jobs, jobs},
+		{"workers", "delete TrainJob", workerCount("DELETE trainjobs/"), jobs, jobs},
+		{"workers", "create Namespace", workerCount("POST namespaces/"), 0, 0},
+	} {
+		t.Logf("%-7s  %-21s  %3d for %d jobs", budget.where, budget.what, budget.got, jobs)
+		if budget.got < budget.min || budget.got > budget.max {
+			t.Errorf("%s: %s: %d for %d jobs, want %d to %d", budget.where, budget.what, budget.got, jobs, budget.min, budget.max)
+		}
+	}
+	t.Logf("hub      create Event           %3d for %d jobs (best effort, not in the budget)", hubCount("POST events/"), jobs)
+
+	for i, name := range names {
+		expectNoReads(t, y.Workers[name].Name, func() (reads []string) {
+			events, _ := requests(t, y.Workers[name], hubUser, began[i])
+			for _, event := range events {
+				// The health probe, which does not depend on jobs.
+				if event.ObjectRef.Resource == "namespaces" && event.ObjectRef.Name == metav1.NamespaceSystem {
+					continue
+				}
+				if event.Verb == "get" || event.Verb == "list" {
+					reads = append(reads, describe(event))
+				}
+			}
+			return reads
+		})
+	}
+	expectNoReads(t, "hub", func() (reads []string) {
+		events, _ := requests(t, y.Hub, managerUser, hubBegan)
+		for _, event := range events {
+			if (event.Verb == "get" || event.Verb == "list") && event.ObjectRef.Resource != "leases" {
+				reads = append(reads, describe(event))
+			}
+		}
+		return reads
+	})
+}
+
+func expectNoReads(t *testing.T, where string, reads func() []string) {
+	t.Helper()
+	if found := reads(); len(found) > 0 {
+		t.Errorf("%s: %d reads on the steady path, want none: %v", where, len(found), found[:min(len(found), 5)])
+	}
+}
+
+// complete submits jobs, waits until all are Complete and their Dispatches say so, and leaves them on the hub until the test ends.
+func complete(t *testing.T, jobs ...yard.Job) {
+	t.Helper()
+	var submitted []*trainer.TrainJob
+	for _, job := range jobs {
+		created := job.TrainJob()
+		created.Labels = map[string]string{"e2e": "budget"}
+		if err := hub.Create(t.Context(), created); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = hub.Delete(context.Background(), created) })
+		submitted = append(submitted, created)
+	}
+	for _, job := range submitted {
+		ends(t, job, trainer.TrainJobComplete)
+		eventually(t, func(g gomega.Gomega) {
+			g.Expect(dispatchOf(t.Context(), g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
+		})
+	}
+}
+
+// apply creates an object on the hub until the test ends.
+func apply(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := hub.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hub.Delete(context.Background(), object) })
+}

@@ -1,0 +1,147 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// A worker's own TrainJob of the same name is not touched; the job waits with NameConflict, and goes elsewhere when it can.
+func TestNameConflict(t *testing.T) {
+	cordon(t, large, true)
+	if err := yard.InstallRuntimes(t.Context(), y.Workers[small]); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err) // The worker's own job needs a runtime there.
+	}
+	foreign := yard.Job{Name: "taken", ManagedBy: v1alpha1.ManagedByBuiltIn}.TrainJob()
+	foreign.Spec.Suspend = ptr.To(true)
+	if err := workers[small].Create(t.Context(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = workers[small].Delete(context.Background(), foreign) })
+	eventually(t, func(g gomega.Gomega) { // The worker's agent has said all that it will say.
+		current(t.Context(), g, workers[small], foreign)
+		g.Expect(meta.IsStatusConditionTrue(foreign.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
+		g.Expect(foreign.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Suspended", gomega.HaveValue(gomega.BeEquivalentTo(1)))))
+	})
+	before := foreign.DeepCopy()
+
+	job := submit(t, yard.Job{Name: "taken", GPUs: 1, RunFor: "1s"})
+	d := waitsFor(t, job, v1alpha1.ReasonNameConflict)
+	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != v1alpha1.OutcomeNameConflict || d.Status.History[0].Cluster != small {
+		t.Errorf("history %+v, want the conflict on %s", d.Status.History, small)
+	}
+	expectEvents(t, job, "NameConflict", "Waiting")
+
+	cordon(t, large, false)
+	ends(t, job, trainer.TrainJobComplete)
+	if worker := placedOn(t, job); worker != large {
+		t.Errorf("ran on %q, want %q", worker, large)
+	}
+	if diff := cmp.Diff(before, current(t.Context(), gomega.NewWithT(t), workers[small], foreign)); diff != "" {
+		t.Errorf("the worker's own TrainJob, before and after (-before +after):\n%s", diff)
+	}
+}
+
+// A worker that refuses the copy is quoted, and the next worker is tried.
+func TestRejection(t *testing.T) {
+	const namespace = "no-room"
+	for _, c := range []client.Client{hub, workers[small], workers[large]} {
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+	}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-trainjobs"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/trainjobs.trainer.kubeflow.org": resource.MustParse("0")}},
+	}
+	if err := workers[small].Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(g gomega.Gomega) { // The API server refuses by what the quota's status says.
+		g.Expect(current(t.Context(), g, workers[small], quota).Status.Hard).To(gomega.HaveLen(1))
+	})
+	cordon(t, large, true)
+	job := submit(t, yard.Job{Namespace: namespace, Name: "refused", GPUs: 1, RunFor: "1s"})
+	d := waitsFor(t, job, v1alpha1.ReasonRejected)
+	if len(d.Status.History) != 1 {
+		t.Fatalf("history %+v, want one refusal", d.Status.History)
+	}
+	gomega.NewWithT(t).Expect(d.Status.History[0].Message).To(gomega.ContainSubstring("exceeded quota: no-trainjobs"), "the worker's words")
+	expectEvents(t, job, "Rejected")
+	cordon(t, large, false)
+	ends(t, job, trainer.TrainJobComplete)
+}
+
+// Namespaces and runtimes that a worker lacks are created there and marked; runtimes that came from the hub follow it.
+func TestPropagation(t *testing.T) {
+	const namespace = "only-on-the-hub"
+	if err := hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
+	current(t.Context(), gomega.NewWithT(t), hub, source)
+	own := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own", Labels: source.Labels}, Spec: source.Spec}
+	if err := hub.Create(t.Context(), own); err != nil {
+		t.Fatal(err)
+	}
+	run := func(name string) string {
+		job := yard.Job{Namespace: namespace, Name: name, GPUs: 8}.TrainJob() // Only on large.
+		job.Spec.RuntimeRef = trainer.RuntimeRef{Kind: ptr.To(trainer.TrainingRuntimeKind), Name: own.Name}
+		if err := hub.Create(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		ends(t, job, trainer.TrainJobComplete)
+		return placedOn(t, job)
+	}
+	worker := workers[run("first")]
+
+	hubID := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
+	current(t.Context(), gomega.NewWithT(t), hub, hubID)
+	created := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	current(t.Context(), gomega.NewWithT(t), worker, created)
+	there := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: own.Name}}
+	current(t.Context(), gomega.NewWithT(t), worker, there)
+	for _, object := range []client.Object{created, there} {
+		if got := object.GetLabels()[v1alpha1.LabelPropagatedBy]; got != string(hubID.UID) {
+			t.Errorf("%T on the worker is labelled %q, want the hub's ID %q", object, got, hubID.UID)
+		}
+	}
+	if diff := cmp.Diff(own.Spec, there.Spec); diff != "" {
+		t.Errorf("runtime on the worker (-hub +worker):\n%s", diff)
+	}
+
+	edit(t.Context(), t, hub, own, func(own *trainer.TrainingRuntime) { own.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
+	run("second")
+	current(t.Context(), gomega.NewWithT(t), worker, there)
+	if diff := cmp.Diff(own.Spec, there.Spec); diff != "" {
+		t.Errorf("runtime on the worker after it changed on the hub (-hub +worker):\n%s", diff)
+	}
+}
+
+// cordon sets spec.unschedulable of a WorkerCluster, and takes it off when the test ends.
+func cordon(t *testing.T, name string, unschedulable bool) {
+	t.Helper()
+	set := func(ctx context.Context, unschedulable bool) {
+		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		edit(ctx, t, hub, worker, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = unschedulable })
+	}
+	set(t.Context(), unschedulable)
+	if unschedulable {
+		t.Cleanup(func() { set(context.Background(), false) })
+	}
+}

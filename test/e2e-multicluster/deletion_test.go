@@ -1,0 +1,163 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods; one of the same name, created at once, runs.
+func TestDeletion(t *testing.T) {
+	for name, policy := range map[string]metav1.DeletionPropagation{
+		"background": metav1.DeletePropagationBackground,
+		"foreground": metav1.DeletePropagationForeground,
+	} {
+		t.Run(name, func(t *testing.T) {
+			wanted := yard.Job{Name: "deleted-" + name, GPUs: 1, RunFor: "forever"}
+			job := submit(t, wanted)
+			worker := workers[placedOn(t, job)]
+			eventually(t, func(g gomega.Gomega) { g.Expect(podsOf(t, g, worker, job.Name)).To(gomega.HaveLen(1)) })
+
+			if err := hub.Delete(t.Context(), job, client.PropagationPolicy(policy)); err != nil {
+				t.Fatal(err)
+			}
+			next := recreate(t, wanted)
+			eventually(t, func(g gomega.Gomega) {
+				d := dispatchOf(t.Context(), g, next)
+				g.Expect(d.Spec.TrainJob.UID).To(gomega.Equal(next.UID))
+				copied := &trainer.TrainJob{}
+				g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(next), copied)).To(gomega.Succeed())
+				g.Expect(copied.Labels[v1alpha1.LabelOriginUID]).To(gomega.Equal(string(next.UID)))
+			})
+
+			if err := hub.Delete(t.Context(), next, client.PropagationPolicy(policy)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, func(g gomega.Gomega) {
+				key := client.ObjectKeyFromObject(next)
+				expectGone(t, g, hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
+				for _, worker := range workers {
+					expectGone(t, g, worker, key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
+					g.Expect(podsOf(t, g, worker, key.Name)).To(gomega.BeEmpty())
+				}
+			})
+		})
+	}
+}
+
+// The copy goes first and the Dispatch last: while there is a pod, there is a record of it.
+func TestDispatchOutlivesItsPods(t *testing.T) {
+	job := submit(t, yard.Job{Name: "slow-to-end", GPUs: 1, RunFor: "forever"})
+	name := placedOn(t, job)
+	worker := workers[name]
+	eventually(t, func(g gomega.Gomega) { g.Expect(podsOf(t, g, worker, job.Name)).To(gomega.HaveLen(1)) })
+
+	// A finalizer of our own keeps the pod, as a node that is slow to stop it would.
+	const hold = "e2e.trainyard.dev/hold"
+	pod := &podsOf(t, gomega.NewWithT(t), worker, job.Name)[0]
+	edit(t.Context(), t, worker, pod, func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, hold) })
+	if err := hub.Delete(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(current(t.Context(), g, worker, pod).DeletionTimestamp).NotTo(gomega.BeNil())
+	})
+	// Everything that could end has been told to. What is left waits for the pod.
+	copied := &trainer.TrainJob{}
+	if err := worker.Get(t.Context(), client.ObjectKeyFromObject(job), copied); err != nil {
+		t.Errorf("the copy is gone before its pod: %v", err)
+	}
+	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); string(d.Spec.Cluster) != name {
+		t.Errorf("the Dispatch says %q while the pod is on %q", d.Spec.Cluster, name)
+	}
+	edit(t.Context(), t, worker, pod, func(pod *corev1.Pod) { pod.Finalizers = nil })
+	eventually(t, func(g gomega.Gomega) {
+		expectGone(t, g, worker, client.ObjectKeyFromObject(job), copied)
+		expectGone(t, g, hub, client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})
+	})
+}
+
+// A Dispatch that somebody deletes is an eviction: the copy goes, and the next attempt goes on counting.
+func TestDispatchDeletedByHand(t *testing.T) {
+	job := submit(t, yard.Job{Name: "evicted", GPUs: 1, RunFor: "forever"})
+	name := placedOn(t, job)
+	copied := &trainer.TrainJob{}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	})
+	first := dispatchOf(t.Context(), gomega.NewWithT(t), job)
+	if err := hub.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t.Context(), g, job)
+		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))
+		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
+		again := &trainer.TrainJob{}
+		g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
+		g.Expect(again.UID).NotTo(gomega.Equal(copied.UID))
+		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
+	})
+}
+
+// A copy that somebody deletes on the worker is a new attempt.
+func TestCopyDeletedByHand(t *testing.T) {
+	job := submit(t, yard.Job{Name: "copy-deleted", GPUs: 1, RunFor: "forever"})
+	name := placedOn(t, job)
+	copied := &trainer.TrainJob{}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	})
+	expectEvents(t, job, "Mirrored")
+	if err := workers[name].Delete(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t.Context(), g, job)
+		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
+		g.Expect(d.Status.History).To(gomega.HaveLen(1))
+		g.Expect(d.Status.History[0].Outcome).To(gomega.Equal(v1alpha1.OutcomeCopyDeleted))
+		again := &trainer.TrainJob{}
+		g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
+		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
+	})
+	expectEvents(t, job, "CopyDeleted")
+}
+
+// recreate creates a job as soon as its name is free.
+func recreate(t *testing.T, wanted yard.Job) *trainer.TrainJob {
+	t.Helper()
+	var job *trainer.TrainJob
+	eventually(t, func(g gomega.Gomega) {
+		job = wanted.TrainJob()
+		g.Expect(hub.Create(t.Context(), job)).To(gomega.Succeed())
+	})
+	return job
+}
+
+func podsOf(t *testing.T, g gomega.Gomega, c client.Reader, jobName string) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	g.Expect(c.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobName})).To(gomega.Succeed())
+	return list.Items
+}
+
+func expectGone(t *testing.T, g gomega.Gomega, c client.Reader, key client.ObjectKey, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		err := c.Get(t.Context(), key, object)
+		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "%T %s: %v", object, key, err)
+	}
+}

@@ -1,0 +1,194 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// A job given to the hub gets a Dispatch, and a copy, a JobSet and pods on one worker and nowhere else; its status comes back.
+func TestJobCompletesOnOneWorker(t *testing.T) {
+	job := submit(t, yard.Job{Name: "completes", Nodes: 2, GPUs: 8, RunFor: "3s"})
+	key := client.ObjectKeyFromObject(job)
+	if worker := placedOn(t, job); worker != large {
+		t.Fatalf("placed on %q, but only %q has 2 nodes with 8 GPUs", worker, large)
+	}
+
+	copied := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, workers[large], copied)
+		g.Expect(copied.Spec.ManagedBy).To(gomega.HaveValue(gomega.Equal(v1alpha1.ManagedByBuiltIn)))
+		g.Expect(copied.Labels).To(gomega.HaveKeyWithValue(v1alpha1.LabelOriginUID, string(job.UID)))
+	})
+	var pods corev1.PodList
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[large].Get(t.Context(), key, &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
+		g.Expect(workers[large].List(t.Context(), &pods, client.InNamespace(key.Namespace),
+			client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name})).To(gomega.Succeed())
+		g.Expect(pods.Items).To(gomega.HaveLen(2))
+	})
+	eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, hub, job)
+		g.Expect(job.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Active", gomega.HaveValue(gomega.BeEquivalentTo(1)))),
+			"jobsStatus on the way")
+	})
+	expectNone(t, workers[small], &trainer.TrainJob{}, key)
+	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small]} {
+		if err := c.List(t.Context(), &pods, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name}); err != nil || len(pods.Items) > 0 {
+			t.Errorf("pods on %s: %d, %v; want none", name, len(pods.Items), err)
+		}
+		expectNone(t, c, &jobsetv1alpha2.JobSet{}, key)
+	}
+
+	done := ends(t, job, trainer.TrainJobComplete)
+	current(t.Context(), gomega.NewWithT(t), workers[large], copied)
+	if diff := cmp.Diff(copied.Status, done.Status); diff != "" {
+		t.Errorf("status on the hub and of the copy (-copy +hub):\n%s", diff)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t.Context(), g, job)
+		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
+		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonComplete))
+		g.Expect(d.Status.CopyUID).To(gomega.Equal(copied.UID))
+		for _, kind := range []string{v1alpha1.DispatchPlaced, v1alpha1.DispatchMirrored, v1alpha1.DispatchFinished} {
+			g.Expect(meta.IsStatusConditionTrue(d.Status.Conditions, kind)).To(gomega.BeTrue(), kind)
+		}
+		g.Expect(d.Status.History).To(gomega.HaveLen(1))
+	})
+	expectEvents(t, job, "Placed", "Mirrored", "Finished")
+}
+
+// A failing job brings the worker's reason and message back.
+func TestJobFailsWithTheWorkersWords(t *testing.T) {
+	job := submit(t, yard.Job{Name: "fails", GPUs: 1, RunFor: "2s", Fail: "checkpoint is corrupt"})
+	failed := ends(t, job, trainer.TrainJobFailed)
+	var copied trainer.TrainJob
+	if err := workers[placedOn(t, job)].Get(t.Context(), client.ObjectKeyFromObject(job), &copied); err != nil {
+		t.Fatal(err)
+	}
+	want := meta.FindStatusCondition(copied.Status.Conditions, trainer.TrainJobFailed)
+	if diff := cmp.Diff(want, meta.FindStatusCondition(failed.Status.Conditions, trainer.TrainJobFailed)); diff != "" {
+		t.Errorf("Failed condition (-worker +hub):\n%s", diff)
+	}
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t.Context(), g, job)
+		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonFailed))
+	})
+}
+
+// The hub's own agent leaves a dispatched job alone and runs one with the built-in value; a value that neither owns is left alone
+// by all.
+func TestWhoRunsWhat(t *testing.T) {
+	crd, err := y.Script(t.Context(), nil, "trainjob-crd.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Hub.Apply(t.Context(), string(crd)); err != nil {
+		t.Fatalf("apply the CRD that admits any manager: %v", err)
+	}
+	foreign := yard.Job{Name: "foreign", ManagedBy: "example.com/somebody", RunFor: "1s"}.TrainJob()
+	eventually(t, func(g gomega.Gomega) { // The API server takes a moment to go by the new CRD.
+		g.Expect(hub.Create(t.Context(), foreign)).To(gomega.Succeed())
+	})
+	t.Cleanup(func() { _ = hub.Delete(context.Background(), foreign) })
+	local := submit(t, yard.Job{Name: "local", ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: "1s"})
+	dispatched := submit(t, yard.Job{Name: "dispatched", RunFor: "1s"})
+
+	ends(t, local, trainer.TrainJobComplete)
+	ends(t, dispatched, trainer.TrainJobComplete)
+
+	// Both jobs above came later than the foreign one and went through the same queues: had anybody wanted it, it would be seen.
+	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small], large: workers[large]} {
+		expectNone(t, c, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(foreign))
+		if name != "hub" {
+			expectNone(t, c, &trainer.TrainJob{}, client.ObjectKeyFromObject(foreign))
+			expectNone(t, c, &trainer.TrainJob{}, client.ObjectKeyFromObject(local))
+		}
+	}
+	expectNone(t, hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(foreign))
+	expectNone(t, hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(local))
+	expectNone(t, hub, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(dispatched))
+	current(t.Context(), gomega.NewWithT(t), hub, foreign)
+	if diff := cmp.Diff(trainer.TrainJobStatus{}, foreign.Status); diff != "" {
+		t.Errorf("status of the job that nobody owns (-want +got):\n%s", diff)
+	}
+}
+
+// A full run writes nothing of the hub TrainJob but its status.
+func TestHubTrainJobIsNotWritten(t *testing.T) {
+	job := submit(t, yard.Job{Name: "untouched", GPUs: 1, RunFor: "2s"})
+	done := ends(t, job, trainer.TrainJobComplete)
+	if diff := cmp.Diff(comparable(job), comparable(done)); diff != "" {
+		t.Errorf("the hub TrainJob without its status, before and after (-before +after):\n%s", diff)
+	}
+}
+
+// comparable is a job without its resourceVersion, and without its status and who has written that.
+func comparable(job *trainer.TrainJob) *trainer.TrainJob {
+	rest := job.DeepCopy()
+	rest.ResourceVersion = ""
+	rest.Status = trainer.TrainJobStatus{}
+	rest.ManagedFields = slices.DeleteFunc(rest.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Subresource == "status"
+	})
+	return rest
+}
+
+// Suspending a placed job suspends its copy and ends its pods; resuming resumes it.
+func TestSuspendAndResume(t *testing.T) {
+	job := submit(t, yard.Job{Name: "pauses", GPUs: 1, RunFor: "forever"})
+	worker := workers[placedOn(t, job)]
+	pods := func(g gomega.Gomega) []corev1.Pod {
+		var list corev1.PodList
+		g.Expect(worker.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
+		return list.Items
+	}
+	eventually(t, func(g gomega.Gomega) { g.Expect(pods(g)).To(gomega.HaveLen(1)) })
+	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(true) })
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(pods(g)).To(gomega.BeEmpty())
+		current(t.Context(), g, hub, job)
+		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
+	})
+	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(false) })
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(pods(g)).To(gomega.HaveLen(1))
+		current(t.Context(), g, hub, job)
+		g.Expect(meta.IsStatusConditionFalse(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
+	})
+}
+
+// expectEvents waits for Events of the given reasons on the hub TrainJob.
+func expectEvents(t *testing.T, job client.Object, reasons ...string) []eventsv1.Event {
+	t.Helper()
+	var found []eventsv1.Event
+	eventually(t, func(g gomega.Gomega) {
+		var list eventsv1.EventList
+		g.Expect(hub.List(t.Context(), &list, client.InNamespace(job.GetNamespace()))).To(gomega.Succeed())
+		found = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.UID != job.GetUID() })
+		var got []string
+		for _, e := range found {
+			got = append(got, e.Reason)
+		}
+		g.Expect(got).To(gomega.ContainElements(reasons), strings.Join(got, " "))
+	})
+	return found
+}

@@ -1,0 +1,198 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// Workers that cannot be used say why in words that an admin can act on, get well by themselves when the cause is gone, and do
+// not keep others from working.
+func TestWorkersThatCannotBeUsed(t *testing.T) {
+	healthy, err := y.WorkerKubeconfig(t.Context(), y.Workers[small])
+	if err != nil {
+		t.Fatal(err)
+	}
+	hubKubeconfig, err := y.Hub.KubeconfigBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bare.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	bareKubeconfig, err := bare.KubeconfigBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := strings.NewReplacer(
+		y.Workers[small].Config.Host, "http://worker.example.com",
+		"certificate-authority-data", "certificate-authority",
+		"token:", "exec: {command: rm, apiVersion: client.authentication.k8s.io/v1}\n    tokenFile: /etc/passwd\n    x-token:",
+	).Replace(string(healthy))
+
+	register(t, "down", strings.Replace(string(healthy), y.Workers[small].Config.Host, "https://127.0.0.1:1", 1))
+	register(t, "bad", bad)
+	register(t, "twin", string(healthy))
+	register(t, "hub-itself", string(hubKubeconfig))
+	register(t, "bare", string(bareKubeconfig))
+	apply(t, workerCluster("forgotten"))
+
+	expectReady(t, "down", v1alpha1.ReasonUnreachable, "127.0.0.1:1", "connection refused")
+	expectReady(t, "bad", v1alpha1.ReasonInsecureKubeconfig, "http", "exec", "tokenFile", "certificate-authority")
+	expectReady(t, "twin", v1alpha1.ReasonDuplicate, small)
+	expectReady(t, "hub-itself", v1alpha1.ReasonDuplicate, "hub")
+	expectReady(t, "forgotten", v1alpha1.ReasonCredentialsNotFound, "forgotten-kubeconfig", "trainyard-system")
+	expectReady(t, "bare", v1alpha1.ReasonTrainJobAPIMissing)
+	job := submit(t, yard.Job{Name: "beside-bad-workers", GPUs: 1, RunFor: "1s"})
+	ends(t, job, trainer.TrainJobComplete)
+
+	trainerDir, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobSetDir, err := clusters.ModuleDir(t.Context(), "sigs.k8s.io/jobset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bare.InstallCRDs(t.Context(), filepath.Join(trainerDir, "manifests/base/crds")); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, "bare", v1alpha1.ReasonJobSetAPIMissing)
+	if err := bare.InstallCRDs(t.Context(), filepath.Join(jobSetDir, "config/components/crd/bases")); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, "bare", v1alpha1.ReasonConnected)
+}
+
+// A connection needs exactly one source, and the API server says so.
+func TestConnectionIsExactlyOne(t *testing.T) {
+	for name, connection := range map[string]v1alpha1.Connection{
+		"none":          {},
+		"two":           {KubeconfigSecretRef: &v1alpha1.SecretReference{Name: "a"}, KubeconfigPath: "/b"},
+		"relative path": {KubeconfigPath: "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			worker := &v1alpha1.WorkerCluster{
+				ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: v1alpha1.WorkerClusterSpec{Connection: connection},
+			}
+			err := hub.Create(t.Context(), worker)
+			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.connection") {
+				t.Errorf("create: %v; want it refused, naming spec.connection", err)
+			}
+			t.Log(err)
+		})
+	}
+}
+
+// Fault: a worker's API server dies and comes back. Jobs there stay there and end; new ones go elsewhere meanwhile.
+func TestWorkerAPIServerDies(t *testing.T) {
+	cordon(t, large, true)
+	job := submit(t, yard.Job{Name: "rides-it-out", GPUs: 1, RunFor: "3s"})
+	copied := &trainer.TrainJob{}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[small].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	})
+	cordon(t, large, false)
+	if err := y.Workers[small].KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, small, v1alpha1.ReasonUnreachable)
+	lost := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: small}}
+	if current(t.Context(), gomega.NewWithT(t), hub, lost).Status.LastSeenTime == nil {
+		t.Error("an unreachable worker does not say when it was last seen")
+	}
+	elsewhere := submit(t, yard.Job{Name: "meanwhile", GPUs: 1, RunFor: "1s"})
+	ends(t, elsewhere, trainer.TrainJobComplete)
+
+	if err := y.Workers[small].StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, small, v1alpha1.ReasonConnected)
+	ends(t, job, trainer.TrainJobComplete)
+	d := dispatchOf(t.Context(), gomega.NewWithT(t), job)
+	if d.Spec.Attempt != 1 || d.Spec.Cluster != small {
+		t.Errorf("attempt %d on %s, want the first on %s: a short loss changes nothing", d.Spec.Attempt, d.Spec.Cluster, small)
+	}
+}
+
+// Fault: the worker revokes the hub's token. That is said, and is no loss; with a new token everything goes on.
+func TestCredentialsRevokedAndRenewed(t *testing.T) {
+	cordon(t, small, true)
+	job := submit(t, yard.Job{Name: "keeps-running", GPUs: 1, RunFor: "3s"})
+	copied := &trainer.TrainJob{}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	})
+	cordon(t, small, false)
+	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub-token"}}
+	if err := workers[large].Delete(t.Context(), token); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, large, v1alpha1.ReasonCredentialsInvalid)
+
+	if err := y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}); err != nil {
+		t.Fatal(err)
+	}
+	expectReady(t, large, v1alpha1.ReasonConnected)
+	ends(t, job, trainer.TrainJobComplete)
+	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
+		t.Errorf("attempt %d, want 1: revoked credentials are no reason to move a job", d.Spec.Attempt)
+	}
+}
+
+// expectReady waits until a WorkerCluster's Ready condition has the reason, and its message the words.
+func expectReady(t *testing.T, name, reason string, words ...string) {
+	t.Helper()
+	worker := workerCluster(name)
+	eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, hub, worker)
+		condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+		g.Expect(condition).NotTo(gomega.BeNil())
+		g.Expect(condition.Reason).To(gomega.Equal(reason), condition.Message)
+		g.Expect(condition.Status == metav1.ConditionTrue).To(gomega.Equal(reason == v1alpha1.ReasonConnected))
+		for _, word := range words {
+			g.Expect(condition.Message).To(gomega.ContainSubstring(word))
+		}
+	})
+	t.Logf("%s: %s: %s", name, reason, meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady).Message)
+}
+
+func workerCluster(name string) *v1alpha1.WorkerCluster {
+	return &v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{
+			KubeconfigSecretRef: &v1alpha1.SecretReference{Name: name + "-kubeconfig"},
+		}},
+	}
+}
+
+// register registers a worker with a kubeconfig of the test's own until the test ends.
+func register(t *testing.T, name, kubeconfig string) {
+	t.Helper()
+	apply(t, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: name + "-kubeconfig"},
+		StringData: map[string]string{"kubeconfig": kubeconfig},
+	})
+	apply(t, workerCluster(name))
+}

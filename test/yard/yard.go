@@ -1,0 +1,172 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// HubName is the name of the hub's cluster.
+const HubName = "hub"
+
+// Options of a yard.
+type Options struct {
+	// Dir takes a folder for each cluster. Empty: temporary ones.
+	Dir string
+	// HubNodes are for the TrainJobs that the hub runs itself.
+	HubNodes []clusters.NodeShape
+	// Workers are started and registered under their names.
+	Workers []Worker
+	// ManagerArgs are added to the manager's flags.
+	ManagerArgs []string
+	// Audit makes all API servers log their requests.
+	Audit bool
+	// Progress is told what is being done. Nil: nobody is.
+	Progress func(format string, args ...any)
+}
+
+// Worker is a worker of a yard.
+type Worker struct {
+	Name   string
+	Labels map[string]string
+	Nodes  []clusters.NodeShape
+}
+
+// Yard is a hub with workers.
+type Yard struct {
+	Hub     *clusters.Cluster
+	Workers map[string]*clusters.Cluster
+	// Manager is the manager's latest process.
+	Manager *clusters.Process
+	// ManagerHealth and ManagerMetrics are the URLs of its endpoints: probes below the one, metrics at the other.
+	ManagerHealth, ManagerMetrics string
+
+	options Options
+	root    string
+	stopped chan struct{}
+	// managerKubeconfig is that of the manager's service account.
+	managerKubeconfig string
+}
+
+// Start starts a yard. The context limits the start only; Stop ends what it has started.
+func Start(ctx context.Context, options Options) (*Yard, error) {
+	if options.Progress == nil {
+		options.Progress = func(string, ...any) {}
+	}
+	y := &Yard{options: options, Workers: map[string]*clusters.Cluster{}, stopped: make(chan struct{})}
+	if err := y.start(ctx); err != nil {
+		return nil, errors.Join(err, y.Stop())
+	}
+	return y, nil
+}
+
+func (y *Yard) start(ctx context.Context) error {
+	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
+	if err != nil {
+		return err
+	}
+	y.root = module
+	if err := y.startClusters(ctx); err != nil {
+		return err
+	}
+	y.options.Progress("installing RBAC, and a worker-agent on every cluster")
+	if err := y.startAgents(ctx); err != nil {
+		return err
+	}
+	y.options.Progress("starting the manager on the hub")
+	if err := y.installHub(ctx); err != nil {
+		return err
+	}
+	if err := y.StartManager(ctx); err != nil {
+		return err
+	}
+	for _, worker := range y.options.Workers {
+		y.options.Progress("registering %s", worker.Name)
+		if err := y.Register(ctx, worker); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop ends all processes. It is called once.
+func (y *Yard) Stop() error {
+	close(y.stopped)
+	all := []*clusters.Cluster{}
+	if y.Hub != nil {
+		all = append(all, y.Hub) // With the manager, which is beside it.
+	}
+	for _, worker := range y.Workers {
+		all = append(all, worker)
+	}
+	return clusters.StopAll(all...)
+}
+
+func (y *Yard) startClusters(ctx context.Context) error {
+	trainerDir, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		return err
+	}
+	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
+	hub := clusters.Full(HubName, y.options.HubNodes...)
+	hub.CRDs = []string{trainerCRDs, filepath.Join(y.root, "config/crd/bases")}
+	all := []clusters.Options{hub}
+	for _, worker := range y.options.Workers {
+		o := clusters.Full(worker.Name, worker.Nodes...)
+		o.CRDs = []string{trainerCRDs}
+		all = append(all, o)
+	}
+	for i := range all {
+		all[i].Audit = y.options.Audit
+		if y.options.Dir != "" {
+			all[i].Dir = filepath.Join(y.options.Dir, all[i].Name)
+		}
+	}
+	y.options.Progress("starting %d clusters: etcd, API server, controller manager, scheduler, JobSet and kwok each", len(all))
+	started, err := clusters.StartAll(ctx, all...)
+	if err != nil {
+		return err
+	}
+	y.Hub = started[0]
+	for i, worker := range y.options.Workers {
+		y.Workers[worker.Name] = started[i+1]
+	}
+	return nil
+}
+
+// Clusters are the hub and the workers by name.
+func (y *Yard) Clusters() map[string]*clusters.Cluster {
+	all := map[string]*clusters.Cluster{HubName: y.Hub}
+	for name, worker := range y.Workers {
+		all[name] = worker
+	}
+	return all
+}
+
+var scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	return s, errors.Join(clientgoscheme.AddToScheme(s), trainer.AddToScheme(s), jobsetv1alpha2.AddToScheme(s), v1alpha1.AddToScheme(s))
+})
+
+// NewClient returns an admin's client of a cluster, which knows all types that matter here.
+func NewClient(cluster *clusters.Cluster) (client.WithWatch, error) {
+	s, err := scheme()
+	if err != nil {
+		return nil, fmt.Errorf("register types: %w", err)
+	}
+	return client.NewWithWatch(cluster.Config, client.Options{Scheme: s})
+}
