@@ -83,8 +83,8 @@ func freeAddress(ctx context.Context) (string, error) {
 }
 
 func (y *Yard) startAgents(ctx context.Context) error {
-	for name, cluster := range y.Clusters() {
-		if err := y.startAgent(ctx, name, cluster); err != nil {
+	for _, cluster := range y.Clusters() {
+		if err := y.startAgent(ctx, cluster); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (y *Yard) startAgents(ctx context.Context) error {
 }
 
 // startAgent applies what config/worker-agent has but the Deployment, and runs the agent as a process.
-func (y *Yard) startAgent(ctx context.Context, name string, cluster *clusters.Cluster) error {
+func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster) error {
 	dir := filepath.Join(y.root, "config/worker-agent")
 	for _, file := range []string{
 		"namespace", "service_account", "cluster_role", "cluster_role_binding", "role", "role_binding",
