@@ -76,18 +76,24 @@ func demo(ctx context.Context, exit bool) (err error) {
 
 // explain prints how to reach each cluster.
 func explain(y *yard.Yard) {
-	kubectl := "bin/kubectl"
 	fmt.Printf("\nEvery job ended as it should. Look around:\n\n")
 	for _, name := range []string{yard.HubName, "a10", "h100"} {
-		cluster := y.Clusters()[name]
-		path := cluster.KubeconfigPath
-		if relative, err := filepath.Rel(".", path); err == nil {
-			if absolute, err := filepath.Abs("."); err == nil && filepath.Dir(filepath.Dir(filepath.Dir(path))) == absolute {
-				path = relative
-			}
-		}
-		fmt.Printf("  %s --kubeconfig %s get trainjobs,jobsets,pods\n", kubectl, path)
+		fmt.Printf("  bin/kubectl --kubeconfig %s get trainjobs,jobsets,pods\n", kubeconfigOf(y, name))
 	}
-	fmt.Printf("\n  %[1]s --kubeconfig .demo/hub/kubeconfig get workerclusters,dispatches\n"+
-		"  %[1]s --kubeconfig .demo/hub/kubeconfig get events --field-selector regarding.kind=TrainJob\n", kubectl)
+	fmt.Printf("\n  bin/kubectl --kubeconfig %[1]s get workerclusters,dispatches\n"+
+		"  bin/kubectl --kubeconfig %[1]s get events --field-selector involvedObject.kind=TrainJob\n", kubeconfigOf(y, yard.HubName))
+}
+
+// kubeconfigOf is relative to this folder, where the user is.
+func kubeconfigOf(y *yard.Yard, name string) string {
+	path := y.Clusters()[name].KubeconfigPath
+	here, err := filepath.Abs(".")
+	if err != nil {
+		return path
+	}
+	relative, err := filepath.Rel(here, path)
+	if err != nil {
+		return path
+	}
+	return relative
 }
