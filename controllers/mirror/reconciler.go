@@ -90,15 +90,16 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		return f, nil, client.IgnoreNotFound(err)
 	}
 	f.dispatch = dispatch
-	if dispatch.Spec.Cluster != r.Cluster || isFinished(dispatch) && dispatch.DeletionTimestamp == nil {
-		r.memory.forget(key)
-	}
 	var err error
 	if f.job, err = get(ctx, r.Hub, key); err != nil {
 		return f, nil, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
 	if f.copy, err = get(ctx, worker, key); err != nil {
 		return f, nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
+	}
+	if dispatch.Spec.Cluster != r.Cluster || isFinished(dispatch) {
+		r.memory.forget(key) // Nothing is kept for jobs that are not live here.
+		return f, &recollection{}, nil
 	}
 	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, r.Clock.Now())
 	r.recall(&f, past)
