@@ -145,7 +145,7 @@ type WorkerClusterStatus struct {
 	GPUs string `json:"gpus,omitempty"`
 	// jobs placed here that have not finished.
 	// +optional
-	Jobs int32 `json:"jobs,omitempty"`
+	Jobs int32 `json:"jobs"`
 }
 
 // WorkerCluster registers a worker. Its labels are what policies select on.

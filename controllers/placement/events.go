@@ -26,13 +26,11 @@ func (r *Reconciler) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Di
 func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	note := decision.Reason + ": " + decision.Message
 	if len(d.Status.Explanation) > 0 {
-		note = decision.Reason
-		for _, line := range d.Status.Explanation {
-			note += fmt.Sprintf("\n%s: %s", line.Cluster, line.Reason)
-			if line.Message != "" {
-				note += ": " + line.Message
-			}
+		lines := make([]string, len(d.Status.Explanation))
+		for i, line := range d.Status.Explanation {
+			lines[i] = fmt.Sprintf("%s: %s: %s", line.Cluster, line.Reason, line.Message)
 		}
+		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
 	if len(note) > noteLimit {
 		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
