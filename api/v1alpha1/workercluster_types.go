@@ -145,6 +145,7 @@ type WorkerClusterStatus struct {
 	GPUs string `json:"gpus,omitempty"`
 	// jobs placed here that have not finished.
 	// +optional
+	// +kubebuilder:default=0
 	Jobs int32 `json:"jobs"`
 }
 
