@@ -164,6 +164,10 @@ type DispatchSpec struct {
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	Cluster ClusterName `json:"cluster,omitempty"`
+	// clusterID is the ID of the cluster that the WorkerCluster led to when it was chosen. Should its name lead to another cluster
+	// later, what is there is not this job's.
+	// +optional
+	ClusterID types.UID `json:"clusterID,omitempty"`
 	// attempt counts the placements of this TrainJob, from 1. 0: not placed yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -190,6 +194,22 @@ type Attempt struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// Refusal counts how often a worker has ended an attempt of the job without running it. It is asked again after a back-off.
+type Refusal struct {
+	// cluster is the worker.
+	Cluster ClusterName `json:"cluster"`
+	// outcome of the last such attempt.
+	Outcome Outcome `json:"outcome"`
+	// message in the worker's words, shortened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// count of such attempts.
+	Count int32 `json:"count"`
+	// last is when the last one ended, by the hub's clock.
+	Last metav1.Time `json:"last"`
 }
 
 // ClusterExplanation is one worker's line in the explanation of a decision.
@@ -238,6 +258,12 @@ type DispatchStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	History []Attempt `json:"history,omitempty"`
+	// refusals has an entry for each worker that has refused the job, or has lost its copy.
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=1000
+	Refusals []Refusal `json:"refusals,omitempty"`
 	// explanation has a line per worker, sorted by name: why a waiting job is not there.
 	// +optional
 	// +listType=atomic

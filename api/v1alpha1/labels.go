@@ -22,6 +22,9 @@ const (
 	LabelOriginUID = "trainyard.dev/origin-uid"
 	// AnnotationAttempt is the attempt of the Dispatch for which the copy was created.
 	AnnotationAttempt = "trainyard.dev/attempt"
+	// AnnotationSuspended is on a copy that is suspended because its hub TrainJob is. Without it a suspended copy in a queue of the
+	// worker's Kueue is suspended by that, and left so.
+	AnnotationSuspended = "trainyard.dev/suspended"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
 	// AnnotationSource is "<UID>.<generation>" of the hub's runtime, on a propagated runtime. Another value on the hub means that

@@ -140,7 +140,7 @@ func perWorkerControllers(mgr ctrl.Manager, o options, hubID types.UID) []perwor
 		Concurrency: o.workerConcurrency,
 		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
 			return mirror.NewReconciler(mirror.Options{
-				Cluster: worker, HubID: string(hubID), Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Worker: connection,
+				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(hubID), Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Worker: connection,
 				Policy: policies.For, Recorder: mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 			})
 		},

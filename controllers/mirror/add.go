@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,8 @@ type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1al
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
+	// ClusterID is the ID of the cluster that Worker is a connection to. A Dispatch that was made for another is left alone.
+	ClusterID types.UID
 	// HubID marks what is ours on the worker.
 	HubID string
 	// Hub reads from the hub's caches: TrainJobs unstructured, runtimes as metadata.
@@ -49,5 +52,5 @@ type Options struct {
 
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
 func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options}
+	return &reconciler{Options: options, started: options.Clock.Now()}
 }

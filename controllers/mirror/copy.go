@@ -58,24 +58,31 @@ func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID 
 	return copy
 }
 
-// updatedCopy returns the copy with what a user may change on a placed job brought over from the hub, or nil if there is
-// nothing to bring: spec.suspend, and spec.runtimePatches while either side is suspended. A copy in a queue of the worker's
-// Kueue is left to Kueue.
+// updatedCopy returns the copy with what a user may change on a placed job brought over from the hub, or nil if there is nothing
+// to bring: spec.suspend, and spec.runtimePatches once the copy is suspended. They do not go in one request, because a worker
+// refuses patches while the job's pods are active, and with them the suspension that would end these pods.
+//
+// A copy in a queue of the worker's Kueue is resumed only if it was suspended from here.
 func updatedCopy(job, copy *unstructured.Unstructured) *unstructured.Unstructured {
-	if _, queued := copy.GetLabels()[labelKueueQueue]; queued {
-		return nil
-	}
-	suspended := trainjobs.Suspended(job)
-	suspendDiffers := suspended != trainjobs.Suspended(copy)
-	patchesDiffer := (suspended || trainjobs.Suspended(copy)) &&
-		!equality.Semantic.DeepEqual(runtimePatches(job), runtimePatches(copy))
-	if !suspendDiffers && !patchesDiffer {
+	suspend, suspended := trainjobs.Suspended(job), trainjobs.Suspended(copy)
+	_, queued := copy.GetLabels()[labelKueueQueue]
+	_, fromHere := copy.GetAnnotations()[v1alpha1.AnnotationSuspended]
+	resume := !suspend && suspended && (fromHere || !queued)
+	patch := suspended && (suspend || resume) && !equality.Semantic.DeepEqual(runtimePatches(job), runtimePatches(copy))
+	switch {
+	case suspend && !suspended:
+		updated := copy.DeepCopy()
+		setSuspend(updated, true)
+		return updated
+	case !resume && !patch:
 		return nil
 	}
 	updated := copy.DeepCopy()
-	spec := updated.Object["spec"].(map[string]any)
-	spec["suspend"] = suspended
-	if patchesDiffer {
+	if resume {
+		setSuspend(updated, false)
+	}
+	if patch {
+		spec := updated.Object["spec"].(map[string]any)
 		if patches := runtimePatches(job); patches != nil {
 			spec["runtimePatches"] = patches
 		} else {
@@ -83,6 +90,21 @@ func updatedCopy(job, copy *unstructured.Unstructured) *unstructured.Unstructure
 		}
 	}
 	return updated
+}
+
+// setSuspend sets spec.suspend, and notes that it is of our doing.
+func setSuspend(copy *unstructured.Unstructured, suspend bool) {
+	copy.Object["spec"].(map[string]any)["suspend"] = suspend
+	annotations := copy.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if suspend {
+		annotations[v1alpha1.AnnotationSuspended] = "true"
+	} else {
+		delete(annotations, v1alpha1.AnnotationSuspended)
+	}
+	copy.SetAnnotations(annotations)
 }
 
 // runtimePatches returns spec.runtimePatches without the times that the webhook of each cluster stamps on its own.

@@ -60,6 +60,9 @@ func TestUpdatedCopy(t *testing.T) {
 	patch := func(node, time string) any {
 		return map[string]any{"manager": "a.dev/b", "time": time, "trainingRuntimeSpec": map[string]any{"node": node}}
 	}
+	fromHere := func(job *unstructured.Unstructured) {
+		job.SetAnnotations(map[string]string{"trainyard.dev/suspended": "true"})
+	}
 	queued := func(job *unstructured.Unstructured) {
 		job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "gpus"})
 	}
@@ -72,8 +75,20 @@ func TestUpdatedCopy(t *testing.T) {
 		"Suspended": {reason: "suspending the job suspends its copy", job: testJob("o", spec(true)), copy: testJob("c", spec(false)), want: map[string]any{"suspend": true}},
 		"Resumed":   {reason: "and resuming resumes it", job: testJob("o", spec(false)), copy: testJob("c", spec(true)), want: map[string]any{"suspend": false}},
 		"Kueue": {
-			reason: "suspend of a copy in a queue is the worker's Kueue's",
+			reason: "a copy in a queue that was not suspended from here is suspended by the worker's Kueue",
 			job:    testJob("o", spec(false)), copy: testJob("c", spec(true), queued),
+		},
+		"SuspendedInQueue": {
+			reason: "a suspension on the hub holds on every worker",
+			job:    testJob("o", spec(true)), copy: testJob("c", spec(false), queued), want: map[string]any{"suspend": true},
+		},
+		"ResumedInQueue": {
+			reason: "and ends there as it began",
+			job:    testJob("o", spec(false)), copy: testJob("c", spec(true), queued, fromHere), want: map[string]any{"suspend": false},
+		},
+		"SuspendedAndPatched": {
+			reason: "the worker refuses patches while pods are active, so the suspension goes ahead of them",
+			job:    testJob("o", spec(true, patch("new", "2"))), copy: testJob("c", spec(false)), want: map[string]any{"suspend": true},
 		},
 		"PatchedWhileSuspended": {
 			reason: "runtimePatches changed while suspended reach the copy, with the resumption in one request",

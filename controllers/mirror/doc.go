@@ -11,6 +11,7 @@
 //	released      the copy is gone: let the Dispatch go
 //	blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us
 //	conflicting   a copy of another TrainJob of this hub has the name: the attempt is over
+//	misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done
 //	absent        make sure that namespace and runtime are there, and create the copy
 //	copyDeleted   somebody deleted the copy: the attempt is over
 //	mirrored      bring spec.suspend there and the status back

@@ -37,3 +37,14 @@ func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message stri
 	}
 	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, string(outcome), "Mirror", "%s", shorten(text, eventLimit))
 }
+
+// warnMisplaced says once why nothing is done about a job that was placed on the cluster that its worker's name led to before.
+func (r *reconciler) warnMisplaced(f facts, past *recollection) {
+	if past.warned || f.job == nil {
+		return
+	}
+	past.warned = true
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, v1alpha1.ReasonIdentityChanged, "Mirror",
+		"Worker %q was cluster %s when the job was placed there, and is cluster %s now; the copy may still run on the former",
+		r.Cluster, f.dispatch.Spec.ClusterID, r.ClusterID)
+}

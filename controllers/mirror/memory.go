@@ -39,6 +39,12 @@ type recollection struct {
 	changedAt time.Time
 	// pushed is the hash of the status last written to the hub.
 	pushed uint64
+	// failures counts answers to the creation in which the worker said that something is wrong with it.
+	failures int
+	// verified is true once a Dispatch that this process found at its start was compared with the API server's.
+	verified bool
+	// warned is true once an Event has said why nothing is done.
+	warned bool
 	// endSeen is when the copy was first seen Complete or Failed.
 	endSeen time.Time
 }

@@ -119,35 +119,43 @@ func (r *reconciler) propagateRuntime(ctx context.Context, worker client.Client,
 		}
 		return refusal(fmt.Sprintf("worker %q has no %s %q, and the job's DispatchPolicy does not allow creating it", r.Cluster, kind, key.Name))
 	}
-	return r.writeRuntime(ctx, worker, key, onHub, source, past)
+	full, err := r.propagated(ctx, onHub, source)
+	if err != nil {
+		return err
+	}
+	if exists {
+		err = worker.Apply(ctx, client.ApplyConfigurationFromUnstructured(full), fieldOwner, client.ForceOwnership)
+	} else {
+		// Not applied: what has come to be there since is left alone.
+		err = client.IgnoreAlreadyExists(worker.Create(ctx, full, fieldOwner))
+	}
+	if err == nil {
+		past.propagatedAt = r.Clock.Now()
+	}
+	return err
 }
 
-// writeRuntime applies the hub's runtime on the worker. It is read from the hub's API server as it is, since the Go type of
-// one release of Trainer would lose what it does not know.
-func (r *reconciler) writeRuntime(
-	ctx context.Context, worker client.Client, key types.NamespacedName, onHub *metav1.PartialObjectMetadata, source string, past *recollection,
-) error {
+// propagated is the hub's runtime as it is to be on the worker. It is read from the hub's API server as it is, since the Go type
+// of one release of Trainer would lose what it does not know.
+func (r *reconciler) propagated(ctx context.Context, onHub *metav1.PartialObjectMetadata, source string) (*unstructured.Unstructured, error) {
 	full := &unstructured.Unstructured{}
 	full.SetGroupVersionKind(onHub.GroupVersionKind())
-	if err := r.HubReader.Get(ctx, key, full); err != nil {
-		return fmt.Errorf("get %s %q: %w", onHub.Kind, key.Name, err)
+	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {
+		//nolint:errorlint // The hub's answer must not be taken for the worker's.
+		return nil, fmt.Errorf("get %s %q: %v", onHub.Kind, onHub.Name, err)
 	}
 	labels := full.GetLabels()
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	labels[v1alpha1.LabelPropagatedBy] = r.HubID
-	propagated := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
-	propagated.SetGroupVersionKind(onHub.GroupVersionKind())
-	propagated.SetNamespace(key.Namespace)
-	propagated.SetName(key.Name)
-	propagated.SetLabels(labels)
-	propagated.SetAnnotations(map[string]string{v1alpha1.AnnotationSource: source})
-	if err := worker.Apply(ctx, client.ApplyConfigurationFromUnstructured(propagated), fieldOwner, client.ForceOwnership); err != nil {
-		return err
-	}
-	past.propagatedAt = r.Clock.Now()
-	return nil
+	copy := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
+	copy.SetGroupVersionKind(onHub.GroupVersionKind())
+	copy.SetNamespace(onHub.Namespace)
+	copy.SetName(onHub.Name)
+	copy.SetLabels(labels)
+	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationSource: source})
+	return copy, nil
 }
 
 // runtimeOf returns kind and key of the job's runtime, with the API's defaults.

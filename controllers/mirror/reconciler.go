@@ -31,12 +31,16 @@ const (
 	// runtimeLag is how long a refusal is not taken for an answer after a runtime was written to the worker: the admission
 	// webhook there reads runtimes from a cache of its own.
 	runtimeLag = 5 * time.Second
+	// failureLimit is how many times a worker may say that it cannot create the copy, for a fault of its own, until another is
+	// tried. With the back-off of the queue it takes some seconds.
+	failureLimit = 6
 )
 
 // reconciler reconciles the keys of one worker.
 type reconciler struct {
 	Options
-	memory memory
+	started time.Time
+	memory  memory
 }
 
 // Reconcile brings one TrainJob of this worker a step further.
@@ -62,20 +66,25 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
 	switch what {
 	case absent:
-		return reconcile.Result{}, r.create(ctx, worker, f, past)
+		return r.create(ctx, worker, f, past)
 	case mirrored:
 		return r.mirror(ctx, worker, f, past)
 	case finished:
 		return reconcile.Result{}, r.finish(ctx, f, past)
+	case misplaced:
+		r.warnMisplaced(f, past)
 	case copyDeleted:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
-			fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
+		return r.resolveMissing(ctx, worker, f, past)
 	case conflicting:
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(f.copy))
-	case withdrawing:
-		return reconcile.Result{}, r.withdraw(ctx, worker, f)
-	case released:
-		return reconcile.Result{}, r.release(ctx, f)
+	case withdrawing, released:
+		if gone, err := r.jobIsGone(ctx, f); !gone || err != nil {
+			return reconcile.Result{RequeueAfter: conflictDelay}, err
+		}
+		if what == withdrawing {
+			return reconcile.Result{}, r.withdraw(ctx, worker, f.copy)
+		}
+		return r.release(ctx, worker, f)
 	case idle, blocked:
 	}
 	return reconcile.Result{}, nil
@@ -90,6 +99,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		return f, nil, client.IgnoreNotFound(err)
 	}
 	f.dispatch = dispatch
+	f.otherCluster = dispatch.Spec.ClusterID != "" && dispatch.Spec.ClusterID != r.ClusterID
 	var err error
 	if f.job, err = get(ctx, r.Hub, key); err != nil {
 		return f, nil, fmt.Errorf("get TrainJob %s: %w", key, err)
@@ -132,9 +142,12 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 
 // create makes sure that the worker has what the copy needs, and creates the copy. A refusal ends the attempt; anything else
 // that goes wrong is retried.
-func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, past *recollection) error {
+func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	if past.ended {
-		return nil // Reported; placement's answer is on its way.
+		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
+	}
+	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
+		return reconcile.Result{RequeueAfter: conflictDelay}, err
 	}
 	err := r.propagate(ctx, worker, f, past)
 	if err == nil {
@@ -144,59 +157,94 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 			past.created, past.copied, past.copiedAt = copy, true, now
 			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
 			r.recordMirrored(f)
-			return nil
+			// The copy's own events bring the next reconcile. This is for a job that waited, whose Dispatch still says so.
+			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
 		}
 	}
+	return r.createFailed(ctx, f, past, err)
+}
+
+// createFailed decides what an error of the creation means.
+func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollection, err error) (reconcile.Result, error) {
+	if apierrors.IsInternalError(err) {
+		past.failures++ // Such as an admission webhook that cannot be called.
+	}
+	refused := isRefusal(err) && r.Clock.Since(past.propagatedAt) > runtimeLag
+	if !apierrors.IsAlreadyExists(err) && !refused && past.failures < failureLimit {
+		return reconcile.Result{}, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+	}
+	// Whatever the answer was, there must be no copy before the attempt is given up.
+	existing, findErr := r.find(ctx, f)
 	switch {
-	case apierrors.IsAlreadyExists(err):
-		return r.resolveExisting(ctx, f, past)
-	case isRefusal(err) && r.Clock.Since(past.propagatedAt) > runtimeLag:
-		return r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
+	case findErr != nil:
+		return reconcile.Result{}, findErr
+	case existing == nil && apierrors.IsAlreadyExists(err):
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil // It has gone since.
+	case existing == nil:
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
+	case isCurrent(existing, f.dispatch):
+		r.believe(existing, past)
+		return reconcile.Result{}, nil
+	case existing.GetLabels()[v1alpha1.LabelHub] == r.HubID && isCopyOf(existing, f.dispatch):
+		return reconcile.Result{}, nil // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
 	default:
-		return fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
 	}
 }
 
-// resolveExisting finds out whose the TrainJob is that has the copy's name. The cache holds copies of this hub only and may
-// lag, so this asks the worker itself.
-func (r *reconciler) resolveExisting(ctx context.Context, f facts, past *recollection) error {
-	reader, err := r.Worker.APIReader()
+// believe takes a copy that the cache does not show for there.
+func (r *reconciler) believe(copy *unstructured.Unstructured, past *recollection) {
+	past.created, past.copied, past.copiedAt = copy, true, r.Clock.Now()
+}
+
+// resolveMissing ends the attempt of a copy that the cache no longer shows, once the worker has said that it is gone and no pod
+// of it is alive: whoever deletes a TrainJob in the background, or orphans its JobSet, leaves pods that run.
+func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	if past.ended {
+		return reconcile.Result{}, nil
+	}
+	existing, err := r.find(ctx, f)
 	if err != nil {
-		return err
+		return reconcile.Result{}, err
 	}
-	existing := trainjobs.New()
-	if err := reader.Get(ctx, client.ObjectKeyFromObject(f.job), existing); err != nil {
-		return fmt.Errorf("get TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+	if existing != nil && isCurrent(existing, f.dispatch) {
+		r.believe(existing, past)
+		return reconcile.Result{RequeueAfter: createLag}, nil
 	}
-	switch {
-	case existing.GetLabels()[v1alpha1.LabelHub] != r.HubID, !isCopyOf(existing, f.dispatch):
-		return r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
-	case isCurrent(existing, f.dispatch):
-		past.created, past.copied, past.copiedAt = existing, true, r.Clock.Now()
-		return nil
-	default:
-		return nil // Of an older attempt: garbagecollection deletes it, and the deletion wakes us.
+	alive, err := r.podsAlive(ctx, worker, f)
+	if err != nil || alive {
+		return reconcile.Result{RequeueAfter: endCheck}, err
 	}
+	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
+		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
 }
 
 func (r *reconciler) conflictMessage(existing *unstructured.Unstructured) string {
 	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", r.Cluster, existing.GetNamespace(), existing.GetName())
 }
 
-// mirror brings spec.suspend to the copy and the copy's status to the hub.
+// mirror brings spec.suspend to the copy and the copy's status to the hub. What the one meets does not keep the other.
 func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	var updateErr error
 	if updated := updatedCopy(f.job, f.copy); updated != nil {
 		patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
 		if err := worker.Patch(ctx, updated, patch, fieldOwner); err != nil {
-			return reconcile.Result{}, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
+			updateErr = fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
 		}
 	}
-	statusDue, err := r.syncStatus(ctx, f, past)
-	if err != nil {
-		return reconcile.Result{}, err
+	statusDue, statusErr := r.syncStatus(ctx, f, past)
+	runningDue, runningErr := r.reportRunning(ctx, f, past)
+	return reconcile.Result{RequeueAfter: sooner(statusDue, runningDue)}, firstError(updateErr, statusErr, runningErr)
+}
+
+// firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
-	runningDue, err := r.reportRunning(ctx, f, past)
-	return reconcile.Result{RequeueAfter: sooner(statusDue, runningDue)}, err
+	return nil
 }
 
 // sooner returns the smaller of two delays, of which zero means never.
@@ -221,34 +269,46 @@ func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) er
 	return r.reportFinished(ctx, f)
 }
 
-// withdraw deletes the copy, in the foreground: when it is gone, its JobSet and pods are.
-func (r *reconciler) withdraw(ctx context.Context, worker client.Client, f facts) error {
-	if f.copy.GetDeletionTimestamp() != nil {
+// withdraw deletes a copy, in the foreground: when it is gone, its JobSet and pods are.
+func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
+	if copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	uid := f.copy.GetUID()
-	err := worker.Delete(ctx, f.copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	uid := copy.GetUID()
+	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
+		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
 	}
 	return nil
 }
 
 // release lets the Dispatch go after its copy. If its TrainJob is gone the Dispatch is deleted too, without waiting for the
 // garbage collector.
-func (r *reconciler) release(ctx context.Context, f facts) error {
+func (r *reconciler) release(ctx context.Context, worker client.Client, f facts) (reconcile.Result, error) {
 	dispatch := f.dispatch
-	if dispatch.DeletionTimestamp == nil {
-		if err := r.Hub.Delete(ctx, dispatch, client.Preconditions{UID: &dispatch.UID}); err != nil {
-			return client.IgnoreNotFound(err)
+	if !isFinished(dispatch) && !attemptEnded(dispatch) {
+		// A creation whose answer was lost may have left a copy that the cache does not show.
+		existing, err := r.find(ctx, f)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if existing != nil && isCopyOf(existing, dispatch) {
+			return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, existing)
 		}
 	}
 	updated := dispatch.DeepCopy()
+	if dispatch.DeletionTimestamp == nil {
+		if err := r.Hub.Delete(ctx, updated, client.Preconditions{UID: &dispatch.UID}); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+		return reconcile.Result{}, nil // The event of it brings us back, to remove the finalizer.
+	}
 	if !controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy) {
-		return nil
+		return reconcile.Result{}, nil
 	}
-	if err := r.Hub.Patch(ctx, updated, client.MergeFrom(dispatch), fieldOwner); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
+	patch := client.MergeFromWithOptions(dispatch, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
 	}
-	return nil
+	return reconcile.Result{}, nil
 }

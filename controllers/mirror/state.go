@@ -23,6 +23,7 @@ const (
 	absent
 	blocked
 	conflicting
+	misplaced
 	mirrored
 	finished
 	copyDeleted
@@ -32,7 +33,7 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"idle", "absent", "blocked", "conflicting", "mirrored", "finished", "copyDeleted", "withdrawing", "released"}[s]
+	return [...]string{"idle", "absent", "blocked", "conflicting", "misplaced", "mirrored", "finished", "copyDeleted", "withdrawing", "released"}[s]
 }
 
 // facts are what has been observed of a key. Any of the three objects may be nil.
@@ -42,6 +43,8 @@ type facts struct {
 	copy     *unstructured.Unstructured
 	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so.
 	copied bool
+	// otherCluster is true if the Dispatch was made for another cluster than the one that the worker's name leads to now.
+	otherCluster bool
 }
 
 // decide says what is to be done on worker for the observed facts.
@@ -49,6 +52,11 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 	switch {
 	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
 		return idle
+	case f.otherCluster:
+		if isFinished(f.dispatch) && !leaving(f) {
+			return idle
+		}
+		return misplaced
 	case leaving(f):
 		if f.copy != nil && isCopyOf(f.copy, f.dispatch) {
 			return withdrawing

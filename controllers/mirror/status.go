@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,8 +26,9 @@ const (
 	statusWindow = time.Second
 	// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
 	runningDelay = 10 * time.Second
-	// historyLimit and messageLimit are those of the CRD.
+	// historyLimit, refusalLimit and messageLimit are those of the CRD.
 	historyLimit = 16
+	refusalLimit = 1000
 	messageLimit = 1024
 )
 
@@ -86,7 +88,7 @@ func (r *reconciler) writeJobStatus(ctx context.Context, f facts, past *recollec
 	}
 	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
 	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), client.IgnoreNotFound(err))
+		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
 	past.changedAt, past.pushed = time.Time{}, hashStatus(f.copy)
 	return nil
@@ -108,13 +110,21 @@ func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollect
 	if wasCopied(f.dispatch) {
 		return 0, nil
 	}
-	if due := runningDelay - r.Clock.Since(past.copiedAt); due > 0 {
+	if due := r.runningDue(f, past); due > 0 {
 		return due, nil
 	}
 	return 0, r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
 		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
 	})
+}
+
+// runningDue is how long until the Dispatch has to say Running. One that says Waiting has no time to lose.
+func (r *reconciler) runningDue(f facts, past *recollection) time.Duration {
+	if f.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
+		return 0
+	}
+	return max(0, runningDelay-r.Clock.Since(past.copiedAt))
 }
 
 // reportFinished says on the Dispatch how the copy ended, after the hub TrainJob says it.
@@ -143,6 +153,7 @@ func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection
 	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		status.Cluster, status.Attempt, status.CopyUID = r.Cluster, f.dispatch.Spec.Attempt, ""
 		r.setCondition(status, f.dispatch, v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(outcome), message)
+		r.addRefusal(status, outcome, message)
 		status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
 		r.addHistory(status, f.dispatch, outcome, message)
 	})
@@ -190,6 +201,21 @@ func (r *reconciler) addHistory(status *v1alpha1.DispatchStatus, dispatch *v1alp
 	if excess := len(status.History) - historyLimit; excess > 0 {
 		status.History = status.History[excess:]
 	}
+}
+
+// addRefusal counts a worker that ended an attempt without having run it.
+func (r *reconciler) addRefusal(status *v1alpha1.DispatchStatus, outcome v1alpha1.Outcome, message string) {
+	at := slices.IndexFunc(status.Refusals, func(refusal v1alpha1.Refusal) bool { return refusal.Cluster == r.Cluster })
+	if at < 0 {
+		if len(status.Refusals) == refusalLimit {
+			status.Refusals = status.Refusals[1:]
+		}
+		status.Refusals = append(status.Refusals, v1alpha1.Refusal{Cluster: r.Cluster})
+		at = len(status.Refusals) - 1
+	}
+	refusal := &status.Refusals[at]
+	refusal.Count++
+	refusal.Outcome, refusal.Message, refusal.Last = outcome, shorten(message, messageLimit), metav1.NewTime(r.Clock.Now())
 }
 
 // updateStatus writes a Dispatch's status if change changes it.

@@ -11,11 +11,13 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -47,6 +49,8 @@ type Set[C Connection] struct {
 	ctx     context.Context
 	early   map[v1alpha1.ClusterName]C
 	workers map[v1alpha1.ClusterName]*worker[C]
+	// changing has a lock for each name, held by Join and Leave. The locks are under mu.
+	changing map[v1alpha1.ClusterName]*sync.Mutex
 }
 
 // worker is a connected worker with its controllers.
@@ -60,6 +64,7 @@ func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *S
 	return &Set[C]{
 		hub: hub, kinds: kinds, log: log,
 		early: map[v1alpha1.ClusterName]C{}, workers: map[v1alpha1.ClusterName]*worker[C]{},
+		changing: map[v1alpha1.ClusterName]*sync.Mutex{},
 	}
 }
 
@@ -74,6 +79,9 @@ func (s *Set[C]) Start(ctx context.Context) error {
 	s.early = nil
 	s.mu.Unlock()
 	for name, connection := range early {
+		if s.has(name) {
+			continue // It has joined again meanwhile.
+		}
 		if err := s.Join(name, connection); err != nil {
 			return err
 		}
@@ -88,9 +96,16 @@ func (s *Set[C]) Start(ctx context.Context) error {
 	return nil
 }
 
+func (s *Set[C]) has(name v1alpha1.ClusterName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.workers[name] != nil
+}
+
 // Join starts the controllers of a worker over a connection, or, if they run over it already, brings them all live jobs of the
 // worker again, as after a time without connection.
 func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
+	defer s.change(name).Unlock()
 	s.mu.Lock()
 	existing, ctx := s.workers[name], s.ctx
 	if ctx == nil {
@@ -101,7 +116,7 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 		return nil // Start joins it.
 	}
 	if existing != nil && existing.connection != connection {
-		s.Leave(name)
+		s.leave(name)
 		existing = nil
 	}
 	if existing == nil {
@@ -109,7 +124,7 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 			return err
 		}
 	}
-	return s.enqueueLive(ctx, name)
+	return s.enqueueLive(ctx, name, connection)
 }
 
 func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
@@ -130,8 +145,26 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 	return nil
 }
 
+// change locks the controllers of one worker against other changes.
+func (s *Set[C]) change(name v1alpha1.ClusterName) *sync.Mutex {
+	s.mu.Lock()
+	lock := s.changing[name]
+	if lock == nil {
+		lock = &sync.Mutex{}
+		s.changing[name] = lock
+	}
+	s.mu.Unlock()
+	lock.Lock()
+	return lock
+}
+
 // Leave ends the controllers of a worker.
 func (s *Set[C]) Leave(name v1alpha1.ClusterName) {
+	defer s.change(name).Unlock()
+	s.leave(name)
+}
+
+func (s *Set[C]) leave(name v1alpha1.ClusterName) {
 	s.mu.Lock()
 	w := s.workers[name]
 	delete(s.workers, name)
@@ -145,8 +178,9 @@ func (s *Set[C]) Leave(name v1alpha1.ClusterName) {
 	}
 }
 
-// enqueueLive brings the controllers of a worker all its Dispatches that have not finished.
-func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName) error {
+// enqueueLive brings the controllers of a worker all its Dispatches that have not finished, and all copies that are there: both may
+// have changed, or come due, while nothing could be done.
+func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
 	var dispatches v1alpha1.DispatchList
 	err := s.hub.List(ctx, &dispatches, client.MatchingFields{IndexLive: string(name)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -154,6 +188,14 @@ func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName) err
 	}
 	for i := range dispatches.Items {
 		s.enqueue(name, client.ObjectKeyFromObject(&dispatches.Items[i]))
+	}
+	copies := &unstructured.UnstructuredList{}
+	copies.SetGroupVersionKind(trainjobs.GroupVersionKind)
+	if err := connection.Cache().List(ctx, copies, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list copies of worker %q: %w", name, err)
+	}
+	for i := range copies.Items {
+		s.enqueue(name, client.ObjectKeyFromObject(&copies.Items[i]))
 	}
 	return nil
 }

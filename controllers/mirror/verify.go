@@ -1,0 +1,86 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// What a cache does not show is no proof that it is not there: a watch may lag, and a label may be gone. So before a step that
+// would be wrong if the cache were, the API server is asked. None of these steps is on the way of a job that runs and ends.
+
+const (
+	// startLag is how long after the start of a mirror the hub's caches, filled while another replica was leading, are doubted.
+	startLag = 10 * time.Second
+	// endCheck is how often it is looked whether pods that nobody tells us of have ended.
+	endCheck = time.Second
+)
+
+// doubted is true while the hub's caches may lag behind the writes of the replica that led before.
+func (r *reconciler) doubted() bool {
+	return r.Clock.Since(r.started) < startLag
+}
+
+// dispatchIsCurrent is true if the cached Dispatch is the API server's.
+func (r *reconciler) dispatchIsCurrent(ctx context.Context, f facts, past *recollection) (bool, error) {
+	if past.verified || !r.doubted() {
+		return true, nil
+	}
+	stored := &v1alpha1.Dispatch{}
+	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(f.dispatch), stored); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	past.verified = stored.ResourceVersion == f.dispatch.ResourceVersion
+	return past.verified, nil
+}
+
+// jobIsGone is true if the hub TrainJob that the cache does not show is not there.
+func (r *reconciler) jobIsGone(ctx context.Context, f facts) (bool, error) {
+	if f.job != nil || f.dispatch.DeletionTimestamp != nil || !r.doubted() {
+		return true, nil
+	}
+	stored, err := get(ctx, r.HubReader, client.ObjectKeyFromObject(f.dispatch))
+	return stored == nil || stored.GetUID() != f.dispatch.Spec.TrainJob.UID, err
+}
+
+// find asks the worker for the TrainJob of the Dispatch's name, nil if there is none.
+func (r *reconciler) find(ctx context.Context, f facts) (*unstructured.Unstructured, error) {
+	reader, err := r.Worker.APIReader()
+	if err != nil {
+		return nil, err
+	}
+	existing := trainjobs.New()
+	if err := reader.Get(ctx, client.ObjectKeyFromObject(f.dispatch), existing); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("get TrainJob %s/%s on worker %q: %w", f.dispatch.Namespace, f.dispatch.Name, r.Cluster, err)
+	}
+	return existing, nil
+}
+
+// podsAlive is true while the worker has a pod of the job that may run.
+func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, f facts) (bool, error) {
+	var pods corev1.PodList
+	err := worker.List(ctx, &pods, client.InNamespace(f.dispatch.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: f.dispatch.Name})
+	if err != nil {
+		return false, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", f.dispatch.Namespace, f.dispatch.Name, r.Cluster, err)
+	}
+	for i := range pods.Items {
+		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+			return true, nil
+		}
+	}
+	return false, nil
+}
