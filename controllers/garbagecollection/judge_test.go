@@ -35,6 +35,7 @@ func TestJudge(t *testing.T) {
 		"OldAttempt":   {reason: "the hub has moved on", origin: "origin", attempt: "1", dispatch: placed("here", 2, false), want: outdated},
 		"OldAttemptOf": {reason: "a finished job has one copy", origin: "origin", attempt: "1", dispatch: placed("here", 2, true), want: outdated},
 		"MovedAway":    {reason: "it runs elsewhere", origin: "origin", attempt: "1", dispatch: placed("elsewhere", 2, false), want: outdated},
+		"Renamed":      {reason: "the cluster is registered under another name now, and the job runs", origin: "origin", attempt: "2", dispatch: placed("elsewhere", 2, false), want: unknown},
 		"Waiting":      {reason: "this attempt has ended, the next has no worker yet", origin: "origin", attempt: "2", dispatch: placed("", 2, false), want: outdated},
 		"NoRecord":     {reason: "after a restore absence proves nothing", origin: "origin", attempt: "2", want: unknown},
 		"OtherOrigin":  {reason: "a job of this name that the hub does not know", origin: "other", attempt: "2", dispatch: placed("here", 2, false), want: unknown},

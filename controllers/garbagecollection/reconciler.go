@@ -144,8 +144,10 @@ func judge(worker v1alpha1.ClusterName, copy *unstructured.Unstructured, dispatc
 	switch {
 	case err != nil, int32(attempt) > dispatch.Spec.Attempt:
 		return unknown // The hub was restored from a time before this attempt.
-	case int32(attempt) < dispatch.Spec.Attempt, dispatch.Spec.Cluster != worker:
+	case int32(attempt) < dispatch.Spec.Attempt, dispatch.Spec.Cluster == "":
 		return outdated
+	case dispatch.Spec.Cluster != worker:
+		return unknown // Of this very attempt: the cluster has got another name, and the job goes on under the old one.
 	case meta.IsStatusConditionTrue(dispatch.Status.Conditions, v1alpha1.DispatchFinished):
 		return ended
 	default:

@@ -95,20 +95,27 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 		}
 	}
+	lose := func(d *v1alpha1.Dispatch, queue requestQueue) {
+		counted.lose(d)
+		r.rememberAttempt(d)
+		if r.capacity.forget(d.Spec.TrainJob.UID, d.Spec.Attempt) {
+			r.signal()
+		}
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+	}
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) {
 			see(e.Object.(*v1alpha1.Dispatch), queue)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requestQueue) {
-			see(e.ObjectNew.(*v1alpha1.Dispatch), queue)
+			before, after := e.ObjectOld.(*v1alpha1.Dispatch), e.ObjectNew.(*v1alpha1.Dispatch)
+			if before.UID != after.UID { // A watch that was away has missed the deletion.
+				lose(before, queue)
+			}
+			see(after, queue)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) {
-			d := e.Object.(*v1alpha1.Dispatch)
-			counted.lose(d)
-			if r.capacity.forget(d.Spec.TrainJob.UID) {
-				r.signal()
-			}
-			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
+			lose(e.Object.(*v1alpha1.Dispatch), queue)
 		},
 	}
 }

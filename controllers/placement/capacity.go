@@ -44,6 +44,8 @@ type assignment struct {
 	worker  v1alpha1.ClusterName
 	attempt int32
 	podSets []v1alpha1.PodSet
+	// suspended jobs take nothing but what their pods still take.
+	suspended bool
 }
 
 // view is a worker's free nodes for one generation of its inventory. A nil nodes asks for a new one.
@@ -70,6 +72,16 @@ type candidate struct {
 	attempt  int32
 	policies []v1alpha1.DispatchPolicy
 	workers  []v1alpha1.WorkerCluster
+}
+
+// clusterID is the ID of the cluster that a worker's name leads to.
+func (c *candidate) clusterID(name v1alpha1.ClusterName) types.UID {
+	for i := range c.workers {
+		if c.workers[i].Name == string(name) {
+			return c.workers[i].Status.ClusterID
+		}
+	}
+	return ""
 }
 
 // decide asks for a worker, and takes the job's demand off what that worker has free. If the decision cannot be written the
@@ -126,11 +138,30 @@ func (c *capacity) decided(uid types.UID) int32 {
 	return 0
 }
 
-// forget releases a job whose decision was not written or whose Dispatch is gone, and returns true if it held something.
-func (c *capacity) forget(uid types.UID) bool {
+// forget releases what a job held by an attempt, or an earlier one, whose decision was not written or whose Dispatch is gone. It
+// returns true if that was something.
+func (c *capacity) forget(uid types.UID, attempt int32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if a := c.assigned[uid]; a == nil || a.attempt > attempt {
+		return false
+	}
 	return c.release(uid)
+}
+
+// suspend says whether an assigned job is suspended, and returns true if that has freed something.
+func (c *capacity) suspend(uid types.UID, suspended bool) (freed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.assigned[uid]
+	if a == nil || a.suspended == suspended {
+		return false
+	}
+	a.suspended = suspended
+	if v := c.views[a.worker]; v != nil {
+		v.nodes = nil
+	}
+	return suspended
 }
 
 // assign records an assignment and takes it off its worker's view. The caller holds mu.
@@ -208,7 +239,9 @@ func (c *capacity) view(name v1alpha1.ClusterName) *view {
 	v = &view{cluster: cluster, generation: snapshot.Generation}
 	v.nodes, v.allocatable = freeNodes(snapshot)
 	for _, a := range sorted(c.byWorker[name]) {
-		v.nodes = v.nodes.Reserve(unbound(a.podSets, snapshot.Gangs[a.key]))
+		if !a.suspended {
+			v.nodes = v.nodes.Reserve(unbound(a.podSets, snapshot.Gangs[a.key]))
+		}
 	}
 	c.views[name] = v
 	return v

@@ -28,6 +28,8 @@ type place struct {
 	uid     types.UID
 	class   string
 	created time.Time
+	// waits is true once there was no room for the job.
+	waits bool
 	// explained is when the job's explanation was last written.
 	explained time.Time
 }
@@ -37,8 +39,8 @@ func before(a, b *place) int {
 	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.uid, b.uid))
 }
 
-// stand puts a job in line, or moves it to another class.
-func (l *line) stand(wanted place) {
+// stand puts a job in line, or moves it to another class, and returns the one that is now first in the class that it has left.
+func (l *line) stand(wanted place) (next types.NamespacedName, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.classes == nil {
@@ -47,55 +49,71 @@ func (l *line) stand(wanted place) {
 	}
 	if existing := l.places[wanted.key]; existing != nil {
 		if existing.class == wanted.class && existing.uid == wanted.uid {
-			return
+			return next, false
 		}
 		wanted.explained = existing.explained
-		l.remove(existing)
+		next, ok = l.remove(existing)
 	}
 	p := &wanted
 	class := l.classes[p.class]
 	at, _ := slices.BinarySearchFunc(class, p, before)
 	l.classes[p.class] = slices.Insert(class, at, p)
 	l.places[p.key] = p
+	return next, ok
 }
 
 // leave takes a job out of line, and returns the one that is now first in its class if the job was first.
 func (l *line) leave(key types.NamespacedName) (next types.NamespacedName, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p := l.places[key]
-	if p == nil {
-		return next, false
-	}
-	first := l.classes[p.class][0] == p
-	l.remove(p)
-	if rest := l.classes[p.class]; first && len(rest) > 0 {
-		return rest[0].key, true
+	if p := l.places[key]; p != nil {
+		return l.remove(p)
 	}
 	return next, false
 }
 
-// remove takes a place out. The caller holds mu.
-func (l *line) remove(p *place) {
+// remove takes a place out, and returns the one that is first now if it was. The caller holds mu.
+func (l *line) remove(p *place) (next types.NamespacedName, ok bool) {
 	delete(l.places, p.key)
 	class := l.classes[p.class]
 	at, found := slices.BinarySearchFunc(class, p, before)
 	if !found {
-		return
+		return next, false
 	}
 	if class = slices.Delete(class, at, at+1); len(class) == 0 {
 		delete(l.classes, p.class)
-		return
+		return next, false
 	}
 	l.classes[p.class] = class
+	return class[0].key, at == 0
 }
 
-// behind is true if an older job of the class waits.
-func (l *line) behind(wanted place) bool {
+// behind is true if an older job of the job's class has been told to wait. One that is just being decided on does not count.
+func (l *line) behind(key types.NamespacedName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	class := l.classes[wanted.class]
-	return len(class) > 0 && class[0].key != wanted.key && before(class[0], &wanted) < 0
+	p := l.places[key]
+	if p == nil {
+		return false
+	}
+	for _, older := range l.classes[p.class] {
+		if older == p {
+			return false
+		}
+		if older.waits {
+			return true
+		}
+	}
+	return false
+}
+
+// wait notes that a job in line has been told to wait.
+func (l *line) wait(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.places[key]; p != nil {
+		p.waits = true
+	}
 }
 
 // find returns the place of a job, nil if it is not in line.

@@ -37,8 +37,14 @@ func TestLine(t *testing.T) {
 	if diff := cmp.Diff([]string{"first", "second", "third", "fourth"}, names(l.all())); diff != "" {
 		t.Errorf("all, the oldest first (-want +got):\n%s", diff)
 	}
-	if !l.behind(at("new", "small", 9)) || l.behind(at("new", "other", 9)) || l.behind(at("first", "small", 1)) {
-		t.Error("a job is behind if an older one of its class waits, and never behind itself")
+	third := at("third", "", 0).key
+	if l.behind(third) {
+		t.Error("a job is not behind an older one that is still being decided on")
+	}
+	l.wait(at("second", "", 0).key)
+	l.wait(third)
+	if !l.behind(third) || l.behind(at("second", "", 0).key) || l.behind(at("first", "", 0).key) {
+		t.Error("a job is behind an older one of its class that has been told to wait, and not behind itself or others")
 	}
 	if _, ok := l.leave(at("fourth", "", 0).key); ok {
 		t.Error("a job that was not the first of its class wakes nobody when it leaves")
@@ -47,7 +53,12 @@ func TestLine(t *testing.T) {
 	if !ok || next.Name != "third" {
 		t.Errorf("leave() = %v, %v; the second of a class is woken when the first leaves", next, ok)
 	}
-	l.stand(at("first", "big", 1))
+	l.stand(at("fifth", "small", 5))
+	next, ok = l.stand(at("first", "big", 1))
+	if !ok || next.Name != "fifth" {
+		t.Errorf("stand() = %v, %v; the second of a class is woken when the first moves to another", next, ok)
+	}
+	l.leave(at("fifth", "", 0).key)
 	if diff := cmp.Diff([]string{"first"}, names(l.heads())); diff != "" {
 		t.Errorf("a job stands in one class only, and where its age puts it (-want +got):\n%s", diff)
 	}

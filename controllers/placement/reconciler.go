@@ -102,9 +102,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case settled:
 		r.leaveLine(key)
 		r.forget(key)
+		if f.job != nil && r.capacity.suspend(f.job.GetUID(), trainjobs.Suspended(f.job)) {
+			r.signal()
+		}
 	case occupied:
 		r.leaveLine(key)
-		r.rememberAttempt(key, f)
 	case orphaned:
 		r.leaveLine(key)
 		err = client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, client.Preconditions{UID: &f.dispatch.UID}))
@@ -140,7 +142,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	return f, nil
 }
 
-// place finds a worker for a job and records it, or records why there is none.
+// place finds a worker for a job and records it, or records why there is none. The job stands in line before it is decided on, so
+// that what changes in between finds it there.
 func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
 	if r.capacity.decided(f.job.GetUID()) >= r.nextAttempt(f) {
 		return reconcile.Result{}, nil // Written already; the cache will show it.
@@ -151,27 +154,28 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 		return reconcile.Result{}, err
 	}
 	if verdict != nil {
-		r.line.stand(placeOf(f, "/"+verdict.Reason))
+		r.standInLine(f, "/"+verdict.Reason)
 		return r.wait(ctx, f, wanted, *verdict)
 	}
-	exclusions, expire := excluded(f.dispatch, r.Clock.Now())
-	wanted.job.Excluded = exclusions
-	class := classOf(wanted.job)
-	behind := r.line.behind(placeOf(f, class))
-	decision := dispatch.Decision{}
-	if !behind {
-		decision = r.capacity.decide(wanted)
+	var expire time.Duration
+	wanted.job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
+	r.standInLine(f, classOf(wanted))
+	if r.line.behind(wanted.key) {
+		result, err := r.wait(ctx, f, wanted, dispatch.Decision{
+			Reason: v1alpha1.ReasonNoFit, Message: "older jobs with the same demand wait too",
+		})
+		return sooner(result, expire), err
 	}
+	decision := r.capacity.decide(wanted)
 	if decision.Cluster == "" {
-		if behind {
-			decision = dispatch.Decision{Reason: v1alpha1.ReasonNoFit, Message: "older jobs with the same demand wait too"}
-		}
-		r.line.stand(placeOf(f, class))
+		r.line.wait(wanted.key)
 		result, err := r.wait(ctx, f, wanted, decision)
 		return sooner(result, expire), err
 	}
 	if err := r.record(ctx, f, wanted, decision); err != nil {
-		r.capacity.forget(wanted.job.UID)
+		if r.capacity.forget(wanted.job.UID, wanted.attempt) {
+			r.signal() // Others may have been told that there is no room because of this one.
+		}
 		return reconcile.Result{}, err
 	}
 	timeToPlace.Observe(r.Clock.Since(noticed).Seconds())
@@ -213,21 +217,33 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (candidate, *dispat
 	return wanted, nil, nil
 }
 
-// classOf names the class of jobs for which the same decision holds. The labels are in it for the policies that select them.
-func classOf(job dispatch.Job) string {
+// classOf names the class of jobs for which the same decision holds: those of equal demand under the same policy that the same
+// workers have refused.
+func classOf(wanted candidate) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
+	policy, _, err := dispatch.SelectPolicy(wanted.policies, wanted.job)
+	if policy != nil {
+		_ = encoder.Encode([]any{policy.UID, policy.Generation})
+	} else if err != nil {
+		_ = encoder.Encode(err.Error())
+	}
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
-	_ = encoder.Encode(job.PodSets)
-	_ = encoder.Encode(job.Labels)
-	_ = encoder.Encode(job.NamespaceLabels)
-	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
+	_ = encoder.Encode(wanted.job.PodSets)
+	_ = encoder.Encode(slices.Sorted(maps.Keys(wanted.job.Excluded)))
 	return string(hash.Sum(nil))
 }
 
 func placeOf(f facts, class string) place {
 	return place{
 		key: client.ObjectKeyFromObject(f.job), uid: f.job.GetUID(), class: class, created: f.job.GetCreationTimestamp().Time,
+	}
+}
+
+// standInLine puts a job in line, and has the next of the kind that it was of looked at.
+func (r *Reconciler) standInLine(f facts, class string) {
+	if next, ok := r.line.stand(placeOf(f, class)); ok {
+		r.inbox.Add(next)
 	}
 }
 
@@ -272,15 +288,16 @@ func (r *Reconciler) nextAttempt(f facts) int32 {
 	return r.recall(f).attempt + 1
 }
 
-// rememberAttempt keeps the attempt of a Dispatch that somebody is deleting while its job goes on.
-func (r *Reconciler) rememberAttempt(key types.NamespacedName, f facts) {
-	if f.dispatch.Spec.TrainJob.UID != f.job.GetUID() {
-		return
-	}
+// rememberAttempt keeps the attempt of a Dispatch that has been deleted, in case its job goes on.
+func (r *Reconciler) rememberAttempt(d *v1alpha1.Dispatch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.recall(f)
-	m.attempt = f.dispatch.Spec.Attempt
+	key := client.ObjectKeyFromObject(d)
+	m := r.remembered[key]
+	if m.uid != d.Spec.TrainJob.UID {
+		m = memory{uid: d.Spec.TrainJob.UID, noticed: r.Clock.Now()}
+	}
+	m.attempt = max(m.attempt, d.Spec.Attempt)
 	r.remembered[key] = m
 }
 

@@ -38,6 +38,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, wanted candidate, deci
 		d = f.dispatch.DeepCopy()
 	}
 	d.Spec.Cluster, d.Spec.Attempt, d.Spec.PodSets = decision.Cluster, wanted.attempt, wanted.job.PodSets
+	d.Spec.ClusterID = wanted.clusterID(decision.Cluster)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := r.write(ctx, f.dispatch, d); err != nil {
 		return err
@@ -178,32 +179,41 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// excluded are the workers that refused the job lately, and how long until the first of them may be asked again.
+// excluded are the workers that refused the job lately, and how long until the first of them may be asked again. A worker on
+// which somebody deleted the copy once is not among them.
 func excluded(d *v1alpha1.Dispatch, now time.Time) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {
 	if d == nil {
 		return nil, 0
 	}
 	exclusions := map[v1alpha1.ClusterName]dispatch.Exclusion{}
-	backoffs := map[v1alpha1.ClusterName]time.Duration{}
-	left := map[v1alpha1.ClusterName]time.Duration{}
-	for _, past := range d.Status.History { // the oldest first
-		if past.Outcome != v1alpha1.OutcomeRejected && past.Outcome != v1alpha1.OutcomeNameConflict {
+	var first time.Duration
+	for _, refusal := range d.Status.Refusals {
+		count := refusal.Count
+		if refusal.Outcome == v1alpha1.OutcomeCopyDeleted {
+			count--
+		}
+		left := backoff(count) - now.Sub(refusal.Last.Time)
+		if left <= 0 {
 			continue
 		}
-		backoffs[past.Cluster] = min(max(2*backoffs[past.Cluster], minExclusion), maxExclusion)
-		if left[past.Cluster] = backoffs[past.Cluster] - now.Sub(past.To.Time); left[past.Cluster] > 0 {
-			exclusions[past.Cluster] = dispatch.Exclusion{Reason: string(past.Outcome), Message: past.Message}
-		} else {
-			delete(exclusions, past.Cluster)
-		}
-	}
-	var first time.Duration
-	for cluster := range exclusions {
-		if first == 0 || left[cluster] < first {
-			first = left[cluster]
+		exclusions[refusal.Cluster] = dispatch.Exclusion{Reason: string(refusal.Outcome), Message: refusal.Message}
+		if first == 0 || left < first {
+			first = left
 		}
 	}
 	return exclusions, first
+}
+
+// backoff after a number of refusals: none, then minExclusion, doubled each time up to maxExclusion.
+func backoff(count int32) time.Duration {
+	if count <= 0 {
+		return 0
+	}
+	delay := minExclusion
+	for ; count > 1 && delay < maxExclusion; count-- {
+		delay *= 2
+	}
+	return min(delay, maxExclusion)
 }
 
 // runtimeMissing is what a user can act on.

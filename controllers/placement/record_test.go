@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -17,44 +18,59 @@ import (
 
 func TestExcluded(t *testing.T) {
 	now := time.Unix(10_000, 0)
-	past := func(cluster v1alpha1.ClusterName, outcome v1alpha1.Outcome, ago time.Duration) v1alpha1.Attempt {
-		return v1alpha1.Attempt{Cluster: cluster, Outcome: outcome, To: metav1.NewTime(now.Add(-ago)), Message: "words"}
+	past := func(cluster v1alpha1.ClusterName, outcome v1alpha1.Outcome, count int32, ago time.Duration) v1alpha1.Refusal {
+		return v1alpha1.Refusal{Cluster: cluster, Outcome: outcome, Count: count, Last: metav1.NewTime(now.Add(-ago)), Message: "words"}
 	}
 	rejected := dispatch.Exclusion{Reason: v1alpha1.ReasonRejected, Message: "words"}
+	many := make([]v1alpha1.Refusal, 40)
+	all := map[v1alpha1.ClusterName]dispatch.Exclusion{}
+	for i := range many {
+		many[i] = past(v1alpha1.ClusterName(fmt.Sprint("worker-", i)), "Rejected", 1, 10*time.Second)
+		all[many[i].Cluster] = rejected
+	}
 	for name, test := range map[string]struct {
-		reason  string
-		history []v1alpha1.Attempt
-		want    map[v1alpha1.ClusterName]dispatch.Exclusion
-		due     time.Duration
+		reason   string
+		refusals []v1alpha1.Refusal
+		want     map[v1alpha1.ClusterName]dispatch.Exclusion
+		due      time.Duration
 	}{
 		"Never": {reason: "nobody has refused", want: map[v1alpha1.ClusterName]dispatch.Exclusion{}},
 		"Once": {
-			reason: "a minute at first", history: []v1alpha1.Attempt{past("a", "Rejected", 20*time.Second)},
+			reason: "a minute at first", refusals: []v1alpha1.Refusal{past("a", "Rejected", 1, 20*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": rejected}, due: 40 * time.Second,
 		},
 		"Over": {
-			reason: "then it is asked again", history: []v1alpha1.Attempt{past("a", "Rejected", 61*time.Second)},
+			reason: "then it is asked again", refusals: []v1alpha1.Refusal{past("a", "Rejected", 1, 61*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{},
 		},
-		"Twice": {
-			reason: "the back-off doubles", history: []v1alpha1.Attempt{past("a", "Rejected", 3*time.Minute), past("a", "Rejected", time.Minute)},
-			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": rejected}, due: time.Minute,
+		"Thrice": {
+			reason: "the back-off doubles", refusals: []v1alpha1.Refusal{past("a", "Rejected", 3, time.Minute)},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": rejected}, due: 3 * time.Minute,
+		},
+		"Often": {
+			reason: "up to half an hour", refusals: []v1alpha1.Refusal{past("a", "Rejected", 1000, time.Minute)},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": rejected}, due: 29 * time.Minute,
 		},
 		"Several": {
-			reason:  "each worker has its own, and the first to end counts",
-			history: []v1alpha1.Attempt{past("a", "Rejected", 10*time.Second), past("b", "NameConflict", 30*time.Second)},
+			reason:   "each worker has its own, and the first to end counts",
+			refusals: []v1alpha1.Refusal{past("a", "Rejected", 1, 10*time.Second), past("b", "NameConflict", 1, 30*time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{
 				"a": rejected, "b": {Reason: v1alpha1.ReasonNameConflict, Message: "words"},
 			},
 			due: 30 * time.Second,
 		},
-		"NotARefusal": {
-			reason: "a copy that somebody deleted says nothing against its worker", history: []v1alpha1.Attempt{past("a", "CopyDeleted", time.Second)},
+		"Fleet": {reason: "more workers than the history has places", refusals: many, want: all, due: 50 * time.Second},
+		"DeletedOnce": {
+			reason: "a copy that somebody deleted says nothing against its worker", refusals: []v1alpha1.Refusal{past("a", "CopyDeleted", 1, time.Second)},
 			want: map[v1alpha1.ClusterName]dispatch.Exclusion{},
+		},
+		"DeletedAgain": {
+			reason: "one that deletes each copy is left alone for a while", refusals: []v1alpha1.Refusal{past("a", "CopyDeleted", 2, 20*time.Second)},
+			want: map[v1alpha1.ClusterName]dispatch.Exclusion{"a": {Reason: v1alpha1.ReasonCopyDeleted, Message: "words"}}, due: 40 * time.Second,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &v1alpha1.Dispatch{Status: v1alpha1.DispatchStatus{History: test.history}}
+			d := &v1alpha1.Dispatch{Status: v1alpha1.DispatchStatus{Refusals: test.refusals}}
 			got, due := excluded(d, now)
 			if diff := cmp.Diff(test.want, got); diff != "" || due != test.due {
 				t.Errorf("excluded(), due %s, want %s: %s (-want +got):\n%s", due, test.due, test.reason, diff)
