@@ -74,10 +74,19 @@ type watch struct {
 	file            string
 	cluster         *remote.Cluster
 	cancelInventory func()
-	// joined is the connection that Members have.
-	joined *remote.Cluster
+	// joined is what Members have been told of last.
+	joined membership
+	// pinned is the cluster ID that was written to the WorkerCluster of this UID, which the cache may not show yet.
+	pinned    types.UID
+	pinnedFor types.UID
 	// capacityWritten is when capacity was last written.
 	capacityWritten time.Time
+}
+
+// membership is a time in which a worker could be used without interruption.
+type membership struct {
+	cluster *remote.Cluster
+	since   time.Time
 }
 
 // Reconcile brings one WorkerCluster's connection and status up to date.
@@ -96,15 +105,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	status, due := r.status(worker, seen)
 	if !equality.Semantic.DeepEqual(status, &worker.Status) {
-		if err := r.write(ctx, worker, status); err != nil {
-			if apierrors.IsConflict(err) {
-				return reconcile.Result{RequeueAfter: conflictDelay}, nil
-			}
-			return reconcile.Result{}, err
-		}
+		err = r.write(ctx, worker, status)
 	}
-	r.pin(seen, status)
-	return reconcile.Result{RequeueAfter: sooner(due, seen.expiry())}, r.membership(name, seen, status)
+	if err == nil {
+		r.pin(seen, worker.UID, status)
+	}
+	// Also if the status could not be written: the controllers must not miss that the connection was away.
+	if joinErr := r.membership(seen, status); joinErr != nil {
+		return reconcile.Result{}, joinErr
+	}
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return reconcile.Result{RequeueAfter: sooner(due, seen.expiry())}, err
 }
 
 // sooner returns the smaller of two delays, of which zero means never.
@@ -162,7 +175,8 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	}
 	seen.credentials = credentials
 	// What must be found: the cluster of the first contact, or the one that an admin has accepted since.
-	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), cmp.Or(seen.accepted, worker.Status.ClusterID))
+	pin := cmp.Or(seen.accepted, worker.Status.ClusterID, r.pinned(seen.name, worker.UID))
+	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin)
 	cluster, ok := r.Fleet.Get(seen.name)
 	if !ok {
 		return seen, fmt.Errorf("connect worker %q: the fleet has ended", worker.Name)
@@ -179,7 +193,8 @@ func remoteCredentials(credentials *kubeconfigs.Credentials) remote.Credentials 
 	return remote.Credentials{Config: credentials.Config, Fingerprint: credentials.Fingerprint}
 }
 
-// findTwin looks for another WorkerCluster of the same cluster. The older one stays; of two of the same age, the first by name.
+// findTwin looks for another WorkerCluster of the same cluster. One that has the ID on record stays before one that has not, and
+// may have jobs there; then the older one, then the first by name.
 func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluster, seen *observation) error {
 	id := seen.connection.ClusterID
 	if id == "" {
@@ -194,7 +209,7 @@ func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluste
 		if other.Name == worker.Name || other.Status.ClusterID != id {
 			continue
 		}
-		if other.CreationTimestamp.Before(&worker.CreationTimestamp) ||
+		if worker.Status.ClusterID != id || other.CreationTimestamp.Before(&worker.CreationTimestamp) ||
 			other.CreationTimestamp.Equal(&worker.CreationTimestamp) && other.Name < worker.Name {
 			seen.twin = other.Name
 			return nil
@@ -219,8 +234,8 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	updated := worker.DeepCopy()
 	updated.Status = *status
 	patch := client.MergeFromWithOptions(worker, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, client.IgnoreNotFound(err))
+	if err := client.IgnoreNotFound(r.Hub.Status().Patch(ctx, updated, patch, fieldOwner)); err != nil {
+		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, err)
 	}
 	before, after := ready(&worker.Status), ready(status)
 	if before != after {
@@ -237,29 +252,30 @@ func ready(status *v1alpha1.WorkerClusterStatus) string {
 }
 
 // pin tells the fleet the cluster ID that is now on record, which it needs before it connects.
-func (r *Reconciler) pin(seen observation, status *v1alpha1.WorkerClusterStatus) {
+func (r *Reconciler) pin(seen observation, uid types.UID, status *v1alpha1.WorkerClusterStatus) {
 	if seen.cluster != nil && seen.connection.State == remote.Connecting && status.ClusterID != "" && seen.twin == "" {
+		r.setPinned(seen.name, uid, status.ClusterID)
 		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), status.ClusterID)
 	}
 }
 
-// membership joins a worker that can be used to the per-worker controllers, and takes out one that must not be.
-func (r *Reconciler) membership(name v1alpha1.ClusterName, seen observation, status *v1alpha1.WorkerClusterStatus) error {
+// membership joins a worker that can be used to the per-worker controllers, again after each time in which it could not be, and
+// takes out one that must not be used.
+func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerClusterStatus) error {
 	if seen.cluster == nil || seen.twin != "" {
-		r.leave(name)
+		r.leave(seen.name)
 		return nil
 	}
-	connected := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.WorkerClusterReady)
-	if !connected {
-		r.setJoined(name, nil) // The controllers stay, idle, and get their jobs again with the next connection.
+	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.WorkerClusterReady) {
+		return nil // The controllers stay, idle, and get their jobs again with the next connection.
+	}
+	current := membership{cluster: seen.cluster, since: seen.connection.Since}
+	if r.joined(seen.name) == current {
 		return nil
 	}
-	if r.isJoined(name, seen.cluster) {
-		return nil
+	if err := r.Members.Join(seen.name, seen.cluster); err != nil {
+		return fmt.Errorf("join worker %q: %w", seen.name, err)
 	}
-	if err := r.Members.Join(name, seen.cluster); err != nil {
-		return fmt.Errorf("join worker %q: %w", name, err)
-	}
-	r.setJoined(name, seen.cluster)
+	r.setJoined(seen.name, current)
 	return nil
 }

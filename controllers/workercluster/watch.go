@@ -6,6 +6,8 @@ package workercluster
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -76,19 +78,35 @@ func (r *Reconciler) disconnect(name v1alpha1.ClusterName) {
 // leave takes a worker out of the per-worker controllers.
 func (r *Reconciler) leave(name v1alpha1.ClusterName) {
 	r.Members.Leave(name)
-	r.setJoined(name, nil)
+	r.setJoined(name, membership{})
 }
 
-func (r *Reconciler) isJoined(name v1alpha1.ClusterName, cluster *remote.Cluster) bool {
+func (r *Reconciler) joined(name v1alpha1.ClusterName) membership {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.watchOf(name).joined == cluster
+	return r.watchOf(name).joined
 }
 
-func (r *Reconciler) setJoined(name v1alpha1.ClusterName, cluster *remote.Cluster) {
+func (r *Reconciler) setJoined(name v1alpha1.ClusterName, joined membership) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.watchOf(name).joined = cluster
+	r.watchOf(name).joined = joined
+}
+
+func (r *Reconciler) pinned(name v1alpha1.ClusterName, uid types.UID) types.UID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.watchOf(name); w.pinnedFor == uid {
+		return w.pinned
+	}
+	return ""
+}
+
+func (r *Reconciler) setPinned(name v1alpha1.ClusterName, uid, id types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.watchOf(name)
+	w.pinned, w.pinnedFor = id, uid
 }
 
 // capacityDue returns how long until capacity may be written again, zero if now.
