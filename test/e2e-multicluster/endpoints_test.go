@@ -17,21 +17,10 @@ import (
 // The manager answers probes, and its metrics tell how long jobs wait and what workers are asked.
 func TestManagerEndpoints(t *testing.T) {
 	ends(t, submit(t, yard.Job{Name: "measured", GPUs: 1, RunFor: "1s"}), trainer.TrainJobComplete)
-	fetch := func(g gomega.Gomega, url string) string {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		response, err := http.DefaultClient.Do(request)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(response.StatusCode).To(gomega.Equal(http.StatusOK), "%s: %s", url, body)
-		return string(body)
-	}
 	eventually(t, func(g gomega.Gomega) {
-		fetch(g, y.ManagerHealth+"/healthz")
-		fetch(g, y.ManagerHealth+"/readyz")
-		metrics := fetch(g, y.ManagerMetrics)
+		fetch(t, g, y.ManagerHealth+"/healthz")
+		fetch(t, g, y.ManagerHealth+"/readyz")
+		metrics := fetch(t, g, y.ManagerMetrics)
 		for _, series := range []string{
 			"trainyard_time_to_place_seconds_count ", "trainyard_time_to_copy_seconds_count ", "trainyard_time_to_report_seconds_count ",
 			`trainyard_jobs{cluster="`, `trainyard_jobs_finished_total{cluster="`,
@@ -41,4 +30,18 @@ func TestManagerEndpoints(t *testing.T) {
 			g.Expect(metrics).To(gomega.ContainSubstring(series))
 		}
 	})
+}
+
+// fetch gets a URL of the manager.
+func fetch(t *testing.T, g gomega.Gomega, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	response, err := http.DefaultClient.Do(request)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(response.StatusCode).To(gomega.Equal(http.StatusOK), "%s: %s", url, body)
+	return string(body)
 }

@@ -142,3 +142,15 @@ func TestSuspensionIsTheGate(t *testing.T) {
 	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { *job.Spec.Suspend = false })
 	ends(t, job, trainer.TrainJobComplete)
 }
+
+// Suspending a placed job makes room for one that waits.
+func TestSuspendedJobMakesRoom(t *testing.T) {
+	holds := submit(t, yard.Job{Name: "holds-the-gpus", Nodes: 2, GPUs: 8, RunFor: "forever"})
+	if worker := placedOn(t, holds); worker != large {
+		t.Fatalf("placed on %q, want %q", worker, large)
+	}
+	next := submit(t, yard.Job{Name: "wants-the-gpus", Nodes: 2, GPUs: 8, RunFor: "1s"})
+	waitsFor(t, next, v1alpha1.ReasonNoFit)
+	edit(t.Context(), t, hub, holds, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	ends(t, next, trainer.TrainJobComplete)
+}

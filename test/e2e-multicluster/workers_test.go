@@ -196,3 +196,41 @@ func register(t *testing.T, name, kubeconfig string) {
 	})
 	apply(t, workerCluster(name))
 }
+
+// A worker that is registered under another name keeps the copies of jobs that were placed under the old one, and the jobs go on
+// when the old name is back.
+func TestWorkerIsRenamed(t *testing.T) {
+	job := submit(t, yard.Job{Name: "survives-renaming", Nodes: 2, GPUs: 8, RunFor: "forever"}) // Only on large.
+	copied := &trainer.TrainJob{}
+	eventually(t, func(g gomega.Gomega) {
+		g.Expect(workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	})
+	kubeconfig, err := y.WorkerKubeconfig(t.Context(), y.Workers[large])
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := workerCluster(large)
+	if err := hub.Delete(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("other name", func(t *testing.T) {
+		register(t, "renamed", string(kubeconfig))
+		expectReady(t, "renamed", v1alpha1.ReasonConnected)
+		eventually(t, func(g gomega.Gomega) { // The garbage collector has judged the copy.
+			g.Expect(fetch(t, g, y.ManagerMetrics)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} `))
+			g.Expect(fetch(t, g, y.ManagerMetrics)).NotTo(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
+		})
+		if current(t.Context(), gomega.NewWithT(t), workers[large], copied).DeletionTimestamp != nil {
+			t.Error("the copy is being deleted because its cluster has another name")
+		}
+	})
+	if err := y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}); err != nil {
+		t.Fatal(err)
+	}
+	if uid := copied.UID; current(t.Context(), gomega.NewWithT(t), workers[large], copied).UID != uid {
+		t.Error("the copy was created again")
+	}
+	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
+		t.Errorf("attempt %d, want 1", d.Spec.Attempt)
+	}
+}
