@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -55,15 +56,27 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	register(t, "bad", bad)
 	register(t, "twin", string(healthy))
 	register(t, "hub-itself", string(hubKubeconfig))
-	register(t, "bare", string(bareKubeconfig))
 	apply(t, workerCluster("forgotten"))
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	fromFile := workerCluster("bare")
+	fromFile.Spec.Connection = v1alpha1.Connection{KubeconfigPath: file}
+	apply(t, fromFile)
 
 	expectReady(t, "down", v1alpha1.ReasonUnreachable, "127.0.0.1:1", "connection refused")
 	expectReady(t, "bad", v1alpha1.ReasonInsecureKubeconfig, "http", "exec", "tokenFile", "certificate-authority")
 	expectReady(t, "twin", v1alpha1.ReasonDuplicate, small)
 	expectReady(t, "hub-itself", v1alpha1.ReasonDuplicate, "hub")
 	expectReady(t, "forgotten", v1alpha1.ReasonCredentialsNotFound, "forgotten-kubeconfig", "trainyard-system")
-	expectReady(t, "bare", v1alpha1.ReasonTrainJobAPIMissing)
+	expectReady(t, "bare", v1alpha1.ReasonCredentialsNotFound, file)
+	for _, change := range []struct{ content, reason string }{
+		{"kind: Pod", v1alpha1.ReasonInvalidKubeconfig},
+		{string(bareKubeconfig), v1alpha1.ReasonTrainJobAPIMissing},
+	} {
+		if err := os.WriteFile(file, []byte(change.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		expectReady(t, "bare", change.reason)
+	}
 	job := submit(t, yard.Job{Name: "beside-bad-workers", GPUs: 1, RunFor: "1s"})
 	ends(t, job, trainer.TrainJobComplete)
 
