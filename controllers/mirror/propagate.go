@@ -61,36 +61,43 @@ func (r *reconciler) propagate(ctx context.Context, worker client.Client, f fact
 	if err != nil {
 		return err
 	}
-	namespaces, runtimes := true, true
-	if policy != nil && policy.Spec.Propagate != nil {
-		namespaces = ptr.Deref(policy.Spec.Propagate.Namespaces, true)
-		runtimes = ptr.Deref(policy.Spec.Propagate.Runtimes, true)
-	}
-	if err := r.propagateNamespace(ctx, worker, f.job.GetNamespace(), namespaces); err != nil {
+	if err := r.propagateNamespace(ctx, worker, f.job.GetNamespace(), policy); err != nil {
 		return err
 	}
-	return r.propagateRuntime(ctx, worker, f, past, runtimes)
+	return r.propagateRuntime(ctx, worker, f, past, policy)
 }
 
-func (r *reconciler) propagateNamespace(ctx context.Context, worker client.Client, name string, allowed bool) error {
+// forbidden says that the worker lacks something which the job's policy does not allow to be created there.
+func (r *reconciler) forbidden(kind, name string, policy *v1alpha1.DispatchPolicy) error {
+	return refusal(fmt.Sprintf("worker %q has no %s %q, and DispatchPolicy %q does not allow creating it", r.Cluster, kind, name, policy.Name))
+}
+
+func mayCreateNamespaces(policy *v1alpha1.DispatchPolicy) bool {
+	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Namespaces, true)
+}
+
+func mayCreateRuntimes(policy *v1alpha1.DispatchPolicy) bool {
+	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Runtimes, true)
+}
+
+func (r *reconciler) propagateNamespace(ctx context.Context, worker client.Client, name string, policy *v1alpha1.DispatchPolicy) error {
 	err := worker.Get(ctx, types.NamespacedName{Name: name}, metadataOf(corev1.SchemeGroupVersion.String(), "Namespace"))
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	if !allowed {
-		return refusal(fmt.Sprintf("worker %q has no namespace %q, and the job's DispatchPolicy does not allow creating it", r.Cluster, name))
+	if !mayCreateNamespaces(policy) {
+		return r.forbidden("namespace", name, policy)
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:   name,
 		Labels: map[string]string{v1alpha1.LabelPropagatedBy: r.HubID},
 	}}
-	if err := worker.Create(ctx, namespace, fieldOwner); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return nil
+	return client.IgnoreAlreadyExists(worker.Create(ctx, namespace, fieldOwner))
 }
 
-func (r *reconciler) propagateRuntime(ctx context.Context, worker client.Client, f facts, past *recollection, allowed bool) error {
+func (r *reconciler) propagateRuntime(
+	ctx context.Context, worker client.Client, f facts, past *recollection, policy *v1alpha1.DispatchPolicy,
+) error {
 	kind, key := runtimeOf(f.job)
 	gvk := trainer.SchemeGroupVersion.WithKind(kind)
 	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
@@ -113,11 +120,11 @@ func (r *reconciler) propagateRuntime(ctx context.Context, worker client.Client,
 	if exists && onWorker.Annotations[v1alpha1.AnnotationSource] == source {
 		return nil
 	}
-	if !allowed {
+	if !mayCreateRuntimes(policy) {
 		if exists {
 			return nil
 		}
-		return refusal(fmt.Sprintf("worker %q has no %s %q, and the job's DispatchPolicy does not allow creating it", r.Cluster, kind, key.Name))
+		return r.forbidden(kind, key.Name, policy)
 	}
 	full, err := r.propagated(ctx, onHub, source)
 	if err != nil {

@@ -175,7 +175,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	}
 	seen.credentials = credentials
 	// What must be found: the cluster of the first contact, or the one that an admin has accepted since.
-	pin := cmp.Or(seen.accepted, worker.Status.ClusterID, r.pinned(seen.name, worker.UID))
+	pin := cmp.Or(seen.accepted, r.pinned(seen.name, worker.UID), worker.Status.ClusterID)
 	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin)
 	cluster, ok := r.Fleet.Get(seen.name)
 	if !ok {
@@ -251,11 +251,12 @@ func ready(status *v1alpha1.WorkerClusterStatus) string {
 	return ""
 }
 
-// pin tells the fleet the cluster ID that is now on record, which it needs before it connects.
+// pin tells the fleet the cluster ID that is now on record, or that an admin has accepted, which it needs before it connects.
 func (r *Reconciler) pin(seen observation, uid types.UID, status *v1alpha1.WorkerClusterStatus) {
-	if seen.cluster != nil && seen.connection.State == remote.Connecting && status.ClusterID != "" && seen.twin == "" {
-		r.setPinned(seen.name, uid, status.ClusterID)
-		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), status.ClusterID)
+	id := cmp.Or(seen.accepted, status.ClusterID)
+	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
+		r.setPinned(seen.name, uid, id)
+		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id)
 	}
 }
 

@@ -1,0 +1,538 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// statusWindow is how long changes of a status are gathered.
+const statusWindow = time.Second
+
+// A copy is created once, whatever the process and the caches know.
+func TestCopyIsCreatedOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		lags    bool
+		restart bool
+	}{
+		"Again":               {reason: "the cache shows the copy"},
+		"AgainBeforeTheCache": {reason: "the process remembers what it created", lags: true},
+		"Restart":             {reason: "the cache shows the copy to a new process", restart: true},
+		"RestartBeforeTheCache": {
+			reason: "a new process whose cache does not show the copy yet finds it by its name", lags: true, restart: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			if test.lags {
+				s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+				s.restart()
+			}
+			s.reconcile(t)
+			created, recorded := s.copy(t), s.dispatch(t)
+			if created == nil {
+				t.Fatal("no copy was created")
+			}
+			want := map[string]any{
+				"managedBy": v1alpha1.ManagedByBuiltIn, "suspend": false,
+				"runtimeRef": map[string]any{"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch-distributed"},
+			}
+			if diff := cmp.Diff(want, created.Object["spec"]); diff != "" {
+				t.Errorf("spec of the copy (-want +got):\n%s", diff)
+			}
+			if test.restart {
+				s.restart()
+			}
+			s.reconcile(t)
+			if result := s.reconcile(t); result.RequeueAfter == 0 {
+				t.Errorf("the copy is not followed: %s: Running is not due", test.reason)
+			}
+			if diff := cmp.Diff(created, s.copy(t)); diff != "" {
+				t.Errorf("the copy was changed or made again: %s (-before +after):\n%s", test.reason, diff)
+			}
+			if diff := cmp.Diff(recorded, s.dispatch(t)); diff != "" {
+				t.Errorf("the Dispatch was written: %s (-before +after):\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// The end of a job is two writes, first the TrainJob's and then the Dispatch's, and the first decides: whatever the copy says
+// later, the TrainJob stays as it ended.
+func TestEndIsFinal(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// copy is what the copy says after the hub has said Complete: "", "Failed", or "gone".
+		copy string
+		// lags is true for a hub cache that does not show the hub's word at first.
+		lags bool
+	}{
+		"CopyGone":    {reason: "the hub's word is enough", copy: "gone"},
+		"CopyRuns":    {reason: "a copy that does not say it any more, say because its status was reset", copy: ""},
+		"CopyFailed":  {reason: "a copy that now says the opposite", copy: "Failed"},
+		"CopyAgrees":  {reason: "the usual crash between the writes", copy: "Complete"},
+		"CacheLagged": {reason: "a cache that does not show the end yet must not lead to another one", copy: "Failed", lags: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.reconcile(t)
+			if test.lags {
+				s.options.Hub = s.stuck(t, s.hubServer)
+			}
+			say(t, s.hub, s.job(t), "Complete", 0)
+			ended := s.job(t)
+			if test.copy == "gone" {
+				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+			} else {
+				say(t, s.worker, s.copy(t), test.copy, 1)
+			}
+			s.settle(t)
+
+			s.restart()
+			result := s.reconcile(t)
+			if test.lags {
+				if result.RequeueAfter == 0 {
+					t.Errorf("the write conflict was not to be looked at again")
+				}
+				s.options.Hub = s.hub
+				s.restart()
+				s.reconcile(t)
+			}
+			finished := s.dispatch(t)
+			condition := meta.FindStatusCondition(finished.Status.Conditions, v1alpha1.DispatchFinished)
+			if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonComplete {
+				t.Errorf("condition Finished is %+v, want it True by %s: %s", condition, v1alpha1.ReasonComplete, test.reason)
+			}
+			if diff := cmp.Diff([]v1alpha1.Attempt{{Attempt: 1, Cluster: workerName, Outcome: v1alpha1.OutcomeComplete, Message: "it is Complete"}},
+				finished.Status.History, cmpopts.IgnoreFields(v1alpha1.Attempt{}, "To")); diff != "" {
+				t.Errorf("history (-want +got):\n%s", diff)
+			}
+
+			if copy := s.copy(t); copy != nil {
+				say(t, s.worker, copy, "Failed", 2)
+				s.settle(t)
+			}
+			s.clock.Step(time.Hour)
+			s.reconcile(t)
+			s.restart()
+			s.reconcile(t)
+			if diff := cmp.Diff(ended, s.job(t)); diff != "" {
+				t.Errorf("the TrainJob was written after its end: %s (-end +now):\n%s", test.reason, diff)
+			}
+			if diff := cmp.Diff(finished, s.dispatch(t)); diff != "" {
+				t.Errorf("the Dispatch was written after its end: %s (-end +now):\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// A copy that would lack a field of the job is not made: what the worker's CRD does not know is a refusal that names it.
+func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
+	s := newScene(t, setting{spec: map[string]any{"activeDeadlineSeconds": int64(600)}})
+	const path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/activeDeadlineSeconds"
+	s.patchTrainJobCRD(t, `[{"op": "remove", "path": "`+path+`"}]`)
+	restore := sync.OnceFunc(func() {
+		s.patchTrainJobCRD(t, `[{"op": "add", "path": "`+path+`", "value": {"type": "integer", "format": "int64"}}]`)
+	})
+	t.Cleanup(restore)
+	s.awaitVerdict(t, "unknown field")
+
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.activeDeadlineSeconds"`)
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a copy without the field was created: %v", copy)
+	}
+
+	restore()
+	s.awaitVerdict(t, "")
+	for range 2 {
+		s.reconcile(t)
+		s.restart()
+	}
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a copy of the refused attempt was created later: %v", copy)
+	}
+}
+
+// A refusal ends the attempt, also while the hub's cache does not show yet that it has.
+func TestRefusalByAdmission(t *testing.T) {
+	s := newScene(t, setting{})
+	s.options.Hub = s.stuck(t, s.hubServer)
+	s.restart()
+	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+    resourceRules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [CREATE], resources: [trainjobs]}]
+  validations: [{expression: "false", message: "no TrainJobs on Sundays"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, s.key.Namespace)))
+	s.awaitVerdict(t, "no TrainJobs on Sundays")
+
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, "no TrainJobs on Sundays")
+	ended := s.dispatch(t)
+
+	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
+		must(t, s.worker.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": s.key.Namespace},
+		}}))
+	}
+	s.awaitVerdict(t, "")
+	s.reconcile(t) // The hub's cache still shows a Dispatch without the refusal.
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a copy of an attempt that has been reported as ended was created: %v", copy)
+	}
+	if diff := cmp.Diff(ended, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written again (-before +after):\n%s", diff)
+	}
+}
+
+// A worker that cannot answer has not refused: the attempt goes on, and the copy is created when the worker can.
+func TestBrokenWebhookIsNoRefusal(t *testing.T) {
+	s := newScene(t, setting{})
+	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: closed.trainyard.dev
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  timeoutSeconds: 2
+  failurePolicy: Fail
+  clientConfig: {url: "https://127.0.0.1:1/"} # Nothing listens there.
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  rules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [CREATE], resources: [trainjobs]}]
+`, s.key.Namespace)))
+	s.awaitVerdict(t, "failed calling webhook")
+	before := s.dispatch(t)
+	for range 2 {
+		_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+		if err == nil || !strings.Contains(err.Error(), "failed calling webhook") {
+			t.Errorf("Reconcile() = %v, want the worker's error, so that it is tried again", err)
+		}
+		s.clock.Step(time.Hour)
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
+	}
+	must(t, s.worker.Delete(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+		"metadata": map[string]any{"name": s.key.Namespace},
+	}}))
+	s.awaitVerdict(t, "")
+	s.reconcile(t)
+	if s.copy(t) == nil {
+		t.Error("no copy was created although the worker takes it now")
+	}
+}
+
+// A TrainJob of the copy's name that is not the copy ends the attempt and is not touched, in the life of the job and after it.
+func TestNameConflict(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		labels map[string]string
+	}{
+		"OfTheWorker":      {reason: "a user of the worker made it; no cache shows it"},
+		"OfAnotherHub":     {reason: "two hubs share the worker", labels: map[string]string{v1alpha1.LabelHub: "hub-2", v1alpha1.LabelOriginUID: "x"}},
+		"OfAnotherOrigin":  {reason: "a copy that the record does not speak of, as after a restore", labels: map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "x"}},
+		"WithoutAnyOrigin": {reason: "our label alone says nothing", labels: map[string]string{v1alpha1.LabelHub: hubID}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			foreign := trainjobs.New()
+			foreign.SetNamespace(s.key.Namespace)
+			foreign.SetName(s.key.Name)
+			foreign.SetLabels(test.labels)
+			foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
+			must(t, s.worker.Create(t.Context(), foreign))
+			s.settle(t)
+
+			s.reconcile(t)
+			s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
+			s.restart()
+			s.reconcile(t)
+			must(t, s.hub.Delete(t.Context(), s.job(t)))
+			for range 2 { // The Dispatch is deleted, and then released.
+				s.reconcile(t)
+			}
+			if d := s.dispatch(t); d != nil {
+				t.Errorf("the Dispatch of a deleted job was kept for a foreign TrainJob: %+v", d)
+			}
+			if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
+				t.Errorf("the foreign TrainJob was touched: %s (-before +after):\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+// The copy goes first, in the foreground, and the Dispatch last.
+func TestWithdraw(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		leave  func(t *testing.T, s *scene)
+	}{
+		"JobDeleted": {
+			reason: "the job is gone from the hub",
+			leave:  func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) },
+		},
+		"JobDeletedInForeground": {
+			reason: "the job waits for its Dispatch",
+			leave: func(t *testing.T, s *scene) {
+				must(t, s.hub.Delete(t.Context(), s.job(t), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+			},
+		},
+		"DispatchDeleted": {
+			reason: "somebody evicts the job",
+			leave:  func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.dispatch(t))) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.reconcile(t)
+			test.leave(t, s)
+			s.reconcile(t)
+			going := s.copy(t)
+			if going == nil || going.GetDeletionTimestamp() == nil {
+				t.Fatalf("the copy is not being deleted, or went without its pods: %s: %v", test.reason, going)
+			}
+			if diff := cmp.Diff([]string{metav1.FinalizerDeleteDependents}, going.GetFinalizers()); diff != "" {
+				t.Errorf("finalizers of the copy, which is to go in the foreground (-want +got):\n%s", diff)
+			}
+			s.restart()
+			s.reconcile(t)
+			if d := s.dispatch(t); d == nil || len(d.Finalizers) == 0 {
+				t.Fatalf("the Dispatch was let go before the copy was gone: %+v", d)
+			}
+			going.SetFinalizers(nil) // The worker's garbage collector has deleted the pods.
+			must(t, s.worker.Update(t.Context(), going))
+			s.settle(t)
+			for range 2 { // The Dispatch is deleted, if nobody has done that, and then released.
+				s.reconcile(t)
+			}
+			if d := s.dispatch(t); d != nil {
+				t.Errorf("the Dispatch was kept although the copy is gone: %+v", d)
+			}
+		})
+	}
+}
+
+// What is deleted is the copy that was seen, not what has its name by now.
+func TestWithdrawDeletesNothingElse(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	s.restart()
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	other := trainjobs.New()
+	other.SetNamespace(s.key.Namespace)
+	other.SetName(s.key.Name)
+	other.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
+	must(t, s.worker.Create(t.Context(), other))
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+
+	result := s.reconcile(t)
+	if result.RequeueAfter == 0 {
+		t.Error("the conflict was not to be looked at again")
+	}
+	if diff := cmp.Diff(other, s.copy(t)); diff != "" {
+		t.Errorf("a TrainJob that is not the copy was touched (-before +after):\n%s", diff)
+	}
+}
+
+// Changes of a status are gathered for a second, the end is not, and what has been said is not said again.
+func TestStatusIsGathered(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	say(t, s.worker, s.copy(t), "", 1)
+	s.settle(t)
+
+	quiet := s.job(t)
+	expectQuiet := func(what string) {
+		t.Helper()
+		if diff := cmp.Diff(quiet, s.job(t)); diff != "" {
+			t.Errorf("the TrainJob was written %s (-before +after):\n%s", what, diff)
+		}
+	}
+	if result := s.reconcile(t); result.RequeueAfter != statusWindow {
+		t.Errorf("the first change is due after %s, want 1s", result.RequeueAfter)
+	}
+	s.clock.Step(900 * time.Millisecond)
+	say(t, s.worker, s.copy(t), "", 2)
+	s.settle(t)
+	if result := s.reconcile(t); result.RequeueAfter != 100*time.Millisecond {
+		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
+	}
+	expectQuiet("within the second")
+
+	s.clock.Step(100 * time.Millisecond)
+	s.reconcile(t)
+	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
+		t.Errorf("status after the second (-copy +hub):\n%s", diff)
+	}
+	quiet = s.job(t)
+	s.clock.Step(2 * time.Second)
+	if result := s.reconcile(t); result.RequeueAfter <= statusWindow {
+		t.Errorf("looked at again after %s although there is nothing to gather", result.RequeueAfter)
+	}
+	expectQuiet("with the same status")
+	s.restart()
+	s.reconcile(t)
+	s.clock.Step(2 * time.Second)
+	s.reconcile(t)
+	expectQuiet("with the same status by a new process")
+
+	say(t, s.worker, s.copy(t), "Failed", 0)
+	s.settle(t)
+	s.reconcile(t)
+	if diff := cmp.Diff(s.copy(t).Object["status"], s.job(t).Object["status"]); diff != "" {
+		t.Errorf("status at the end, which is not gathered (-copy +hub):\n%s", diff)
+	}
+	quiet = s.job(t)
+	finished := s.dispatch(t)
+	if !meta.IsStatusConditionTrue(finished.Status.Conditions, v1alpha1.DispatchFinished) {
+		t.Errorf("the Dispatch does not say the end: %+v", finished.Status)
+	}
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	expectQuiet("after the end")
+	if diff := cmp.Diff(finished, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written after the end (-before +after):\n%s", diff)
+	}
+}
+
+// A Dispatch says Running when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends the
+// attempt: no other copy is made in its name.
+func TestRunningAndCopyDeleted(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	before := s.dispatch(t)
+	s.clock.Step(9 * time.Second)
+	if result := s.reconcile(t); result.RequeueAfter != time.Second {
+		t.Errorf("Running is due after %s, want 1s", result.RequeueAfter)
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written too early (-before +after):\n%s", diff)
+	}
+	s.clock.Step(time.Second)
+	s.reconcile(t)
+	running := s.dispatch(t)
+	if running.Status.Phase != v1alpha1.PhaseRunning || running.Status.CopyUID != s.copy(t).GetUID() {
+		t.Errorf("status of the Dispatch is %+v, want Running with the copy's UID", running.Status)
+	}
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	if diff := cmp.Diff(running, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written again (-before +after):\n%s", diff)
+	}
+
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	s.restart()
+	for range 2 {
+		s.reconcile(t)
+	}
+	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a second copy of the attempt was created: %v", copy)
+	}
+}
+
+// What a policy does not allow to be created is not created, and the job is refused with the name of what is missing.
+func TestPropagationIsNotAllowed(t *testing.T) {
+	s := newScene(t, setting{hubOnly: true})
+	s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
+		return &v1alpha1.DispatchPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "strict"},
+			Spec:       v1alpha1.DispatchPolicySpec{Propagate: &v1alpha1.Propagation{Namespaces: ptr.To(false)}},
+		}, nil
+	}
+	s.restart()
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, fmt.Sprintf("no namespace %q", s.key.Namespace), "strict")
+	err := s.worker.Get(t.Context(), client.ObjectKey{Name: s.key.Namespace}, &corev1.Namespace{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("get Namespace on the worker: %v, want that there is none", err)
+	}
+}
+
+// patchTrainJobCRD changes the worker's CRD. It is also for cleanups, when the test's context has ended.
+func (s *scene) patchTrainJobCRD(t *testing.T, patch string) {
+	t.Helper()
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "trainjobs.trainer.kubeflow.org"},
+	}}
+	must(t, s.worker.Patch(context.WithoutCancel(t.Context()), crd, client.RawPatch(types.JSONPatchType, []byte(patch))))
+}
+
+// expectEnd checks that the Dispatch says that the attempt has ended without a copy, with these words.
+func (s *scene) expectEnd(t *testing.T, outcome v1alpha1.Outcome, words ...string) {
+	t.Helper()
+	d := s.dispatch(t)
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != string(outcome) {
+		t.Fatalf("condition Mirrored is %+v, want it False by %s", condition, outcome)
+	}
+	if d.Status.Attempt != d.Spec.Attempt {
+		t.Errorf("the status speaks of attempt %d, want %d", d.Status.Attempt, d.Spec.Attempt)
+	}
+	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != outcome || d.Status.History[0].Cluster != workerName {
+		t.Fatalf("history is %+v, want one entry %s of the worker", d.Status.History, outcome)
+	}
+	if !d.Status.History[0].To.Time.Equal(s.clock.Now().Truncate(time.Second)) {
+		t.Errorf("the attempt ended at %s, want the time of the hub's clock, %s", d.Status.History[0].To, s.clock.Now())
+	}
+	for _, word := range words {
+		if !strings.Contains(condition.Message, word) || !strings.Contains(d.Status.History[0].Message, word) {
+			t.Errorf("condition or history does not say %q:\n%s\n%s", word, condition.Message, d.Status.History[0].Message)
+		}
+	}
+}
+
+// awaitVerdict waits until the worker answers to a creation of the copy with these words; without words, until it would take it.
+func (s *scene) awaitVerdict(t *testing.T, words string) {
+	t.Helper()
+	eventually(t, "admission on the worker", func(g gomega.Gomega) {
+		probe := s.job(t)
+		probe.Object["metadata"] = map[string]any{"namespace": s.key.Namespace, "name": "probe"}
+		err := s.worker.Create(t.Context(), probe, client.DryRunAll, client.FieldValidation(metav1.FieldValidationStrict))
+		if words == "" {
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+		} else {
+			g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(words)))
+		}
+	})
+}

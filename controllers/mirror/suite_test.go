@@ -1,0 +1,323 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/mirror"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	hubID      = "hub-1"
+	workerName = v1alpha1.ClusterName("worker")
+	jobName    = "job"
+	// patience is for things that are quick, on a machine that may be busy.
+	patience = 60 * time.Second
+)
+
+// environment is a hub and a worker without controllers: what they would do, the tests do by hand.
+type environment struct {
+	hubServer, workerServer *clusters.Cluster
+	// hub and worker are the admin's, without caches.
+	hub, worker client.Client
+	fleet       *remote.Fleet
+	connection  *remote.Cluster
+	scheme      *runtime.Scheme
+	end         context.CancelFunc
+}
+
+var shared struct {
+	once sync.Once
+	env  *environment
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if shared.env != nil {
+		if err := shared.env.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func startEnvironment() (*environment, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	dirs := map[string]string{"github.com/kubeflow/trainer/v2": "", "sigs.k8s.io/jobset": "", "github.com/trainyard/trainyard": ""}
+	for module := range dirs {
+		dir, err := clusters.ModuleDir(ctx, module)
+		if err != nil {
+			return nil, err
+		}
+		dirs[module] = dir
+	}
+	trainerDir := dirs["github.com/kubeflow/trainer/v2"]
+	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
+	started, err := clusters.StartAll(ctx,
+		clusters.Options{Name: "hub", CRDs: []string{trainerCRDs, filepath.Join(dirs["github.com/trainyard/trainyard"], "config/crd/bases")}},
+		clusters.Options{Name: string(workerName), CRDs: []string{
+			trainerCRDs, filepath.Join(dirs["sigs.k8s.io/jobset"], "config/components/crd/bases"),
+		}},
+	)
+	if err != nil {
+		return nil, err
+	}
+	e := &environment{hubServer: started[0], workerServer: started[1], scheme: runtime.NewScheme()}
+	err = errors.Join(clientgoscheme.AddToScheme(e.scheme), trainer.AddToScheme(e.scheme), v1alpha1.AddToScheme(e.scheme))
+	if err != nil {
+		return e, err
+	}
+	if e.hub, err = client.New(e.hubServer.Config, client.Options{Scheme: e.scheme}); err != nil {
+		return e, err
+	}
+	if e.worker, err = client.New(e.workerServer.Config, client.Options{Scheme: e.scheme}); err != nil {
+		return e, err
+	}
+	for _, server := range started {
+		if err := server.ApplyFiles(ctx, filepath.Join(trainerDir, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+			return e, err
+		}
+	}
+	return e, e.connect(ctx)
+}
+
+func (e *environment) connect(ctx context.Context) error {
+	identity := &corev1.Namespace{}
+	if err := e.worker.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
+		return err
+	}
+	var err error
+	fleetCtx, end := context.WithCancel(context.Background())
+	e.end = end
+	if e.fleet, err = remote.NewFleet(fleetCtx, remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: e.scheme}); err != nil {
+		return err
+	}
+	e.fleet.Ensure(workerName, remote.Credentials{Config: e.workerServer.Config, Fingerprint: "admin"}, identity.UID)
+	e.connection, _ = e.fleet.Get(workerName)
+	return nil
+}
+
+func (e *environment) stop() error {
+	if e.end != nil {
+		e.end()
+		e.fleet.Wait()
+	}
+	return clusters.StopAll(e.hubServer, e.workerServer)
+}
+
+// scene is a job in a namespace of its own that is placed on the worker, and the mirror that a test calls.
+type scene struct {
+	*environment
+	key   client.ObjectKey
+	clock *clocktesting.FakeClock
+	// options of the mirror. What a test changes holds from the next restart on.
+	options mirror.Options
+	mirror  reconcile.Reconciler
+}
+
+var namespaces atomic.Int32
+
+// setting is what is special about a scene.
+type setting struct {
+	// spec is added to that of the job.
+	spec map[string]any
+	// hubOnly: the worker does not have the job's namespace.
+	hubOnly bool
+}
+
+// newScene creates a job on the hub and its Dispatch. The worker has the runtime.
+func newScene(t *testing.T, with setting) *scene {
+	t.Helper()
+	shared.once.Do(func() { shared.env, shared.err = startEnvironment() })
+	if shared.err != nil {
+		t.Fatalf("these tests need real API servers (make controlplane builds them): %v", shared.err)
+	}
+	e := shared.env
+	eventually(t, "connection", func(g gomega.Gomega) {
+		g.Expect(e.connection.Status().State).To(gomega.Equal(remote.Connected), e.connection.Status().Message)
+	})
+	s := &scene{
+		environment: e,
+		key:         client.ObjectKey{Namespace: fmt.Sprintf("test-%d", namespaces.Add(1)), Name: jobName},
+		clock:       clocktesting.NewFakeClock(time.Now()),
+	}
+	for _, c := range []client.Client{e.hub, e.worker} {
+		if c == e.hub || !with.hubOnly {
+			must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
+		}
+	}
+	job := trainjobs.New()
+	job.SetNamespace(s.key.Namespace)
+	job.SetName(s.key.Name)
+	job.Object["spec"] = map[string]any{
+		"managedBy": v1alpha1.ManagedByMultiKueue, "runtimeRef": map[string]any{"name": "torch-distributed"},
+	}
+	maps.Copy(job.Object["spec"].(map[string]any), with.spec)
+	must(t, e.hub.Create(t.Context(), job))
+	must(t, e.hub.Create(t.Context(), &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: s.key.Name, Finalizers: []string{v1alpha1.FinalizerCopy}},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: s.key.Name, UID: job.GetUID()}, Cluster: workerName, Attempt: 1,
+		},
+	}))
+	s.options = mirror.Options{
+		Cluster: workerName, HubID: hubID, Hub: e.hub, HubReader: e.hub, Worker: e.connection,
+		Policy:   func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) { return nil, nil },
+		Recorder: &events.FakeRecorder{}, Clock: s.clock,
+	}
+	s.restart()
+	return s
+}
+
+// restart is a new process, which remembers nothing.
+func (s *scene) restart() { s.mirror = mirror.NewReconciler(s.options) }
+
+// reconcile calls the mirror, which must not fail, and waits until the worker's cache shows what it did there.
+func (s *scene) reconcile(t *testing.T) reconcile.Result {
+	t.Helper()
+	result, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+	must(t, err)
+	s.settle(t)
+	return result
+}
+
+// settle waits until the worker's cache shows the copy as it is now. What has not our label never is in the cache.
+func (s *scene) settle(t *testing.T) {
+	t.Helper()
+	version := func(object *unstructured.Unstructured) string {
+		if object == nil || object.GetLabels()[v1alpha1.LabelHub] != hubID {
+			return "none"
+		}
+		return object.GetResourceVersion()
+	}
+	eventually(t, "worker's cache", func(g gomega.Gomega) {
+		g.Expect(version(read(t, s.connection.Cache(), s.key))).To(gomega.Equal(version(s.copy(t))))
+	})
+}
+
+// job, dispatch and copy are what is on the API servers now, nil if nothing is.
+func (s *scene) job(t *testing.T) *unstructured.Unstructured  { return read(t, s.hub, s.key) }
+func (s *scene) copy(t *testing.T) *unstructured.Unstructured { return read(t, s.worker, s.key) }
+
+func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	if err := s.hub.Get(t.Context(), s.key, d); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		return nil
+	}
+	return d
+}
+
+// say writes a TrainJob's status as its controller would: running, or ended by the condition. running is the number of jobs.
+func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end string, running int64) {
+	t.Helper()
+	status := map[string]any{"jobsStatus": []any{map[string]any{
+		"name": "node", "active": running, "ready": int64(0), "succeeded": int64(0), "failed": int64(0), "suspended": int64(0),
+	}}}
+	if end != "" {
+		status["conditions"] = []any{map[string]any{
+			"type": end, "status": "True", "reason": "Because", "message": "it is " + end, "lastTransitionTime": "2026-01-02T03:04:05Z",
+		}}
+	}
+	job.Object["status"] = status
+	must(t, c.Status().Update(t.Context(), job))
+}
+
+// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at once.
+func (e *environment) stuck(t *testing.T, server *clusters.Cluster) client.Client {
+	t.Helper()
+	kinds := []client.Object{
+		trainjobs.New(),
+		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
+		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
+			APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.ClusterTrainingRuntimeKind,
+		}},
+	}
+	if server == e.hubServer {
+		kinds = append(kinds, &v1alpha1.Dispatch{})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	reader, err := cache.New(server.Config, cache.Options{Scheme: e.scheme})
+	must(t, err)
+	for _, kind := range kinds {
+		_, err := reader.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		must(t, err)
+	}
+	ended := make(chan error)
+	go func() { ended <- reader.Start(ctx) }()
+	if !reader.WaitForCacheSync(ctx) {
+		t.Fatal("the cache did not fill")
+	}
+	cancel()
+	must(t, <-ended)
+	c, err := client.New(server.Config, client.Options{Scheme: e.scheme, Cache: &client.CacheOptions{Reader: reader, Unstructured: true}})
+	must(t, err)
+	return c
+}
+
+// stuckWorker is a connection whose cache lags.
+type stuckWorker struct {
+	cached client.Client
+	live   client.Reader
+}
+
+func (w stuckWorker) Client() (client.Client, error)    { return w.cached, nil }
+func (w stuckWorker) APIReader() (client.Reader, error) { return w.live, nil }
+
+// read returns a TrainJob, nil if there is none.
+func read(t *testing.T, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
+	t.Helper()
+	job := trainjobs.New()
+	if err := reader.Get(t.Context(), key, job); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		return nil
+	}
+	return job
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, patience, 10*time.Millisecond).Should(gomega.Succeed(), what)
+}

@@ -1,0 +1,221 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The Dispatch is the decision with all that was decided on, and it is written once.
+func TestDecisionIsRecordedOnce(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "job", func(job *trainer.TrainJob) { // Only west has nics.
+		requests := corev1.ResourceList{gpu: resource.MustParse("4"), nic: resource.MustParse("1")}
+		job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: requests, Limits: requests}
+	})
+	job := &trainer.TrainJob{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+
+	d, _ := s.reconcile(t, "job")
+	if d == nil {
+		t.Fatal("there is no Dispatch")
+	}
+	want := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.namespace, Name: "job", Generation: 1,
+			Finalizers: []string{v1alpha1.FinalizerCopy},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: job.UID,
+				Controller: new(true), BlockOwnerDeletion: new(true),
+			}},
+		},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: job.UID}, Cluster: west, Attempt: 1,
+			PodSets: []v1alpha1.PodSet{{
+				Name: "node", Role: v1alpha1.RoleTrainer, Count: 2,
+				Requests: corev1.ResourceList{gpu: resource.MustParse("4"), nic: resource.MustParse("1")},
+			}},
+		},
+		Status: v1alpha1.DispatchStatus{Phase: v1alpha1.PhasePending},
+	}
+	ignored := cmpopts.IgnoreFields(metav1.ObjectMeta{}, "UID", "ResourceVersion", "CreationTimestamp", "ManagedFields")
+	if diff := cmp.Diff(want, d, ignored); diff != "" {
+		t.Errorf("Dispatch (-want +got):\n%s", diff)
+	}
+	again, _ := s.reconcile(t, "job")
+	s.restart(t)
+	afterRestart, _ := s.reconcile(t, "job")
+	for what, got := range map[string]*v1alpha1.Dispatch{"again": again, "after a restart": afterRestart} {
+		if diff := cmp.Diff(d, got); diff != "" {
+			t.Errorf("the Dispatch was written when the job was reconciled %s (-before +after):\n%s", what, diff)
+		}
+	}
+}
+
+// What has been placed counts before its pods are bound, so that a burst does not overfill a worker, also over a restart; when
+// they are bound they do not count twice; and what ends is free for the next.
+func TestBurstDoesNotOverfill(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// between is what happens after each decision.
+		between func(t *testing.T, s *scene, d *v1alpha1.Dispatch)
+		// bound: the pods are bound before the next decision.
+		bound bool
+	}{
+		"InOneProcess": {
+			reason:  "the ledger knows what was decided, without any event",
+			between: func(*testing.T, *scene, *v1alpha1.Dispatch) {},
+		},
+		"EventsComeIn": {
+			reason:  "a Dispatch that is seen is the one that was decided",
+			between: func(_ *testing.T, s *scene, d *v1alpha1.Dispatch) { s.tell(d) },
+		},
+		"Restarts": {
+			reason:  "the Dispatches say what is placed",
+			between: func(t *testing.T, s *scene, _ *v1alpha1.Dispatch) { s.restart(t) },
+		},
+		"PodsAreBound": {
+			reason:  "a pod that is bound takes the place of its reservation",
+			between: func(t *testing.T, s *scene, d *v1alpha1.Dispatch) { s.bind(t, d) },
+			bound:   true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			placed, jobs := map[v1alpha1.ClusterName]int{}, []*v1alpha1.Dispatch{}
+			for i := range 5 {
+				name := fmt.Sprintf("job-%d", i)
+				s.submit(t, name)
+				d, _ := s.reconcile(t, name)
+				placed[d.Spec.Cluster]++
+				jobs = append(jobs, d)
+				if d.Spec.Cluster == "" {
+					continue
+				}
+				test.between(t, s, d)
+				if test.bound {
+					s.awaitUsed(t, int64(8*(i+1)))
+				}
+			}
+			if diff := cmp.Diff(map[v1alpha1.ClusterName]int{east: 2, west: 2, "": 1}, placed); diff != "" {
+				t.Fatalf("jobs by worker: %s (-want +got):\n%s", test.reason, diff)
+			}
+			waiting := jobs[4]
+			if waiting.Spec.Attempt != 0 || len(waiting.Finalizers) > 0 || waiting.Status.Reason != v1alpha1.ReasonNoFit {
+				t.Errorf("the fifth job's Dispatch is %+v, want one that waits with %s", waiting, v1alpha1.ReasonNoFit)
+			}
+			reasons := map[v1alpha1.ClusterName]string{}
+			for _, line := range waiting.Status.Explanation {
+				reasons[line.Cluster] = line.Reason
+			}
+			all := map[v1alpha1.ClusterName]string{east: v1alpha1.ReasonInsufficientResources, west: v1alpha1.ReasonInsufficientResources}
+			if diff := cmp.Diff(all, reasons); diff != "" {
+				t.Errorf("explanation (-want +got):\n%s", diff)
+			}
+			if again, _ := s.reconcile(t, waiting.Name); !cmp.Equal(waiting, again) {
+				t.Errorf("the Dispatch of the waiting job was written again (-before +after):\n%s", cmp.Diff(waiting, again))
+			}
+			if test.bound {
+				return // Its pods would have to go too.
+			}
+			s.report(t, jobs[0], v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.OutcomeComplete)
+			if d, _ := s.reconcile(t, waiting.Name); d.Spec.Cluster != jobs[0].Spec.Cluster || d.Spec.Attempt != 1 || len(d.Finalizers) != 1 {
+				t.Errorf("the fifth job's Dispatch is %+v, want it on %s, where a job has ended, with the finalizer", d, jobs[0].Spec.Cluster)
+			}
+		})
+	}
+}
+
+// A refused job goes to the next worker with the next attempt, and a worker that refused is asked again after a back-off.
+func TestRefusedJobMovesAndComesBack(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "job")
+	first, _ := s.reconcile(t, "job")
+	refuse := func(d *v1alpha1.Dispatch) {
+		s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeRejected)
+	}
+	expect := func(what string, cluster v1alpha1.ClusterName, attempt int32) *v1alpha1.Dispatch {
+		t.Helper()
+		d, _ := s.reconcile(t, "job")
+		if d.Spec.Cluster != cluster || d.Spec.Attempt != attempt {
+			t.Fatalf("%s the job is on %q with attempt %d, want %q with %d", what, d.Spec.Cluster, d.Spec.Attempt, cluster, attempt)
+		}
+		return d
+	}
+	other := map[v1alpha1.ClusterName]v1alpha1.ClusterName{east: west, west: east}[first.Spec.Cluster]
+
+	refuse(first)
+	second := expect("after a refusal", other, 2)
+	s.clock.Step(30 * time.Second)
+	refuse(second)
+	waiting, result := s.reconcile(t, "job")
+	if waiting.Spec.Cluster != "" || waiting.Spec.Attempt != 2 || len(waiting.Finalizers) > 0 {
+		t.Fatalf("the Dispatch is %+v, want one that waits, without a finalizer", waiting)
+	}
+	placed := meta.FindStatusCondition(waiting.Status.Conditions, v1alpha1.DispatchPlaced)
+	if placed == nil || placed.Reason != v1alpha1.ReasonRejected {
+		t.Errorf("condition Placed is %+v, want it by %s", placed, v1alpha1.ReasonRejected)
+	}
+	if result.RequeueAfter != 30*time.Second {
+		t.Errorf("looked at again after %s, want 30s: a minute after the first refusal", result.RequeueAfter)
+	}
+	s.restart(t) // What has been refused is on the Dispatch.
+	s.clock.Step(29 * time.Second)
+	expect("before the back-off is over", "", 2)
+	s.clock.Step(time.Second)
+	third := expect("after the back-off", first.Spec.Cluster, 3)
+	if len(third.Finalizers) != 1 {
+		t.Errorf("finalizers are %v, want ours on a placed Dispatch", third.Finalizers)
+	}
+
+	refuse(third)
+	s.clock.Step(30 * time.Second)
+	fourth := expect("a minute after the other's refusal", other, 4)
+	refuse(fourth)
+	s.clock.Step(89 * time.Second)
+	expect("within the doubled back-off", "", 4)
+	s.clock.Step(time.Second)
+	expect("after the doubled back-off", first.Spec.Cluster, 5)
+}
+
+// spec.suspend is a gate in front of placement, and not behind it.
+func TestSuspendedJobIsNotPlaced(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	if d, result := s.reconcile(t, "job"); d != nil || result.RequeueAfter != 0 {
+		t.Errorf("a suspended job has the Dispatch %+v and is looked at after %s, want neither", d, result.RequeueAfter)
+	}
+	suspend := func(suspend bool) {
+		job := &trainer.TrainJob{}
+		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		job.Spec.Suspend = new(suspend)
+		must(t, s.hub.Update(t.Context(), job))
+	}
+	suspend(false)
+	placed, _ := s.reconcile(t, "job")
+	if placed == nil || placed.Spec.Cluster == "" {
+		t.Fatalf("the Dispatch of the resumed job is %+v, want it placed", placed)
+	}
+	suspend(true)
+	if d, _ := s.reconcile(t, "job"); !cmp.Equal(placed, d) {
+		t.Errorf("the Dispatch of a placed job was written when it was suspended (-before +after):\n%s", cmp.Diff(placed, d))
+	}
+	s.report(t, placed, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeCopyDeleted)
+	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != "" || d.Status.Reason != v1alpha1.ReasonSuspended {
+		t.Errorf("the Dispatch is %+v, want no worker while the job is suspended", d)
+	}
+}

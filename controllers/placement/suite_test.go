@@ -1,0 +1,331 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	schedulerplugins "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	// Both workers have two nodes with eight GPUs each; those of west also have a nic.
+	east, west = v1alpha1.ClusterName("east"), v1alpha1.ClusterName("west")
+	gpu        = corev1.ResourceName("nvidia.com/gpu")
+	nic        = corev1.ResourceName("example.com/nic")
+	// patience is for things that are quick, on a machine that may be busy.
+	patience = 60 * time.Second
+)
+
+// environment is a hub and two workers without controllers, and the connections to the workers.
+type environment struct {
+	servers []*clusters.Cluster
+	hub     client.Client // the admin's, without a cache
+	workers map[v1alpha1.ClusterName]client.Client
+	fleet   *remote.Fleet
+	end     context.CancelFunc
+}
+
+var shared struct {
+	once sync.Once
+	env  *environment
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if shared.env != nil {
+		if err := shared.env.stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+func startEnvironment() (*environment, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	dirs := map[string]string{"github.com/kubeflow/trainer/v2": "", "sigs.k8s.io/jobset": "", "github.com/trainyard/trainyard": ""}
+	for module := range dirs {
+		dir, err := clusters.ModuleDir(ctx, module)
+		if err != nil {
+			return nil, err
+		}
+		dirs[module] = dir
+	}
+	trainerDir := dirs["github.com/kubeflow/trainer/v2"]
+	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
+	workerCRDs := []string{trainerCRDs, filepath.Join(dirs["sigs.k8s.io/jobset"], "config/components/crd/bases")}
+	started, err := clusters.StartAll(ctx,
+		clusters.Options{Name: "hub", CRDs: []string{trainerCRDs, filepath.Join(dirs["github.com/trainyard/trainyard"], "config/crd/bases")}},
+		clusters.Options{Name: string(east), CRDs: workerCRDs},
+		clusters.Options{Name: string(west), CRDs: workerCRDs},
+	)
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	e := &environment{servers: started, workers: map[v1alpha1.ClusterName]client.Client{}}
+	err = errors.Join(clientgoscheme.AddToScheme(scheme), trainer.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme))
+	if err != nil {
+		return e, err
+	}
+	if e.hub, err = client.New(started[0].Config, client.Options{Scheme: scheme}); err != nil {
+		return e, err
+	}
+	if err := started[0].ApplyFiles(ctx, filepath.Join(trainerDir, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+		return e, err
+	}
+	fleetCtx, end := context.WithCancel(context.Background())
+	e.end = end
+	if e.fleet, err = remote.NewFleet(fleetCtx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second}); err != nil {
+		return e, err
+	}
+	for _, worker := range started[1:] {
+		if err := e.addWorker(ctx, worker); err != nil {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// addWorker makes nodes on a worker, connects to it, and registers it on the hub as one that is Ready.
+func (e *environment) addWorker(ctx context.Context, server *clusters.Cluster) error {
+	name := v1alpha1.ClusterName(server.Name)
+	admin, err := client.New(server.Config, client.Options{})
+	if err != nil {
+		return err
+	}
+	e.workers[name] = admin
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("1Ti"),
+		corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),
+	}
+	if name == west {
+		capacity[nic] = resource.MustParse("8")
+	}
+	for i := range 2 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
+		if err := admin.Create(ctx, node); err != nil {
+			return err
+		}
+		node.Status.Capacity, node.Status.Allocatable = capacity, capacity
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if err := admin.Status().Update(ctx, node); err != nil {
+			return err
+		}
+	}
+	identity := &corev1.Namespace{}
+	if err := admin.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
+		return err
+	}
+	e.fleet.Ensure(name, remote.Credentials{Config: server.Config, Fingerprint: "admin"}, identity.UID)
+	worker := &v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: server.Name},
+		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: server.KubeconfigPath}},
+	}
+	if err := e.hub.Create(ctx, worker); err != nil {
+		return err
+	}
+	meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
+	})
+	return e.hub.Status().Update(ctx, worker)
+}
+
+func (e *environment) stop() error {
+	if e.end != nil {
+		e.end()
+		e.fleet.Wait()
+	}
+	return clusters.StopAll(e.servers...)
+}
+
+// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they wrote
+// themselves and of those that they are told of, so tests do not see each other's.
+type scene struct {
+	*environment
+	namespace  string
+	clock      *clocktesting.FakeClock
+	reconciler *Reconciler
+}
+
+var namespaces atomic.Int32
+
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	shared.once.Do(func() { shared.env, shared.err = startEnvironment() })
+	if shared.err != nil {
+		t.Fatalf("these tests need real API servers (make controlplane builds them): %v", shared.err)
+	}
+	s := &scene{
+		environment: shared.env,
+		namespace:   fmt.Sprintf("test-%d", namespaces.Add(1)),
+		clock:       clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has whole seconds.
+	}
+	for _, c := range []client.Client{s.hub, s.workers[east], s.workers[west]} {
+		must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
+	}
+	s.awaitUsed(t, 0)
+	s.restart(t)
+	return s
+}
+
+// restart is a new process. It sees the test's Dispatches before it decides anything, as the manager's start makes sure.
+func (s *scene) restart(t *testing.T) {
+	t.Helper()
+	var err error
+	s.reconciler, err = NewReconciler(t.Context(), Options{
+		Hub: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: &events.FakeRecorder{}, Clock: s.clock,
+	})
+	must(t, err)
+	var dispatches v1alpha1.DispatchList
+	must(t, s.hub.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
+	for i := range dispatches.Items {
+		s.tell(&dispatches.Items[i])
+	}
+}
+
+// tell brings an event of the hub's Dispatches to the reconciler, as its watch does.
+func (s *scene) tell(d *v1alpha1.Dispatch) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	s.reconciler.dispatchHandler().Create(context.Background(), event.CreateEvent{Object: d}, queue)
+}
+
+// submit creates a TrainJob of two pods with four GPUs each, which is half of a worker, changed by the given functions.
+func (s *scene) submit(t *testing.T, name string, changes ...func(*trainer.TrainJob)) {
+	t.Helper()
+	requests := corev1.ResourceList{gpu: resource.MustParse("4")}
+	job := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
+		Spec: trainer.TrainJobSpec{
+			ManagedBy:  new(v1alpha1.ManagedByMultiKueue),
+			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
+			Trainer: &trainer.Trainer{
+				NumNodes: new(int32(2)), ResourcesPerNode: &corev1.ResourceRequirements{Requests: requests, Limits: requests},
+			},
+		},
+	}
+	for _, change := range changes {
+		change(job)
+	}
+	must(t, s.hub.Create(t.Context(), job))
+}
+
+// reconcile reconciles a job, without an error, and returns its Dispatch, nil if there is none.
+func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.Dispatch, reconcile.Result) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: s.namespace, Name: name}
+	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	must(t, err)
+	d := &v1alpha1.Dispatch{}
+	if err := s.hub.Get(t.Context(), key, d); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		return nil, result
+	}
+	return d, result
+}
+
+// report writes a Dispatch's status as mirror would, and brings the event to the reconciler.
+func (s *scene) report(t *testing.T, d *v1alpha1.Dispatch, condition string, value metav1.ConditionStatus, outcome v1alpha1.Outcome) {
+	t.Helper()
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{Type: condition, Status: value, Reason: string(outcome)})
+	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
+	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
+		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: outcome, Message: "by hand",
+	})
+	if condition == v1alpha1.DispatchMirrored {
+		refusal := v1alpha1.Refusal{Cluster: d.Spec.Cluster, Outcome: outcome, Count: 1, Last: metav1.NewTime(s.clock.Now())}
+		at := slices.IndexFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool { return r.Cluster == refusal.Cluster })
+		if at < 0 {
+			d.Status.Refusals = append(d.Status.Refusals, refusal)
+		} else {
+			refusal.Count += d.Status.Refusals[at].Count
+			d.Status.Refusals[at] = refusal
+		}
+	}
+	must(t, s.hub.Status().Update(t.Context(), d))
+	s.tell(d)
+}
+
+// bind creates the pods of a job on its worker, on the nodes by turns, and returns when the connection has seen them.
+func (s *scene) bind(t *testing.T, d *v1alpha1.Dispatch) {
+	t.Helper()
+	for _, podSet := range d.Spec.PodSets {
+		for i := range podSet.Count {
+			pod := &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: d.Namespace, Name: fmt.Sprintf("%s-%s-%d", d.Name, podSet.Name, i),
+					Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: d.Name, jobsetv1alpha2.ReplicatedJobNameKey: podSet.Name},
+				},
+				Spec: corev1.PodSpec{NodeName: fmt.Sprintf("node-%d", i%2), Containers: []corev1.Container{{
+					Name: "node", Image: "none", Resources: corev1.ResourceRequirements{Requests: podSet.Requests, Limits: podSet.Requests},
+				}}},
+			}
+			admin := s.workers[d.Spec.Cluster]
+			must(t, admin.Create(t.Context(), pod))
+			t.Cleanup(func() { must(t, admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))) })
+		}
+	}
+}
+
+// awaitUsed waits until the connections have seen pods with so many GPUs in all.
+func (s *scene) awaitUsed(t *testing.T, want int64) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() string {
+		used := int64(0)
+		for _, name := range []v1alpha1.ClusterName{east, west} {
+			cluster, _ := s.fleet.Get(name)
+			if status := cluster.Status(); status.State != remote.Connected {
+				return status.State.String() + ": " + status.Message
+			}
+			for _, node := range cluster.Inventory().Snapshot().Nodes {
+				used += node.Used[gpu]
+			}
+		}
+		return fmt.Sprint(used)
+	}, patience, 10*time.Millisecond).Should(gomega.Equal(fmt.Sprint(want)), "GPUs used on both workers")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

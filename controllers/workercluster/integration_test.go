@@ -1,0 +1,259 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workercluster_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const gpu = corev1.ResourceName("nvidia.com/gpu")
+
+// A cluster is a worker once. Of two WorkerClusters that lead to it the older one, of the same age the first by name, has it.
+func TestDuplicate(t *testing.T) {
+	s := newScene(t)
+	s.register(t, "a", s.first)
+	s.register(t, "b", s.first)
+	original := s.become(t, "a", v1alpha1.ReasonConnected)
+	if original.Status.ClusterID != s.ids[s.first] {
+		t.Errorf("cluster ID is %q, want that of the worker, %q", original.Status.ClusterID, s.ids[s.first])
+	}
+	twin := s.become(t, "b", v1alpha1.ReasonDuplicate)
+	if message := messageOf(twin); !strings.Contains(message, `"a"`) {
+		t.Errorf("the message does not name the other WorkerCluster: %s", message)
+	}
+	if twin.Status.ClusterID != "" {
+		t.Errorf("the duplicate has the cluster ID %q, want none", twin.Status.ClusterID)
+	}
+	s.become(t, "a", v1alpha1.ReasonConnected)
+	s.expectJoined(t, "a")
+
+	s.unregister(t, "a")
+	s.reconcile(t, "a")
+	s.expectJoined(t)
+	s.become(t, "b", v1alpha1.ReasonConnected)
+	s.expectJoined(t, "b")
+}
+
+// The hub is not its own worker: the copy of a TrainJob would have its name.
+func TestHubIsNoWorker(t *testing.T) {
+	s := newScene(t)
+	s.register(t, "self", s.hub)
+	worker := s.become(t, "self", v1alpha1.ReasonDuplicate)
+	if message := messageOf(worker); !strings.Contains(message, "hub itself") {
+		t.Errorf("the message does not say that it is the hub: %s", message)
+	}
+	if worker.Status.ClusterID != "" {
+		t.Errorf("the hub was pinned as a worker, with the ID %q", worker.Status.ClusterID)
+	}
+	s.expectJoined(t)
+}
+
+// Credentials that lead to another cluster are not followed until an admin names that cluster.
+func TestIdentity(t *testing.T) {
+	s := newScene(t)
+	s.register(t, "moved", s.first)
+	s.become(t, "moved", v1alpha1.ReasonConnected)
+	before := s.joined["moved"]
+
+	s.writeCredentials(t, "moved", s.second)
+	worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged)
+	if worker.Status.ClusterID != s.ids[s.first] {
+		t.Errorf("cluster ID is %q, want the one of the first contact, %q", worker.Status.ClusterID, s.ids[s.first])
+	}
+	command := fmt.Sprintf("kubectl annotate workercluster moved %s=%s", v1alpha1.AnnotationAcceptIdentity, s.ids[s.second])
+	if message := messageOf(worker); !strings.Contains(message, command) {
+		t.Errorf("the message does not say how to agree:\n%s\nwant in it: %s", message, command)
+	}
+	accept := func(id types.UID) {
+		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, id)
+		must(t, s.admins[s.hub].Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.awaitCached(t, worker)
+	}
+	accept("another-cluster")
+	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.ids[s.first] {
+		t.Errorf("after agreeing to another cluster the ID is %q, want %q still", worker.Status.ClusterID, s.ids[s.first])
+	}
+	if client, err := s.joined["moved"].Client(); s.joined["moved"] != before || err == nil {
+		t.Errorf("controllers have %v of a cluster that nobody has agreed to", client)
+	}
+	accept(s.ids[s.second])
+	if worker := s.become(t, "moved", v1alpha1.ReasonConnected); worker.Status.ClusterID != s.ids[s.second] {
+		t.Errorf("after agreeing the ID is %q, want %q", worker.Status.ClusterID, s.ids[s.second])
+	}
+	if s.joined["moved"] == before {
+		t.Error("controllers still have the connection to the old cluster")
+	}
+}
+
+// What people read of a worker: groups of alike nodes, GPUs free and in all, jobs. It is written at most once per interval.
+func TestCapacity(t *testing.T) {
+	s := newScene(t)
+	for name, node := range map[string]struct {
+		gpus, product string
+		notReady      bool
+	}{
+		"big-0":  {gpus: "8", product: "NVIDIA-H100"},
+		"big-1":  {gpus: "8", product: "NVIDIA-H100"},
+		"small":  {gpus: "4", product: "NVIDIA-L4"},
+		"plain":  {},
+		"broken": {gpus: "8", product: "NVIDIA-H100", notReady: true},
+	} {
+		s.createNode(t, name, node.product, node.gpus, node.notReady)
+	}
+	s.createPod(t, "three", "big-0", "3")
+	s.createPod(t, "unbound", "", "8")
+	s.createDispatch(t, "live", "gpus", false)
+	s.createDispatch(t, "ended", "gpus", true)
+	s.createDispatch(t, "elsewhere", "other", false)
+
+	s.register(t, "gpus", s.first)
+	worker := s.become(t, "gpus", v1alpha1.ReasonConnected)
+	of := func(gpus string) corev1.ResourceList {
+		list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourcePods: resource.MustParse("110")}
+		if gpus != "" {
+			list[gpu] = resource.MustParse(gpus)
+		}
+		return list
+	}
+	want := []v1alpha1.NodeGroup{
+		{
+			Product: "NVIDIA-H100", Resource: gpu, Nodes: 2, Allocatable: of("8"),
+			Free: []v1alpha1.FreeNodes{{GPUs: 8, Nodes: 1}, {GPUs: 5, Nodes: 1}},
+		},
+		{Nodes: 1, Allocatable: of("")},
+		{Product: "NVIDIA-L4", Resource: gpu, Nodes: 1, Allocatable: of("4"), Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 1}}},
+	}
+	if diff := cmp.Diff(want, worker.Status.NodeGroups); diff != "" {
+		t.Errorf("node groups (-want +got):\n%s", diff)
+	}
+	if worker.Status.GPUs != "17/20" || worker.Status.Jobs != 1 {
+		t.Errorf("GPUs %q and %d jobs, want 17/20 and 1", worker.Status.GPUs, worker.Status.Jobs)
+	}
+
+	s.createPod(t, "four", "small", "4")
+	gomega.NewWithT(t).Eventually(func() int64 {
+		connection, _ := s.fleet.Get("gpus")
+		for _, node := range connection.Inventory().Snapshot().Nodes {
+			if node.Name == "small" {
+				return node.Used[gpu]
+			}
+		}
+		return 0
+	}, patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(4))
+	s.clock.Step(4 * time.Second)
+	within, result := s.reconcile(t, "gpus")
+	if within.ResourceVersion != worker.ResourceVersion || result.RequeueAfter != time.Second {
+		t.Errorf("within the interval GPUs are %q, and it is looked at again after %s; want no write, and 1s", within.Status.GPUs, result.RequeueAfter)
+	}
+	s.clock.Step(time.Second)
+	if after := s.become(t, "gpus", v1alpha1.ReasonConnected); after.Status.GPUs != "13/20" {
+		t.Errorf("after the interval GPUs are %q, want 13/20", after.Status.GPUs)
+	}
+}
+
+func messageOf(worker *v1alpha1.WorkerCluster) string {
+	return meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady).Message
+}
+
+// expectJoined checks which workers have controllers.
+func (s *scene) expectJoined(t *testing.T, want ...v1alpha1.ClusterName) {
+	t.Helper()
+	got := map[v1alpha1.ClusterName]bool{}
+	for name := range s.joined {
+		got[name] = true
+	}
+	wanted := map[v1alpha1.ClusterName]bool{}
+	for _, name := range want {
+		wanted[name] = true
+	}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		t.Errorf("workers with controllers (-want +got):\n%s", diff)
+	}
+}
+
+// awaitCached waits until the hub's cache shows an object as it was written.
+func (s *scene) awaitCached(t *testing.T, worker *v1alpha1.WorkerCluster) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() string {
+		cached := &v1alpha1.WorkerCluster{}
+		must(t, s.cached.Get(t.Context(), client.ObjectKeyFromObject(worker), cached))
+		return cached.ResourceVersion
+	}, patience, 10*time.Millisecond).Should(gomega.Equal(worker.ResourceVersion))
+}
+
+// createNode creates a node on the first worker.
+func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bool) {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourcePods: resource.MustParse("110")}
+	if gpus != "" {
+		node.Labels = map[string]string{string(gpu) + ".product": product}
+		capacity[gpu] = resource.MustParse(gpus)
+	}
+	s.create(t, s.first, node)
+	node.Status.Capacity, node.Status.Allocatable = capacity, capacity
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if notReady {
+		node.Status.Conditions[0].Status = corev1.ConditionFalse
+	}
+	must(t, s.admins[s.first].Status().Update(t.Context(), node))
+}
+
+// createPod creates a pod on the first worker that requests GPUs, on a node or not bound yet.
+func (s *scene) createPod(t *testing.T, name, node, gpus string) {
+	t.Helper()
+	requests := corev1.ResourceList{gpu: resource.MustParse(gpus)}
+	s.create(t, s.first, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: requests, Limits: requests},
+		}}},
+	})
+}
+
+// createDispatch creates a Dispatch of a job on a worker, as the cache is to show it.
+func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.ClusterName, finished bool) {
+	t.Helper()
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: name, UID: "u"}, Cluster: worker, Attempt: 1},
+	}
+	s.create(t, s.hub, d)
+	if finished {
+		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
+		})
+		must(t, s.admins[s.hub].Status().Update(t.Context(), d))
+	}
+	gomega.NewWithT(t).Eventually(func() string {
+		cached := &v1alpha1.Dispatch{}
+		must(t, client.IgnoreNotFound(s.cached.Get(t.Context(), client.ObjectKeyFromObject(d), cached)))
+		return cached.ResourceVersion
+	}, patience, 10*time.Millisecond).Should(gomega.Equal(d.ResourceVersion))
+}
+
+// create creates an object that goes with the test.
+func (s *scene) create(t *testing.T, server *clusters.Cluster, object client.Object) {
+	t.Helper()
+	must(t, s.admins[server].Create(t.Context(), object))
+	t.Cleanup(func() {
+		must(t, s.admins[server].Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
+	})
+}
