@@ -157,7 +157,7 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 			past.created, past.copied, past.copiedAt = copy, true, now
 			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
 			r.recordMirrored(f)
-			// The copy's own events bring the next reconcile. This is for a job that waited, whose Dispatch still says so.
+			// For the Dispatch to say Running, should no event of the copy come until then.
 			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
 		}
 	}
