@@ -5,27 +5,20 @@ package mirror_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,6 +28,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/mirror"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const (
@@ -53,90 +47,37 @@ type environment struct {
 	fleet       *remote.Fleet
 	connection  *remote.Cluster
 	scheme      *runtime.Scheme
-	end         context.CancelFunc
 }
 
-var shared struct {
-	once sync.Once
-	env  *environment
-	err  error
-}
+var shared = servers.Share(newEnvironment, string(workerName))
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if shared.env != nil {
-		if err := shared.env.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
+func TestMain(m *testing.M) { shared.Main(m) }
+
+func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+	worker := set.Workers[0]
+	e := &environment{
+		hubServer: set.Hub.Cluster, workerServer: worker.Cluster, hub: set.Hub.Admin, worker: worker.Admin, scheme: set.Scheme,
 	}
-	os.Exit(code)
-}
-
-func startEnvironment() (*environment, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	dirs := map[string]string{"github.com/kubeflow/trainer/v2": "", "sigs.k8s.io/jobset": "", "github.com/trainyard/trainyard": ""}
-	for module := range dirs {
-		dir, err := clusters.ModuleDir(ctx, module)
-		if err != nil {
+	for _, server := range []*servers.Server{set.Hub, worker} {
+		if err := server.InstallRuntime(ctx); err != nil {
 			return nil, err
 		}
-		dirs[module] = dir
 	}
-	trainerDir := dirs["github.com/kubeflow/trainer/v2"]
-	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
-	started, err := clusters.StartAll(ctx,
-		clusters.Options{Name: "hub", CRDs: []string{trainerCRDs, filepath.Join(dirs["github.com/trainyard/trainyard"], "config/crd/bases")}},
-		clusters.Options{Name: string(workerName), CRDs: []string{
-			trainerCRDs, filepath.Join(dirs["sigs.k8s.io/jobset"], "config/components/crd/bases"),
-		}},
-	)
+	fleetCtx, end := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(fleetCtx, remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
 	if err != nil {
+		end()
 		return nil, err
 	}
-	e := &environment{hubServer: started[0], workerServer: started[1], scheme: runtime.NewScheme()}
-	err = errors.Join(clientgoscheme.AddToScheme(e.scheme), trainer.AddToScheme(e.scheme), v1alpha1.AddToScheme(e.scheme))
-	if err != nil {
-		return e, err
-	}
-	if e.hub, err = client.New(e.hubServer.Config, client.Options{Scheme: e.scheme}); err != nil {
-		return e, err
-	}
-	if e.worker, err = client.New(e.workerServer.Config, client.Options{Scheme: e.scheme}); err != nil {
-		return e, err
-	}
-	for _, server := range started {
-		if err := server.ApplyFiles(ctx, filepath.Join(trainerDir, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
-			return e, err
-		}
-	}
-	return e, e.connect(ctx)
-}
-
-func (e *environment) connect(ctx context.Context) error {
-	identity := &corev1.Namespace{}
-	if err := e.worker.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
-		return err
-	}
-	var err error
-	fleetCtx, end := context.WithCancel(context.Background())
-	e.end = end
-	if e.fleet, err = remote.NewFleet(fleetCtx, remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: e.scheme}); err != nil {
-		return err
-	}
-	e.fleet.Ensure(workerName, remote.Credentials{Config: e.workerServer.Config, Fingerprint: "admin"}, identity.UID)
-	e.connection, _ = e.fleet.Get(workerName)
-	return nil
-}
-
-func (e *environment) stop() error {
-	if e.end != nil {
-		e.end()
-		e.fleet.Wait()
-	}
-	return clusters.StopAll(e.hubServer, e.workerServer)
+	set.Cleanup(func() error {
+		end()
+		fleet.Wait()
+		return nil
+	})
+	fleet.Ensure(workerName, remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
+	e.fleet = fleet
+	e.connection, _ = fleet.Get(workerName)
+	return e, nil
 }
 
 // scene is a job in a namespace of its own that is placed on the worker, and the mirror that a test calls.
@@ -162,11 +103,7 @@ type setting struct {
 // newScene creates a job on the hub and its Dispatch. The worker has the runtime.
 func newScene(t *testing.T, with setting) *scene {
 	t.Helper()
-	shared.once.Do(func() { shared.env, shared.err = startEnvironment() })
-	if shared.err != nil {
-		t.Fatalf("these tests need real API servers (make controlplane builds them): %v", shared.err)
-	}
-	e := shared.env
+	e := shared.Get(t)
 	eventually(t, "connection", func(g gomega.Gomega) {
 		g.Expect(e.connection.Status().State).To(gomega.Equal(remote.Connected), e.connection.Status().Message)
 	})

@@ -5,39 +5,29 @@ package placement
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
-	schedulerplugins "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
-	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
-	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const (
@@ -51,86 +41,42 @@ const (
 
 // environment is a hub and two workers without controllers, and the connections to the workers.
 type environment struct {
-	servers []*clusters.Cluster
 	hub     client.Client // the admin's, without a cache
 	workers map[v1alpha1.ClusterName]client.Client
 	fleet   *remote.Fleet
-	end     context.CancelFunc
 }
 
-var shared struct {
-	once sync.Once
-	env  *environment
-	err  error
-}
+var shared = servers.Share(newEnvironment, string(east), string(west))
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if shared.env != nil {
-		if err := shared.env.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { shared.Main(m) }
 
-func startEnvironment() (*environment, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	dirs := map[string]string{"github.com/kubeflow/trainer/v2": "", "sigs.k8s.io/jobset": "", "github.com/trainyard/trainyard": ""}
-	for module := range dirs {
-		dir, err := clusters.ModuleDir(ctx, module)
-		if err != nil {
-			return nil, err
-		}
-		dirs[module] = dir
-	}
-	trainerDir := dirs["github.com/kubeflow/trainer/v2"]
-	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
-	workerCRDs := []string{trainerCRDs, filepath.Join(dirs["sigs.k8s.io/jobset"], "config/components/crd/bases")}
-	started, err := clusters.StartAll(ctx,
-		clusters.Options{Name: "hub", CRDs: []string{trainerCRDs, filepath.Join(dirs["github.com/trainyard/trainyard"], "config/crd/bases")}},
-		clusters.Options{Name: string(east), CRDs: workerCRDs},
-		clusters.Options{Name: string(west), CRDs: workerCRDs},
-	)
-	if err != nil {
+func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+	if err := set.Hub.InstallRuntime(ctx); err != nil {
 		return nil, err
 	}
-	scheme := runtime.NewScheme()
-	e := &environment{servers: started, workers: map[v1alpha1.ClusterName]client.Client{}}
-	err = errors.Join(clientgoscheme.AddToScheme(scheme), trainer.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
-		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme))
-	if err != nil {
-		return e, err
-	}
-	if e.hub, err = client.New(started[0].Config, client.Options{Scheme: scheme}); err != nil {
-		return e, err
-	}
-	if err := started[0].ApplyFiles(ctx, filepath.Join(trainerDir, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
-		return e, err
-	}
 	fleetCtx, end := context.WithCancel(context.Background())
-	e.end = end
-	if e.fleet, err = remote.NewFleet(fleetCtx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second}); err != nil {
-		return e, err
+	fleet, err := remote.NewFleet(fleetCtx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
+	if err != nil {
+		end()
+		return nil, err
 	}
-	for _, worker := range started[1:] {
+	set.Cleanup(func() error {
+		end()
+		fleet.Wait()
+		return nil
+	})
+	e := &environment{hub: set.Hub.Admin, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet}
+	for _, worker := range set.Workers {
 		if err := e.addWorker(ctx, worker); err != nil {
-			return e, err
+			return nil, err
 		}
 	}
 	return e, nil
 }
 
 // addWorker makes nodes on a worker, connects to it, and registers it on the hub as one that is Ready.
-func (e *environment) addWorker(ctx context.Context, server *clusters.Cluster) error {
-	name := v1alpha1.ClusterName(server.Name)
-	admin, err := client.New(server.Config, client.Options{})
-	if err != nil {
-		return err
-	}
+func (e *environment) addWorker(ctx context.Context, server *servers.Server) error {
+	name, admin := v1alpha1.ClusterName(server.Cluster.Name), server.Admin
 	e.workers[name] = admin
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("1Ti"),
@@ -150,14 +96,10 @@ func (e *environment) addWorker(ctx context.Context, server *clusters.Cluster) e
 			return err
 		}
 	}
-	identity := &corev1.Namespace{}
-	if err := admin.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
-		return err
-	}
-	e.fleet.Ensure(name, remote.Credentials{Config: server.Config, Fingerprint: "admin"}, identity.UID)
+	e.fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID)
 	worker := &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: server.Name},
-		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: server.KubeconfigPath}},
+		ObjectMeta: metav1.ObjectMeta{Name: server.Cluster.Name},
+		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: server.Cluster.KubeconfigPath}},
 	}
 	if err := e.hub.Create(ctx, worker); err != nil {
 		return err
@@ -166,14 +108,6 @@ func (e *environment) addWorker(ctx context.Context, server *clusters.Cluster) e
 		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
 	})
 	return e.hub.Status().Update(ctx, worker)
-}
-
-func (e *environment) stop() error {
-	if e.end != nil {
-		e.end()
-		e.fleet.Wait()
-	}
-	return clusters.StopAll(e.servers...)
 }
 
 // scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they wrote
@@ -189,12 +123,8 @@ var namespaces atomic.Int32
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	shared.once.Do(func() { shared.env, shared.err = startEnvironment() })
-	if shared.err != nil {
-		t.Fatalf("these tests need real API servers (make controlplane builds them): %v", shared.err)
-	}
 	s := &scene{
-		environment: shared.env,
+		environment: shared.Get(t),
 		namespace:   fmt.Sprintf("test-%d", namespaces.Add(1)),
 		clock:       clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has whole seconds.
 	}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -31,8 +31,8 @@ func TestDuplicate(t *testing.T) {
 	s.register(t, "a", s.first)
 	s.register(t, "b", s.first)
 	original := s.become(t, "a", v1alpha1.ReasonConnected)
-	if original.Status.ClusterID != s.ids[s.first] {
-		t.Errorf("cluster ID is %q, want that of the worker, %q", original.Status.ClusterID, s.ids[s.first])
+	if original.Status.ClusterID != s.first.ID {
+		t.Errorf("cluster ID is %q, want that of the worker, %q", original.Status.ClusterID, s.first.ID)
 	}
 	twin := s.become(t, "b", v1alpha1.ReasonDuplicate)
 	if message := messageOf(twin); !strings.Contains(message, `"a"`) {
@@ -74,28 +74,28 @@ func TestIdentity(t *testing.T) {
 
 	s.writeCredentials(t, "moved", s.second)
 	worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged)
-	if worker.Status.ClusterID != s.ids[s.first] {
-		t.Errorf("cluster ID is %q, want the one of the first contact, %q", worker.Status.ClusterID, s.ids[s.first])
+	if worker.Status.ClusterID != s.first.ID {
+		t.Errorf("cluster ID is %q, want the one of the first contact, %q", worker.Status.ClusterID, s.first.ID)
 	}
-	command := fmt.Sprintf("kubectl annotate workercluster moved %s=%s", v1alpha1.AnnotationAcceptIdentity, s.ids[s.second])
+	command := fmt.Sprintf("kubectl annotate workercluster moved %s=%s", v1alpha1.AnnotationAcceptIdentity, s.second.ID)
 	if message := messageOf(worker); !strings.Contains(message, command) {
 		t.Errorf("the message does not say how to agree:\n%s\nwant in it: %s", message, command)
 	}
 	accept := func(id types.UID) {
 		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, id)
-		must(t, s.admins[s.hub].Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 		s.awaitCached(t, worker)
 	}
 	accept("another-cluster")
-	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.ids[s.first] {
-		t.Errorf("after agreeing to another cluster the ID is %q, want %q still", worker.Status.ClusterID, s.ids[s.first])
+	if worker := s.become(t, "moved", v1alpha1.ReasonIdentityChanged); worker.Status.ClusterID != s.first.ID {
+		t.Errorf("after agreeing to another cluster the ID is %q, want %q still", worker.Status.ClusterID, s.first.ID)
 	}
 	if client, err := s.joined["moved"].Client(); s.joined["moved"] != before || err == nil {
 		t.Errorf("controllers have %v of a cluster that nobody has agreed to", client)
 	}
-	accept(s.ids[s.second])
-	if worker := s.become(t, "moved", v1alpha1.ReasonConnected); worker.Status.ClusterID != s.ids[s.second] {
-		t.Errorf("after agreeing the ID is %q, want %q", worker.Status.ClusterID, s.ids[s.second])
+	accept(s.second.ID)
+	if worker := s.become(t, "moved", v1alpha1.ReasonConnected); worker.Status.ClusterID != s.second.ID {
+		t.Errorf("after agreeing the ID is %q, want %q", worker.Status.ClusterID, s.second.ID)
 	}
 	if s.joined["moved"] == before {
 		t.Error("controllers still have the connection to the old cluster")
@@ -213,7 +213,7 @@ func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bo
 	if notReady {
 		node.Status.Conditions[0].Status = corev1.ConditionFalse
 	}
-	must(t, s.admins[s.first].Status().Update(t.Context(), node))
+	must(t, s.first.Admin.Status().Update(t.Context(), node))
 }
 
 // createPod creates a pod on the first worker that requests GPUs, on a node or not bound yet.
@@ -240,7 +240,7 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
 		})
-		must(t, s.admins[s.hub].Status().Update(t.Context(), d))
+		must(t, s.hub.Admin.Status().Update(t.Context(), d))
 	}
 	gomega.NewWithT(t).Eventually(func() string {
 		cached := &v1alpha1.Dispatch{}
@@ -250,10 +250,10 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 }
 
 // create creates an object that goes with the test.
-func (s *scene) create(t *testing.T, server *clusters.Cluster, object client.Object) {
+func (s *scene) create(t *testing.T, server *servers.Server, object client.Object) {
 	t.Helper()
-	must(t, s.admins[server].Create(t.Context(), object))
+	must(t, server.Admin.Create(t.Context(), object))
 	t.Cleanup(func() {
-		must(t, s.admins[server].Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
+		must(t, server.Admin.Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
 	})
 }

@@ -5,11 +5,6 @@ package workercluster_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,11 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -33,7 +24,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/workercluster"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
-	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const (
@@ -44,79 +35,25 @@ const (
 
 // environment is a hub with the caches of a manager, and two workers without controllers.
 type environment struct {
-	servers            []*clusters.Cluster
-	hub, first, second *clusters.Cluster
-	admins             map[*clusters.Cluster]client.Client // without caches
-	ids                map[*clusters.Cluster]types.UID
+	hub, first, second *servers.Server
 	cached             client.Client
-	endCache           func() error
 }
 
-var shared struct {
-	once sync.Once
-	env  *environment
-	err  error
-}
+var shared = servers.Share(newEnvironment, "first", "second")
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if shared.env != nil {
-		if err := shared.env.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { shared.Main(m) }
 
-func startEnvironment() (*environment, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	var crds []string
-	for _, dir := range []struct{ module, path string }{
-		{"github.com/kubeflow/trainer/v2", "manifests/base/crds"},
-		{"sigs.k8s.io/jobset", "config/components/crd/bases"},
-		{"github.com/trainyard/trainyard", "config/crd/bases"},
-	} {
-		root, err := clusters.ModuleDir(ctx, dir.module)
-		if err != nil {
-			return nil, err
-		}
-		crds = append(crds, filepath.Join(root, dir.path))
-	}
-	started, err := clusters.StartAll(ctx, clusters.Options{Name: "hub", CRDs: crds},
-		clusters.Options{Name: "first", CRDs: crds[:2]}, clusters.Options{Name: "second", CRDs: crds[:2]})
-	if err != nil {
+func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+	e := &environment{hub: set.Hub, first: set.Workers[0], second: set.Workers[1]}
+	if err := e.hub.Admin.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return nil, err
 	}
-	e := &environment{
-		servers: started, hub: started[0], first: started[1], second: started[2],
-		admins: map[*clusters.Cluster]client.Client{}, ids: map[*clusters.Cluster]types.UID{},
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return e, err
-	}
-	for _, server := range started {
-		if e.admins[server], err = client.New(server.Config, client.Options{Scheme: scheme}); err != nil {
-			return e, err
-		}
-		identity := &corev1.Namespace{}
-		if err := e.admins[server].Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
-			return e, err
-		}
-		e.ids[server] = identity.UID
-	}
-	if err := e.admins[e.hub].Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
-		return e, err
-	}
-	return e, e.startCache(ctx, scheme)
+	return e, e.startCache(ctx, set)
 }
 
 // startCache starts what the manager has: a cached client, and the index of live Dispatches.
-func (e *environment) startCache(ctx context.Context, scheme *runtime.Scheme) error {
-	hub, err := cluster.New(e.hub.Config, func(o *cluster.Options) { o.Scheme = scheme })
+func (e *environment) startCache(ctx context.Context, set *servers.Set) error {
+	hub, err := cluster.New(e.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = set.Scheme })
 	if err != nil {
 		return err
 	}
@@ -128,19 +65,11 @@ func (e *environment) startCache(ctx context.Context, scheme *runtime.Scheme) er
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- hub.Start(running) }()
-	e.endCache = func() error {
+	set.Cleanup(func() error {
 		cancel()
 		return <-ended
-	}
+	})
 	return nil
-}
-
-func (e *environment) stop() error {
-	var err error
-	if e.endCache != nil {
-		err = e.endCache()
-	}
-	return errors.Join(err, clusters.StopAll(e.servers...))
 }
 
 // roster has the workers that have joined.
@@ -166,10 +95,7 @@ type scene struct {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	shared.once.Do(func() { shared.env, shared.err = startEnvironment() })
-	if shared.err != nil {
-		t.Fatalf("these tests need real API servers (make controlplane builds them): %v", shared.err)
-	}
+	e := shared.Get(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
 	must(t, err)
@@ -177,9 +103,9 @@ func newScene(t *testing.T) *scene {
 		cancel()
 		fleet.Wait()
 	})
-	s := &scene{environment: shared.env, clock: clocktesting.NewFakeClock(time.Now()), fleet: fleet, joined: roster{}}
+	s := &scene{environment: e, clock: clocktesting.NewFakeClock(time.Now()), fleet: fleet, joined: roster{}}
 	s.reconciler = workercluster.NewReconciler(workercluster.Options{
-		Hub: s.cached, HubID: s.ids[s.hub], Fleet: fleet, Members: s.joined, Clock: s.clock,
+		Hub: s.cached, HubID: s.hub.ID, Fleet: fleet, Members: s.joined, Clock: s.clock,
 		Credentials: &kubeconfigs.Loader{Reader: s.cached, Namespace: namespace, Clock: s.clock},
 		Files:       kubeconfigs.NewFileWatcher(logr.Discard(), func(string) {}),
 	})
@@ -187,9 +113,9 @@ func newScene(t *testing.T) *scene {
 }
 
 // register creates a WorkerCluster, with credentials for a cluster. Both go with the test.
-func (s *scene) register(t *testing.T, name string, leadsTo *clusters.Cluster) {
+func (s *scene) register(t *testing.T, name string, leadsTo *servers.Server) {
 	t.Helper()
-	admin := s.admins[s.hub]
+	admin := s.hub.Admin
 	s.writeCredentials(t, name, leadsTo)
 	worker := &v1alpha1.WorkerCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -209,7 +135,7 @@ func (s *scene) unregister(t *testing.T, name string) {
 		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
 	} {
-		must(t, client.IgnoreNotFound(s.admins[s.hub].Delete(ctx, object)))
+		must(t, client.IgnoreNotFound(s.hub.Admin.Delete(ctx, object)))
 		gomega.NewWithT(t).Eventually(func() bool {
 			return apierrors.IsNotFound(s.cached.Get(ctx, client.ObjectKeyFromObject(object), object))
 		}, patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the cache forgets %s", name)
@@ -217,16 +143,16 @@ func (s *scene) unregister(t *testing.T, name string) {
 }
 
 // writeCredentials makes the Secret of a WorkerCluster lead to a cluster.
-func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *clusters.Cluster) {
+func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *servers.Server) {
 	t.Helper()
-	kubeconfig, err := leadsTo.KubeconfigBytes()
+	kubeconfig, err := leadsTo.Cluster.KubeconfigBytes()
 	must(t, err)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
 	}
-	err = s.admins[s.hub].Create(t.Context(), secret)
+	err = s.hub.Admin.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
-		err = s.admins[s.hub].Update(t.Context(), secret)
+		err = s.hub.Admin.Update(t.Context(), secret)
 	}
 	must(t, err)
 }
@@ -238,7 +164,7 @@ func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.WorkerCluster, r
 	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	must(t, err)
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, client.IgnoreNotFound(s.admins[s.hub].Get(t.Context(), key, worker)))
+	must(t, client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), key, worker)))
 	return worker, result
 }
 

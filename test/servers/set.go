@@ -1,0 +1,136 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	schedulerplugins "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	volcano "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const trainerModule = "github.com/kubeflow/trainer/v2"
+
+// Server is one cluster of a Set.
+type Server struct {
+	Cluster *clusters.Cluster
+	// Admin may do everything, and has no cache.
+	Admin client.WithWatch
+	// ID is the UID of the namespace kube-system, by which clusters are told apart.
+	ID types.UID
+}
+
+// Set is a hub and its workers.
+type Set struct {
+	Hub *Server
+	// Workers are in the order of the names that Start was given.
+	Workers []*Server
+	// Scheme is that of the admins.
+	Scheme *runtime.Scheme
+
+	cleanups []func() error
+}
+
+// Start starts a hub and workers with these names. All have the CRDs of the trainer and of JobSet; the hub also has ours. The
+// context limits the start only; Stop ends what it has started.
+func Start(ctx context.Context, workers ...string) (*Set, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("register types: %w", err)
+	}
+	options, err := clusterOptions(ctx, workers)
+	if err != nil {
+		return nil, err
+	}
+	started, err := clusters.StartAll(ctx, options...)
+	if err != nil {
+		return nil, err
+	}
+	set := &Set{Scheme: scheme}
+	set.Cleanup(func() error { return clusters.StopAll(started...) })
+	servers := make([]*Server, len(started))
+	for i, cluster := range started {
+		if servers[i], err = newServer(ctx, cluster, scheme); err != nil {
+			return nil, errors.Join(err, set.Stop())
+		}
+	}
+	set.Hub, set.Workers = servers[0], servers[1:]
+	return set, nil
+}
+
+// newScheme has what the trainer's runtimes may contain, too.
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), trainer.AddToScheme(scheme), v1alpha1.AddToScheme(scheme),
+		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme))
+}
+
+// clusterOptions are those of the hub, and then of the workers.
+func clusterOptions(ctx context.Context, workers []string) ([]clusters.Options, error) {
+	var crds []string
+	for _, dir := range []struct{ module, path string }{
+		{trainerModule, "manifests/base/crds"},
+		{"sigs.k8s.io/jobset", "config/components/crd/bases"},
+		{"github.com/trainyard/trainyard", "config/crd/bases"},
+	} {
+		root, err := clusters.ModuleDir(ctx, dir.module)
+		if err != nil {
+			return nil, err
+		}
+		crds = append(crds, filepath.Join(root, dir.path))
+	}
+	all := []clusters.Options{{Name: "hub", CRDs: crds}}
+	for _, name := range workers {
+		all = append(all, clusters.Options{Name: name, CRDs: crds[:2]})
+	}
+	return all, nil
+}
+
+func newServer(ctx context.Context, cluster *clusters.Cluster, scheme *runtime.Scheme) (*Server, error) {
+	admin, err := client.NewWithWatch(cluster.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("create client for cluster %q: %w", cluster.Name, err)
+	}
+	identity := &corev1.Namespace{}
+	if err := admin.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, identity); err != nil {
+		return nil, fmt.Errorf("read identity of cluster %q: %w", cluster.Name, err)
+	}
+	return &Server{Cluster: cluster, Admin: admin, ID: identity.UID}, nil
+}
+
+// InstallRuntime installs the trainer module's ClusterTrainingRuntime torch-distributed.
+func (s *Server) InstallRuntime(ctx context.Context) error {
+	module, err := clusters.ModuleDir(ctx, trainerModule)
+	if err != nil {
+		return err
+	}
+	return s.Cluster.ApplyFiles(ctx, filepath.Join(module, "manifests/base/runtimes/torch_distributed.yaml"))
+}
+
+// Cleanup makes Stop call a function before it stops the servers, the last one first.
+func (s *Set) Cleanup(f func() error) { s.cleanups = append(s.cleanups, f) }
+
+// Stop calls what Cleanup was given, and stops the servers. It is called once.
+func (s *Set) Stop() error {
+	var errs []error
+	for _, cleanup := range slices.Backward(s.cleanups) {
+		errs = append(errs, cleanup())
+	}
+	return errors.Join(errs...)
+}
