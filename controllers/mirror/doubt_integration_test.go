@@ -1,0 +1,138 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// A Dispatch that was made for another cluster than the one that the worker's name leads to now is left alone: the job's copy may
+// run on the former.
+func TestNameLeadsToAnotherCluster(t *testing.T) {
+	s := newScene(t, setting{})
+	d := s.dispatch(t)
+	d.Spec.ClusterID = "the-former"
+	must(t, s.hub.Update(t.Context(), d))
+	s.options.ClusterID = "the-present"
+	s.restart()
+	s.reconcile(t)
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a copy was created on a cluster that the job was not placed on: %v", copy)
+	}
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	s.reconcile(t)
+	if diff := cmp.Diff(d, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was touched, and the copy on the former cluster would be forgotten (-before +after):\n%s", diff)
+	}
+	s.options.ClusterID = "the-former"
+	s.restart()
+	for range 2 {
+		s.reconcile(t)
+	}
+	if d := s.dispatch(t); d != nil {
+		t.Errorf("the name leads back, and the Dispatch was not released: %+v", d)
+	}
+}
+
+// Fault: the answer to the creation was lost, and the worker's watch lags. The copy that the cache does not show is deleted before
+// the Dispatch is released.
+func TestReleaseFindsTheCopyThatTheCacheDoesNotShow(t *testing.T) {
+	s := newScene(t, setting{})
+	lagging := stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+	s.reconcile(t)
+	s.options.Worker = lagging
+	s.restart()
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	s.reconcile(t)
+	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() == nil {
+		t.Errorf("the copy is not being deleted: %v", copy)
+	}
+	if d := s.dispatch(t); d == nil || len(d.Finalizers) == 0 {
+		t.Errorf("the Dispatch was let go before the copy was gone: %+v", d)
+	}
+}
+
+// Fault: somebody takes our label off the copy, so that no watch shows it any more. It runs, so there is no other attempt.
+func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
+	s := newScene(t, setting{})
+	for range 2 { // The second sees the copy in the cache.
+		s.reconcile(t)
+	}
+	hidden := s.copy(t)
+	labels := hidden.GetLabels()
+	delete(labels, v1alpha1.LabelHub)
+	hidden.SetLabels(labels)
+	must(t, s.worker.Update(t.Context(), hidden))
+	s.settle(t)
+	before := s.dispatch(t)
+	s.reconcile(t)
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the attempt was given up while its copy runs (-before +after):\n%s", diff)
+	}
+}
+
+// Fault: somebody deletes the copy in the background, and its pods run on. The attempt ends when the last of them has.
+func TestAttemptEndsWithItsPods(t *testing.T) {
+	s := newScene(t, setting{})
+	for range 2 { // The second sees the copy in the cache.
+		s.reconcile(t)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.key.Namespace, Name: "job-node-0-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: s.key.Name},
+		},
+		Spec: corev1.PodSpec{NodeName: "somewhere", Containers: []corev1.Container{{Name: "node", Image: "i"}}},
+	}
+	must(t, s.worker.Create(t.Context(), pod))
+	s.awaitPods(t, 1)
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	before := s.dispatch(t)
+	if result := s.reconcile(t); result.RequeueAfter != time.Second {
+		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the attempt was given up while its pod runs (-before +after):\n%s", diff)
+	}
+	must(t, s.worker.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	s.awaitPods(t, 0)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
+}
+
+// awaitPods waits until the worker's cache has so many pods of the job.
+func (s *scene) awaitPods(t *testing.T, count int) {
+	t.Helper()
+	eventually(t, "pods in the worker's cache", func(g gomega.Gomega) {
+		var pods corev1.PodList
+		g.Expect(s.connection.Cache().List(t.Context(), &pods, client.InNamespace(s.key.Namespace))).To(gomega.Succeed())
+		g.Expect(pods.Items).To(gomega.HaveLen(count))
+	})
+}
+
+// Fault: another replica was leading a moment ago and has moved the job, and this one's cache does not show it yet.
+func TestNewLeaderDoubtsItsCache(t *testing.T) {
+	s := newScene(t, setting{})
+	s.options.Hub = s.stuck(t, s.hubServer)
+	moved := s.dispatch(t)
+	moved.Spec.Cluster, moved.Spec.Attempt = "elsewhere", 2
+	must(t, s.hub.Update(t.Context(), moved))
+	s.restart()
+	if result := s.reconcile(t); result.RequeueAfter == 0 {
+		t.Error("it was not to be looked at again")
+	}
+	if copy := s.copy(t); copy != nil {
+		t.Errorf("a copy was created for an attempt that the hub has left behind: %v", copy)
+	}
+}
