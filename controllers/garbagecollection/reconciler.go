@@ -148,7 +148,7 @@ func judge(worker v1alpha1.ClusterName, copy *unstructured.Unstructured, dispatc
 		return outdated
 	case dispatch.Spec.Cluster != worker:
 		return unknown // Of this very attempt: the cluster has got another name, and the job goes on under the old one.
-	case meta.IsStatusConditionTrue(dispatch.Status.Conditions, v1alpha1.DispatchFinished):
+	case dispatch.IsFinished():
 		return ended
 	default:
 		return needed

@@ -107,7 +107,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 	if f.copy, err = get(ctx, worker, key); err != nil {
 		return f, nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 	}
-	if dispatch.Spec.Cluster != r.Cluster || isFinished(dispatch) {
+	if dispatch.Spec.Cluster != r.Cluster || dispatch.IsFinished() {
 		r.memory.forget(key) // Nothing is kept for jobs that are not live here.
 		return f, &recollection{}, nil
 	}
@@ -286,7 +286,7 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 // garbage collector.
 func (r *reconciler) release(ctx context.Context, worker client.Client, f facts) (reconcile.Result, error) {
 	dispatch := f.dispatch
-	if !isFinished(dispatch) && !attemptEnded(dispatch) {
+	if !dispatch.IsFinished() && !dispatch.AttemptEnded() {
 		// A creation whose answer was lost may have left a copy that the cache does not show.
 		existing, err := r.find(ctx, f)
 		if err != nil {

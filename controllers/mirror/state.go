@@ -6,8 +6,6 @@ package mirror
 import (
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -53,7 +51,7 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
 		return idle
 	case f.otherCluster:
-		if isFinished(f.dispatch) && !leaving(f) {
+		if f.dispatch.IsFinished() && !leaving(f) {
 			return idle
 		}
 		return misplaced
@@ -62,11 +60,11 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 			return withdrawing
 		}
 		return released
-	case isFinished(f.dispatch), attemptEnded(f.dispatch):
+	case f.dispatch.IsFinished(), f.dispatch.AttemptEnded():
 		return idle
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
-	case f.copy == nil && (f.copied || wasCopied(f.dispatch)):
+	case f.copy == nil && (f.copied || f.dispatch.WasCopied()):
 		return copyDeleted
 	case f.copy == nil:
 		return absent
@@ -99,27 +97,4 @@ func isCopyOf(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool
 func isCurrent(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool {
 	return isCopyOf(copy, dispatch) &&
 		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(dispatch.Spec.Attempt))
-}
-
-// current returns the condition of the given type if it speaks of the current attempt.
-func current(dispatch *v1alpha1.Dispatch, condition string) *metav1.Condition {
-	if dispatch.Status.Attempt != dispatch.Spec.Attempt {
-		return nil
-	}
-	return meta.FindStatusCondition(dispatch.Status.Conditions, condition)
-}
-
-func isFinished(dispatch *v1alpha1.Dispatch) bool {
-	return meta.IsStatusConditionTrue(dispatch.Status.Conditions, v1alpha1.DispatchFinished)
-}
-
-// attemptEnded is true if the current attempt is known to have no copy any more, and placement has to decide again.
-func attemptEnded(dispatch *v1alpha1.Dispatch) bool {
-	condition := current(dispatch, v1alpha1.DispatchMirrored)
-	return condition != nil && condition.Status == metav1.ConditionFalse
-}
-
-func wasCopied(dispatch *v1alpha1.Dispatch) bool {
-	condition := current(dispatch, v1alpha1.DispatchMirrored)
-	return condition != nil && condition.Status == metav1.ConditionTrue
 }

@@ -107,7 +107,7 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 
 // reportRunning says on the Dispatch that the copy exists, once it has lived for runningDelay.
 func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
-	if wasCopied(f.dispatch) {
+	if f.dispatch.WasCopied() {
 		return 0, nil
 	}
 	if due := r.runningDue(f, past); due > 0 {

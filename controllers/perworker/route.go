@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -31,7 +30,7 @@ func LiveClusterOf(object client.Object) []string {
 
 // isLive is true while there is something to do about a Dispatch on its worker.
 func isLive(dispatch *v1alpha1.Dispatch) bool {
-	return dispatch.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(dispatch.Status.Conditions, v1alpha1.DispatchFinished)
+	return dispatch.DeletionTimestamp != nil || !dispatch.IsFinished()
 }
 
 // route brings the hub's events to the controllers of the workers that they concern.

@@ -91,7 +91,7 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 		if r.capacity.observe(d) {
 			r.signal()
 		}
-		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || attemptEnded(d) {
+		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || d.AttemptEnded() {
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 		}
 	}

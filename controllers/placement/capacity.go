@@ -117,8 +117,7 @@ func (c *capacity) observe(d *v1alpha1.Dispatch) (freed bool) {
 	if known != nil && known.attempt > d.Spec.Attempt {
 		return false
 	}
-	finished := meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.DispatchFinished)
-	if d.Spec.Cluster == "" || finished || attemptEnded(d) {
+	if d.Spec.Cluster == "" || d.IsFinished() || d.AttemptEnded() {
 		return c.release(uid)
 	}
 	if known == nil || known.worker != d.Spec.Cluster || known.attempt != d.Spec.Attempt {

@@ -4,8 +4,6 @@
 package placement
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -54,7 +52,7 @@ func classify(managedBy string, f facts) state {
 			return orphaned
 		}
 		return occupied
-	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !attemptEnded(f.dispatch):
+	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded():
 		return settled
 	case trainjobs.Suspended(f.job):
 		return suspended
@@ -66,14 +64,4 @@ func classify(managedBy string, f facts) state {
 // isWaiting is true for a Dispatch that names no worker and is not being deleted already.
 func isWaiting(dispatch *v1alpha1.Dispatch) bool {
 	return dispatch != nil && dispatch.Spec.Cluster == "" && dispatch.DeletionTimestamp == nil
-}
-
-// attemptEnded is true if mirror has reported that the current attempt has no copy and will have none. Only then may a
-// Dispatch leave its worker.
-func attemptEnded(dispatch *v1alpha1.Dispatch) bool {
-	if dispatch.Status.Attempt != dispatch.Spec.Attempt {
-		return false
-	}
-	condition := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
-	return condition != nil && condition.Status == metav1.ConditionFalse
 }

@@ -1,0 +1,30 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// IsFinished is true once the copy is Complete or Failed and the hub TrainJob says so.
+func (d *Dispatch) IsFinished() bool {
+	return meta.IsStatusConditionTrue(d.Status.Conditions, DispatchFinished)
+}
+
+// WasCopied is true if the status says that the current attempt has had a copy.
+func (d *Dispatch) WasCopied() bool { return d.mirrored() == metav1.ConditionTrue }
+
+// AttemptEnded is true if the status says that the current attempt has no copy and will have none. Only then may the Dispatch leave
+// its worker.
+func (d *Dispatch) AttemptEnded() bool { return d.mirrored() == metav1.ConditionFalse }
+
+// mirrored is the status of the Mirrored condition, empty if it does not speak of the current attempt.
+func (d *Dispatch) mirrored() metav1.ConditionStatus {
+	condition := meta.FindStatusCondition(d.Status.Conditions, DispatchMirrored)
+	if condition == nil || d.Status.Attempt != d.Spec.Attempt {
+		return ""
+	}
+	return condition.Status
+}
