@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -23,31 +22,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The kinds of Kubeflow Trainer that are cached.
+// The kinds of Kubeflow Trainer that are cached beside TrainJobs (package trainjobs).
 var (
-	TrainJobGVK               = schema.GroupVersionKind{Group: "trainer.kubeflow.org", Version: "v1alpha1", Kind: "TrainJob"}
-	TrainingRuntimeGVK        = TrainJobGVK.GroupVersion().WithKind("TrainingRuntime")
-	ClusterTrainingRuntimeGVK = TrainJobGVK.GroupVersion().WithKind("ClusterTrainingRuntime")
+	TrainingRuntimeGVK        = trainjobs.GroupVersionKind.GroupVersion().WithKind("TrainingRuntime")
+	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
 const jobSetGroupVersion = "jobset.x-k8s.io/v1alpha2"
-
-// NewTrainJob returns an empty TrainJob in the form in which copies are cached and written.
-func NewTrainJob() *unstructured.Unstructured {
-	job := &unstructured.Unstructured{}
-	job.SetGroupVersionKind(TrainJobGVK)
-	return job
-}
-
-// NewTrainJobList returns an empty list of TrainJobs in the form in which copies are cached.
-func NewTrainJobList() *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(TrainJobGVK.GroupVersion().WithKind(TrainJobGVK.Kind + "List"))
-	return list
-}
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
@@ -73,7 +58,7 @@ func cachedKinds(hubID string) []cachedKind {
 		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: stripNode}},
 		{"pods", corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: stripPod}},
 		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
-		{"trainjobs", TrainJobGVK, meta.RESTScopeNamespace, NewTrainJob(), cache.ByObject{
+		{"trainjobs", trainjobs.GroupVersionKind, meta.RESTScopeNamespace, trainjobs.New(), cache.ByObject{
 			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: hubID}),
 			Transform: cache.TransformStripManagedFields(),
 		}},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 const messageUnauthorized = "the worker answers 401 Unauthorized: give new credentials"
@@ -100,7 +102,7 @@ func (f *facts) verdict(before State, now time.Time, opts *Options) verdict {
 	case !f.apis.trainJob:
 		return verdict{
 			state: TrainJobAPIMissing, gate: f.cachesGate(),
-			message: TrainJobGVK.GroupVersion().String() + " trainjobs are not served: install the CRDs of Kubeflow Trainer",
+			message: trainjobs.GroupVersionKind.GroupVersion().String() + " trainjobs are not served: install the CRDs of Kubeflow Trainer",
 		}
 	case !f.apis.jobSet:
 		return verdict{

@@ -23,13 +23,14 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 )
 
 // newCopy returns a TrainJob that an API server accepts, ours or somebody else's.
 func newCopy(name, hub string) *unstructured.Unstructured {
-	job := remote.NewTrainJob()
+	job := trainjobs.New()
 	job.SetNamespace("default")
 	job.SetName(name)
 	if hub != "" {
@@ -80,7 +81,7 @@ func TestConnect(t *testing.T) {
 	must(t, c.Create(ctx, newCopy("ours", hubID)))
 	must(t, c.Create(ctx, newCopy("foreign", "")))
 	must(t, c.Create(ctx, newCopy("other-hub", "hub-2")))
-	list := remote.NewTrainJobList()
+	list := trainjobs.NewList()
 	names := func() []string {
 		must(t, c.List(ctx, list))
 		var names []string
@@ -93,12 +94,12 @@ func TestConnect(t *testing.T) {
 	if list.Items[0].GetManagedFields() != nil {
 		t.Error("cached copies have managedFields")
 	}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, remote.NewTrainJob()); !apierrors.IsNotFound(err) {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, trainjobs.New()); !apierrors.IsNotFound(err) {
 		t.Errorf("cached read of a foreign TrainJob: %v, want not found", err)
 	}
 	reader, err := cluster.APIReader()
 	must(t, err)
-	must(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, remote.NewTrainJob()))
+	must(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, trainjobs.New()))
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	must(t, c.Get(ctx, client.ObjectKey{Name: "default"}, namespace))
@@ -191,7 +192,7 @@ func TestRotation(t *testing.T) {
 	}
 	must(t, c.Create(ctx, newCopy("rotated", hubID)))
 	g.Eventually(func() error {
-		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "rotated"}, remote.NewTrainJob())
+		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "rotated"}, trainjobs.New())
 	}, patience).Should(gomega.Succeed(), "the caches do not go on after the rotation")
 	must(t, c.Delete(ctx, newCopy("rotated", hubID)))
 

@@ -11,6 +11,7 @@ import (
 	"github.com/onsi/gomega"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -31,7 +32,7 @@ func TestOutage(t *testing.T) {
 	caches := cluster.Cache()
 	must(t, c.Create(ctx, newCopy("before", hubID)))
 	key := client.ObjectKey{Namespace: "default", Name: "before"}
-	g.Eventually(func() error { return c.Get(ctx, key, remote.NewTrainJob()) }, patience).Should(gomega.Succeed())
+	g.Eventually(func() error { return c.Get(ctx, key, trainjobs.New()) }, patience).Should(gomega.Succeed())
 
 	killed := time.Now()
 	must(t, server.KillAPIServer())
@@ -45,7 +46,7 @@ func TestOutage(t *testing.T) {
 	if err := c.Create(ctx, newCopy("during", hubID)); !remote.IsNotConnected(err) {
 		t.Errorf("write to an unreachable worker: %v, want ErrNotConnected", err)
 	}
-	if err := c.Get(ctx, key, remote.NewTrainJob()); err != nil {
+	if err := c.Get(ctx, key, trainjobs.New()); err != nil {
 		t.Errorf("cached read during the outage: %v", err)
 	}
 
@@ -56,7 +57,7 @@ func TestOutage(t *testing.T) {
 	}
 	g.Eventually(func() error { return c.Create(ctx, newCopy("after", hubID)) }, patience).Should(gomega.Succeed())
 	key.Name = "after"
-	g.Eventually(func() error { return c.Get(ctx, key, remote.NewTrainJob()) }, patience).Should(gomega.Succeed())
+	g.Eventually(func() error { return c.Get(ctx, key, trainjobs.New()) }, patience).Should(gomega.Succeed())
 	if states := told.of("a"); !strings.HasPrefix(states, "Connecting Connected Unreachable") || !strings.HasSuffix(states, " Connected") {
 		t.Errorf("states %s", states)
 	}

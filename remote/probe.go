@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // answer is how a worker answered a probe.
@@ -161,14 +163,14 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 		return found, errors.New("ask for its version: the answer is not what a Kubernetes API server says")
 	}
 	found.kubernetes = info.GitVersion
-	if found.trainJob, err = p.serves(ctx, TrainJobGVK.GroupVersion().String(), "trainjobs"); err != nil {
+	if found.trainJob, err = p.serves(ctx, trainjobs.GroupVersionKind.GroupVersion().String(), "trainjobs"); err != nil {
 		return found, err
 	}
 	if found.jobSet, err = p.serves(ctx, jobSetGroupVersion, "jobsets"); err != nil {
 		return found, err
 	}
 	if found.trainJob {
-		found.trainer.Version = TrainJobGVK.Version
+		found.trainer.Version = trainjobs.GroupVersionKind.Version
 		found.trainer.Fields, found.unsure = p.schema(ctx)
 	}
 	return found, nil
@@ -200,7 +202,7 @@ func (p *prober) schema(ctx context.Context) (fields []string, unsure bool) {
 
 // fetchSchema returns false if it is worth asking again.
 func (p *prober) fetchSchema(ctx context.Context) ([]string, bool) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+"/openapi/v3/apis/"+TrainJobGVK.GroupVersion().String(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+"/openapi/v3/apis/"+trainjobs.GroupVersionKind.GroupVersion().String(), nil)
 	if err != nil {
 		return nil, true
 	}
@@ -252,7 +254,7 @@ func specFields(document io.Reader) ([]string, error) {
 	}
 	for _, s := range openAPI.Components.Schemas {
 		for _, kind := range s.Kinds {
-			if kind.Kind != TrainJobGVK.Kind {
+			if kind.Kind != trainjobs.GroupVersionKind.Kind {
 				continue
 			}
 			fields := make([]string, 0, len(s.Properties.Spec.Properties))

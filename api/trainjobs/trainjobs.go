@@ -30,6 +30,13 @@ func New() *unstructured.Unstructured {
 	return u
 }
 
+// NewList returns an empty list of TrainJobs, for a client to read into.
+func NewList() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(GroupVersionKind.GroupVersion().WithKind(GroupVersionKind.Kind + "List"))
+	return list
+}
+
 // Typed converts a TrainJob to the Go type, dropping what the type does not know. The result shares nothing with job.
 func Typed(job *unstructured.Unstructured) (*trainer.TrainJob, error) {
 	typed := &trainer.TrainJob{}

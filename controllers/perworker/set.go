@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -189,8 +188,7 @@ func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, con
 	for i := range dispatches.Items {
 		s.enqueue(name, client.ObjectKeyFromObject(&dispatches.Items[i]))
 	}
-	copies := &unstructured.UnstructuredList{}
-	copies.SetGroupVersionKind(trainjobs.GroupVersionKind)
+	copies := trainjobs.NewList()
 	if err := connection.Cache().List(ctx, copies, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list copies of worker %q: %w", name, err)
 	}

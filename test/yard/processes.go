@@ -63,7 +63,7 @@ func (y *Yard) StartManager(ctx context.Context) error {
 	args := slices.Concat([]string{
 		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--worker-probe-interval=2s",
-	}, fastLease, y.options.ManagerArgs)
+	}, fastLease)
 	process, err := y.Hub.Run(ctx, "manager", "manager", args...)
 	if err != nil {
 		return err

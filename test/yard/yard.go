@@ -31,8 +31,6 @@ type Options struct {
 	HubNodes []clusters.NodeShape
 	// Workers are started and registered under their names.
 	Workers []Worker
-	// ManagerArgs are added to the manager's flags.
-	ManagerArgs []string
 	// Audit makes all API servers log their requests.
 	Audit bool
 	// Progress is told what is being done. Nil: nobody is.
