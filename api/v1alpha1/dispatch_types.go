@@ -228,6 +228,37 @@ type ClusterExplanation struct {
 	Score *int32 `json:"score,omitempty"`
 }
 
+// Steps of a job besides those that a runtime may name as it likes. Their replicated jobs have the same names, but for the
+// trainer, whose is "node".
+const (
+	StepDatasetInitializer = "dataset-initializer"
+	StepModelInitializer   = "model-initializer"
+	StepLauncher           = "launcher"
+	StepTrainer            = "trainer"
+)
+
+// StepState says how far a step is.
+// +kubebuilder:validation:Enum=Waiting;Running;Succeeded;Failed
+type StepState string
+
+// States of a step. Which one it is in says the JobSet, so a step whose pods are not all ready is Waiting.
+const (
+	StepWaiting   StepState = "Waiting"
+	StepRunning   StepState = "Running"
+	StepSucceeded StepState = "Succeeded"
+	StepFailed    StepState = "Failed"
+)
+
+// Step is a part of a job that has pods of its own.
+type Step struct {
+	// name of the step: dataset-initializer, model-initializer, launcher, trainer, or what the runtime calls it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// state of the step.
+	State StepState `json:"state"`
+}
+
 // DispatchStatus is what is known of the copy.
 type DispatchStatus struct {
 	// phase sums up the conditions for people.
@@ -247,6 +278,21 @@ type DispatchStatus struct {
 	// copyUID is the UID of the copy on the worker.
 	// +optional
 	CopyUID types.UID `json:"copyUID,omitempty"`
+	// steps of the job, in the order of the runtime. Once the job has ended none is Running: those that were have ended with it.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Steps []Step `json:"steps,omitempty"`
+	// restarts is how often the JobSet of the copy has restarted, wholly or one of its Jobs.
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+	// startTime is when the JobSet of the copy was created or last resumed, by the worker's clock.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// completionTime is when the copy became Complete or Failed, by the worker's clock.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 	// conditions: Placed, Mirrored, Finished.
 	// +optional
 	// +listType=map
@@ -281,6 +327,10 @@ type DispatchStatus struct {
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.spec.attempt`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Step",type=string,priority=1,JSONPath=`.status.steps[?(@.state=="Running")].name`
+// +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`
+// +kubebuilder:printcolumn:name="Started",type=date,priority=1,JSONPath=`.status.startTime`
+// +kubebuilder:printcolumn:name="Completed",type=date,priority=1,JSONPath=`.status.completionTime`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.trainJob.name",message="a Dispatch has the name of its TrainJob"
 type Dispatch struct {
 	metav1.TypeMeta `json:",inline"`

@@ -1,0 +1,32 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjobs
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// HasStarted says whether pods of a JobSet may have been created at any time, given the Jobs that have its name in their label.
+//
+// A Job that was created suspended has generation 1, and resuming it raises that. So this is exact, survives any restart, and needs
+// no clock.
+func HasStarted(jobSet *jobsetv1alpha2.JobSet, jobs []batchv1.Job) bool {
+	if !ptr.Deref(jobSet.Spec.Suspend, false) || jobSet.Status.Restarts > 0 {
+		return true
+	}
+	for _, status := range jobSet.Status.ReplicatedJobsStatus {
+		if status.Succeeded > 0 || status.Failed > 0 {
+			return true
+		}
+	}
+	for i := range jobs {
+		if metav1.IsControlledBy(&jobs[i], jobSet) && (jobs[i].Generation > 1 || !ptr.Deref(jobs[i].Spec.Suspend, false)) {
+			return true
+		}
+	}
+	return false
+}
