@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -25,6 +26,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 const (
@@ -40,6 +43,11 @@ const (
 
 // Options of the controller. The zero value is what a process with one controller needs.
 type Options struct {
+	// ExtendedConditions adds ResourcesCreated, Started and Stalled to a TrainJob's conditions. The Kubeflow Trainer has none of them,
+	// and its Python SDK takes a job for running only while it has no condition at all.
+	ExtendedConditions bool
+	// Health says from when on it is trouble if a job does not get on. nil: health.DefaultLimits.
+	Health *health.Limits
 	// MaxConcurrentReconciles is how many TrainJobs are worked on at once. 0: 10.
 	MaxConcurrentReconciles int
 	// Clock stamps conditions and measures deadlines. nil: the real one.
@@ -50,6 +58,21 @@ type Options struct {
 	SkipNameValidation bool
 }
 
+func (o *Options) setDefaults() {
+	if o.Health == nil {
+		o.Health = new(health.DefaultLimits())
+	}
+	if o.MaxConcurrentReconciles == 0 {
+		o.MaxConcurrentReconciles = defaultConcurrency
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.RateLimiter == nil {
+		o.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)
+	}
+}
+
 // Setup adds the controller to a manager whose scheme has AddToScheme's types and whose cache has CacheOptions. The CRDs of
 // TrainJob, TrainingRuntime, ClusterTrainingRuntime and JobSet must exist when the manager starts.
 func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
@@ -57,25 +80,20 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if err != nil {
 		return err
 	}
-	if opts.Clock == nil {
-		opts.Clock = clock.RealClock{}
-	}
 	clients := Clients{Cached: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	r := NewReconciler(clients, mgr.GetEventRecorder(ControllerName), runtimes, opts.Clock)
+	r := NewReconciler(clients, mgr.GetEventRecorder(ControllerName), runtimes, opts)
 	return r.SetupWithManager(ctx, mgr, opts)
 }
 
 // SetupWithManager registers the watches: TrainJobs, what the runtime framework builds of them, the runtimes that they may wait
-// for, and JobSets in their way.
+// for, JobSets in their way, and their pods.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+	opts.setDefaults()
 	if err := startInformers(ctx, mgr); err != nil {
 		return err
 	}
-	if opts.RateLimiter == nil {
-		opts.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay)
-	}
-	if opts.MaxConcurrentReconciles == 0 {
-		opts.MaxConcurrentReconciles = defaultConcurrency
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, health.JobSetIndex, health.IndexByJobSet); err != nil {
+		return fmt.Errorf("index pods by JobSet: %w", err)
 	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
@@ -85,7 +103,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 		Watches(&trainer.TrainingRuntime{}, handler.EnqueueRequestsFromMapFunc(r.waitingForRuntime),
 			builder.WithPredicates(newSpec())).
 		Watches(&jobsetv1alpha2.JobSet{}, handler.EnqueueRequestsFromMapFunc(r.blockedBy), builder.WithPredicates(deletions())).
-		WithEventFilter(withoutOwnCreates()).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(jobOfPod), builder.WithPredicates(podChanges())).
+		WithEventFilter(r.builtObjects()).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 			RateLimiter:             opts.RateLimiter,
@@ -110,7 +129,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 func startInformers(ctx context.Context, mgr ctrl.Manager) error {
 	for _, object := range []client.Object{
 		&trainer.TrainJob{}, &trainer.TrainingRuntime{}, &trainer.ClusterTrainingRuntime{},
-		&jobsetv1alpha2.JobSet{}, &corev1.ConfigMap{}, &corev1.Secret{},
+		&jobsetv1alpha2.JobSet{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Pod{},
 	} {
 		if _, err := mgr.GetCache().GetInformer(ctx, object); err != nil {
 			return fmt.Errorf("watch %T: %w", object, err)
@@ -120,7 +139,7 @@ func startInformers(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // ours lets pass TrainJobs for which there can be something to do. What somebody else manages costs no queue work, and on a
-// restart neither do finished jobs, except that one which failed by its deadline may still have its JobSet.
+// restart neither do finished jobs, except that one which failed by its deadline may still have its JobSet, and one may have a TTL.
 func ours() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return !resting(e.Object.(*trainer.TrainJob)) },
@@ -148,16 +167,49 @@ func deletions() predicate.Predicate {
 	}
 }
 
-// withoutOwnCreates drops the news that a ConfigMap or Secret exists. The framework watches them so that one which was deleted or
-// changed is made again; their creation was ours, and every job would be built once more for each.
-func withoutOwnCreates() predicate.Predicate {
-	return predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool {
-		switch e.Object.(type) {
-		case *corev1.ConfigMap, *corev1.Secret:
-			return false
+// podChanges lets pass what can be news about a job's health.
+func podChanges() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		old, ok := e.ObjectOld.(*corev1.Pod)
+		pod, isPod := e.ObjectNew.(*corev1.Pod)
+		return ok && isPod && health.Changed(old, pod)
+	}}
+}
+
+// builtObjects sees all events of all watches, and is about those of the objects that the framework makes beside the JobSet. They
+// are watched so that one which was deleted or changed is made again, which is noted here. That one of them exists is no news:
+// its creation was ours, and every job would be built once more for each.
+func (r *Reconciler) builtObjects() predicate.Predicate {
+	note := func(object client.Object) bool {
+		if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == trainer.TrainJobKind && !isJobSet(object) {
+			r.memory.noteChange(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name})
 		}
 		return true
-	}}
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool {
+			switch e.Object.(type) {
+			case *corev1.ConfigMap, *corev1.Secret:
+				return false
+			}
+			return true
+		},
+		UpdateFunc: func(e event.UpdateEvent) bool { return note(e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return note(e.Object) },
+	}
+}
+
+func isJobSet(object client.Object) bool {
+	_, ok := object.(*jobsetv1alpha2.JobSet)
+	return ok
+}
+
+// jobOfPod returns the TrainJob that a pod may belong to: a JobSet has its TrainJob's name.
+func jobOfPod(_ context.Context, pod client.Object) []reconcile.Request {
+	if key, ok := health.JobSetOf(pod); ok {
+		return []reconcile.Request{{NamespacedName: key}}
+	}
+	return nil
 }
 
 func (r *Reconciler) waitingForClusterRuntime(ctx context.Context, runtime client.Object) []reconcile.Request {

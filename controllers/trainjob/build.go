@@ -21,6 +21,9 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 const (
@@ -37,24 +40,86 @@ const (
 // errPredecessor: what an earlier TrainJob of the same name has left is still there.
 var errPredecessor = errors.New("waiting for the objects of an earlier TrainJob of the same name to be garbage-collected")
 
-// build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others.
-func (r *Reconciler) build(ctx context.Context, job *trainer.TrainJob, s state) error {
-	objects, err := r.newObjects(ctx, job)
+// errPodsLeft: the pods of an earlier JobSet of the same name may still run. Those of a new one would have their host names.
+var errPodsLeft = errors.New("waiting for the pods of an earlier JobSet of the same name to end")
+
+// build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others. It does nothing if the last build
+// was of the same TrainJob and what it made is as it was.
+func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollection) error {
+	changes := r.memory.changesOf(client.ObjectKeyFromObject(f.trainJob))
+	if past.built.isCurrent(f, s, changes) {
+		return nil
+	}
+	if f.jobSet == nil {
+		if err := r.awaitPods(ctx, f.trainJob); err != nil {
+			return err
+		}
+	}
+	objects, err := r.newObjects(ctx, f.trainJob)
 	if err != nil {
 		return err
 	}
 	slices.SortStableFunc(objects, func(a, b apiruntime.ApplyConfiguration) int {
 		return strings.Compare(applyOrder(a), applyOrder(b))
 	})
+	done := &built{generation: f.trainJob.Generation, changes: changes}
 	for _, object := range objects {
+		jobSet, isJobSet := object.(*jobsetapply.JobSetApplyConfiguration)
+		switch {
+		case !isJobSet:
+			err = r.apply(ctx, f.trainJob, object)
+		case s == stateSuspended || s == stateCreated:
+			err = r.applyJobSet(ctx, f, jobSet, done)
+		default: // It can only be here because it has just been deleted. The event of that decides what to do.
+		}
+		if err != nil {
+			return err
+		}
+	}
+	past.built = done
+	return nil
+}
+
+// awaitPods returns errPodsLeft while pods of an earlier JobSet may run: a JobSet that was deleted in the background goes before them.
+// Their ends come as events.
+func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error {
+	var pods corev1.PodList
+	err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{health.JobSetIndex: job.Name},
+		client.UnsafeDisableDeepCopy) // Nothing here writes to them.
+	if err != nil {
+		return fmt.Errorf("list pods of earlier JobSets of TrainJob %s: %w", klog.KObj(job), err)
+	}
+	for i := range pods.Items {
+		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
+			return errPodsLeft
+		}
+	}
+	return nil
+}
+
+func (r *Reconciler) apply(ctx context.Context, job *trainer.TrainJob, object apiruntime.ApplyConfiguration) error {
+	if err := r.client.Apply(ctx, object, fieldOwner, client.ForceOwnership); err != nil {
 		kind := kindOf(object)
-		if kind == jobSetKind && s == stateRunning {
-			continue // It can only be here because it has just been deleted. The event of that decides what to do.
-		}
-		if err := r.client.Apply(ctx, object, fieldOwner, client.ForceOwnership); err != nil {
-			err = fmt.Errorf("apply %s of TrainJob %s: %w", kind, klog.KObj(job), err)
-			return &problem{reason: ReasonApplyFailed, action: "Apply" + kind, err: err}
-		}
+		err = fmt.Errorf("apply %s of TrainJob %s: %w", kind, klog.KObj(job), err)
+		return &problem{reason: ReasonApplyFailed, action: "Apply" + kind, err: err}
+	}
+	return nil
+}
+
+// applyJobSet applies the JobSet, or deletes it to be made anew if that is the only way to what the TrainJob wants.
+func (r *Reconciler) applyJobSet(ctx context.Context, f facts, jobSet *jobsetapply.JobSetApplyConfiguration, done *built) error {
+	if f.jobSet != nil {
+		// To apply creates what is not there. With the UID it is a conflict if the JobSet is gone and the cache has yet to see it: only
+		// a pass that has seen that there is none has read the TrainJob from the API server.
+		jobSet.WithUID(f.jobSet.UID)
+	}
+	if err := r.apply(ctx, f.trainJob, jobSet); err != nil {
+		return r.rebuild(ctx, f, err)
+	}
+	// The API server's answer is in what was applied.
+	done.jobSet, done.jobSetGeneration = ptr.Deref(jobSet.UID, ""), ptr.Deref(jobSet.Generation, 0)
+	if f.jobSet == nil {
+		jobSetSeconds.Observe(r.clock.Since(f.trainJob.CreationTimestamp.Time).Seconds())
 	}
 	return nil
 }

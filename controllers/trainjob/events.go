@@ -4,20 +4,21 @@
 package trainjob
 
 import (
-	"sync"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
-// Reasons of the Warning Events on a TrainJob.
+// Reasons of Events on a TrainJob, beside those of package health and ReasonRecovered.
 const (
 	// ReasonRuntimeNotFound: the runtime that the TrainJob refers to does not exist.
 	ReasonRuntimeNotFound = "RuntimeNotFound"
@@ -27,6 +28,12 @@ const (
 	ReasonApplyFailed = "ApplyFailed"
 	// ReasonJobSetConflict: a JobSet of the TrainJob's name belongs to something else.
 	ReasonJobSetConflict = "JobSetConflict"
+	// ReasonJobSetRebuilt: the JobSet had not started yet and was deleted, so that a change that it would not take takes effect.
+	ReasonJobSetRebuilt = "JobSetRebuilt"
+	// ReasonRestarted: the JobSet has restarted.
+	ReasonRestarted = "Restarted"
+	// ReasonFailed: the TrainJob has failed.
+	ReasonFailed = "Failed"
 )
 
 // problem is an error that the TrainJob's owner should read.
@@ -44,65 +51,79 @@ func (p *problem) Unwrap() error { return p.err }
 const (
 	// maxNote is the API server's limit for an Event's note.
 	maxNote = 1024
+	// maxConditionMessage is far below the API server's 32 Ki: a status is read by people and kept in many caches.
+	maxConditionMessage = 2048
 	// repeatAfter is when a problem that is still the same is told again: Events live for an hour by default.
 	repeatAfter = 30 * time.Minute
 )
 
-// announcer writes Events and leaves out those that would only repeat the last one of their TrainJob.
+// announcer writes Events.
 type announcer struct {
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
-
-	mu   sync.Mutex
-	last map[types.NamespacedName]announcement // under mu
 }
 
-type announcement struct {
-	uid  types.UID
-	text string
-	at   time.Time
-}
-
-func newAnnouncer(recorder events.EventRecorder, c clock.PassiveClock) *announcer {
-	return &announcer{recorder: recorder, clock: c, last: map[types.NamespacedName]announcement{}}
-}
-
-// problem tells the TrainJob's owner about a problem.
-func (a *announcer) problem(job *trainer.TrainJob, p *problem) {
-	note := p.Error()
-	if len(note) > maxNote {
-		note = note[:maxNote-4] + " ..."
-	}
-	if a.isNew(job, p.reason+"\n"+note) {
-		a.recorder.Eventf(job, nil, corev1.EventTypeWarning, p.reason, p.action, "%s", note)
-	}
+// problem tells the TrainJob's owner about a problem, unless it is the one that was told last.
+func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *recollection) {
+	a.warnOnce(job, past, p.reason, p.action, p.Error())
 }
 
 // jobSetTaken tells that the TrainJob waits for a JobSet of its name that belongs to something else.
-func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) {
+func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *recollection) {
+	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
+}
+
+func (a *announcer) warnOnce(job *trainer.TrainJob, past *recollection, reason, act, note string) {
+	note = shorten(note, maxNote)
+	now := a.clock.Now()
+	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {
+		past.told, past.toldAt = text, now
+		a.recorder.Eventf(job, nil, corev1.EventTypeWarning, reason, act, "%s", note)
+	}
+}
+
+// rebuilt tells that the JobSet goes and comes back.
+func (a *announcer) rebuilt(job *trainer.TrainJob) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonJobSetRebuilt, "Rebuild",
+		"the JobSet had not started yet and is made anew, because JobSet does not allow the changes of the TrainJob on an existing one")
+}
+
+// restarted tells that the JobSet has restarted, and what it says about it.
+func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) {
+	why := "a Job of it was restarted by its failure policy"
+	if c := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetRestarting)); c != nil &&
+		c.Status == metav1.ConditionTrue {
+		why = c.Message
+	}
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, "Restart", "restart %d: %s", restartsOf(jobSet), shorten(why, maxNote/2))
+}
+
+// trouble tells what keeps the job from getting on, or that nothing does any more.
+func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
+	if t == nil {
+		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "nothing is known to keep the job from getting on")
+		return
+	}
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
+}
+
+// failed tells why the job has failed.
+func (a *announcer) failed(job *trainer.TrainJob, message string) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", shorten(message, maxNote))
+}
+
+func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
 	note := "waiting for JobSet " + klog.KObj(jobSet).String() + " to go: it exists and is not this TrainJob's"
 	if owner := metav1.GetControllerOf(jobSet); owner != nil {
 		note += ", but that of " + owner.Kind + " " + owner.Name
 	}
-	if a.isNew(job, ReasonJobSetConflict+"\n"+note) {
-		a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonJobSetConflict, "Wait", "%s", note)
-	}
+	return note
 }
 
-func (a *announcer) isNew(job *trainer.TrainJob, text string) bool {
-	key, now := types.NamespacedName{Namespace: job.Namespace, Name: job.Name}, a.clock.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if l, ok := a.last[key]; ok && l.uid == job.UID && l.text == text && now.Sub(l.at) < repeatAfter {
-		return false
+// shorten cuts a text to at most limit bytes, and shows that it did.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
-	a.last[key] = announcement{uid: job.UID, text: text, at: now}
-	return true
-}
-
-// forget is called when a TrainJob has no problem any more. If it gets the same one again, that is news.
-func (a *announcer) forget(key types.NamespacedName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.last, key)
+	return text[:limit-4] + " ..."
 }

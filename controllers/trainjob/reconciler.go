@@ -20,9 +20,12 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 // conflictDelay is how long to wait after a write that met a newer object. Its event usually comes first.
@@ -42,22 +45,29 @@ type Reconciler struct {
 	live     client.Reader
 	runtimes map[string]trainerruntime.Runtime
 	kinds    []string
+	rules    rules
 	clock    clock.PassiveClock
 	announce *announcer
+	memory   *memory
+	// sightings are what package health remembers.
+	sightings health.Memory
 }
 
-// NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the client. The
-// clock stamps conditions and is what deadlines are measured by.
+// NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the client. Of the
+// options it takes what is about single jobs; their clock stamps conditions and is what deadlines are measured by.
 func NewReconciler(
-	clients Clients, recorder events.EventRecorder, runtimes map[string]trainerruntime.Runtime, c clock.PassiveClock,
+	clients Clients, recorder events.EventRecorder, runtimes map[string]trainerruntime.Runtime, opts Options,
 ) *Reconciler {
+	opts.setDefaults()
 	return &Reconciler{
 		client:   clients.Cached,
 		live:     clients.Live,
 		runtimes: runtimes,
 		kinds:    slices.Sorted(maps.Keys(runtimes)),
-		clock:    c,
-		announce: newAnnouncer(recorder, c),
+		rules:    rules{extendedConditions: opts.ExtendedConditions, limits: *opts.Health},
+		clock:    opts.Clock,
+		announce: &announcer{recorder: recorder, clock: opts.Clock},
+		memory:   newMemory(),
 	}
 }
 
@@ -68,87 +78,68 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if f.trainJob == nil {
-		r.announce.forget(req.NamespacedName)
+		r.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	d := decide(f, r.clock.Now())
+	now, past := r.clock.Now(), r.memory.recall(f.trainJob)
+	f.lastTrouble = past.trouble
+	d := decide(f, r.rules, now)
 	log := ctrl.LoggerFrom(ctx).WithValues("state", d.state.String())
 	ctx = ctrl.LoggerInto(ctx, log)
-	log.V(1).Info("Decided", "recheck", d.recheck)
+	log.V(1).Info("Decided", "action", d.action.String(), "recheck", d.recheck)
 
-	switch d.state {
-	case stateSuspended, statePending, stateResuming, stateRunning:
-		err = r.build(ctx, f.trainJob, d.state)
-	case stateBlocked:
-		r.tellBlocked(f)
-	case stateStopping:
-		err = r.deleteJobSet(ctx, f.jobSet)
-	case stateForeign, stateDeleting, stateFinished, stateUnsupported, stateEnding, stateExpired:
-		// There is nothing to do but, at most, to write the status.
+	err = r.act(ctx, f, d, past)
+	if r.rules.extendedConditions && isLive(d.state) {
+		setResourcesCreated(&d.status, f, d.state, err, now)
 	}
-	r.tell(f.trainJob, d.state, err)
-	err = errors.Join(err, r.writeStatus(ctx, f.trainJob, d))
+	r.tell(f, d, err, past)
+	if statusErr := r.writeStatus(ctx, f.trainJob, d.status); statusErr != nil {
+		err = errors.Join(err, statusErr)
+	} else {
+		r.follow(ctx, f, d, past, now)
+	}
 	return result(d, err)
 }
 
-// observe reads what decide needs. Without a TrainJob, the facts are empty.
-//
-// If there is no JobSet, the next step may be to create one, so the TrainJob is then read again, from the API server. The cache
-// of JobSets can be ahead of the cache of TrainJobs: it may have dropped the JobSet of a job whose end, or whose deletion, the
-// other one has yet to see, and the job would run again.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (facts, error) {
-	job := &trainer.TrainJob{}
-	if err := r.client.Get(ctx, key, job); apierrors.IsNotFound(err) {
-		return facts{}, nil
-	} else if err != nil {
-		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
+// act does what was decided.
+func (r *Reconciler) act(ctx context.Context, f facts, d decision, past *recollection) error {
+	switch d.action {
+	case actionBuild:
+		return r.build(ctx, f, d.state, past)
+	case actionDeleteJobSet:
+		return r.deleteJobSet(ctx, f.jobSet)
+	case actionDeleteTrainJob:
+		return r.deleteTrainJob(ctx, f.trainJob)
+	default:
+		return nil
 	}
-	f := facts{trainJob: job, runtimeKinds: r.kinds}
-	if resting(job) {
-		return f, nil
-	}
-	if err := r.observeJobSet(ctx, &f); err != nil || f.jobSet != nil || hasEnded(&job.Status) {
-		return f, err
-	}
-	f.trainJob = &trainer.TrainJob{}
-	if err := r.live.Get(ctx, key, f.trainJob); apierrors.IsNotFound(err) {
-		return facts{}, nil
-	} else if err != nil {
-		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
-	}
-	return f, nil
 }
 
-// observeJobSet reads the JobSet of the TrainJob's name and, if it is the TrainJob's, what it means for the TrainJob's status.
-func (r *Reconciler) observeJobSet(ctx context.Context, f *facts) error {
-	key := client.ObjectKeyFromObject(f.trainJob)
-	jobSet := &jobsetv1alpha2.JobSet{}
-	if err := r.client.Get(ctx, key, jobSet); apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("get JobSet %s: %w", key, err)
+// follow keeps the books once the status says where the job is.
+func (r *Reconciler) follow(ctx context.Context, f facts, d decision, past *recollection, now time.Time) {
+	measureState(f.trainJob, d.state, past, now)
+	if d.state != stateComplete && d.state != stateFailed && d.state != stateForeign {
+		return
 	}
-	f.jobSet = jobSet
-	runtime, ok := r.runtimes[runtimeKind(f.trainJob)]
-	if !ok || !f.ownsJobSet() {
-		return nil
+	r.forget(client.ObjectKeyFromObject(f.trainJob))
+	end := endOf(&d.status)
+	if end == nil || hasEnded(&f.trainJob.Status) {
+		return
 	}
-	reported, err := runtime.TrainJobStatus(ctx, f.trainJob)
-	if apierrors.IsNotFound(err) { // The cache has dropped the JobSet since.
-		f.jobSet = nil
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("derive status of TrainJob %s: %w", key, err)
+	measureEnd(f.trainJob, end, now)
+	ctrl.LoggerFrom(ctx).Info("TrainJob has finished", "condition", end.Type, "reason", end.Reason, "message", end.Message)
+	if d.failure != "" {
+		r.announce.failed(f.trainJob, d.failure)
 	}
-	f.reported = reported
-	return nil
 }
 
-// deleteJobSet deletes the JobSet, unless that is under way. Its end comes as an event.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.memory.forget(key)
+	r.sightings.Forget(key)
+}
+
+// deleteJobSet deletes the JobSet. Its end comes as an event.
 func (r *Reconciler) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
-	if !jobSet.DeletionTimestamp.IsZero() {
-		return nil
-	}
 	err := r.client.Delete(ctx, jobSet,
 		client.Preconditions{UID: &jobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if client.IgnoreNotFound(err) != nil {
@@ -157,22 +148,61 @@ func (r *Reconciler) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.Jo
 	return nil
 }
 
-// tellBlocked leaves out the JobSet of an earlier TrainJob of the same name: it is normal, and it goes by itself.
-func (r *Reconciler) tellBlocked(f facts) {
-	if !isPredecessors(f.jobSet, f.trainJob) {
-		r.announce.jobSetTaken(f.trainJob, f.jobSet)
+// deleteTrainJob deletes a TrainJob that has outlived its end long enough. In the foreground, so that one of the same name that
+// comes next does not meet its JobSet.
+func (r *Reconciler) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) error {
+	err := r.client.Delete(ctx, job, client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+		client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete TrainJob %s after its TTL: %w", klog.KObj(job), err)
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted TrainJob after its TTL")
+	return nil
+}
+
+// tell announces what is new for the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
+func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
+	var p *problem
+	switch {
+	case d.state == stateBlocked && !isPredecessors(f.jobSet, f.trainJob): // That one is normal, and goes by itself.
+		r.announce.jobSetTaken(f.trainJob, f.jobSet, past)
+	case errors.As(err, &p) && !isPassing(err):
+		r.announce.problem(f.trainJob, p, past)
+	case err == nil && d.state != stateBlocked:
+		past.told = "" // If the job gets the same problem again, that is news.
+	}
+	if !f.ownsJobSet() {
+		return
+	}
+	if restarts := restartsOf(f.jobSet); restarts != past.restarts {
+		if past.restarts >= 0 && restarts > past.restarts {
+			restartsTotal.Add(float64(restarts - past.restarts))
+			r.announce.restarted(f.trainJob, f.jobSet)
+		}
+		past.restarts = restarts
+	}
+	r.tellTrouble(f.trainJob, d, past)
+}
+
+// tellTrouble announces that trouble has begun, is another one, or is over for a job that still runs.
+func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *recollection) {
+	trouble := ptr.Deref(d.trouble, health.Trouble{})
+	before := past.trouble.Reason
+	past.trouble = trouble
+	if trouble.Reason == before {
+		return
+	}
+	if trouble.Reason != "" {
+		stallsTotal.WithLabelValues(trouble.Reason).Inc()
+	}
+	if trouble.Reason != "" || isLive(d.state) && d.state != stateSuspended {
+		r.announce.trouble(job, d.trouble)
 	}
 }
 
-// tell announces the problem in err, or that there is none any more.
-func (r *Reconciler) tell(job *trainer.TrainJob, s state, err error) {
-	var p *problem
-	switch {
-	case errors.As(err, &p) && !isPassing(err):
-		r.announce.problem(job, p)
-	case err == nil && s != stateBlocked:
-		r.announce.forget(client.ObjectKeyFromObject(job))
-	}
+// isLive says whether a job in this state is to go on.
+func isLive(s state) bool {
+	return s >= stateBlocked
 }
 
 // result is the one place where errors that are part of normal life end.
@@ -192,5 +222,6 @@ func isPassing(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // What Reconcile has joined.
 		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !isPassing(e) })
 	}
-	return errors.Is(err, errPredecessor) || apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) ||
+		apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

@@ -21,6 +21,8 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	schedulerpluginsv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
+
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 // runtimesMu orders the calls of runtimecore.New. It hands the TrainingRuntime that it makes to the ClusterTrainingRuntime
@@ -64,6 +66,7 @@ func CacheOptions() cache.Options {
 			&corev1.Secret{}:         {Transform: stripped(stripSecret)},
 			&corev1.ConfigMap{}:      {Transform: stripped(stripConfigMap)},
 			&jobsetv1alpha2.JobSet{}: {Transform: stripped(stripJobSet)},
+			&corev1.Pod{}:            {Transform: stripped(health.Strip), Label: health.Selector()},
 		},
 	}
 }

@@ -4,6 +4,7 @@
 package trainjob
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,9 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
-// state is where a TrainJob stands, from what was observed of it. The first that applies, in this order, is its state.
+// state is where a TrainJob is in its life. The first that applies, in this order, is its state.
 type state int
 
 const (
@@ -29,36 +34,55 @@ const (
 	stateDeleting
 	// stateStopping: the job has failed by its deadline, and its JobSet still exists.
 	stateStopping
-	// stateFinished: the status says Complete or Failed.
-	stateFinished
-	// stateUnsupported: the job refers to a kind of runtime that does not exist. The status is to say Failed.
-	stateUnsupported
-	// stateEnding: the JobSet has ended. The status is to say so.
-	stateEnding
-	// stateExpired: the deadline has passed. The status is to say Failed.
-	stateExpired
+	// stateComplete: the job has ended well.
+	stateComplete
+	// stateFailed: the job has ended badly.
+	stateFailed
 	// stateBlocked: a JobSet of the job's name belongs to something else.
 	stateBlocked
 	// stateSuspended: the JobSet is to exist, suspended.
 	stateSuspended
-	// statePending: there is no JobSet yet.
-	statePending
-	// stateResuming: the JobSet is still suspended, the job no longer is.
-	stateResuming
-	// stateRunning: the JobSet runs.
+	// stateCreated: the JobSet does not exist yet, or is still suspended.
+	stateCreated
+	// stateRestarting: the JobSet is making its Jobs anew.
+	stateRestarting
+	// stateRunning: the pods of the trainer, or of any step that is no initializer, are ready.
 	stateRunning
+	// stateInitializing: the pods of an initializer are ready.
+	stateInitializing
+	// stateStarting: the JobSet runs, and no step of it is ready.
+	stateStarting
 )
 
-// String returns the state's name as it stands in logs.
+// String returns the state's name as it stands in logs and metrics.
 func (s state) String() string {
 	names := [...]string{
-		"Foreign", "Deleting", "Stopping", "Finished", "Unsupported", "Ending", "Expired",
-		"Blocked", "Suspended", "Pending", "Resuming", "Running",
+		"Foreign", "Deleting", "Stopping", "Complete", "Failed", "Blocked",
+		"Suspended", "Created", "Restarting", "Running", "Initializing", "Starting",
 	}
 	if s < 0 || int(s) >= len(names) {
 		return fmt.Sprintf("state(%d)", int(s))
 	}
 	return names[s]
+}
+
+// action is what is to be done before the status is written.
+type action int
+
+const (
+	// actionNone: only the status is written, if it differs.
+	actionNone action = iota
+	// actionBuild makes or updates the job's objects.
+	actionBuild
+	// actionDeleteJobSet ends the job's pods.
+	actionDeleteJobSet
+	// actionDeleteTrainJob removes a job whose time after its end is over.
+	actionDeleteTrainJob
+)
+
+// String returns the action's name as it stands in logs.
+func (a action) String() string {
+	return [...]string{"None", "Build", "DeleteJobSet", "DeleteTrainJob"}[a]
 }
 
 // facts is what one pass has observed.
@@ -68,6 +92,10 @@ type facts struct {
 	jobSet *jobsetv1alpha2.JobSet
 	// reported is the status that the runtime framework derives from the TrainJob's own JobSet. nil: it has none.
 	reported *trainer.TrainJobStatus
+	// health is what its pods say, while the TrainJob's own JobSet is meant to run.
+	health health.Input
+	// lastTrouble is what the pods had when there was one last, or empty. Pods that failed may be gone by now.
+	lastTrouble health.Trouble
 	// runtimeKinds are the kinds of runtime that exist, as "Kind.group".
 	runtimeKinds []string
 }
@@ -77,111 +105,188 @@ func (f facts) ownsJobSet() bool {
 	return f.jobSet != nil && metav1.IsControlledBy(f.jobSet, f.trainJob)
 }
 
+// rules are the options that a decision depends on.
+type rules struct {
+	// extendedConditions adds ResourcesCreated, Started and Stalled to the three conditions of the Kubeflow Trainer.
+	extendedConditions bool
+	// limits of what counts as trouble with pods.
+	limits health.Limits
+}
+
 // decision is what is to be done about a TrainJob.
 type decision struct {
-	state state
-	// status that the TrainJob is to have.
+	state  state
+	action action
+	// status that the TrainJob is to have, provided that the action succeeds.
 	status trainer.TrainJobStatus
+	// trouble with the pods, if there is any.
+	trouble *health.Trouble
+	// failure says why the job fails with this decision, as far as its pods show it. Empty if it does not.
+	failure string
 	// recheck is how long to wait if nothing happens before. 0: until something happens.
 	recheck time.Duration
 }
 
-// decide says where a TrainJob stands and what its status is to be. It depends on its arguments only.
-func decide(f facts, now time.Time) decision {
+// decide says where a TrainJob is, what is to be done and what its status is to be. It depends on its arguments only.
+func decide(f facts, r rules, now time.Time) decision {
 	job := f.trainJob
-	if s, ok := settled(f); ok {
-		return decision{state: s, status: job.Status}
-	}
 	status := job.Status.DeepCopy()
+	switch {
+	case trainjobutil.IsManagedByExternalController(job):
+		return decision{state: stateForeign, status: *status}
+	case !job.DeletionTimestamp.IsZero():
+		return decision{state: stateDeleting, status: *status}
+	case hasEnded(status):
+		return decideEnded(f, now)
+	}
 	setSuspended(status, isSuspended(job), now)
 	takeReported(status, f.reported)
 	deadline, limited := deadlineOf(job, status)
-
-	d := decision{state: stateWithin(f, limited && !now.Before(deadline))}
-	switch d.state {
-	case stateUnsupported:
+	switch {
+	case !slices.Contains(f.runtimeKinds, runtimeKind(job)):
 		setFailed(status, trainer.TrainJobRuntimeNotSupportedReason, unsupportedMessage(f), now)
-	case stateExpired:
+	case hasEnded(status):
+		// The JobSet says so, and that goes before what the clock says.
+	case limited && !now.Before(deadline):
 		setFailed(status, trainer.TrainJobDeadlineExceededReason, constants.TrainJobDeadlineExceededMessage, now)
-	case stateBlocked, stateSuspended, statePending, stateResuming, stateRunning:
-		if limited {
-			d.recheck = deadline.Sub(now)
-		}
-	case stateForeign, stateDeleting, stateStopping, stateFinished, stateEnding:
+	}
+	if hasEnded(status) {
+		return decideEnding(f, r, status, now)
+	}
+	d := decideLive(f, r, now)
+	if limited {
+		d.recheck = sooner(d.recheck, deadline.Sub(now))
+	}
+	if r.extendedConditions {
+		setLiveConditions(status, f, d, now)
 	}
 	d.status = *status
 	return d
 }
 
-// settled returns the state of a TrainJob whose status is not to change any more.
-func settled(f facts) (state, bool) {
-	job := f.trainJob
-	switch {
-	case trainjobutil.IsManagedByExternalController(job):
-		return stateForeign, true
-	case !job.DeletionTimestamp.IsZero():
-		return stateDeleting, true
-	case trainjobutil.IsTrainJobFinished(job) && failedByDeadline(job) && f.ownsJobSet():
-		return stateStopping, true
-	case trainjobutil.IsTrainJobFinished(job):
-		return stateFinished, true
+// decideEnded is about a job whose status says that it is over. The status does not change any more.
+func decideEnded(f facts, now time.Time) decision {
+	d := decision{state: endState(&f.trainJob.Status), status: f.trainJob.Status}
+	if failedByDeadline(f.trainJob) && f.ownsJobSet() {
+		d.state = stateStopping
+		if f.jobSet.DeletionTimestamp.IsZero() {
+			d.action = actionDeleteJobSet
+		}
+		return d
 	}
-	return 0, false
+	if expiry, limited := expiryOf(f.trainJob); limited && !now.Before(expiry) {
+		d.action = actionDeleteTrainJob
+	} else if limited {
+		d.recheck = expiry.Sub(now)
+	}
+	return d
 }
 
-// stateWithin returns the state of a TrainJob that is not settled.
-func stateWithin(f facts, expired bool) state {
+// decideEnding is about a job whose status is now to say that it is over. What follows from that is done once the status says so.
+func decideEnding(f facts, r rules, status *trainer.TrainJobStatus, now time.Time) decision {
+	d := decision{state: endState(status)}
+	if d.state == stateFailed {
+		d.failure = endOf(status).Message
+		if cause := cmp.Or(health.Cause(f.health.Pods), f.lastTrouble.Message); cause != "" {
+			d.failure += ": " + cause
+		}
+	}
+	if r.extendedConditions {
+		setEndConditions(status, f, d, now)
+	}
+	d.status = *status
+	return d
+}
+
+// decideLive is about a job that is to go on.
+func decideLive(f facts, r rules, now time.Time) decision {
+	d := decision{state: liveState(f)}
+	switch d.state {
+	case stateBlocked:
+		return d
+	case stateSuspended, stateCreated:
+	default:
+		d.trouble, d.recheck = health.Diagnose(f.health, r.limits, now)
+		if d.trouble == nil && len(f.health.Pods) == 0 && f.lastTrouble.Reason != "" {
+			d.trouble = &f.lastTrouble // That the pods are gone does not mean that it is over.
+		}
+	}
+	// A JobSet that is going is made anew when it is gone; what is applied to it before would go with it.
+	if f.jobSet == nil || f.jobSet.DeletionTimestamp.IsZero() {
+		d.action = actionBuild
+	}
+	return d
+}
+
+// liveState returns the state of a job that is to go on.
+func liveState(f facts) state {
 	switch {
-	case !slices.Contains(f.runtimeKinds, runtimeKind(f.trainJob)):
-		return stateUnsupported
-	case f.reported != nil && hasEnded(f.reported):
-		return stateEnding
-	case expired:
-		return stateExpired
 	case f.jobSet != nil && !f.ownsJobSet():
 		return stateBlocked
 	case isSuspended(f.trainJob):
 		return stateSuspended
-	case f.jobSet == nil:
-		return statePending
-	case ptr.Deref(f.jobSet.Spec.Suspend, false):
-		return stateResuming
-	default:
-		return stateRunning
+	case f.jobSet == nil || !f.jobSet.DeletionTimestamp.IsZero() || ptr.Deref(f.jobSet.Spec.Suspend, false):
+		return stateCreated
+	case meta.IsStatusConditionTrue(f.jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetRestarting)):
+		return stateRestarting
 	}
+	result := stateStarting
+	for _, step := range f.steps() {
+		switch {
+		case step.State != v1alpha1.StepRunning:
+		case !isInitializer(step):
+			return stateRunning
+		default:
+			result = stateInitializing
+		}
+	}
+	return result
 }
 
-// resting says whether a TrainJob's own fields suffice to know that there is nothing to do for it.
+// steps of the job, as its JobSet reports them.
+func (f facts) steps() []v1alpha1.Step {
+	if f.reported == nil {
+		return nil
+	}
+	return trainjobs.Steps(f.reported.JobsStatus)
+}
+
+func isInitializer(step v1alpha1.Step) bool {
+	return step.Name == v1alpha1.StepDatasetInitializer || step.Name == v1alpha1.StepModelInitializer
+}
+
+// resting says whether a TrainJob's own fields suffice to know that there is nothing to do for it, now or later.
 func resting(job *trainer.TrainJob) bool {
-	return trainjobutil.IsManagedByExternalController(job) || !job.DeletionTimestamp.IsZero() ||
-		trainjobutil.IsTrainJobFinished(job) && !failedByDeadline(job)
-}
-
-// deadlineOf returns when a TrainJob has to be over, if it has a deadline and its time runs: since the last resumption, else
-// since the creation. The time stops while the job is suspended.
-func deadlineOf(job *trainer.TrainJob, status *trainer.TrainJobStatus) (time.Time, bool) {
-	if job.Spec.ActiveDeadlineSeconds == 0 || isSuspended(job) {
-		return time.Time{}, false
+	if trainjobutil.IsManagedByExternalController(job) || !job.DeletionTimestamp.IsZero() {
+		return true
 	}
-	start := job.CreationTimestamp.Time
-	if c := meta.FindStatusCondition(status.Conditions, trainer.TrainJobSuspended); c != nil && c.Status == metav1.ConditionFalse {
-		start = c.LastTransitionTime.Time
-	}
-	return start.Add(time.Duration(job.Spec.ActiveDeadlineSeconds) * time.Second), true
+	_, expires := expiryOf(job)
+	return hasEnded(&job.Status) && !failedByDeadline(job) && !expires
 }
 
 func isSuspended(job *trainer.TrainJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)
 }
 
-func failedByDeadline(job *trainer.TrainJob) bool {
-	c := meta.FindStatusCondition(job.Status.Conditions, trainer.TrainJobFailed)
-	return c != nil && c.Status == metav1.ConditionTrue && c.Reason == trainer.TrainJobDeadlineExceededReason
+// endOf returns the condition that says that a job is over, Complete or Failed, or nil.
+func endOf(status *trainer.TrainJobStatus) *metav1.Condition {
+	for _, end := range []string{trainer.TrainJobComplete, trainer.TrainJobFailed} {
+		if c := meta.FindStatusCondition(status.Conditions, end); c != nil && c.Status == metav1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
 }
 
 func hasEnded(status *trainer.TrainJobStatus) bool {
-	return meta.IsStatusConditionTrue(status.Conditions, trainer.TrainJobComplete) ||
-		meta.IsStatusConditionTrue(status.Conditions, trainer.TrainJobFailed)
+	return endOf(status) != nil
+}
+
+func endState(status *trainer.TrainJobStatus) state {
+	if endOf(status).Type == trainer.TrainJobComplete {
+		return stateComplete
+	}
+	return stateFailed
 }
 
 // runtimeKind returns the kind of runtime that a TrainJob refers to, in the form of facts.runtimeKinds.
@@ -192,4 +297,12 @@ func runtimeKind(job *trainer.TrainJob) string {
 func unsupportedMessage(f facts) string {
 	kinds := slices.Sorted(slices.Values(f.runtimeKinds))
 	return fmt.Sprintf("runtimeRef has the unsupported kind %q; supported are: %s", runtimeKind(f.trainJob), strings.Join(kinds, ", "))
+}
+
+// sooner is the shorter of two waits, of which 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }

@@ -12,12 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 var (
 	t0      = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	t0Meta  = metav1.NewTime(t0)
 	earlier = metav1.NewTime(t0.Add(-time.Hour))
+	later   = metav1.NewTime(t0.Add(time.Minute))
 
 	supported = []string{"TrainingRuntime.trainer.kubeflow.org", "ClusterTrainingRuntime.trainer.kubeflow.org"}
 )
@@ -82,6 +85,10 @@ func deadline(d time.Duration) func(*trainer.TrainJob) {
 	return func(j *trainer.TrainJob) { j.Spec.ActiveDeadlineSeconds = int64(d / time.Second) }
 }
 
+func ttl(seconds string) func(*trainer.TrainJob) {
+	return func(j *trainer.TrainJob) { j.Annotations = map[string]string{v1alpha1.AnnotationTTL: seconds} }
+}
+
 func conditions(cs ...metav1.Condition) func(*trainer.TrainJob) {
 	return func(j *trainer.TrainJob) { j.Status.Conditions = cs }
 }
@@ -105,6 +112,32 @@ func jobSet(owner types.UID, suspended bool) *jobsetv1alpha2.JobSet {
 	return js
 }
 
+// going returns the JobSet with a deletionTimestamp.
+func going(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
+	js.DeletionTimestamp = &earlier
+	return js
+}
+
+// restarting returns the JobSet while its Jobs are made anew.
+func restarting(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
+	js.Status.Restarts = 1
+	js.Status.Conditions = append(js.Status.Conditions, metav1.Condition{
+		Type: "RestartingJobSet", Status: "True", Reason: "DefaultFailurePolicy", Message: "applying RestartJobSet action (first failed job: llm-node-0)",
+	})
+	return js
+}
+
+// steps returns counters from pairs of a replicated job's name and how many of its Jobs are ready.
+func steps(pairs ...any) []trainer.JobStatus {
+	var jobs []trainer.JobStatus
+	for i := 0; i < len(pairs); i += 2 {
+		status := jobsStatus(int32(pairs[i+1].(int)))[0]
+		status.Name = pairs[i].(string)
+		jobs = append(jobs, status)
+	}
+	return jobs
+}
+
 func reports(jobs []trainer.JobStatus, cs ...metav1.Condition) *trainer.TrainJobStatus {
 	return &trainer.TrainJobStatus{Conditions: cs, JobsStatus: jobs}
 }
@@ -118,7 +151,9 @@ func TestDecide(t *testing.T) {
 	}
 	type want struct {
 		state   state
+		action  action
 		status  trainer.TrainJobStatus
+		failure string
 		recheck time.Duration
 	}
 	cases := map[string]struct {
@@ -128,186 +163,239 @@ func TestDecide(t *testing.T) {
 		reported *trainer.TrainJobStatus
 		want     want
 	}{
-		"ManagedByMultiKueue": {
+		"Foreign/MultiKueue": {
 			reason: "A job that somebody else manages gets no status, whatever else is true of it.",
 			job:    job(managedBy("kueue.x-k8s.io/multikueue"), suspend, kind("ServingRuntime")),
 			want:   want{state: stateForeign},
 		},
-		"ManagedByAnyOther": {
+		"Foreign/AnyOther": {
 			reason: "Where the CRD admits other values, they are not ours either.",
 			job:    job(managedBy("trainyard.dev/dispatcher")),
 			want:   want{state: stateForeign},
-		},
-		"ManagedByNobody": {
-			reason: "No value is the built-in one.",
-			job:    job(unmanaged),
-			want:   want{state: statePending},
 		},
 		"Deleting": {
 			reason: "A job that is being deleted gets neither objects nor status.",
 			job:    job(deleting, suspend),
 			want:   want{state: stateDeleting},
 		},
-		"DeletingBeatsStopping": {
+		"Deleting/BeatsStopping": {
 			reason: "The garbage collector deletes the JobSet then.",
 			job:    job(deleting, conditions(expired)),
 			jobSet: jobSet("uid-1", false),
 			want:   want{state: stateDeleting, status: reportsOnly(expired)},
 		},
-		"StoppingAfterDeadline": {
+		"Stopping": {
 			reason: "A JobSet that outlives the deadline has to go, however often that takes.",
 			job:    job(conditions(expired), deadline(time.Minute)),
 			jobSet: jobSet("uid-1", false),
+			want:   want{state: stateStopping, action: actionDeleteJobSet, status: reportsOnly(expired)},
+		},
+		"Stopping/UnderWay": {
+			reason: "It is deleted once, and then waited for.",
+			job:    job(conditions(expired), deadline(time.Minute), ttl("0")),
+			jobSet: going(jobSet("uid-1", false)),
 			want:   want{state: stateStopping, status: reportsOnly(expired)},
 		},
-		"StoppedAfterDeadline": {
+		"Stopping/Over": {
 			reason: "Once it is gone, the job is at rest.",
 			job:    job(conditions(expired), deadline(time.Minute)),
-			want:   want{state: stateFinished, status: reportsOnly(expired)},
+			want:   want{state: stateFailed, status: reportsOnly(expired)},
 		},
-		"StoppingTouchesNoNamesake": {
+		"Stopping/NoNamesake": {
 			reason: "A JobSet of another owner is not deleted for our deadline.",
 			job:    job(conditions(expired), deadline(time.Minute)),
 			jobSet: jobSet("uid-0", false),
-			want:   want{state: stateFinished, status: reportsOnly(expired)},
+			want:   want{state: stateFailed, status: reportsOnly(expired)},
 		},
-		"CompleteIsFinal": {
+		"Complete/IsFinal": {
 			reason: "A JobSet that is gone after Complete is not built again.",
 			job:    job(conditions(complete)),
-			want:   want{state: stateFinished, status: reportsOnly(complete)},
+			want:   want{state: stateComplete, status: reportsOnly(complete)},
 		},
-		"FailedIsFinal": {
-			reason:   "The status does not change any more, not even to what a JobSet says later, nor by suspending.",
-			job:      job(conditions(failed), suspend),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(1), complete),
-			want:     want{state: stateFinished, status: reportsOnly(failed)},
-		},
-		"UnknownKindOfRuntime": {
-			reason: "It can never run: the status says which kinds exist.",
-			job:    job(kind("ServingRuntime")),
-			want:   want{state: stateUnsupported, status: reportsOnly(unsupported)},
-		},
-		"JobSetCompleted": {
+		"Complete/JobSetSaysSo": {
 			reason:   "Condition and counts are copied, and keep the time that the JobSet gave them.",
 			job:      job(),
 			jobSet:   jobSet("uid-1", false),
 			reported: reports(jobsStatus(0), complete),
-			want:     want{state: stateEnding, status: *reports(jobsStatus(0), complete)},
+			want:     want{state: stateComplete, status: *reports(jobsStatus(0), complete)},
 		},
-		"JobSetFailed": {
-			reason:   "Other conditions stay where they are.",
-			job:      job(conditions(resumed)),
-			jobSet:   jobSet("uid-1", false),
-			reported: reports(jobsStatus(0), resumed, failed),
-			want:     want{state: stateEnding, status: *reports(jobsStatus(0), resumed, failed)},
-		},
-		"JobSetEndedBeforeDeadlineWasSeen": {
+		"Complete/BeforeDeadlineWasSeen": {
 			reason:   "What the JobSet says goes before what the clock says.",
 			job:      job(deadline(time.Second), conditions(at(resumed, earlier))),
 			jobSet:   jobSet("uid-1", false),
 			reported: reports(nil, complete),
-			want:     want{state: stateEnding, status: *reports(nil, resumed, complete)},
+			want:     want{state: stateComplete, status: *reports(nil, resumed, complete)},
 		},
-		"DeadlineReached": {
-			reason: "Reached is passed.",
+		"Complete/KeptForTTL": {
+			reason: "The TTL begins with the end.",
+			job:    job(conditions(complete), ttl("3660")),
+			want:   want{state: stateComplete, status: reportsOnly(complete), recheck: time.Minute},
+		},
+		"Complete/TTLOver": {
+			reason: "Over is when it is reached.",
+			job:    job(conditions(complete), ttl("3600")),
+			want:   want{state: stateComplete, action: actionDeleteTrainJob, status: reportsOnly(complete)},
+		},
+		"Complete/TTLUnreadable": {
+			reason: "To keep a job too long is better than to delete it too early.",
+			job:    job(conditions(complete), ttl("1h")),
+			want:   want{state: stateComplete, status: reportsOnly(complete)},
+		},
+		"Failed/IsFinal": {
+			reason:   "The status does not change any more, not even to what a JobSet says later, nor by suspending.",
+			job:      job(conditions(failed), suspend),
+			jobSet:   jobSet("uid-1", false),
+			reported: reports(jobsStatus(1), complete),
+			want:     want{state: stateFailed, status: reportsOnly(failed)},
+		},
+		"Failed/TTLOver": {
+			reason: "A failed job has a TTL as well.",
+			job:    job(conditions(failed), ttl("0")),
+			want:   want{state: stateFailed, action: actionDeleteTrainJob, status: reportsOnly(failed)},
+		},
+		"Failed/UnknownKindOfRuntime": {
+			reason: "It can never run: the status says which kinds exist.",
+			job:    job(kind("ServingRuntime")),
+			want:   want{state: stateFailed, status: reportsOnly(unsupported), failure: unsupported.Message},
+		},
+		"Failed/JobSetSaysSo": {
+			reason:   "Other conditions stay where they are.",
+			job:      job(conditions(resumed)),
+			jobSet:   jobSet("uid-1", false),
+			reported: reports(jobsStatus(0), resumed, failed),
+			want:     want{state: stateFailed, status: *reports(jobsStatus(0), resumed, failed), failure: failed.Message},
+		},
+		"Failed/DeadlineReached": {
+			reason: "Reached is passed. The JobSet is deleted when the status says why.",
 			job:    job(deadline(time.Hour), conditions(resumed)),
 			jobSet: jobSet("uid-1", false),
-			want:   want{state: stateExpired, status: *reports(nil, resumed, at(expired, t0Meta))},
+			want:   want{state: stateFailed, status: *reports(nil, resumed, at(expired, t0Meta)), failure: expired.Message},
 		},
-		"DeadlineReachedWithoutJobSet": {
+		"Failed/DeadlineReachedWithoutJobSet": {
 			reason: "A job that could not be built in time has failed as well.",
 			job:    job(deadline(time.Hour), conditions(resumed)),
-			want:   want{state: stateExpired, status: *reports(nil, resumed, at(expired, t0Meta))},
+			want:   want{state: stateFailed, status: *reports(nil, resumed, at(expired, t0Meta)), failure: expired.Message},
 		},
-		"DeadlineAhead": {
-			reason: "It is looked at again when it is reached.",
-			job:    job(deadline(time.Minute)),
-			jobSet: jobSet("uid-1", false),
-			want:   want{state: stateRunning, recheck: time.Minute},
-		},
-		"DeadlineStartsAnewOnResume": {
-			reason: "The time before the suspension does not count.",
-			job:    job(deadline(time.Minute), conditions(suspended)),
-			jobSet: jobSet("uid-1", true),
-			want:   want{state: stateResuming, status: reportsOnly(at(resumed, t0Meta)), recheck: time.Minute},
-		},
-		"DeadlineStopsWhileSuspended": {
-			reason: "A suspended job does not expire.",
-			job:    job(suspend, deadline(time.Second), conditions(at(suspended, earlier))),
-			jobSet: jobSet("uid-1", true),
-			want:   want{state: stateSuspended, status: reportsOnly(suspended)},
-		},
-		"BlockedByForeignJobSet": {
+		"Blocked/ForeignJobSet": {
 			reason: "A JobSet without our owner reference is neither taken over nor read.",
 			job:    job(),
 			jobSet: jobSet("", false),
 			want:   want{state: stateBlocked},
 		},
-		"BlockedByEarlierJobOfTheName": {
+		"Blocked/EarlierJobOfTheName": {
 			reason: "A job created again at once must not inherit its predecessor's end.",
 			job:    job(suspend),
 			jobSet: jobSet("uid-0", false),
 			want:   want{state: stateBlocked, status: reportsOnly(at(suspended, t0Meta))},
 		},
-		"SuspendedWithoutJobSet": {
+		"Suspended/WithoutJobSet": {
 			reason: "The JobSet is built suspended.",
 			job:    job(suspend),
-			want:   want{state: stateSuspended, status: reportsOnly(at(suspended, t0Meta))},
+			want:   want{state: stateSuspended, action: actionBuild, status: reportsOnly(at(suspended, t0Meta))},
 		},
-		"SuspendedWhileRunning": {
+		"Suspended/WhileRunning": {
 			reason:   "The condition follows the spec; the counts follow the JobSet.",
 			job:      job(suspend, conditions(resumed)),
 			jobSet:   jobSet("uid-1", false),
 			reported: reports(jobsStatus(1), resumed),
-			want:     want{state: stateSuspended, status: *reports(jobsStatus(1), at(suspended, t0Meta))},
+			want:     want{state: stateSuspended, action: actionBuild, status: *reports(jobsStatus(1), at(suspended, t0Meta))},
 		},
-		"StillSuspended": {
-			reason: "The condition keeps its time.",
-			job:    job(suspend, conditions(suspended)),
+		"Suspended/Still": {
+			reason: "The condition keeps its time, and no deadline passes.",
+			job:    job(suspend, deadline(time.Second), conditions(suspended)),
 			jobSet: jobSet("uid-1", true),
+			want:   want{state: stateSuspended, action: actionBuild, status: reportsOnly(suspended)},
+		},
+		"Suspended/JobSetGoing": {
+			reason: "A JobSet that is made anew has to be gone first.",
+			job:    job(suspend, conditions(suspended)),
+			jobSet: going(jobSet("uid-1", true)),
 			want:   want{state: stateSuspended, status: reportsOnly(suspended)},
 		},
-		"Pending": {
+		"Created": {
 			reason: "A job that was never suspended has no condition.",
 			job:    job(),
-			want:   want{state: statePending},
+			want:   want{state: stateCreated, action: actionBuild},
 		},
-		"Resuming": {
-			reason: "Suspended=False says that it once was True.",
-			job:    job(conditions(suspended)),
+		"Created/ManagedByNobody": {
+			reason: "No value is the built-in one.",
+			job:    job(unmanaged),
+			want:   want{state: stateCreated, action: actionBuild},
+		},
+		"Created/Resumed": {
+			reason: "Suspended=False says that it once was True, and the deadline starts anew.",
+			job:    job(deadline(time.Minute), conditions(suspended)),
 			jobSet: jobSet("uid-1", true),
-			want:   want{state: stateResuming, status: reportsOnly(at(resumed, t0Meta))},
+			want: want{
+				state: stateCreated, action: actionBuild, status: reportsOnly(at(resumed, t0Meta)), recheck: time.Minute,
+			},
+		},
+		"Created/ClockWentBack": {
+			reason: "Another machine leads now and its clock is behind. A condition's time does not go back.",
+			job:    job(conditions(at(suspended, later))),
+			jobSet: jobSet("uid-1", true),
+			want:   want{state: stateCreated, action: actionBuild, status: reportsOnly(at(resumed, later))},
+		},
+		"Created/JobSetDeleted": {
+			reason: "Somebody deletes the JobSet of a job that is not over: it is made anew when it is gone.",
+			job:    job(),
+			jobSet: going(jobSet("uid-1", false)),
+			want:   want{state: stateCreated},
+		},
+		"Restarting": {
+			reason:   "The JobSet's failure policy makes all Jobs anew.",
+			job:      job(),
+			jobSet:   restarting(jobSet("uid-1", false)),
+			reported: reports(jobsStatus(1)),
+			want:     want{state: stateRestarting, action: actionBuild, status: *reports(jobsStatus(1))},
 		},
 		"Running": {
 			reason:   "While a job runs, jobsStatus is all that moves.",
 			job:      job(conditions(resumed)),
 			jobSet:   jobSet("uid-1", false),
 			reported: reports(jobsStatus(1), resumed),
-			want:     want{state: stateRunning, status: *reports(jobsStatus(1), resumed)},
+			want:     want{state: stateRunning, action: actionBuild, status: *reports(jobsStatus(1), resumed)},
+		},
+		"Running/Launcher": {
+			reason:   "Whatever is no initializer counts as running.",
+			job:      job(),
+			jobSet:   jobSet("uid-1", false),
+			reported: reports(steps("launcher", 1, "node", 0)),
+			want:     want{state: stateRunning, action: actionBuild, status: *reports(steps("launcher", 1, "node", 0))},
+		},
+		"Initializing": {
+			reason:   "The trainer waits for the initializers.",
+			job:      job(),
+			jobSet:   jobSet("uid-1", false),
+			reported: reports(steps("dataset-initializer", 0, "model-initializer", 1, "node", 0)),
+			want: want{
+				state: stateInitializing, action: actionBuild,
+				status: *reports(steps("dataset-initializer", 0, "model-initializer", 1, "node", 0)),
+			},
+		},
+		"Starting": {
+			reason: "The JobSet runs, its pods are not ready. The deadline is looked at when it is reached.",
+			job:    job(deadline(time.Minute)),
+			jobSet: jobSet("uid-1", false),
+			want:   want{state: stateStarting, action: actionBuild, recheck: time.Minute},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := facts{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, runtimeKinds: supported}
 			before := tc.job.DeepCopy()
-			got := decide(f, t0)
-			if got.state != tc.want.state {
-				t.Errorf("%s\nstate: got %s, want %s", tc.reason, got.state, tc.want.state)
-			}
-			if diff := cmp.Diff(tc.want.status, got.status); diff != "" {
-				t.Errorf("%s\nstatus (-want +got):\n%s", tc.reason, diff)
-			}
-			if got.recheck != tc.want.recheck {
-				t.Errorf("%s\nrecheck: got %s, want %s", tc.reason, got.recheck, tc.want.recheck)
+			d := decide(f, rules{}, t0)
+			got := want{d.state, d.action, d.status, d.failure, d.recheck}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(want{})); diff != "" {
+				t.Errorf("%s\ndecision (-want +got):\n%s", tc.reason, diff)
 			}
 			if diff := cmp.Diff(before, tc.job); diff != "" {
 				t.Errorf("decide has changed its argument (-before +after):\n%s", diff)
 			}
 			// Once the status is written, deciding again changes nothing.
 			f.trainJob = tc.job.DeepCopy()
-			f.trainJob.Status = got.status
-			if diff := cmp.Diff(got.status, decide(f, t0.Add(time.Millisecond)).status); diff != "" {
+			f.trainJob.Status = d.status
+			if diff := cmp.Diff(d.status, decide(f, rules{}, t0.Add(time.Millisecond)).status); diff != "" {
 				t.Errorf("the second decision has another status (-first +second):\n%s", diff)
 			}
 		})
@@ -321,7 +409,7 @@ func reportsOnly(cs ...metav1.Condition) trainer.TrainJobStatus {
 func TestEmptyReportKeepsStatus(t *testing.T) {
 	f := facts{trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(nil), runtimeKinds: supported}
 	f.trainJob.Status.JobsStatus = jobsStatus(1)
-	got := decide(f, t0)
+	got := decide(f, rules{}, t0)
 	if diff := cmp.Diff(jobsStatus(1), got.status.JobsStatus); diff != "" {
 		t.Errorf("a JobSet that was built anew has emptied the status, which the CRD refuses (-want +got):\n%s", diff)
 	}
@@ -329,7 +417,7 @@ func TestEmptyReportKeepsStatus(t *testing.T) {
 
 func TestStateNames(t *testing.T) {
 	seen := map[string]state{}
-	for s := stateForeign; s <= stateRunning; s++ {
+	for s := stateForeign; s <= stateStarting; s++ {
 		name := s.String()
 		if other, ok := seen[name]; ok {
 			t.Errorf("states %d and %d are both called %q", other, s, name)
@@ -339,7 +427,7 @@ func TestStateNames(t *testing.T) {
 	if got := state(99).String(); got != "state(99)" {
 		t.Errorf("state 99: got %q", got)
 	}
-	if got := stateRunning.String(); got != "Running" {
-		t.Errorf("the last state: got %q, want Running", got)
+	if got := stateStarting.String(); got != "Starting" {
+		t.Errorf("the last state: got %q, want Starting", got)
 	}
 }

@@ -1,0 +1,190 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"errors"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
+)
+
+// Conditions that a TrainJob has with Options.ExtendedConditions, beside the three of the Kubeflow Trainer. They carry the
+// generation that was looked at.
+const (
+	// ConditionResourcesCreated: what the TrainJob needs to run, above all its JobSet, exists as the TrainJob wants it. False: the
+	// reason and the API server's words say why not.
+	ConditionResourcesCreated = "ResourcesCreated"
+	// ConditionStarted: a step of the job has begun since the job was created, last resumed or last restarted. True: the reason is
+	// the current step. False: the reason is what the job waits for.
+	ConditionStarted = "Started"
+	// ConditionStalled: the job is meant to run, and something keeps it from getting on. It is absent until that happens. True: the
+	// reason is one of package health.
+	ConditionStalled = "Stalled"
+)
+
+// Reasons of ConditionResourcesCreated. If it is False, it has one of a Warning Event: ReasonBuildFailed, ReasonApplyFailed,
+// ReasonRuntimeNotFound, ReasonJobSetConflict, or ReasonRuntimeNotSupported.
+const (
+	// ReasonResourcesCreated: all is there.
+	ReasonResourcesCreated = "ResourcesCreated"
+	// ReasonRuntimeNotSupported: the TrainJob refers to a kind of runtime that does not exist.
+	ReasonRuntimeNotSupported = "RuntimeNotSupported"
+)
+
+// Reasons of ConditionStarted.
+const (
+	// ReasonDatasetInitializer: the dataset is being loaded.
+	ReasonDatasetInitializer = "DatasetInitializer"
+	// ReasonModelInitializer: the model is being loaded.
+	ReasonModelInitializer = "ModelInitializer"
+	// ReasonTrainer: the training itself, or any other step.
+	ReasonTrainer = "Trainer"
+	// ReasonSuspended: the job waits to be resumed.
+	ReasonSuspended = "Suspended"
+	// ReasonWaitingForResources: the job waits for its JobSet.
+	ReasonWaitingForResources = "WaitingForResources"
+	// ReasonWaitingForPods: the job waits for pods to become ready.
+	ReasonWaitingForPods = "WaitingForPods"
+	// ReasonRestarting: the JobSet is making its Jobs anew.
+	ReasonRestarting = "Restarting"
+)
+
+// ReasonRecovered: what ConditionStalled told of is over.
+const ReasonRecovered = "Recovered"
+
+// setCondition sets a condition, and never lets its time go back, whatever this machine's clock does.
+func setCondition(status *trainer.TrainJobStatus, c metav1.Condition, now time.Time) {
+	c.LastTransitionTime = metav1.NewTime(now)
+	if old := meta.FindStatusCondition(status.Conditions, c.Type); old != nil && c.LastTransitionTime.Before(&old.LastTransitionTime) {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	meta.SetStatusCondition(&status.Conditions, c)
+}
+
+// setSuspended records whether the job is suspended. That it is not is only worth a condition if it has been.
+func setSuspended(status *trainer.TrainJobStatus, suspended bool, now time.Time) {
+	c := metav1.Condition{Type: trainer.TrainJobSuspended}
+	switch {
+	case suspended:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, trainer.TrainJobSuspendedReason, constants.TrainJobSuspendedMessage
+	case meta.IsStatusConditionTrue(status.Conditions, trainer.TrainJobSuspended):
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, trainer.TrainJobResumedReason, constants.TrainJobResumedMessage
+	default:
+		return
+	}
+	setCondition(status, c, now)
+}
+
+func setFailed(status *trainer.TrainJobStatus, reason, message string, now time.Time) {
+	setCondition(status, metav1.Condition{
+		Type: trainer.TrainJobFailed, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, now)
+}
+
+// setLiveConditions sets the extended conditions of a job that is to go on, as far as they do not depend on the action.
+func setLiveConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
+	setStarted(status, f, d.state, now)
+	setStalled(status, f.trainJob, d.trouble, now)
+}
+
+// setEndConditions sets the extended conditions of a job that has just ended. Started stays as it was last.
+func setEndConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
+	setStalled(status, f.trainJob, nil, now)
+	if d.state != stateFailed {
+		return
+	}
+	failed := meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed)
+	if failed.Reason == trainer.TrainJobRuntimeNotSupportedReason {
+		setCondition(status, metav1.Condition{
+			Type: ConditionResourcesCreated, Status: metav1.ConditionFalse, Reason: ReasonRuntimeNotSupported,
+			Message: failed.Message, ObservedGeneration: f.trainJob.Generation,
+		}, now)
+	}
+	// After the call above, which may have moved the conditions.
+	meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed).Message = shorten(d.failure, maxConditionMessage)
+}
+
+// setStarted is True from the first step that runs until the job is suspended or restarts. A pod that is not ready for a moment
+// does not take that back.
+func setStarted(status *trainer.TrainJobStatus, f facts, s state, now time.Time) {
+	c := metav1.Condition{Type: ConditionStarted, Status: metav1.ConditionFalse, ObservedGeneration: f.trainJob.Generation}
+	switch s {
+	case stateSuspended:
+		c.Reason, c.Message = ReasonSuspended, "the TrainJob is suspended"
+	case stateRestarting:
+		c.Reason, c.Message = ReasonRestarting, "the JobSet is making its Jobs anew"
+	case stateRunning, stateInitializing, stateStarting:
+		step := currentStep(f.steps())
+		if s == stateStarting && !meta.IsStatusConditionTrue(status.Conditions, ConditionStarted) {
+			c.Reason, c.Message = ReasonWaitingForPods, "waiting for the pods of "+step+" to be ready"
+			break
+		}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, stepReason(step), "the current step is "+step
+	default:
+		c.Reason, c.Message = ReasonWaitingForResources, "waiting for the JobSet"
+	}
+	setCondition(status, c, now)
+}
+
+// currentStep is the first that runs, else the first that has not succeeded.
+func currentStep(steps []v1alpha1.Step) string {
+	for _, wanted := range []v1alpha1.StepState{v1alpha1.StepRunning, v1alpha1.StepFailed, v1alpha1.StepWaiting} {
+		for _, step := range steps {
+			if step.State == wanted {
+				return step.Name
+			}
+		}
+	}
+	return v1alpha1.StepTrainer
+}
+
+func stepReason(step string) string {
+	switch step {
+	case v1alpha1.StepDatasetInitializer:
+		return ReasonDatasetInitializer
+	case v1alpha1.StepModelInitializer:
+		return ReasonModelInitializer
+	default:
+		return ReasonTrainer
+	}
+}
+
+// setStalled records trouble, and its end if there has been any.
+func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, trouble *health.Trouble, now time.Time) {
+	c := metav1.Condition{Type: ConditionStalled, ObservedGeneration: job.Generation}
+	switch {
+	case trouble != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, trouble.Reason, shorten(trouble.Message, maxConditionMessage)
+	case meta.FindStatusCondition(status.Conditions, ConditionStalled) != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonRecovered, "nothing is known to keep the job from getting on"
+	default:
+		return
+	}
+	setCondition(status, c, now)
+}
+
+// setResourcesCreated records how the action of a live job has ended. What passes by itself (a conflict, a predecessor's objects)
+// changes nothing.
+func setResourcesCreated(status *trainer.TrainJobStatus, f facts, s state, err error, now time.Time) {
+	c := metav1.Condition{Type: ConditionResourcesCreated, ObservedGeneration: f.trainJob.Generation}
+	var p *problem
+	switch {
+	case s == stateBlocked:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonJobSetConflict, conflictMessage(f.jobSet)
+	case errors.As(err, &p) && !isPassing(err):
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.reason, shorten(p.Error(), maxConditionMessage)
+	case err == nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonResourcesCreated, "the JobSet and what it needs exist"
+	default:
+		return
+	}
+	setCondition(status, c, now)
+}

@@ -1,0 +1,277 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	gpu = "nvidia.com/gpu"
+	// waitLimit covers the 40 to 60 s after which Kubernetes takes the pods of a deleted node for lost, on a busy machine.
+	waitLimit = 150 * time.Second
+)
+
+// TestOnACluster is about what the real scheduler, Job controller, node lifecycle controller and pod garbage collector write, as
+// it comes through a cache with this package's selector, transform and index.
+func TestOnACluster(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	cluster, err := clusters.Start(t.Context(), trainingCluster())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := newWitness(t, cluster)
+
+	running := w.create(jobSet("running", 2, podTemplate(8, map[string]string{clusters.RunForAnnotation: "forever"})))
+	w.create(jobSet("large", 2, podTemplate(9, nil)))
+	w.create(jobSet("crashing", 1, podTemplate(0, map[string]string{
+		clusters.RunForAnnotation: "10ms", clusters.FailAnnotation: "ValueError: loss is NaN",
+	})))
+
+	w.await("large", Unschedulable, "^pod large-node-0-0-[a-z0-9]+ \\(trainer 0\\) and others: no node for it: Insufficient nvidia.com/gpu$")
+	w.await("crashing", CrashLoop, "^pod crashing-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01]: "+
+		"container \"main\" ended with exit code 1: ValueError: loss is NaN$")
+	pods := w.awaitReady(running, 2)
+	if got := w.told("running"); len(got) > 0 {
+		t.Errorf("a job whose pods run: %v", got)
+	}
+
+	if err := cluster.Process("kwok").Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node gpu-[01] and others: the node is not ready$")
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pods[0].Spec.NodeName}}
+	if err := w.admin.Delete(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node "+node.Name+"( and others)?: the node does not exist any more$")
+}
+
+// trainingCluster has two nodes of 8 GPUs, which are taken for lost when kwok has not renewed their leases twice.
+func trainingCluster() clusters.Options {
+	o := clusters.Full("health", clusters.NodeShape{
+		Count: 2, NamePrefix: "gpu", Capacity: corev1.ResourceList{gpu: resource.MustParse("8")},
+	})
+	o.ControllerManagerArgs = []string{"--node-monitor-grace-period=22s"}
+	return o
+}
+
+func podTemplate(gpus int64, annotations map[string]string) corev1.PodTemplateSpec {
+	limits := corev1.ResourceList{}
+	if gpus > 0 {
+		limits[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
+	}
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Annotations: annotations},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers:    []corev1.Container{{Name: "main", Image: "example.com/train:1", Resources: corev1.ResourceRequirements{Limits: limits}}},
+		},
+	}
+}
+
+func jobSet(name string, nodes int32, template corev1.PodTemplateSpec) *jobsetv1alpha2.JobSet {
+	return &jobsetv1alpha2.JobSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{{
+			Name: "node", Replicas: 1,
+			Template: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{
+				Parallelism: &nodes, Completions: &nodes, BackoffLimit: new(int32(20)), Template: template,
+			}},
+		}}},
+	}
+}
+
+// witness sees every event of a cache of pods, and diagnoses after each, with the pods as the events tell of them. It believes
+// that an hour has passed since the jobs began.
+type witness struct {
+	t     *testing.T
+	admin client.Client
+	cache cache.Cache
+	since time.Time
+
+	mu      sync.Mutex
+	pods    map[types.NamespacedName]*corev1.Pod // under mu, and all below
+	last    map[string]*Trouble
+	history map[string][]Trouble
+}
+
+func newWitness(t *testing.T, cluster *clusters.Cluster) *witness {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := client.New(cluster.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transform := func(in any) (any, error) {
+		if pod, ok := in.(*corev1.Pod); ok {
+			Strip(pod)
+		}
+		return in, nil
+	}
+	pods, err := cache.New(cluster.Config, cache.Options{Scheme: scheme, ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Label: Selector(), Transform: transform},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &witness{
+		t: t, admin: admin, cache: pods, since: time.Now(),
+		pods: map[types.NamespacedName]*corev1.Pod{}, last: map[string]*Trouble{}, history: map[string][]Trouble{},
+	}
+	w.start()
+	return w
+}
+
+func (w *witness) start() {
+	w.t.Helper()
+	if err := w.cache.IndexField(w.t.Context(), &corev1.Pod{}, JobSetIndex, IndexByJobSet); err != nil {
+		w.t.Fatal(err)
+	}
+	informer, err := w.cache.GetInformer(w.t.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { w.see(o.(*corev1.Pod), true) },
+		UpdateFunc: func(old, o any) { w.see(o.(*corev1.Pod), Changed(old.(*corev1.Pod), o.(*corev1.Pod))) },
+		DeleteFunc: func(o any) {
+			if pod, ok := o.(*corev1.Pod); ok {
+				w.forget(pod)
+			}
+		},
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	stopped := make(chan error, 1)
+	go func() { stopped <- w.cache.Start(ctx) }()
+	w.t.Cleanup(func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+// see takes notice of a pod. If Changed had kept the event back, the diagnosis must be the same.
+func (w *witness) see(pod *corev1.Pod, passes bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[client.ObjectKeyFromObject(pod)] = pod
+	w.diagnose(pod, passes)
+}
+
+func (w *witness) forget(pod *corev1.Pod) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, client.ObjectKeyFromObject(pod))
+	w.diagnose(pod, true)
+}
+
+func (w *witness) diagnose(pod *corev1.Pod, passes bool) {
+	job, _ := JobSetOf(pod)
+	in := Input{Since: w.since}
+	for _, p := range w.pods {
+		if key, _ := JobSetOf(p); key == job {
+			in.Pods = append(in.Pods, p)
+		}
+	}
+	trouble, _ := Diagnose(in, Limits{Unschedulable: time.Minute, CrashLoops: 3}, w.since.Add(time.Hour))
+	if same(w.last[job.Name], trouble) {
+		return
+	}
+	if !passes {
+		w.t.Errorf("pod %s: the diagnosis is %v and then %v, and Changed does not say so", pod.Name, w.last[job.Name], trouble)
+	}
+	w.last[job.Name] = trouble
+	if trouble != nil {
+		w.history[job.Name] = append(w.history[job.Name], *trouble)
+	}
+}
+
+func (w *witness) create(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
+	w.t.Helper()
+	if err := w.admin.Create(w.t.Context(), js); err != nil {
+		w.t.Fatal(err)
+	}
+	return js
+}
+
+// told returns all troubles of a job so far.
+func (w *witness) told(job string) []Trouble {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.history[job])
+}
+
+// await waits until a job has had this trouble at some time.
+func (w *witness) await(job, reason, message string) {
+	w.t.Helper()
+	start := time.Now()
+	gomega.NewWithT(w.t).Eventually(func() []Trouble { return w.told(job) }, waitLimit, 50*time.Millisecond).Should(
+		gomega.ContainElement(gomega.And(
+			gomega.HaveField("Reason", reason), gomega.HaveField("Message", gomega.MatchRegexp(message)),
+		)), "job %s", job)
+	w.t.Logf("%s had %s after %s", job, reason, time.Since(start).Round(time.Second))
+}
+
+// awaitReady waits until so many pods of a JobSet are ready in the cache, and returns them in the order of their names.
+func (w *witness) awaitReady(js *jobsetv1alpha2.JobSet, want int) []*corev1.Pod {
+	w.t.Helper()
+	var pods []*corev1.Pod
+	gomega.NewWithT(w.t).Eventually(func(g gomega.Gomega) {
+		all, err := List(w.t.Context(), w.cache, js)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		byName := map[string]*corev1.Pod{}
+		for _, pod := range all {
+			if is(pod, corev1.PodReady, corev1.ConditionTrue) {
+				byName[pod.Name] = pod
+			}
+		}
+		g.Expect(byName).To(gomega.HaveLen(want))
+		pods = nil
+		for _, name := range slices.Sorted(maps.Keys(byName)) {
+			pods = append(pods, byName[name])
+		}
+	}, waitLimit, 50*time.Millisecond).Should(gomega.Succeed())
+	other := js.DeepCopy()
+	other.UID = "another"
+	if namesakes, err := List(w.t.Context(), w.cache, other); err != nil || len(namesakes) > 0 {
+		w.t.Errorf("the pods of a namesake: %d, %v; want none", len(namesakes), err)
+	}
+	return pods
+}

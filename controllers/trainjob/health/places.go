@@ -1,0 +1,99 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// position is where in a job a pod belongs. Pods that replace each other have the same one.
+type position struct {
+	step       string // the replicated job, as users know it
+	job, index int    // the index of the child Job, and the pod's in it; -1: has none
+	name       string // the pod's own name if it has no index, as then nothing says whom it replaces
+}
+
+func (p position) compare(other position) int {
+	return cmp.Or(cmp.Compare(p.step, other.step), cmp.Compare(p.job, other.job), cmp.Compare(p.index, other.index),
+		cmp.Compare(p.name, other.name))
+}
+
+// place is a position and the pods that are or were in it, in the present attempt.
+type place struct {
+	current view
+	// crashes is how often something ended there: restarts of the current pod, and pods before it that failed by themselves.
+	crashes int32
+	crash   string // the words for the last one
+}
+
+// survey returns the places of a job's present attempt, sorted.
+func survey(pods []*corev1.Pod) []place {
+	views := presentAttempt(pods)
+	slices.SortFunc(views, func(a, b view) int {
+		return cmp.Or(a.position.compare(b.position), cmp.Compare(a.created, b.created),
+			cmp.Compare(a.liveness(), b.liveness()), cmp.Compare(a.name, b.name))
+	})
+	var places []place
+	for i, v := range views {
+		if i > 0 && views[i-1].position == v.position {
+			places[len(places)-1].replace(v)
+		} else {
+			places = append(places, place{current: v, crashes: v.crashes, crash: v.crash})
+		}
+	}
+	return places
+}
+
+// replace puts a younger pod in the place of the current one.
+func (p *place) replace(v view) {
+	p.current = v
+	p.crashes += v.crashes
+	if v.crash != "" {
+		p.crash = v.crash
+	}
+}
+
+// presentAttempt looks at the pods and leaves out those of attempts that are over: of the whole JobSet, and of single Jobs.
+func presentAttempt(pods []*corev1.Pod) []view {
+	type job struct {
+		step  string
+		index int
+	}
+	views := make([]view, 0, len(pods))
+	attempt, jobAttempts := 0, map[job]int{}
+	for _, pod := range pods {
+		v := look(pod)
+		views = append(views, v)
+		attempt = max(attempt, v.attempt)
+	}
+	views = slices.DeleteFunc(views, func(v view) bool { return v.attempt < attempt })
+	for _, v := range views {
+		key := job{v.position.step, v.position.job}
+		jobAttempts[key] = max(jobAttempts[key], v.jobAttempt)
+	}
+	return slices.DeleteFunc(views, func(v view) bool { return v.jobAttempt < jobAttempts[job{v.position.step, v.position.job}] })
+}
+
+// idle says that no pod is ready or has succeeded, and that none waits for a gate.
+func idle(places []place) bool {
+	return !slices.ContainsFunc(places, func(p place) bool { return p.current.ready || p.current.gated })
+}
+
+func unscheduled(places []place) bool {
+	return slices.ContainsFunc(places, func(p place) bool { return p.current.unschedulable != "" })
+}
+
+func running(places []place) bool {
+	return slices.ContainsFunc(places, func(p place) bool { return p.current.phase == corev1.PodRunning && !p.current.going })
+}
+
+func crashes(places []place) (sum int32) {
+	for _, p := range places {
+		sum += p.crashes
+	}
+	return sum
+}

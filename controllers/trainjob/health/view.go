@@ -1,0 +1,178 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	jobset "sigs.k8s.io/jobset/pkg/constants"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// view is everything that this package reads of one pod, brought into a form that changes only with the facts. Diagnose, Cause
+// and Memory look at nothing else, so two pods with the same view are the same to them: Changed and Strip rest on that.
+type view struct {
+	name, node          string
+	position            position
+	attempt, jobAttempt int
+	created             int64 // by the API server's clock, and compared with no other
+
+	phase corev1.PodPhase
+	going bool // it is being deleted
+	ready bool // or has succeeded
+	gated bool
+
+	own           Trouble // what it suffers from by itself
+	crashes       int32   // how often its containers were started again, and 1 more if it failed by itself
+	crashing      bool    // one of those containers does not run now
+	crash         string  // the words for the last end of such a container
+	unschedulable string  // what the scheduler says; "": no complaint
+	waits         string  // what it is waiting for, if it is not ready
+	failure       failure // why it failed, if it has
+}
+
+// look returns the view of a pod.
+func look(pod *corev1.Pod) view {
+	v := view{
+		name:       pod.Name,
+		node:       pod.Spec.NodeName,
+		position:   positionOf(pod),
+		attempt:    number(pod.Labels[jobset.RestartsKey], 0),
+		jobAttempt: number(pod.Labels[jobset.JobRestartAttemptKey], 0),
+		created:    pod.CreationTimestamp.Unix(),
+		phase:      pod.Status.Phase,
+		going:      pod.DeletionTimestamp != nil,
+		ready:      pod.Status.Phase == corev1.PodSucceeded || is(pod, corev1.PodReady, corev1.ConditionTrue),
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		return v
+	}
+	v.own = disruption(pod)
+	v.lookAtContainers(pod)
+	v.lookAtScheduling(pod)
+	if !v.ready {
+		v.waits = v.waitsFor(pod)
+	}
+	v.failure = failureOf(pod, v)
+	return v
+}
+
+func (v *view) lookAtContainers(pod *corev1.Pod) {
+	disrupted := v.own.Reason != ""
+	if pod.Status.Phase == corev1.PodFailed {
+		if !disrupted && !v.going {
+			v.crashes, v.crashing, v.crash = restarts(pod)+1, true, endOf(pod)
+		}
+		return
+	}
+	if v.going {
+		return // Whatever its containers do, somebody wants them to end.
+	}
+	if !disrupted {
+		v.own = containerTrouble(pod)
+	}
+	v.crashes, v.crash = restarts(pod), crashOf(pod)
+	v.crashing = v.crashes > 0 && someRestartedDoesNotRun(pod)
+}
+
+func (v *view) lookAtScheduling(pod *corev1.Pod) {
+	c := condition(pod, corev1.PodScheduled)
+	if c == nil || c.Status == corev1.ConditionTrue || v.going || v.node != "" || v.phase == corev1.PodFailed {
+		return
+	}
+	if v.gated = c.Reason == corev1.PodReasonSchedulingGated; !v.gated {
+		v.unschedulable = schedulerWords(c.Reason, c.Message)
+	}
+}
+
+// waitsFor says why a pod that has not ended is not ready.
+func (v *view) waitsFor(pod *corev1.Pod) string {
+	switch {
+	case v.own.Message != "":
+		return "does not start: " + v.own.Message
+	case v.phase == corev1.PodFailed:
+		return "has failed: " + endOf(pod)
+	case v.going:
+		return "is being deleted"
+	case v.unschedulable != "":
+		return "has no node: " + v.unschedulable
+	case v.node == "":
+		return "has no node yet"
+	case v.crashing:
+		return "does not stay up: " + v.crash
+	case is(pod, corev1.PodReadyToStartContainers, corev1.ConditionFalse):
+		return "waits for its volumes or its network"
+	}
+	return containerWaits(pod)
+}
+
+// String names the pod, its place in the job and its node.
+func (v view) String() string {
+	place := v.position.step
+	if v.position.job > 0 {
+		place += fmt.Sprintf(" %d/", v.position.job)
+	} else if v.position.index >= 0 {
+		place += " "
+	}
+	if v.position.index >= 0 {
+		place += strconv.Itoa(v.position.index)
+	}
+	text := "pod " + v.name
+	if place != "" {
+		text += " (" + place + ")"
+	}
+	if v.node != "" {
+		text += " on node " + v.node
+	}
+	return text
+}
+
+// liveness orders pods of one place that were created in the same second: what lives has replaced what does not.
+func (v view) liveness() int {
+	switch {
+	case v.phase == corev1.PodFailed:
+		return 0
+	case v.going:
+		return 1
+	}
+	return 2
+}
+
+func positionOf(pod *corev1.Pod) position {
+	p := position{
+		step:  trainjobs.StepName(pod.Labels[jobsetv1alpha2.ReplicatedJobNameKey]),
+		job:   number(pod.Labels[jobsetv1alpha2.JobIndexKey], 0),
+		index: number(pod.Labels[batchv1.JobCompletionIndexAnnotation], -1),
+	}
+	if p.index < 0 {
+		p.name = pod.Name
+	}
+	return p
+}
+
+func number(label string, otherwise int) int {
+	if n, err := strconv.Atoi(label); err == nil && n >= 0 {
+		return n
+	}
+	return otherwise
+}
+
+func condition(pod *corev1.Pod, t corev1.PodConditionType) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == t {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+func is(pod *corev1.Pod, t corev1.PodConditionType, status corev1.ConditionStatus) bool {
+	c := condition(pod, t)
+	return c != nil && c.Status == status
+}

@@ -1,0 +1,71 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// rebuild deals with a JobSet that the API server would not change. On a suspended JobSet, JobSet's webhook allows to change labels,
+// annotations, node selectors, tolerations and scheduling gates of pods, and a TrainJob's runtimePatches can hold more. If the
+// JobSet has never started, nothing is lost by making it anew, and the change takes effect. It returns nil if that is under way,
+// and else the refusal.
+func (r *Reconciler) rebuild(ctx context.Context, f facts, refusal error) error {
+	if !f.ownsJobSet() || !isImmutable(refusal) {
+		return refusal
+	}
+	started, err := r.hasStarted(ctx, f.jobSet)
+	if err != nil {
+		return errors.Join(refusal, err)
+	}
+	if started {
+		// The refusal comes last: it holds all replicated jobs, and its end does not fit into an Event.
+		return &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf(
+			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w", refusal)}
+	}
+	if err := r.deleteJobSet(ctx, f.jobSet); err != nil {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleted JobSet that has never started, to make it anew", "refusal", refusal.Error())
+	r.announce.rebuilt(f.trainJob)
+	return nil
+}
+
+// hasStarted reads the JobSet's Jobs from the API server: they are not watched, and this is rare.
+func (r *Reconciler) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
+	var jobs batchv1.JobList
+	err := r.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
+	if err != nil {
+		return false, fmt.Errorf("list Jobs of JobSet %s: %w", client.ObjectKeyFromObject(jobSet), err)
+	}
+	return trainjobs.HasStarted(jobSet, jobs.Items), nil
+}
+
+// isImmutable says whether the API server refuses a change because of what is there, and not because of what is wanted.
+func isImmutable(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	causes := status.Status().Details.Causes
+	for _, cause := range causes {
+		if cause.Type != metav1.CauseTypeFieldValueInvalid || !strings.Contains(cause.Message, apivalidation.FieldImmutableErrorMsg) {
+			return false
+		}
+	}
+	return len(causes) > 0
+}
