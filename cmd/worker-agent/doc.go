@@ -6,7 +6,7 @@
 // no hub.
 //
 // Any number of replicas can run. One works, by a lease that is the Kubeflow Trainer's, so that a Trainer and an agent never
-// work at the same time either; the others keep their caches warm and take over.
+// work at the same time either; the others keep their caches warm and take over. All of them answer the admission webhooks.
 //
 // Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with the reason on standard error: one line, or one for each flag
 // that is wrong.

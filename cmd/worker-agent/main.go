@@ -28,6 +28,9 @@ func newCommand() *cobra.Command {
 		Long: `worker-agent turns the TrainJobs of the cluster that it runs on into JobSets and brings their status back, in place of the
 Kubeflow Trainer's controller. TrainJobs whose spec.managedBy names somebody else are left alone.
 
+It also answers the admission webhooks of config/webhook, if it has certificates for them: given ones (--webhook-cert-dir), or its own
+(--webhook-service), which is for an agent that runs in the cluster behind that Service. With neither it serves none.
+
 The cluster needs the CRDs of Kubeflow Trainer and JobSet, and JobSet's controller.`,
 		Args:          cobra.NoArgs,
 		Version:       process.Version(),

@@ -5,11 +5,15 @@ package main
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/pflag"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 const (
@@ -22,16 +26,35 @@ const (
 // options of the agent. Those from defaultOptions are valid but for what only the cluster can tell.
 type options struct {
 	process.Options
-	concurrency int
+	concurrency        int
+	extendedConditions bool
+	health             health.Limits
+	webhooks           webhookOptions
 }
 
 func defaultOptions() options {
-	return options{Options: process.DefaultOptions(leaseName, leaseNamespace), concurrency: 10}
+	return options{
+		Options:     process.DefaultOptions(leaseName, leaseNamespace),
+		concurrency: 10,
+		health:      health.DefaultLimits(),
+		webhooks:    webhookOptions{address: ":9443"},
+	}
 }
 
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "TrainJobs that are worked on at the same time.")
+	fs.BoolVar(&o.extendedConditions, "extended-conditions", o.extendedConditions,
+		"Give TrainJobs the conditions ResourcesCreated, Started and Stalled too. The Python SDK takes a job that has any condition for not running.")
+	fs.DurationVar(&o.health.NoPodReady, "no-pod-ready-after", o.health.NoPodReady,
+		"How long a job may be without a ready pod before an Event tells so. 0: for ever.")
+	fs.DurationVar(&o.health.Unschedulable, "unschedulable-after", o.health.Unschedulable,
+		"How long a pod may be without a node after the scheduler has found none, before an Event tells so. 0: for ever.")
+	fs.DurationVar(&o.health.NoProgress, "no-progress-after", o.health.NoProgress,
+		"How long a job that reports its progress may be silent, before an Event tells so. 0: for ever.")
+	fs.Int32Var(&o.health.CrashLoops, "crash-loop-after", o.health.CrashLoops,
+		"How often one place of a job may crash, before an Event tells of a crash loop. 0: as often as it likes.")
+	o.webhooks.addFlags(fs)
 }
 
 // validate returns all faults at once.
@@ -43,5 +66,22 @@ func (o *options) validate() error {
 	if o.concurrency <= 0 {
 		faults = multierror.Append(faults, fmt.Errorf("--concurrency is %d: must be positive", o.concurrency))
 	}
+	faults = multierror.Append(faults, o.validateHealth()...)
+	faults = multierror.Append(faults, o.webhooks.validate()...)
 	return faults.ErrorOrNil()
+}
+
+// validateHealth names limits by their flags.
+func (o *options) validateHealth() (faults []error) {
+	for flag, limit := range map[string]time.Duration{
+		"no-pod-ready-after": o.health.NoPodReady, "unschedulable-after": o.health.Unschedulable, "no-progress-after": o.health.NoProgress,
+	} {
+		if limit < 0 {
+			faults = append(faults, fmt.Errorf("--%s is %s: must not be negative", flag, limit))
+		}
+	}
+	if o.health.CrashLoops < 0 {
+		faults = append(faults, fmt.Errorf("--crash-loop-after is %d: must not be negative", o.health.CrashLoops))
+	}
+	return slices.SortedFunc(slices.Values(faults), func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 }

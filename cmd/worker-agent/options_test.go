@@ -28,11 +28,24 @@ func TestValidate(t *testing.T) {
 		},
 		"NoListeners": {
 			reason: "0 means no endpoint.",
-			args:   []string{"--health-probe-bind-address=0", "--metrics-bind-address=0"},
+			args:   []string{"--health-probe-bind-address=0", "--metrics-bind-address=0", "--webhook-bind-address=0"},
 		},
 		"LeaseDoesNotMatterWithoutElection": {
 			reason: "What is not used is not checked.",
 			args:   []string{"--leader-elect=false", "--leader-election-namespace=", "--leader-election-lease-duration=0"},
+		},
+		"GivenCertificates": {
+			reason: "Somebody else makes certificates.",
+			args:   []string{"--webhook-bind-address=127.0.0.1:9000", "--webhook-cert-dir=/certs"},
+		},
+		"OwnCertificates": {
+			reason: "The agent makes certificates for a Service.",
+			args:   []string{"--webhook-service=system/agent"},
+		},
+		"WebhookPort": {
+			reason: "The webhook server takes a number, and 0 is not any port.",
+			args:   []string{"--webhook-bind-address=:0"},
+			faults: []string{`--webhook-bind-address: port "0" is not a number from 1 to 65535`},
 		},
 		"EverythingWrong": {
 			reason: "All faults come at once.",
@@ -41,6 +54,7 @@ func TestValidate(t *testing.T) {
 				"--health-probe-bind-address=8081", "--metrics-bind-address=localhost",
 				"--leader-election-namespace=", "--leader-election-lease-duration=10s", "--leader-election-retry-period=9s",
 				"--log-format=xml", "-v=-1",
+				"--webhook-bind-address=9443", "--webhook-cert-dir=/certs", "--webhook-service=agent",
 			},
 			faults: []string{
 				"--kube-api-qps is 0: must be positive",
@@ -53,6 +67,9 @@ func TestValidate(t *testing.T) {
 				`--log-format is "xml": must be text or json`,
 				"--v is -1: must not be negative",
 				"--concurrency is 0: must be positive",
+				`--webhook-bind-address: "9443" is not host:port: address 9443: missing port in address`,
+				"--webhook-cert-dir and --webhook-service: choose one, certificates come from one place",
+				`--webhook-service: "agent" is not namespace/name`,
 			},
 		},
 	}

@@ -16,7 +16,7 @@ import (
 
 // run works until ctx ends, and returns nil then.
 func run(ctx context.Context, o options) error {
-	o.SetUpLog()
+	log := o.SetUpLog()
 	config, err := o.RestConfig("trainyard-worker-agent")
 	if err != nil {
 		return err
@@ -30,11 +30,29 @@ func run(ctx context.Context, o options) error {
 	}
 	managerOptions := ctrl.Options{Scheme: scheme, Cache: trainjob.CacheOptions()}
 	o.Apply(&managerOptions)
+	server, certs, err := o.webhooks.newWebhookServer()
+	if err != nil {
+		return err
+	}
+	if certs != nil {
+		defer certs.remove()
+	}
+	managerOptions.WebhookServer = server
 	mgr, err := ctrl.NewManager(config, managerOptions)
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	if err := trainjob.Setup(ctx, mgr, trainjob.Options{MaxConcurrentReconciles: o.concurrency}); err != nil {
+	err = trainjob.Setup(ctx, mgr, trainjob.Options{
+		MaxConcurrentReconciles: o.concurrency,
+		ExtendedConditions:      o.extendedConditions,
+		Health:                  &o.health,
+	})
+	if err != nil {
+		return err
+	}
+	if server == nil {
+		log.Info("No admission webhooks: they take --webhook-cert-dir or --webhook-service")
+	} else if err := setUpWebhooks(ctx, mgr, server, certs); err != nil {
 		return err
 	}
 	return process.Run(ctx, mgr)

@@ -147,16 +147,18 @@ type agent struct {
 
 var agents int
 
-// startAgent starts an agent with a lease of seconds and stops it after the test.
-func startAgent(t *testing.T) *agent {
+// startAgent starts an agent with a lease of seconds, and with more flags, and stops it after the test.
+func startAgent(t *testing.T, flags ...string) *agent {
 	t.Helper()
 	agents++
 	a := &agent{health: freeAddress(t), metrics: freeAddress(t)}
-	var err error
-	a.Process, err = world.cluster.Run(t.Context(), fmt.Sprintf("worker-agent-%d", agents), world.binary,
-		"--kubeconfig="+world.kubeconfig, "--health-probe-bind-address="+a.health, "--metrics-bind-address="+a.metrics,
+	flags = append([]string{
+		"--kubeconfig=" + world.kubeconfig, "--health-probe-bind-address=" + a.health, "--metrics-bind-address=" + a.metrics,
 		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms",
-		"--log-format=json", "-v=1")
+		"--log-format=json", "-v=1",
+	}, flags...)
+	var err error
+	a.Process, err = world.cluster.Run(t.Context(), fmt.Sprintf("worker-agent-%d", agents), world.binary, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,6 +199,24 @@ func fetch(address, path string) (string, error) {
 		err = errors.New(response.Status)
 	}
 	return string(body), err
+}
+
+// log returns what an agent has logged so far.
+func (a *agent) log(t *testing.T) string {
+	t.Helper()
+	log, err := os.ReadFile(a.LogPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(log)
+}
+
+// checkRights fails if an agent was told that it may not do something: the rights in config/worker-agent are enough.
+func (a *agent) checkRights(t *testing.T) {
+	t.Helper()
+	if log := a.log(t); strings.Contains(log, "forbidden") {
+		t.Errorf("the log tells of missing rights:\n%s", log)
+	}
 }
 
 // isLeader asks an agent's metrics.

@@ -91,10 +91,10 @@ func (o *Options) Validate() error {
 	if o.Burst <= 0 {
 		fault("--kube-api-burst is %d: must be positive", o.Burst)
 	}
-	if err := checkAddress(o.HealthAddress); err != nil {
+	if err := CheckAddress(o.HealthAddress); err != nil {
 		fault("--health-probe-bind-address: %w", err)
 	}
-	if err := checkAddress(o.MetricsAddress); err != nil {
+	if err := CheckAddress(o.MetricsAddress); err != nil {
 		fault("--metrics-bind-address: %w", err)
 	}
 	if o.LeaderElect {
@@ -126,8 +126,8 @@ func (o *Options) validateLease() (faults []error) {
 	return faults
 }
 
-// checkAddress allows what net.Listen takes, and "0".
-func checkAddress(address string) error {
+// CheckAddress allows what net.Listen takes, and "0".
+func CheckAddress(address string) error {
 	if address == "0" {
 		return nil
 	}

@@ -1,0 +1,171 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// webhookConfiguration is the name of the Mutating- and of the ValidatingWebhookConfiguration in config/webhook.
+const webhookConfiguration = "trainyard-worker-agent"
+
+// certificates are made by the agents themselves. One of them, whichever comes first, puts an authority and a certificate into the
+// Secret, and each writes the authority into the webhook configurations, all by cert-controller's rotator, which also renews
+// them, 90 days before their end. This type brings the certificate from the Secret to files of this process, where the webhook
+// server, which looks for changes, takes it. A mounted Secret would do too, but a kubelet takes a minute and more to bring news.
+type certificates struct {
+	service types.NamespacedName
+	// dir is readable for this process only, and goes with it.
+	dir string
+	// written is closed when there are files.
+	written chan struct{}
+	// injected is closed when the webhook configurations have the authority.
+	injected chan struct{}
+
+	once sync.Once // closes written
+	log  logr.Logger
+}
+
+func newCertificates(service types.NamespacedName) (*certificates, error) {
+	dir, err := os.MkdirTemp("", "trainyard-webhook-") // mode 0700
+	if err != nil {
+		return nil, fmt.Errorf("make directory for certificates: %w", err)
+	}
+	return &certificates{
+		service: service, dir: dir, written: make(chan struct{}), injected: make(chan struct{}),
+		log: ctrl.Log.WithName("webhook-certificates"),
+	}, nil
+}
+
+// secret is where the certificates are kept.
+func (c *certificates) secret() types.NamespacedName {
+	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name + "-cert"}
+}
+
+// addTo makes the manager, when it runs, make, renew and write the certificates.
+func (c *certificates) addTo(ctx context.Context, mgr ctrl.Manager) error {
+	if err := c.watchSecret(ctx, mgr); err != nil {
+		return err
+	}
+	err := rotator.AddRotator(mgr, &rotator.CertRotator{
+		SecretKey:      c.secret(),
+		CertDir:        c.dir,
+		CAName:         c.service.Name + "-ca",
+		CAOrganization: "trainyard",
+		DNSName:        c.service.Name + "." + c.service.Namespace + ".svc",
+		IsReady:        c.injected,
+		FieldOwner:     "trainyard-worker-agent",
+		Webhooks: []rotator.WebhookInfo{
+			{Type: rotator.Validating, Name: webhookConfiguration},
+			{Type: rotator.Mutating, Name: webhookConfiguration},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up certificates of webhooks: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("webhook-authority", c.checkInjected); err != nil {
+		return fmt.Errorf("add readiness check of webhooks: %w", err)
+	}
+	return nil
+}
+
+// watchSecret has a cache of its own, because the manager's keeps no contents of Secrets.
+func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error {
+	only := fields.OneTermEqualSelector("metadata.name", c.secret().Name)
+	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Namespaces: map[string]cache.Config{c.secret().Namespace: {FieldSelector: only}}},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up cache of Secret %s: %w", c.secret(), err)
+	}
+	informer, err := secrets.GetInformer(ctx, &corev1.Secret{})
+	if err != nil {
+		return fmt.Errorf("watch Secret %s: %w", c.secret(), err)
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { c.take(object) },
+		UpdateFunc: func(_, object any) { c.take(object) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch Secret %s: %w", c.secret(), err)
+	}
+	return mgr.Add(secretCache{secrets})
+}
+
+// take writes what is in the Secret, if it is a certificate with its key and not the one that is there. The rest stays in the
+// Secret, the authority's key above all.
+func (c *certificates) take(object any) {
+	secret, ok := object.(*corev1.Secret)
+	if !ok || len(secret.Data[certFile]) == 0 {
+		return // The rotator has not been there yet.
+	}
+	if _, err := tls.X509KeyPair(secret.Data[certFile], secret.Data[keyFile]); err != nil {
+		c.log.Error(err, "Secret has no usable certificate", "secret", c.secret().String())
+		return
+	}
+	// The key first: until the certificate is there too, the server keeps the old ones, and tries again by itself.
+	for _, name := range []string{keyFile, certFile} {
+		if err := c.write(name, secret.Data[name]); err != nil {
+			c.log.Error(err, "Write certificate of webhooks")
+			return
+		}
+	}
+	c.once.Do(func() { close(c.written) })
+}
+
+// write replaces a file as a whole, if it has other contents.
+func (c *certificates) write(name string, data []byte) error {
+	path := filepath.Join(c.dir, name)
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// checkInjected is a readiness check: before, the API server does not trust the webhooks.
+func (c *certificates) checkInjected(*http.Request) error {
+	select {
+	case <-c.injected:
+		return nil
+	default:
+		return errors.New("the webhook configurations do not have the authority of the certificates yet")
+	}
+}
+
+// remove removes the files.
+func (c *certificates) remove() {
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.log.Error(err, "Remove certificates of webhooks")
+	}
+}
+
+// secretCache is a cache that the manager starts in each replica.
+type secretCache struct{ cache.Cache }
+
+// NeedLeaderElection says no: all replicas serve.
+func (secretCache) NeedLeaderElection() bool { return false }

@@ -1,0 +1,119 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// issue returns the contents of a Secret as the rotator writes it.
+func issue(t *testing.T) (*corev1.Secret, []byte) {
+	t.Helper()
+	r := rotator.CertRotator{CAName: "ca", DNSName: "agent.test.svc", ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	begin, end := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	ca, err := r.CreateCACert(begin, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := r.CreateCertPEM(ca, begin, end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{Data: map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.CertPEM, "ca.key": ca.KeyPEM}}, ca.CertPEM
+}
+
+// TestServesWhenThereAreCertificates: the server waits for them, says so to readiness probes, and takes newer ones.
+func TestServesWhenThereAreCertificates(t *testing.T) {
+	o := webhookOptions{address: freeAddress(t), service: "test/agent"}
+	server, certs, err := o.newWebhookServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	}()
+
+	certs.take(&corev1.Secret{}) // As config/webhook has it.
+	secret, ca := issue(t)
+	certs.take(&corev1.Secret{Data: map[string][]byte{"tls.crt": secret.Data["tls.crt"], "tls.key": []byte("torn")}})
+	if server.StartedChecker()(nil) == nil || certs.checkInjected(nil) == nil {
+		t.Error("ready without certificates")
+	}
+	if entries, err := os.ReadDir(certs.dir); err != nil || len(entries) > 0 {
+		t.Errorf("files without certificates: %v (error %v)", entries, err)
+	}
+
+	certs.take(secret)
+	eventually(t, "server to be ready", func(g gomega.Gomega) {
+		g.Expect(server.StartedChecker()(nil)).To(gomega.Succeed())
+		g.Expect(handshake(t.Context(), o.address, "agent.test.svc", ca)).To(gomega.Succeed())
+	})
+	close(certs.injected)
+	if err := certs.checkInjected(nil); err != nil {
+		t.Error(err)
+	}
+
+	newer, newerCA := issue(t)
+	certs.take(newer)
+	eventually(t, "newer certificate", func(g gomega.Gomega) {
+		g.Expect(handshake(t.Context(), o.address, "agent.test.svc", newerCA)).To(gomega.Succeed())
+	})
+}
+
+// TestServerThatNeverStarts: an agent without certificates can stop.
+func TestServerThatNeverStarts(t *testing.T) {
+	server := &waitingServer{ready: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := server.Start(ctx); err != nil {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestKeysAreKept: nobody else can read the key, the authority's stays in the Secret, and nothing is left behind.
+func TestKeysAreKept(t *testing.T) {
+	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, _ := issue(t)
+	certs.take(secret)
+	modes := map[string]os.FileMode{}
+	err = filepath.Walk(certs.dir, func(path string, info os.FileInfo, err error) error {
+		if err == nil && path != certs.dir {
+			modes[info.Name()] = info.Mode()
+		} else if err == nil {
+			modes["."] = info.Mode().Perm()
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]os.FileMode{".": 0o700, "tls.crt": 0o600, "tls.key": 0o600}, modes); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	certs.remove()
+	if _, err := os.Stat(certs.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory is still there, error %v", err)
+	}
+}

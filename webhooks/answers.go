@@ -1,0 +1,239 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+const (
+	ruleName   = "NameTooLong"
+	ruleJobSet = "JobSet"
+	rulePod    = "Pod"
+	ruleQuota  = "Quota"
+)
+
+// The API server's words that are not in a field of its answers.
+var (
+	deniedBy     = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
+	forbidden    = regexp.MustCompile(`^.*? is forbidden: `)
+	invalidValue = regexp.MustCompile(`(?s)^(Invalid value): .*: (.*)$`)
+	lacksRights  = regexp.MustCompile(`is forbidden: User "[^"]*" cannot `)
+	quota        = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (.*), used: (.*), limited: (.*)$`)
+)
+
+// longValue is from where on a value in an answer hides the words after it. JobSet prints all of its replicated jobs.
+const longValue = 300
+
+// notAsApplied is in the answer to an apply whose lists have an element twice. It has no code of its own.
+const notAsApplied = "failed to create typed patch object"
+
+// noDryRun is the answer where a webhook of somebody else's has side effects, and so is not asked in a dry run.
+const noDryRun = "does not support dry run"
+
+// statusOfError returns what the API server has answered, if it has.
+func statusOfError(err error) (metav1.Status, bool) {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return metav1.Status{}, false
+	}
+	return answer.Status(), true
+}
+
+// isRefusal tells an answer about the object from one about everything else: no rights, no API, no time, a broken webhook.
+func isRefusal(err error) bool {
+	status, ok := statusOfError(err)
+	if !ok {
+		return false
+	}
+	if strings.Contains(status.Message, notAsApplied) {
+		return true
+	}
+	switch status.Code {
+	case http.StatusBadRequest:
+		return !strings.HasSuffix(status.Message, noDryRun)
+	case http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
+		return true
+	case http.StatusForbidden:
+		return !lacksRights.MatchString(status.Message) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	default:
+		return false
+	}
+}
+
+// isOutage says whether an error is about reaching, or being answered by, an API server, and not about what was to be done.
+func isOutage(err error) bool {
+	var unreachable *url.Error
+	_, answered := statusOfError(err)
+	return answered || meta.IsNoMatchError(err) || errors.As(err, &unreachable) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, context.Canceled)
+}
+
+// isImmutable says whether JobSet's webhook has refused nothing but the change of what may not change. The controller builds a JobSet
+// anew for exactly these answers (rebuild.go).
+func isImmutable(err error) bool {
+	status, ok := statusOfError(err)
+	if !ok || !apierrors.IsInvalid(err) || status.Details == nil {
+		return false
+	}
+	for _, cause := range status.Details.Causes {
+		if cause.Type != metav1.CauseTypeFieldValueInvalid || !strings.Contains(cause.Message, apivalidation.FieldImmutableErrorMsg) {
+			return false
+		}
+	}
+	return len(status.Details.Causes) > 0
+}
+
+// words returns what the API server says, without the names of objects that the user does not know.
+func words(err error) string {
+	status, ok := statusOfError(err)
+	if !ok {
+		return err.Error()
+	}
+	var texts []string
+	for _, c := range causesOf(status) {
+		texts = append(texts, strings.TrimPrefix(c.Field+": "+c.Message, ": "))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// causesOf returns the single faults of an answer. One without causes is one, without a field.
+func causesOf(status metav1.Status) (out []metav1.StatusCause) {
+	if status.Details != nil {
+		for _, cause := range status.Details.Causes {
+			if cause.Field != "" {
+				cause.Message = shortened(cause.Message)
+				out = append(out, cause)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	message := deniedBy.ReplaceAllString(status.Message, "")
+	return []metav1.StatusCause{{Message: shortened(forbidden.ReplaceAllString(message, ""))}}
+}
+
+// shortened leaves out a long value.
+func shortened(message string) string {
+	if len(message) > longValue {
+		return invalidValue.ReplaceAllString(message, "$1: $2")
+	}
+	return message
+}
+
+// jobSetVerdict makes the answer to a JobSet an answer to its TrainJob.
+func jobSetVerdict(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found verdict) {
+	if !isRefusal(err) {
+		found.warn("cannot check the JobSet: %v", err)
+		return found
+	}
+	status, _ := statusOfError(err)
+	for _, cause := range causesOf(status) {
+		switch {
+		case strings.Contains(cause.Message, "name is too long"):
+			found.faults = append(found.faults, nameFault(job, jobSet))
+		case quota.MatchString(cause.Message):
+			found.faults = append(found.faults, fault{rule: ruleQuota, err: field.Forbidden(field.NewPath("metadata", "namespace"),
+				"there is no room for one more JobSet: "+cause.Message)})
+		default:
+			text := strings.TrimPrefix(cause.Field+": "+cause.Message, ": ")
+			found.faults = append(found.faults, fault{rule: ruleJobSet,
+				err: invalid(originInJobSet(job, jobSet, cause.Field), "the JobSet is refused: "+text)})
+		}
+	}
+	return found
+}
+
+// nameFault says how long the TrainJob's name may be.
+func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
+	renamed := jobSet.DeepCopy()
+	renamed.Name = job.Name
+	most, longest := maxNameLength(renamed)
+	return fault{rule: ruleName, err: &field.Error{
+		Type: field.ErrorTypeTooLong, Field: field.NewPath("metadata", "name").String(), BadValue: job.Name,
+		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are made of it (%s), "+
+			"and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
+	}}
+}
+
+// podVerdict makes the answer to a pod an answer to its TrainJob.
+func podVerdict(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found verdict) {
+	if err == nil {
+		return found
+	}
+	if !isRefusal(err) {
+		found.warn("cannot check pods of replicated job %q: %v", step.Name, err)
+		return found
+	}
+	status, _ := statusOfError(err)
+	for _, cause := range causesOf(status) {
+		switch {
+		case roomLater(cause.Message):
+			found.warn("replicated job %q: %s: its pods wait until there is room", step.Name, cause.Message)
+		case strings.HasSuffix(cause.Message, `serviceaccount "default" not found`):
+			found.warn("replicated job %q: %s: its pods wait until there is one", step.Name, cause.Message)
+		default:
+			found.faults = append(found.faults, podFault(cause, job, step))
+		}
+	}
+	return found
+}
+
+func podFault(cause metav1.StatusCause, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) fault {
+	rule := rulePod
+	if quota.MatchString(cause.Message) {
+		rule = ruleQuota
+	}
+	at := strings.TrimPrefix(cause.Field, "spec.")
+	if at == "" {
+		at = guessedField(cause.Message)
+	}
+	text := strings.TrimPrefix(cause.Field+": "+cause.Message, ": ")
+	detail := fmt.Sprintf("pods of replicated job %q are refused: %s", step.Name, text)
+	return fault{rule: rule, err: invalid(origin(job, step, at), detail)}
+}
+
+// roomLater says whether a quota that refuses a pod now can have room for it later: no request is beyond the limit itself.
+func roomLater(message string) bool {
+	parts := quota.FindStringSubmatch(message)
+	if parts == nil {
+		return false
+	}
+	limits := quantities(parts[4])
+	for name, requested := range quantities(parts[2]) {
+		if limit, ok := limits[name]; ok && requested.Cmp(limit) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// quantities reads "pods=1,requests.cpu=2".
+func quantities(text string) map[string]resource.Quantity {
+	out := map[string]resource.Quantity{}
+	for _, pair := range strings.Split(text, ",") {
+		name, value, _ := strings.Cut(pair, "=")
+		if quantity, err := resource.ParseQuantity(value); err == nil {
+			out[strings.TrimSpace(name)] = quantity
+		}
+	}
+	return out
+}

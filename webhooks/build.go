@@ -1,0 +1,142 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// fieldOwner is the TrainJob controller's. With another one a dry run would not see fields go that a build no longer has.
+const fieldOwner = client.FieldOwner("trainer")
+
+const jobSetKind = "JobSet"
+
+// built returns the JobSet that the runtime framework makes of a TrainJob and a runtime, as it is applied. nil: it makes none.
+func (v *TrainJobValidator) built(ctx context.Context, job *trainer.TrainJob, r *recipe) (*unstructured.Unstructured, error) {
+	ctx = context.WithValue(ctx, recipeKey{}, r)
+	objects, err := v.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
+	if err != nil {
+		return nil, err
+	}
+	for _, object := range objects {
+		if named, ok := object.(interface{ GetKind() *string }); !ok || ptr.Deref(named.GetKind(), "") != jobSetKind {
+			continue
+		}
+		content, err := json.Marshal(object)
+		if err != nil {
+			return nil, fmt.Errorf("encode JobSet: %w", err)
+		}
+		jobSet := &unstructured.Unstructured{}
+		return jobSet, json.Unmarshal(content, jobSet)
+	}
+	return nil, nil
+}
+
+// apply sends a JobSet as the controller would, as a dry run, and returns what would be stored.
+func (v *TrainJobValidator) apply(ctx context.Context, jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
+	answer := jobSet.DeepCopy()
+	err := v.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), fieldOwner, client.ForceOwnership, client.DryRunAll)
+	if err != nil {
+		return nil, err
+	}
+	return typed(answer)
+}
+
+func typed(jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
+	out := &jobsetv1alpha2.JobSet{}
+	err := apiruntime.DefaultUnstructuredConverter.FromUnstructured(jobSet.Object, out)
+	return out, err
+}
+
+// asNew returns the JobSet as it can be created while its TrainJob does not exist. If something else of that name is still there,
+// such as the JobSet of an earlier TrainJob, it gets another one of the same length: the name's length is all that matters.
+func asNew(jobSet *unstructured.Unstructured, taken bool) *unstructured.Unstructured {
+	jobSet = jobSet.DeepCopy()
+	jobSet.SetOwnerReferences(nil)
+	if taken {
+		jobSet.SetName(standIn(jobSet.GetName()))
+	}
+	return jobSet
+}
+
+func standIn(name string) string {
+	sum := sha256.Sum256([]byte(name))
+	other := "x" + hex.EncodeToString(sum[:])
+	return other[:min(len(name), len(other))]
+}
+
+// podOf returns a pod as the JobSet's controllers would make it of one of its replicated jobs, but for what they add: the labels of
+// the JobSet, which its webhooks select pods by, and the index.
+func podOf(jobSet *jobsetv1alpha2.JobSet, step *jobsetv1alpha2.ReplicatedJob) *corev1.Pod {
+	template := step.Template.Spec.Template.DeepCopy()
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace = jobSet.Namespace
+	// The end of the name is what a pod of a Job never has: its random letters are chosen without vowels.
+	pod.Name = fmt.Sprintf("%s-%s-0-0-probe", jobSet.Name, step.Name)
+	if pod.Spec.RestartPolicy == "" {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure // JobSet's default.
+	}
+	addClaims(jobSet, pod)
+	return pod
+}
+
+// addClaims adds the volumes that JobSet makes for its volume claim policies, where containers mount them.
+func addClaims(jobSet *jobsetv1alpha2.JobSet, pod *corev1.Pod) {
+	for _, policy := range jobSet.Spec.VolumeClaimPolicies {
+		for _, claim := range policy.Templates {
+			if !mounts(pod, claim.Name) {
+				continue
+			}
+			volume := corev1.Volume{Name: claim.Name}
+			volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name + "-" + jobSet.Name}
+			pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
+		}
+	}
+}
+
+func mounts(pod *corev1.Pod, volume string) bool {
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, container := range containers {
+			for _, mount := range container.VolumeMounts {
+				if mount.Name == volume {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// maxNameLength returns how long the name of a JobSet may be so that the names of its Jobs and pods are labels of DNS, and the
+// longest of these names, with the given name in it. JobSet v0.12 pkg/webhooks/jobset_webhook.go, ValidateCreate, has the rule.
+func maxNameLength(jobSet *jobsetv1alpha2.JobSet) (most int, longest string) {
+	most = maxLabel
+	for i := range jobSet.Spec.ReplicatedJobs {
+		step := &jobSet.Spec.ReplicatedJobs[i]
+		name := fmt.Sprintf("%s-%s-%d", jobSet.Name, step.Name, max(step.Replicas, 1)-1)
+		mode := ptr.Deref(step.Template.Spec.CompletionMode, batchv1.IndexedCompletion) // JobSet's default.
+		if completions := step.Template.Spec.Completions; mode == batchv1.IndexedCompletion && completions != nil {
+			name += fmt.Sprintf("-%d-abcde", *completions-1)
+		}
+		if fits := maxLabel - (len(name) - len(jobSet.Name)); fits < most {
+			most, longest = fits, name
+		}
+	}
+	return most, longest
+}
+
+const maxLabel = 63

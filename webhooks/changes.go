@@ -1,0 +1,100 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	trainjobutil "github.com/kubeflow/trainer/v2/pkg/util/trainjob"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+const (
+	rulePatchSuspended = "PatchOnlyWhileSuspended"
+	rulePatchPods      = "PatchOnlyWithoutPods"
+
+	// mostPods is how many pods an answer names.
+	mostPods = 3
+)
+
+// mayChange says whether the runtime patches of a TrainJob may change now: while it is suspended, before the request or after it
+// (so that a queue can patch and resume, or suspend and patch, at once), and while no pod of it is alive.
+func (v *TrainJobValidator) mayChange(ctx context.Context, old, job *trainer.TrainJob) ([]fault, error) {
+	var faults []fault
+	if !isSuspended(old) && !isSuspended(job) {
+		faults = append(faults, fault{rule: rulePatchSuspended, err: field.Forbidden(patchesPath,
+			"may change only if the TrainJob is suspended before or after the request: set spec.suspend to true, in this request or before")})
+	}
+	if trainjobutil.IsManagedByExternalController(job) || trainjobutil.IsTrainJobFinished(job) {
+		return faults, nil
+	}
+	alive, err := v.alivePods(ctx, job)
+	if err != nil || len(alive) == 0 {
+		return faults, err
+	}
+	return append(faults, fault{rule: rulePatchPods, err: field.Forbidden(patchesPath, fmt.Sprintf(
+		"may change only while no pod of the TrainJob is running or terminating: %s; suspend the TrainJob and try again when they are gone",
+		describePods(alive)))}), nil
+}
+
+func isSuspended(job *trainer.TrainJob) bool {
+	return ptr.Deref(job.Spec.Suspend, false)
+}
+
+// alivePods asks the API server. The counters of Jobs and JobSets leave out what is terminating, and a cache may be late.
+func (v *TrainJobValidator) alivePods(ctx context.Context, job *trainer.TrainJob) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	err := v.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of the TrainJob: %w", err)
+	}
+	var alive []corev1.Pod
+	for _, pod := range pods.Items {
+		if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			alive = append(alive, pod)
+		}
+	}
+	return alive, nil
+}
+
+// describePods names some pods, each with its state and node.
+func describePods(pods []corev1.Pod) string {
+	var texts []string
+	for _, pod := range pods[:min(mostPods, len(pods))] {
+		state := strings.ToLower(string(pod.Status.Phase))
+		if pod.DeletionTimestamp != nil {
+			state = "terminating"
+		}
+		text := fmt.Sprintf("%s is %s", pod.Name, state)
+		if pod.Spec.NodeName != "" {
+			text += " on node " + pod.Spec.NodeName
+		}
+		texts = append(texts, text)
+	}
+	if more := len(pods) - mostPods; more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// hasStarted says whether pods of a JobSet may have been created at any time. One of which there never were any can be deleted and
+// built anew without a loss, and that is what the controller does with it.
+func (v *TrainJobValidator) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
+	var jobs batchv1.JobList
+	err := v.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
+	if err != nil {
+		return false, fmt.Errorf("list Jobs of JobSet %q: %w", jobSet.Name, err)
+	}
+	return trainjobs.HasStarted(jobSet, jobs.Items), nil
+}

@@ -1,0 +1,276 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// namespacedRuntime makes a TrainingRuntime of upstream's torch-distributed, changed, under its name, and returns what makes a job use it.
+func (e *environment) namespacedRuntime(
+	t *testing.T, namespace, name string, changes ...func(*trainer.TrainingRuntimeSpec),
+) func(*trainer.TrainJob) {
+	t.Helper()
+	torch := &trainer.ClusterTrainingRuntime{}
+	if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch); err != nil {
+		t.Fatal(err)
+	}
+	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: torch.Spec}
+	for _, change := range changes {
+		change(&r.Spec)
+	}
+	e.create(t, r)
+	return func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef = trainer.RuntimeRef{Name: name, Kind: new(trainer.TrainingRuntimeKind)}
+	}
+}
+
+func podOfNode(spec *trainer.TrainingRuntimeSpec) *corev1.PodSpec {
+	return &spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
+}
+
+// wantFaults checks that a request was refused with these faults, in this order. Of each only the beginning is compared.
+func wantFaults(t *testing.T, err error, want ...string) {
+	t.Helper()
+	got := causes(t, err)
+	for i := range got {
+		if i < len(want) && strings.HasPrefix(got[i], want[i]) {
+			got[i] = want[i]
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+}
+
+func TestUpstreamsRuntimesAreAccepted(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	var runtimes trainer.ClusterTrainingRuntimeList
+	if err := e.List(t.Context(), &runtimes); err != nil || len(runtimes.Items) < 6 {
+		t.Fatalf("%d runtimes, %v", len(runtimes.Items), err)
+	}
+	for _, r := range runtimes.Items {
+		t.Run(r.Name, func(t *testing.T) {
+			c, got := e.withWarnings(t)
+			j := job(ns, "j", func(j *trainer.TrainJob) {
+				j.Spec.RuntimeRef.Name = r.Name
+				if strings.HasPrefix(r.Name, "torchtune") {
+					j.Spec.Trainer = nil
+					j.Spec.Initializer = &trainer.Initializer{Dataset: &trainer.DatasetInitializer{}, Model: &trainer.ModelInitializer{}}
+				}
+			})
+			if err := c.Create(t.Context(), j, client.DryRunAll); err != nil || len(got.all()) > 0 {
+				t.Errorf("warnings %q, error %v", got.all(), err)
+			}
+		})
+	}
+}
+
+func TestNameTooLongForPods(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	longest := 63 - len("-node-0-1-abcde")
+	if err := e.Create(t.Context(), job(ns, strings.Repeat("a", longest)), client.DryRunAll); err != nil {
+		t.Errorf("the longest name that fits is refused: %v", err)
+	}
+	wantFaults(t, e.Create(t.Context(), job(ns, strings.Repeat("a", longest+1)), client.DryRunAll), fmt.Sprintf(
+		`metadata.name: Too long: may have at most %d characters with the runtime "torch-distributed", and has %d`, longest, longest+1))
+}
+
+// The JobSet of the first job is still there and runs. The second job's is not a change of it, and is looked at all the same.
+func TestNameTooLongOfASuccessor(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	name := strings.Repeat("a", 63-len("-node-0-1-abcde"))
+	first := job(ns, name)
+	e.create(t, first)
+	eventually(t, "JobSet in the webhook's cache", func(g gomega.Gomega) {
+		js := &jobsetv1alpha2.JobSet{}
+		g.Expect(e.manager.GetClient().Get(t.Context(), client.ObjectKeyFromObject(first), js)).To(gomega.Succeed())
+		g.Expect(jobSetSuspended(js)).To(gomega.BeFalse())
+	})
+	v := e.validator(t)
+	second := func(nodes int32) *trainer.TrainJob {
+		return job(ns, name, func(j *trainer.TrainJob) {
+			j.UID = "another"
+			j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
+			j.Spec.Trainer.NumNodes = &nodes
+		})
+	}
+	if warnings, err := v.ValidateCreate(t.Context(), second(3)); err != nil || len(warnings) > 0 {
+		t.Errorf("warnings %q, error %v", warnings, err)
+	}
+	_, err := v.ValidateCreate(t.Context(), second(11))
+	wantFaults(t, err, "metadata.name: Too long: ")
+}
+
+func TestFluxWithoutNodesIsAnAnswer(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	uses := e.namespacedRuntime(t, ns, "flux", func(spec *trainer.TrainingRuntimeSpec) {
+		spec.MLPolicy = &trainer.MLPolicy{NumNodes: new(int32(2)), MLPolicySource: trainer.MLPolicySource{Flux: &trainer.FluxMLPolicySource{}}}
+	})
+	err := e.Create(t.Context(), job(ns, "j", uses, func(j *trainer.TrainJob) { j.Spec.Trainer = nil }))
+	wantFaults(t, err, `spec.trainer.numNodes: Required value: the flux policy of runtime "flux" needs it`)
+}
+
+// Upstream's framework reads PriorityClasses for Volcano. The agent has no right to, and its cache would wait for it until the request
+// is over.
+func TestPriorityClassesAreNotRead(t *testing.T) {
+	e := env(t)
+	j := job("ns", "j", func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
+	})
+	r := recipeOf(map[string][]string{"node": {"node"}})
+	podOfNode(r.spec).PriorityClassName = "no-such-class"
+	r.spec.PodGroupPolicy = &trainer.PodGroupPolicy{}
+	r.spec.PodGroupPolicy.Volcano = &trainer.VolcanoPodGroupPolicySource{}
+	if _, faults := e.validator(t).opinion(t.Context(), j, r); len(faults) > 0 {
+		t.Errorf("the framework has read it: %v", faults[0].err)
+	}
+}
+
+func TestPodSecurityIsATrainJobAnswer(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t, func(n *corev1.Namespace) {
+		n.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+	})
+	const words = `Invalid value: pods of replicated job "node" are refused: violates PodSecurity "restricted:latest": `
+	wantFaults(t, e.Create(t.Context(), job(ns, "j")), "spec.runtimeRef.name: "+words)
+
+	secure := func(nonRoot bool) trainer.RuntimePatch {
+		return patched("acme.io/a", "node", trainer.PodSpecPatch{
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: &nonRoot, SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []trainer.ContainerPatch{{Name: "node", SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			}}},
+		})
+	}
+	wantFaults(t, e.Create(t.Context(), job(ns, "j", patchedBy(secure(false)))),
+		"spec.runtimePatches[0]."+inFirstStep+"template.spec.template.spec.securityContext: "+words+"runAsNonRoot != true")
+	if err := e.Create(t.Context(), job(ns, "j", patchedBy(secure(true))), client.DryRunAll); err != nil {
+		t.Errorf("a job that is secure is refused: %v", err)
+	}
+}
+
+func TestWhatPodsAreRefusedForIsATrainJobAnswer(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	e.create(t, &corev1.LimitRange{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "limits"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+			Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{"cpu": resource.MustParse("4")},
+		}}},
+	})
+	cpu := func(amount string) func(*trainer.TrainJob) {
+		return func(j *trainer.TrainJob) {
+			j.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse(amount)}}
+		}
+	}
+	important := e.namespacedRuntime(t, ns, "important", func(spec *trainer.TrainingRuntimeSpec) {
+		podOfNode(spec).PriorityClassName = "no-such-class"
+	})
+	pod := "spec.runtimePatches[0]." + inFirstStep + "template.spec.template.spec."
+	cases := map[string]struct {
+		reason string
+		change func(*trainer.TrainJob)
+		want   []string
+	}{
+		"LimitRange": {
+			"What the trainer asks for is too much.", cpu("5"),
+			[]string{`spec.trainer.resourcesPerNode: Invalid value: pods of replicated job "node" are refused: ` +
+				`maximum cpu usage per Container is 4, but limit is 5`},
+		},
+		"Image": {
+			"The trainer's image is none.",
+			func(j *trainer.TrainJob) { cpu("1")(j); j.Spec.Trainer.Image = new(" a") },
+			[]string{`spec.trainer.image: Invalid value: pods of replicated job "node" are refused: spec.containers[0].image: Invalid value: " a"`},
+		},
+		"ServiceAccount": {
+			"The patch names an account that does not exist.",
+			func(j *trainer.TrainJob) {
+				cpu("1")(j)
+				patchedBy(patched("acme.io/a", "node", trainer.PodSpecPatch{ServiceAccountName: new("nobody")}))(j)
+			},
+			[]string{pod + `serviceAccountName: Invalid value: pods of replicated job "node" are refused: error looking up service account ` +
+				ns + `/nobody: serviceaccount "nobody" not found`},
+		},
+		"LastPatch": {
+			"Of two patches of a field the later one counts.",
+			func(j *trainer.TrainJob) {
+				cpu("1")(j)
+				patchedBy(patched("acme.io/a", "node", trainer.PodSpecPatch{NodeSelector: map[string]string{"a": "b"}}),
+					patched("acme.io/b", "node", trainer.PodSpecPatch{NodeSelector: map[string]string{"a": "b c"}}))(j)
+			},
+			[]string{"spec.runtimePatches[1]." + inFirstStep + "template.spec.template.spec.nodeSelector: "},
+		},
+		"Volume": {
+			"A container mounts what the pod does not have.",
+			func(j *trainer.TrainJob) {
+				cpu("1")(j)
+				mount := corev1.VolumeMount{Name: "data", MountPath: "/data"}
+				patchedBy(patched("acme.io/a", "node", trainer.PodSpecPatch{
+					Containers: []trainer.ContainerPatch{{Name: "node", VolumeMounts: []corev1.VolumeMount{mount}}},
+				}))(j)
+			},
+			[]string{pod + `containers[0].volumeMounts: Invalid value: pods of replicated job "node" are refused: ` +
+				`spec.containers[0].volumeMounts[0].name: Not found: "data"`},
+		},
+		"PriorityClass": {
+			"It is the runtime's fault.",
+			func(j *trainer.TrainJob) { cpu("1")(j); important(j) },
+			[]string{`spec.runtimeRef.name: Invalid value: pods of replicated job "node" are refused: ` +
+				`no PriorityClass with name no-such-class was found`},
+		},
+		"NoNodes": {
+			"Of a job without nodes there are no pods that could be refused.",
+			func(j *trainer.TrainJob) { cpu("5")(j); j.Spec.Trainer.NumNodes = new(int32(0)) }, nil,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := e.Create(t.Context(), job(ns, "j", tc.change), client.DryRunAll)
+			wantFaults(t, err, tc.want...)
+			if t.Failed() {
+				t.Log(tc.reason)
+			}
+		})
+	}
+}
+
+func TestJobsThatOthersManageAreNotTriedOut(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	elsewhere := func(j *trainer.TrainJob) { j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") }
+	tooLong := strings.Repeat("a", 63)
+	if err := e.Create(t.Context(), job(ns, tooLong, elsewhere), client.DryRunAll); err != nil {
+		t.Errorf("the name is not about this cluster: %v", err)
+	}
+	wantFaults(t, e.Create(t.Context(), job(ns, "j", elsewhere, patchedBy(patched("acme.io/a", "nodes", trainer.PodSpecPatch{})))),
+		"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "nodes"`)
+	// Who manages it may wait for the runtime; the user is told.
+	c, got := e.withWarnings(t)
+	ofTomorrow := job(ns, "early", elsewhere, func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "of-tomorrow" })
+	if err := c.Create(t.Context(), ofTomorrow, client.DryRunAll); err != nil {
+		t.Errorf("the runtime is not needed here: %v", err)
+	}
+	if !slices.ContainsFunc(got.all(), func(w string) bool { return strings.Contains(w, `spec.runtimeRef.name: Not found: "of-tomorrow"`) }) {
+		t.Errorf("warnings %q", got.all())
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	admissionv1 "k8s.io/api/admission/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// withPatches is a TrainJob as a client sends it: fields that our types do not know included.
+func withPatches(patches string) []byte {
+	return []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"namespace":"default","name":"j"},` +
+		`"spec":{"fromTheFuture":{"a":1},"runtimeRef":{"name":"torch"},"runtimePatches":` + patches + `}}`)
+}
+
+func TestDefaulter(t *testing.T) {
+	const (
+		now    = "2026-05-04T10:30:00Z"
+		before = "2026-05-04T10:00:00Z"
+		labels = `"trainingRuntimeSpec":{"template":{"metadata":{"labels":{"a":"1"}}}}`
+		others = `"trainingRuntimeSpec":{"template":{"metadata":{"labels":{"a":"2"}}}}`
+	)
+	stamp := func(operation, path, value string) string {
+		return fmt.Sprintf(`[{"op":%q,"path":%q,"value":%q}]`, operation, path, value)
+	}
+	cases := map[string]struct {
+		reason string
+		old    string
+		new    string
+		// want is the JSON patch, null if there is none.
+		want string
+	}{
+		"New": {
+			reason: "A patch without a time gets that of now, and nothing else is touched, not even what we do not know.",
+			new:    `[{"manager":"a.io/x",` + labels + `}]`,
+			want:   stamp("add", "/spec/runtimePatches/0/time", now),
+		},
+		"NewWithTime": {
+			reason: "A new patch may bring its time, as a copy of a TrainJob does.",
+			new:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+		},
+		"Same": {
+			reason: "To send all that there was changes nothing.",
+			old:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			new:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+		},
+		"SameWithoutTime": {
+			reason: "To apply a manifest again changes nothing.",
+			old:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			new:    `[{"manager":"a.io/x",` + labels + `}]`,
+			want:   stamp("add", "/spec/runtimePatches/0/time", before),
+		},
+		"SameWithAnotherTime": {
+			reason: "The time of what has not changed does not change.",
+			old:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			new:    `[{"manager":"a.io/x","time":"2020-01-01T00:00:00Z",` + labels + `}]`,
+			want:   stamp("replace", "/spec/runtimePatches/0/time", before),
+		},
+		"Changed": {
+			reason: "A changed patch gets the time of now, also if the client sends the old one back.",
+			old:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			new:    `[{"manager":"a.io/x","time":"` + before + `",` + others + `}]`,
+			want:   stamp("replace", "/spec/runtimePatches/0/time", now),
+		},
+		"AddedInFront": {
+			reason: "Patches are told apart by manager, not by place.",
+			old:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			new:    `[{"manager":"b.io/x",` + labels + `},{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			want:   stamp("add", "/spec/runtimePatches/0/time", now),
+		},
+	}
+	scheme := apiruntime.NewScheme()
+	if err := trainer.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, time.May, 4, 10, 30, 0, 0, time.UTC))
+	handler := admission.WithDefaulter(scheme, &trainJobDefaulter{clock: clock})
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			request := admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: apiruntime.RawExtension{Raw: withPatches(tc.new)}}
+			if tc.old != "" {
+				request.Operation, request.OldObject.Raw = admissionv1.Update, withPatches(tc.old)
+			}
+			response := handler.Handle(t.Context(), admission.Request{AdmissionRequest: request})
+			if !response.Allowed {
+				t.Fatalf("%s\nrefused: %v", tc.reason, response.Result)
+			}
+			got, err := json.Marshal(response.Patches)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == "" {
+				tc.want = "null"
+			}
+			if diff := cmp.Diff(tc.want, string(got)); diff != "" {
+				t.Errorf("%s\npatch (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,196 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// contents returns what there is in a namespace of the kinds that come of a TrainJob.
+func (e *environment) contents(t *testing.T, namespace string) (names []string) {
+	t.Helper()
+	for _, list := range []client.ObjectList{
+		&corev1.ConfigMapList{}, &corev1.SecretList{}, &corev1.PodList{}, &jobsetv1alpha2.JobSetList{}, &trainer.TrainJobList{},
+	} {
+		if err := e.List(t.Context(), list, client.InNamespace(namespace)); err != nil {
+			t.Fatal(err)
+		}
+		v := TrainJobValidator{client: e.Client}
+		found, err := v.names(t.Context(), list, client.InNamespace(namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found {
+			if name != "kube-root-ca.crt" {
+				names = append(names, fmt.Sprintf("%T %s", list, name))
+			}
+		}
+	}
+	return names
+}
+
+func TestDryRunLeavesNothing(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	for _, runtime := range []string{"torch-distributed", "deepspeed-distributed"} { // The second one has a Secret and a ConfigMap.
+		uses := func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = runtime }
+		if err := e.Create(t.Context(), job(ns, "good", uses), client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", runtime, err)
+		}
+		if err := e.Create(t.Context(), job(ns, strings.Repeat("a", 60), uses)); err == nil {
+			t.Errorf("%s: the job with the long name was accepted", runtime)
+		}
+	}
+	if names := e.contents(t, ns); len(names) > 0 {
+		t.Errorf("something was left: %q", names)
+	}
+}
+
+func TestDryRunOutageAdmitsWithWarning(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	jobSet := e.cluster.Process("jobset-manager")
+	if err := jobSet.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := jobSet.Signal(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}()
+	c, got := e.withWarnings(t)
+	if err := c.Create(t.Context(), job(ns, "j"), client.DryRunAll); err != nil {
+		t.Errorf("refused while JobSet's webhook does not answer: %v", err)
+	}
+	if len(got.all()) == 0 || !strings.HasPrefix(got.all()[0], "cannot check the JobSet: ") {
+		t.Errorf("warnings %q", got.all())
+	}
+}
+
+// withRightsOf reads as one client and writes with another one's rights.
+type withRightsOf struct {
+	client.Client
+	writer client.Client
+}
+
+func (w withRightsOf) Apply(ctx context.Context, object apiruntime.ApplyConfiguration, opts ...client.ApplyOption) error {
+	return w.writer.Apply(ctx, object, opts...)
+}
+
+func (w withRightsOf) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
+	return w.writer.Create(ctx, object, opts...)
+}
+
+func TestMissingRightsAdmitWithWarning(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	config := rest.CopyConfig(e.cluster.Config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody"}
+	writer, err := client.New(config, client.Options{Scheme: e.Scheme(), Mapper: e.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := e.validatorWith(t, withRightsOf{Client: e.manager.GetClient(), writer: writer})
+	j := job(ns, "j", func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
+	})
+	warnings, err := v.ValidateCreate(t.Context(), j)
+	if err != nil {
+		t.Errorf("refused because the agent lacks rights: %v", err)
+	}
+	for i, want := range []string{
+		`cannot check the JobSet: jobsets.jobset.x-k8s.io "j" is forbidden: User "nobody" cannot `,
+		`cannot check pods of replicated job "node": pods is forbidden: User "nobody" cannot create `,
+	} {
+		if i >= len(warnings) || !strings.HasPrefix(warnings[i], want) {
+			t.Errorf("warning %d of %q is not %q", i, warnings, want)
+		}
+	}
+}
+
+// quota makes a ResourceQuota and waits until the API server counts for it.
+func (e *environment) quota(t *testing.T, namespace, name string, hard corev1.ResourceList) {
+	t.Helper()
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	e.create(t, q)
+	eventually(t, "quota "+name, func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(q), q)).To(gomega.Succeed())
+		g.Expect(q.Status.Hard).To(gomega.HaveLen(len(hard)))
+	})
+}
+
+func TestQuotaThatIsUsedUpIsAWarning(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	e.create(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	})
+	e.quota(t, ns, "pods", corev1.ResourceList{"pods": resource.MustParse("1")})
+	c, got := e.withWarnings(t)
+	eventually(t, "quota to be used up", func(g gomega.Gomega) {
+		g.Expect(c.Create(t.Context(), job(ns, "j"), client.DryRunAll)).To(gomega.Succeed())
+		g.Expect(slices.ContainsFunc(got.all(), func(w string) bool {
+			return strings.HasPrefix(w, `replicated job "node": exceeded quota: pods, requested: pods=1, used: pods=1, limited: pods=1: `)
+		})).To(gomega.BeTrue(), "warnings: %q", got.all())
+	})
+}
+
+func TestQuotaThatCanNeverDo(t *testing.T) {
+	e := env(t)
+	cpu := func(amount string) func(*trainer.TrainJob) {
+		return func(j *trainer.TrainJob) {
+			j.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(amount)}}
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		hard   corev1.ResourceList
+		change func(*trainer.TrainJob)
+		want   []string
+	}{
+		"Fits": {"Both nodes at once do not fit, but each does.", corev1.ResourceList{"requests.cpu": resource.MustParse("2")}, cpu("1500m"), nil},
+		"Pod": {
+			"No pod of the job can ever be created.", corev1.ResourceList{"requests.cpu": resource.MustParse("2")}, cpu("3"),
+			[]string{`spec.trainer.resourcesPerNode: Invalid value: pods of replicated job "node" are refused: exceeded quota: q, ` +
+				`requested: requests.cpu=3, used: requests.cpu=0, limited: requests.cpu=2`},
+		},
+		"Unknown": {
+			"The quota wants to be told.", corev1.ResourceList{"requests.cpu": resource.MustParse("2")}, func(*trainer.TrainJob) {},
+			[]string{`spec.runtimeRef.name: Invalid value: pods of replicated job "node" are refused: failed quota: q: must specify requests.cpu`},
+		},
+		"JobSet": {
+			"There is no JobSet without room for it.",
+			corev1.ResourceList{"count/jobsets.jobset.x-k8s.io": resource.MustParse("0")}, func(*trainer.TrainJob) {},
+			[]string{"metadata.namespace: Forbidden: there is no room for one more JobSet: exceeded quota: q, requested: " +
+				"count/jobsets.jobset.x-k8s.io=1, used: count/jobsets.jobset.x-k8s.io=0, limited: count/jobsets.jobset.x-k8s.io=0"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			ns := e.namespace(t)
+			e.quota(t, ns, "q", tc.hard)
+			eventually(t, tc.reason, func(g gomega.Gomega) { // The plugin learns of a quota by a watch.
+				err := e.Create(t.Context(), job(ns, "j", tc.change), client.DryRunAll)
+				g.Expect(err == nil).To(gomega.Equal(tc.want == nil), "%v", err)
+			})
+			wantFaults(t, e.Create(t.Context(), job(ns, "j", tc.change), client.DryRunAll), tc.want...)
+		})
+	}
+}

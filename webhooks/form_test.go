@@ -1,0 +1,183 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	err := e.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) {
+		j.Annotations = map[string]string{v1alpha1.AnnotationTTL: "1h"}
+		j.Spec.Trainer.Env = []corev1.EnvVar{{Name: "MINE"}, {Name: "PET_NODE_RANK"}}
+		j.Spec.Initializer = &trainer.Initializer{Dataset: &trainer.DatasetInitializer{}}
+	}, patchedBy(
+		patched("acme.io/a", "nod", trainer.PodSpecPatch{}),
+		patched("acme.io/", "node", trainer.PodSpecPatch{Containers: []trainer.ContainerPatch{{Name: "nodes"}}}),
+	)))
+	wantFaults(t, err,
+		`metadata.annotations[trainyard.dev/ttl-seconds-after-finished]: Invalid value: "1h": must be a number of seconds`,
+		`spec.initializer.dataset: Invalid value: runtime "torch-distributed" must have dataset-initializer job`,
+		"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "nod": the replicated jobs of runtime "torch-distributed" are: "node"; `+
+			`did you mean "node"?`,
+		`spec.runtimePatches[1].manager: Invalid value: "acme.io/": must be a domain-prefixed path`,
+		"spec.runtimePatches[1]."+inFirstStep+`template.spec.template.spec.containers[0].name: Not found: "nodes": `+
+			`the containers of replicated job "node" are: "node"; did you mean "node"?`,
+		`spec.trainer.env[1].name: Invalid value: "PET_NODE_RANK": reserved: the torch policy of runtime "torch-distributed" sets it itself`,
+	)
+}
+
+func TestKubectlShowsEachFaultOnALine(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	path := filepath.Join(t.TempDir(), "job.yaml")
+	manifest := fmt.Sprintf(`apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: j, namespace: %s}
+spec:
+  runtimeRef: {name: torch-distributed, kind: Clustertrainingruntime, apiGroup: trainer}
+`, ns)
+	if err := os.WriteFile(path, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.cluster.Kubectl(t.Context(), "create", "--dry-run=server", "-f", path)
+	if err == nil {
+		t.Fatal("kubectl had no error")
+	}
+	for _, line := range []string{
+		`* spec.runtimeRef.apiGroup: Unsupported value: "trainer": supported values: "trainer.kubeflow.org"`,
+		`* spec.runtimeRef.kind: Unsupported value: "Clustertrainingruntime": supported values: "ClusterTrainingRuntime", "TrainingRuntime"; ` +
+			`did you mean "ClusterTrainingRuntime"?`,
+	} {
+		if !strings.Contains(err.Error(), line) {
+			t.Errorf("kubectl does not show %q:\n%v", line, err)
+		}
+	}
+}
+
+func TestMissingRuntimeNamesThoseThatExist(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	e.namespacedRuntime(t, ns, "mine")
+	for i := range mostNames {
+		e.namespacedRuntime(t, ns, fmt.Sprintf("r%d", i))
+	}
+	cases := map[string]struct {
+		reason, kind, name, want string
+	}{
+		"Near": {
+			"A misspelt name has a nearest one.", trainer.ClusterTrainingRuntimeKind, "torch-distribute",
+			`there is no such ClusterTrainingRuntime; those in the cluster are: "deepspeed-distributed", "jax-distributed", ` +
+				`"torch-distributed", "torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "xgboost-distributed"; did you mean "torch-distributed"?`,
+		},
+		"Many": {
+			"Ten names are enough, and the nearest is named also if it is not among them.", trainer.TrainingRuntimeKind, "r8x",
+			fmt.Sprintf(`there is no such TrainingRuntime; those in namespace %q are: "mine", "r0", "r1", "r2", "r3", "r4", "r5", "r6", `+
+				`"r7", "r8" and 1 more; did you mean "r8"?`, ns),
+		},
+		"OtherKind": {
+			"The Python SDK leaves the kind out.", trainer.ClusterTrainingRuntimeKind, "mine",
+			`there is no such ClusterTrainingRuntime; those in the cluster are: "deepspeed-distributed", "jax-distributed", ` +
+				`"torch-distributed", "torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "xgboost-distributed"; there is a TrainingRuntime "mine": ` +
+				`to use it, set spec.runtimeRef.kind`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := e.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) {
+				j.Spec.RuntimeRef = trainer.RuntimeRef{Name: tc.name, Kind: &tc.kind}
+			}), client.DryRunAll)
+			want := []string{fmt.Sprintf("spec.runtimeRef.name: Not found: %q: %s", tc.name, tc.want)}
+			if diff := cmp.Diff(want, causes(t, err)); diff != "" {
+				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// lateCache has not heard of the newest runtimes yet.
+type lateCache struct{ client.Client }
+
+func (c lateCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if _, ok := object.(*trainer.TrainingRuntime); ok {
+		return apierrors.NewNotFound(trainer.Resource("trainingruntimes"), key.Name)
+	}
+	return c.Client.Get(ctx, key, object, opts...)
+}
+
+func TestRuntimeAndJobAppliedAtOnce(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	uses := e.namespacedRuntime(t, ns, "new")
+	v := e.validatorWith(t, lateCache{e.manager.GetClient()})
+	j := job(ns, "j", uses, func(j *trainer.TrainJob) { j.Spec.RuntimeRef.APIGroup = &trainer.GroupVersion.Group })
+	if warnings, err := v.ValidateCreate(t.Context(), j); err != nil || len(warnings) > 0 {
+		t.Errorf("warnings %q, error %v", warnings, err)
+	}
+}
+
+func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
+	j := job("ns", "j", func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
+	})
+	var panics struct{ trainerruntime.Runtime } // Nothing is there to call.
+	v := &TrainJobValidator{runtimes: map[string]trainerruntime.Runtime{runtimeKind(j): panics}}
+	_, faults := v.opinion(t.Context(), j, recipeOf(nil))
+	if len(faults) != 1 || faults[0].rule != rulePanic || !strings.Contains(faults[0].err.Error(), "is a field missing") {
+		t.Errorf("got %v", faults)
+	}
+}
+
+func TestTTLAnnotation(t *testing.T) {
+	for value, good := range map[string]bool{
+		"0": true, "3600": true, "4294967296": true, "4294967297": false, "": false, "-1": false, "1.5": false, "10m": false, "0x10": false,
+	} {
+		j := job("ns", "j", func(j *trainer.TrainJob) { j.Annotations = map[string]string{v1alpha1.AnnotationTTL: value} })
+		if faults := ttlFaults(j); (len(faults) == 0) != good {
+			t.Errorf("value %q: %v", value, faults)
+		}
+	}
+	if faults := ttlFaults(job("ns", "j")); faults != nil {
+		t.Errorf("without the annotation: %v", faults)
+	}
+}
+
+func TestDeprecatedRuntimeIsAWarning(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	torch := &trainer.ClusterTrainingRuntime{}
+	if err := e.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, torch); err != nil {
+		t.Fatal(err)
+	}
+	old := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: torch.Spec}
+	old.Labels = map[string]string{constants.LabelSupport: constants.SupportDeprecated}
+	e.create(t, old)
+	defer func() { _ = e.Delete(t.Context(), old) }()
+	c, got := e.withWarnings(t)
+	if err := c.Create(t.Context(), job(ns, "j", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "old" }), client.DryRunAll); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(got.all(), func(w string) bool { return strings.Contains(w, `"old" is deprecated`) }) {
+		t.Errorf("warnings %q", got.all())
+	}
+}

@@ -1,0 +1,204 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+const (
+	ruleReservedEnv = "ReservedEnv"
+	ruleInitializer = "Initializer"
+	ruleFramework   = "RuntimeFramework"
+	rulePanic       = "RuntimeFrameworkPanic"
+)
+
+// recipeKey is the key of a request's recipe in its context.
+type recipeKey struct{}
+
+// onPaper is the client of the webhook's own runtime framework. It reads as the given one and writes nothing. To the framework the
+// runtime of the request is the recipe in the context, and the TrainJob has neither snapshot nor JobSet yet, so that it is asked,
+// in all cases, what it would make of these two.
+type onPaper struct{ client.Client }
+
+func newOnPaper(c client.Client) client.Client {
+	return onPaper{client.NewDryRunClient(c)}
+}
+
+// Get answers for what is on paper only.
+func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	r, ok := ctx.Value(recipeKey{}).(*recipe)
+	if !ok {
+		return p.Client.Get(ctx, key, object, opts...)
+	}
+	switch o := object.(type) {
+	case *trainer.TrainingRuntime:
+		if counts, ok := r.object.(*trainer.TrainingRuntime); ok {
+			counts.DeepCopyInto(o)
+			return nil
+		}
+	case *trainer.ClusterTrainingRuntime:
+		if counts, ok := r.object.(*trainer.ClusterTrainingRuntime); ok {
+			counts.DeepCopyInto(o)
+			return nil
+		}
+	case *jobsetv1alpha2.JobSet:
+		return apierrors.NewNotFound(jobsetv1alpha2.Resource("jobsets"), key.Name)
+	case *schedulingv1.PriorityClass:
+		// For Volcano, the framework asks whether the class exists. The dry run of a pod asks that for all, and needs no right to read.
+		return nil
+	case *corev1.ConfigMap:
+		if strings.HasSuffix(key.Name, snapshotSuffix) {
+			return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
+		}
+	}
+	return p.Client.Get(ctx, key, object, opts...)
+}
+
+// Apply is how the framework writes a snapshot.
+func (onPaper) Apply(context.Context, apiruntime.ApplyConfiguration, ...client.ApplyOption) error {
+	return nil
+}
+
+// noIndexes is for a framework that only builds: the indexes are for a controller.
+type noIndexes struct{}
+
+// IndexField does nothing.
+func (noIndexes) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
+
+// opinion returns what the framework's own validation says about a TrainJob and a runtime. It is given no old TrainJob: what an
+// update may change is decided in changes.go.
+func (v *TrainJobValidator) opinion(
+	ctx context.Context, job *trainer.TrainJob, r *recipe,
+) (warnings admission.Warnings, faults []fault) {
+	defer func() {
+		if p := recover(); p != nil {
+			faults = []fault{panicked(ctx, p, job, r)}
+		}
+	}()
+	ctx = context.WithValue(ctx, recipeKey{}, r)
+	warnings, errs := v.runtimes[runtimeKind(job)].ValidateObjects(ctx, nil, job.DeepCopy())
+	for _, err := range errs {
+		faults = append(faults, translated(err, job, r))
+	}
+	return warnings, faults
+}
+
+// panicked says what may be missing. The framework dereferences optional fields without looking (Flux without
+// spec.trainer.numNodes, MPI with a runtime that was not defaulted).
+func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) fault {
+	ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
+	detail := fmt.Sprintf("the runtime framework cannot work with this TrainJob and %s: %v", r, p)
+	if policy := r.spec.MLPolicy; policy != nil && policy.Flux != nil && (job.Spec.Trainer == nil || job.Spec.Trainer.NumNodes == nil) {
+		return fault{rule: rulePanic, err: field.Required(field.NewPath("spec", "trainer", "numNodes"),
+			fmt.Sprintf("the flux policy of %s needs it", r))}
+	}
+	return fault{rule: rulePanic, err: invalid(runtimeRefPath.Child("name"), detail+"; is a field missing in one of them?")}
+}
+
+// invalid is for faults whose value would not help.
+func invalid(path *field.Path, detail string) *field.Error {
+	return field.Invalid(path, field.OmitValueType{}, detail)
+}
+
+// translated corrects paths and leaves out values that are whole lists. The framework names fields that TrainJobs do not have, and
+// blames the reference to the runtime for what the TrainJob asks of it.
+func translated(err *field.Error, job *trainer.TrainJob, r *recipe) fault {
+	better := *err
+	lacks := func(path *field.Path) fault {
+		detail := fmt.Sprintf("%s %s; its replicated jobs are: %s", r, err.Detail, listed(r.replicatedJobs(), mostNames))
+		return fault{rule: ruleInitializer, err: invalid(path, detail)}
+	}
+	initializer := field.NewPath("spec", "initializer")
+	switch {
+	case isAt(err.Field, "spec.runtimeRef", "spec.RuntimeRef") && strings.Contains(err.Detail, constants.DatasetInitializer):
+		return lacks(initializer.Child("dataset"))
+	case isAt(err.Field, "spec.runtimeRef", "spec.RuntimeRef") && strings.Contains(err.Detail, constants.ModelInitializer):
+		return lacks(initializer.Child("model"))
+	case isAt(err.Field, "spec.runtimeRef", "spec.RuntimeRef"),
+		isAt(err.Field, "spec.templateSpec.priorityClassName", "spec.trainer.initContainers"):
+		better.Field, better.BadValue = runtimeRefPath.Child("name").String(), job.Spec.RuntimeRef.Name
+	case strings.HasPrefix(err.Field, "spec.annotations["):
+		better.Field = patchesPath.String()
+		if len(job.Spec.RuntimePatches) == 0 {
+			better.Field = runtimeRefPath.Child("name").String()
+		}
+	case isAt(err.Field, patchesPath.String(), "spec.trainer.env"):
+		better.BadValue = field.OmitValueType{}
+	}
+	return fault{rule: ruleFramework, err: &better}
+}
+
+func isAt(path string, fields ...string) bool {
+	return slices.Contains(fields, path)
+}
+
+// envFaults returns the environment variables that are set by the runtime's policy.
+func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
+	policy := r.spec.MLPolicy
+	if job.Spec.Trainer == nil || policy == nil {
+		return nil
+	}
+	for _, reserving := range []struct {
+		name  string
+		used  bool
+		names sets.Set[string]
+	}{
+		{"torch", policy.Torch != nil, constants.TorchRunReservedEnvNames},
+		{"mpi", policy.MPI != nil, constants.MPIReservedEnvNames},
+		{"xgboost", policy.XGBoost != nil, constants.XGBoostReservedEnvNames},
+	} {
+		for i, env := range job.Spec.Trainer.Env {
+			if reserving.used && reserving.names.Has(env.Name) {
+				path := field.NewPath("spec", "trainer", "env").Index(i).Child("name")
+				faults = append(faults, fault{rule: ruleReservedEnv, err: field.Invalid(path, env.Name, fmt.Sprintf(
+					"reserved: the %s policy of %s sets it itself; those that it sets are: %s",
+					reserving.name, r, listed(sets.List(reserving.names), mostNames)))})
+			}
+		}
+	}
+	return faults
+}
+
+// withOpinion adds to our faults those of the framework that say something new: where we know better which element of a list is
+// wrong, the framework's words about the whole list are left out.
+func withOpinion(ours, theirs []fault) []fault {
+	for _, f := range theirs {
+		if !coveredBy(ours, f, patchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {
+			ours = append(ours, f)
+		}
+	}
+	return ours
+}
+
+func coveredBy(ours []fault, f fault, prefix string) bool {
+	return strings.HasPrefix(f.err.Field, prefix) &&
+		slices.ContainsFunc(ours, func(o fault) bool { return strings.HasPrefix(o.err.Field, prefix+"[") })
+}
+
+// without returns the faults that are not among those known before.
+func without(faults, known []fault) []fault {
+	return slices.DeleteFunc(faults, func(f fault) bool {
+		return slices.ContainsFunc(known, func(k fault) bool { return k.err.Error() == f.err.Error() })
+	})
+}

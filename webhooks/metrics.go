@@ -1,0 +1,25 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// refusals counts faults, not requests: a request with two faults counts under both rules. How many requests there were and how
+// long they took, controller-runtime counts (controller_runtime_webhook_requests_total, controller_runtime_webhook_latency_seconds).
+var refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "trainyard_admission_refusals_total",
+	Help: "Faults for which a request was refused, by webhook and rule.",
+}, []string{"webhook", "rule"})
+
+func init() {
+	metrics.Registry.MustRegister(refusals)
+}
+
+// recordRefusal counts one fault of a refused request. Both labels come from constants, never from a request.
+func recordRefusal(webhook, rule string) {
+	refusals.WithLabelValues(webhook, rule).Inc()
+}

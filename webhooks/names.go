@@ -1,0 +1,94 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// didYouMean returns a question that names the candidate nearest to a name, or nothing if none is near.
+func didYouMean(name string, candidates []string) string {
+	if best := nearest(name, candidates); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
+// nearest returns the candidate that differs least from a name in letters that are missing, added or other ones, if it is near:
+// two of them, or a third of the name. Of equally near ones the first in order wins. The case of letters does not count.
+func nearest(name string, candidates []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
+		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least && d < len(candidate) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// listed returns names in order, quoted, and how many were left out of a long list.
+func listed(names []string, most int) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	sorted := slices.Sorted(slices.Values(names))
+	var quoted []string
+	for _, name := range sorted[:min(most, len(sorted))] {
+		quoted = append(quoted, fmt.Sprintf("%q", name))
+	}
+	text := strings.Join(quoted, ", ")
+	if more := len(sorted) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// byPath compares paths of fields so that an index counts as a number.
+func byPath(a, b string) int {
+	for a != "" && b != "" {
+		digitsA, digitsB := leadingDigits(a), leadingDigits(b)
+		if digitsA > 0 && digitsB > 0 {
+			if digitsA != digitsB {
+				return digitsA - digitsB
+			}
+			if c := strings.Compare(a[:digitsA], b[:digitsB]); c != 0 {
+				return c
+			}
+			a, b = a[digitsA:], b[digitsB:]
+			continue
+		}
+		if a[0] != b[0] {
+			return int(a[0]) - int(b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return len(a) - len(b)
+}
+
+func leadingDigits(s string) int {
+	return len(s) - len(strings.TrimLeft(s, "0123456789"))
+}

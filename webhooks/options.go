@@ -1,0 +1,21 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Options of the webhooks.
+type Options struct {
+	// NewRuntimes makes the runtime framework, by "Kind.group": NewRuntimes of controllers/trainjob. It is called with a client and
+	// an indexer of its own, so a controller of the same manager is not in its way. Required.
+	NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
+	// Clock stamps runtime patches. nil: the real one.
+	Clock clock.PassiveClock
+}

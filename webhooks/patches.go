@@ -1,0 +1,161 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"fmt"
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+const (
+	rulePatchManager   = "PatchManager"
+	rulePatchJob       = "PatchReplicatedJob"
+	rulePatchContainer = "PatchContainer"
+	rulePatchEnv       = "PatchEnv"
+)
+
+var patchesPath = field.NewPath("spec", "runtimePatches")
+
+// envBelongsTo says for the containers whose environment is not patched where it is set instead.
+var envBelongsTo = map[string]string{
+	constants.Node:               "spec.trainer.env",
+	constants.DatasetInitializer: "spec.initializer.dataset.env",
+	constants.ModelInitializer:   "spec.initializer.model.env",
+}
+
+// changedPatches returns the indices of the patches that an update brings, and whether it changes anything about patches at all.
+// Their times do not count.
+func changedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
+	before := map[string]trainer.RuntimePatch{}
+	for _, patch := range old.Spec.RuntimePatches {
+		before[patch.Manager] = patch
+	}
+	for i, patch := range job.Spec.RuntimePatches {
+		if same, ok := before[patch.Manager]; !ok || !samePatch(same, patch) {
+			indices = append(indices, i)
+		}
+	}
+	return indices, len(indices) > 0 || !sameOrder(old.Spec.RuntimePatches, job.Spec.RuntimePatches)
+}
+
+// sameOrder compares managers: of two patches of one field the later one wins, so their order matters.
+func sameOrder(a, b []trainer.RuntimePatch) bool {
+	return slices.EqualFunc(a, b, func(x, y trainer.RuntimePatch) bool { return x.Manager == y.Manager })
+}
+
+// allPatches returns the indices of all patches.
+func allPatches(job *trainer.TrainJob) (indices []int) {
+	for i := range job.Spec.RuntimePatches {
+		indices = append(indices, i)
+	}
+	return indices
+}
+
+// patchFaults returns what is wrong with some patches of a TrainJob, given the runtime that they are about.
+func patchFaults(job *trainer.TrainJob, indices []int, r *recipe) (faults []fault) {
+	for _, i := range indices {
+		patch, path := job.Spec.RuntimePatches[i], patchesPath.Index(i)
+		for _, err := range validation.IsDomainPrefixedPath(path.Child("manager"), patch.Manager) {
+			faults = append(faults, fault{rule: rulePatchManager, err: err})
+		}
+		for j, step := range patchedJobs(patch) {
+			faults = append(faults, stepFaults(step, replicatedJobsPath(i).Index(j), r)...)
+		}
+	}
+	return faults
+}
+
+func replicatedJobsPath(patch int) *field.Path {
+	return patchesPath.Index(patch).Child("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+}
+
+func patchedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
+	if s := patch.TrainingRuntimeSpec; s != nil && s.Template != nil && s.Template.Spec != nil {
+		return s.Template.Spec.ReplicatedJobs
+	}
+	return nil
+}
+
+// patchedPod returns what a patch changes of the pods of a replicated job, or nil.
+func patchedPod(step trainer.ReplicatedJobPatch) *trainer.PodSpecPatch {
+	if t := step.Template; t != nil && t.Spec != nil && t.Spec.Template != nil {
+		return t.Spec.Template.Spec
+	}
+	return nil
+}
+
+// podPath is where patchedPod's fields are.
+func podPath(step *field.Path) *field.Path {
+	return step.Child("template", "spec", "template", "spec")
+}
+
+// stepFaults returns what is wrong with the patch of one replicated job.
+func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *recipe) (faults []fault) {
+	pod := r.podOf(step.Name)
+	if pod == nil {
+		return []fault{unknown(rulePatchJob, path.Child("name"), step.Name, "replicated jobs of "+r.String(), r.replicatedJobs())}
+	}
+	patch := patchedPod(step)
+	if patch == nil {
+		return nil
+	}
+	path = podPath(path)
+	faults = containerFaults(patch.InitContainers, containerNames(pod.InitContainers), path.Child("initContainers"),
+		fmt.Sprintf("init containers of replicated job %q", step.Name))
+	faults = append(faults, containerFaults(patch.Containers, containerNames(pod.Containers), path.Child("containers"),
+		fmt.Sprintf("containers of replicated job %q", step.Name))...)
+	for k, container := range patch.Containers {
+		if instead, ok := envBelongsTo[container.Name]; ok && len(container.Env) > 0 {
+			err := field.Forbidden(path.Child("containers").Index(k).Child("env"),
+				fmt.Sprintf("the environment of container %q cannot be patched; it is set by %s", container.Name, instead))
+			faults = append(faults, fault{rule: rulePatchEnv, err: err})
+		}
+	}
+	return faults
+}
+
+func containerFaults(patches []trainer.ContainerPatch, names []string, path *field.Path, what string) (faults []fault) {
+	for k, container := range patches {
+		if !slices.Contains(names, container.Name) {
+			faults = append(faults, unknown(rulePatchContainer, path.Index(k).Child("name"), container.Name, what, names))
+		}
+	}
+	return faults
+}
+
+// unknown says that a patch names something that does not exist, and what does.
+func unknown(rule string, path *field.Path, name, what string, names []string) fault {
+	err := field.NotFound(path, name)
+	err.Detail = fmt.Sprintf("the %s are: %s%s", what, listed(names, mostNames), didYouMean(name, names))
+	return fault{rule: rule, err: err}
+}
+
+// String names the runtime as messages do.
+func (r *recipe) String() string {
+	return fmt.Sprintf("runtime %q", r.object.GetName())
+}
+
+func (r *recipe) replicatedJobs() (names []string) {
+	for _, step := range r.spec.Template.Spec.ReplicatedJobs {
+		names = append(names, step.Name)
+	}
+	return names
+}
+
+// podOf returns the pod of a replicated job of the runtime, or nil if there is no such job.
+func (r *recipe) podOf(name string) *corev1.PodSpec {
+	steps := r.spec.Template.Spec.ReplicatedJobs
+	for i := range steps {
+		if steps[i].Name == name {
+			return &steps[i].Template.Spec.Template.Spec
+		}
+	}
+	return nil
+}

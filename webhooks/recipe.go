@@ -1,0 +1,196 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	ruleRuntimeKind  = "RuntimeKind"
+	ruleRuntimeFound = "RuntimeFound"
+
+	// snapshotSuffix and snapshotKey are the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export them.
+	snapshotSuffix = "-runtime-snapshot"
+	snapshotKey    = "runtime"
+
+	// mostNames is how many names an answer lists.
+	mostNames = 10
+)
+
+var runtimeRefPath = field.NewPath("spec", "runtimeRef")
+
+// recipe is the runtime that counts for a TrainJob: what its JobSet is, or will be, built from.
+type recipe struct {
+	// object is a TrainingRuntime or a ClusterTrainingRuntime.
+	object client.Object
+	spec   *trainer.TrainingRuntimeSpec
+}
+
+// newRecipe wraps a runtime.
+func newRecipe(object client.Object) *recipe {
+	switch o := object.(type) {
+	case *trainer.TrainingRuntime:
+		return &recipe{object: o, spec: &o.Spec}
+	case *trainer.ClusterTrainingRuntime:
+		return &recipe{object: o, spec: &o.Spec}
+	}
+	return nil
+}
+
+// emptyRuntime returns an object of the kind of runtime that a TrainJob refers to, and a list.
+func emptyRuntime(job *trainer.TrainJob) (client.Object, client.ObjectList) {
+	if ptr.Deref(job.Spec.RuntimeRef.Kind, trainer.ClusterTrainingRuntimeKind) == trainer.TrainingRuntimeKind {
+		return &trainer.TrainingRuntime{}, &trainer.TrainingRuntimeList{}
+	}
+	return &trainer.ClusterTrainingRuntime{}, &trainer.ClusterTrainingRuntimeList{}
+}
+
+func runtimeKind(job *trainer.TrainJob) string {
+	return trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
+}
+
+// kindFaults refuses a kind of runtime that does not exist.
+func (v *TrainJobValidator) kindFaults(job *trainer.TrainJob) []fault {
+	if _, ok := v.runtimes[runtimeKind(job)]; ok {
+		return nil
+	}
+	var kinds, groups []string
+	for key := range maps.Keys(v.runtimes) {
+		kind, group, _ := strings.Cut(key, ".")
+		kinds = append(kinds, kind)
+		groups = append(groups, group)
+	}
+	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
+	var faults []fault
+	ref := job.Spec.RuntimeRef
+	if kind := ptr.Deref(ref.Kind, ""); !slices.Contains(kinds, kind) {
+		faults = append(faults, unsupported(runtimeRefPath.Child("kind"), kind, kinds))
+	}
+	if group := ptr.Deref(ref.APIGroup, ""); !slices.Contains(groups, group) {
+		faults = append(faults, unsupported(runtimeRefPath.Child("apiGroup"), group, groups))
+	}
+	return faults
+}
+
+func unsupported(path *field.Path, value string, supported []string) fault {
+	err := field.NotSupported(path, value, slices.Sorted(slices.Values(supported)))
+	err.Detail += didYouMean(value, supported)
+	return fault{rule: ruleRuntimeKind, err: err}
+}
+
+// liveRecipe returns the runtime that a TrainJob refers to, or why there is none. Who applies a runtime and a TrainJob at once must
+// not be told that there is none because a cache is late, so the API server has the last word.
+func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
+	object, list := emptyRuntime(job)
+	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
+	if _, namespaced := object.(*trainer.TrainingRuntime); namespaced {
+		key.Namespace = job.Namespace
+	}
+	err := v.client.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		err = v.live.Get(ctx, key, object)
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		missing, err := v.missing(ctx, job, list)
+		return nil, []fault{{rule: ruleRuntimeFound, err: missing}}, err
+	case err != nil:
+		return nil, nil, fmt.Errorf("get the runtime %q of the TrainJob: %w", key.Name, err)
+	}
+	return newRecipe(object), nil, nil
+}
+
+// missing says that the runtime does not exist, and which do.
+func (v *TrainJobValidator) missing(ctx context.Context, job *trainer.TrainJob, list client.ObjectList) (*field.Error, error) {
+	var options []client.ListOption
+	kind, where := trainer.ClusterTrainingRuntimeKind, "in the cluster"
+	if _, namespaced := list.(*trainer.TrainingRuntimeList); namespaced {
+		kind, where = trainer.TrainingRuntimeKind, fmt.Sprintf("in namespace %q", job.Namespace)
+		options = append(options, client.InNamespace(job.Namespace))
+	}
+	names, err := v.names(ctx, list, options...)
+	if err != nil {
+		return nil, fmt.Errorf("list the runtimes that exist: %w", err)
+	}
+	name := job.Spec.RuntimeRef.Name
+	notFound := field.NotFound(runtimeRefPath.Child("name"), name)
+	notFound.Detail = fmt.Sprintf("there is no such %s; those %s are: %s%s%s",
+		kind, where, listed(names, mostNames), didYouMean(name, names), v.otherKind(ctx, job, kind))
+	return notFound, nil
+}
+
+// otherKind says if there is a runtime of the name, and only the kind is wrong.
+func (v *TrainJobValidator) otherKind(ctx context.Context, job *trainer.TrainJob, kind string) string {
+	key, other, object := types.NamespacedName{Namespace: job.Namespace, Name: job.Spec.RuntimeRef.Name},
+		trainer.TrainingRuntimeKind, client.Object(&trainer.TrainingRuntime{})
+	if kind == trainer.TrainingRuntimeKind {
+		key.Namespace, other, object = "", trainer.ClusterTrainingRuntimeKind, &trainer.ClusterTrainingRuntime{}
+	}
+	if err := v.client.Get(ctx, key, object); err != nil {
+		return ""
+	}
+	return fmt.Sprintf("; there is a %s %q: to use it, set spec.runtimeRef.kind", other, key.Name)
+}
+
+func (v *TrainJobValidator) names(ctx context.Context, list client.ObjectList, options ...client.ListOption) ([]string, error) {
+	if err := v.client.List(ctx, list, options...); err != nil {
+		return nil, err
+	}
+	var names []string
+	err := meta.EachListItem(list, func(item apiruntime.Object) error {
+		object, err := meta.Accessor(item)
+		if err == nil {
+			names = append(names, object.GetName())
+		}
+		return err
+	})
+	return names, err
+}
+
+// currentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, else the runtime as it is.
+func (v *TrainJobValidator) currentRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
+	snapshot, err := v.snapshot(ctx, job)
+	if err != nil || snapshot != nil {
+		return snapshot, nil, err
+	}
+	return v.liveRecipe(ctx, job)
+}
+
+// snapshot returns the runtime from which a TrainJob was built before, or nil. One of an earlier TrainJob of the name does not count.
+func (v *TrainJobValidator) snapshot(ctx context.Context, job *trainer.TrainJob) (*recipe, error) {
+	config := &corev1.ConfigMap{}
+	err := v.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Name + snapshotSuffix}, config)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get the snapshot of the TrainJob's runtime: %w", err)
+	}
+	content, ok := config.Data[snapshotKey]
+	if !ok || !metav1.IsControlledBy(config, job) {
+		return nil, nil
+	}
+	object, _ := emptyRuntime(job)
+	if err := yaml.Unmarshal([]byte(content), object); err != nil {
+		return nil, fmt.Errorf("decode the snapshot of the TrainJob's runtime: %w", err)
+	}
+	return newRecipe(object), nil
+}

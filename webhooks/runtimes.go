@@ -1,0 +1,128 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+)
+
+// Rules about runtimes, in metrics. The rules themselves are upstream's.
+const (
+	ruleOneReplica        = "OneReplica"
+	ruleRequiredContainer = "RequiredContainer"
+	ruleOther             = "Other"
+)
+
+// runtimeWebhook validates runtimes of one kind as upstream does when they are created, and in the same way when their spec
+// changes. Upstream leaves out updates of TrainingRuntimes (kubeflow/trainer#3686). What is being deleted, or has the spec that it
+// had, is not looked at: a runtime that was made before there was a webhook must still be able to lose its finalizers.
+type runtimeWebhook[T client.Object] struct {
+	upstream admission.Validator[T]
+	kind     string
+	spec     func(T) *trainer.TrainingRuntimeSpec
+}
+
+func clusterRuntimeValidator(
+	upstream admission.Validator[*trainer.ClusterTrainingRuntime],
+) admission.Validator[*trainer.ClusterTrainingRuntime] {
+	return runtimeWebhook[*trainer.ClusterTrainingRuntime]{
+		upstream: upstream,
+		kind:     trainer.ClusterTrainingRuntimeKind,
+		spec:     func(r *trainer.ClusterTrainingRuntime) *trainer.TrainingRuntimeSpec { return &r.Spec },
+	}
+}
+
+func runtimeValidator(upstream admission.Validator[*trainer.TrainingRuntime]) admission.Validator[*trainer.TrainingRuntime] {
+	return runtimeWebhook[*trainer.TrainingRuntime]{
+		upstream: upstream,
+		kind:     trainer.TrainingRuntimeKind,
+		spec:     func(r *trainer.TrainingRuntime) *trainer.TrainingRuntimeSpec { return &r.Spec },
+	}
+}
+
+// ValidateCreate returns upstream's warnings (the runtime is deprecated) and its faults.
+func (w runtimeWebhook[T]) ValidateCreate(ctx context.Context, runtime T) (admission.Warnings, error) {
+	warnings, err := w.upstream.ValidateCreate(ctx, runtime)
+	return warnings, w.refuse(runtime, err)
+}
+
+// ValidateUpdate returns the faults of a changed spec. Upstream warns of deprecation only on creates, and so does this.
+func (w runtimeWebhook[T]) ValidateUpdate(ctx context.Context, old, runtime T) (admission.Warnings, error) {
+	if runtime.GetDeletionTimestamp() != nil || equality.Semantic.DeepEqual(w.spec(old), w.spec(runtime)) {
+		return nil, nil
+	}
+	_, err := w.upstream.ValidateCreate(ctx, runtime)
+	return nil, w.refuse(runtime, err)
+}
+
+// ValidateDelete refuses nothing.
+func (w runtimeWebhook[T]) ValidateDelete(context.Context, T) (admission.Warnings, error) {
+	return nil, nil
+}
+
+// refuse makes an answer of upstream's faults.
+func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
+	if err == nil {
+		return nil
+	}
+	var all utilerrors.Aggregate
+	if !errors.As(err, &all) {
+		return err
+	}
+	var faults []fault
+	for _, one := range all.Errors() {
+		var at *field.Error
+		if !errors.As(one, &at) {
+			return err
+		}
+		faults = append(faults, runtimeFault(at))
+	}
+	return refuse(strings.ToLower(w.kind), w.kind, runtime.GetName(), faults)
+}
+
+// runtimeFault names the rule of one of upstream's errors. Upstream prints whole containers and does not say which one is missing.
+func runtimeFault(err *field.Error) fault {
+	helpful := *err
+	switch {
+	case strings.HasSuffix(err.Field, ".replicas"):
+		return fault{rule: ruleOneReplica, err: &helpful}
+	case strings.HasSuffix(err.Field, ".containers"):
+		if containers, ok := err.BadValue.([]corev1.Container); ok {
+			helpful.BadValue = containerNames(containers)
+		}
+		helpful.Detail += fmt.Sprintf(" (a container named %q)", requiredContainer(err.Detail))
+		return fault{rule: ruleRequiredContainer, err: &helpful}
+	default:
+		return fault{rule: ruleOther, err: &helpful}
+	}
+}
+
+// requiredContainer returns the name of the container that upstream asks for in words that end with the name of the step.
+func requiredContainer(detail string) string {
+	step := detail[strings.LastIndexByte(detail, ' ')+1:]
+	if step == constants.AncestorTrainer {
+		return constants.Node
+	}
+	return step
+}
+
+func containerNames(containers []corev1.Container) []string {
+	names := make([]string, 0, len(containers))
+	for _, container := range containers {
+		names = append(names, container.Name)
+	}
+	return names
+}

@@ -1,0 +1,45 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	upstream "github.com/kubeflow/trainer/v2/pkg/webhooks"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// statusPath is where the status of TrainJobs is validated. The other paths are controller-runtime's, and so upstream's.
+const statusPath = "/validate-trainer-kubeflow-org-v1alpha1-trainjob-status"
+
+// Setup registers all webhooks with the manager's webhook server. They answer when the manager has started.
+func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	jobs, err := newTrainJobValidator(ctx, validatorDeps{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NewRuntimes: opts.NewRuntimes, Clock: opts.Clock,
+	})
+	if err != nil {
+		return fmt.Errorf("set up webhooks: %w", err)
+	}
+	err = errors.Join(
+		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithDefaulter(&trainJobDefaulter{clock: opts.Clock}).WithValidator(jobs).
+			Complete(),
+		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithValidator(statusValidator{}).WithValidatorCustomPath(statusPath).
+			Complete(),
+		ctrl.NewWebhookManagedBy(mgr, &trainer.ClusterTrainingRuntime{}).
+			WithValidator(clusterRuntimeValidator(&upstream.ClusterTrainingRuntimeValidator{})).Complete(),
+		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainingRuntime{}).
+			WithValidator(runtimeValidator(&upstream.TrainingRuntimeValidator{})).Complete(),
+	)
+	if err != nil {
+		return fmt.Errorf("register webhooks: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,318 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// waitLimit is for whatever a test waits for, on a machine with other work.
+const waitLimit = 60 * time.Second
+
+// environment is a cluster with JobSet's manager and webhooks, upstream's CRDs and runtimes, two nodes that are played, the
+// TrainJob controller, and the webhooks of this package, served by the test's process. The tests share it.
+type environment struct {
+	client.Client // of the admin, without a cache
+	cluster       *clusters.Cluster
+	manager       ctrl.Manager
+	stop          context.CancelFunc
+	stopped       chan error
+}
+
+var shared struct {
+	once sync.Once
+	env  *environment
+	err  error
+}
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	code := m.Run()
+	if shared.env != nil {
+		if err := shared.env.shutDown(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// env returns the shared environment. The first test that asks for it starts it.
+func env(t *testing.T) *environment {
+	t.Helper()
+	shared.once.Do(func() { shared.env, shared.err = startEnvironment(context.Background()) })
+	if shared.err != nil {
+		t.Fatalf("start cluster with webhooks: %v", shared.err)
+	}
+	return shared.env
+}
+
+func startEnvironment(ctx context.Context) (*environment, error) {
+	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		return nil, err
+	}
+	o := clusters.Full("webhooks", clusters.NodeShape{Count: 2})
+	o.CRDs = []string{filepath.Join(module, "manifests/base/crds")}
+	cluster, err := clusters.Start(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	e := &environment{cluster: cluster, stopped: make(chan error, 1)}
+	scheme := apiruntime.NewScheme()
+	if err := trainjob.AddToScheme(scheme); err != nil {
+		return e, err
+	}
+	if e.Client, err = client.New(cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return e, err
+	}
+	runtimes := filepath.Join(module, "manifests/base/runtimes")
+	err = cluster.ApplyFiles(ctx, filepath.Join(runtimes, "torch_distributed.yaml"), filepath.Join(runtimes, "deepspeed_distributed.yaml"),
+		filepath.Join(runtimes, "jax_distributed.yaml"), filepath.Join(runtimes, "xgboost_distributed.yaml"),
+		filepath.Join(runtimes, "torchtune/llama3_2"))
+	if err != nil {
+		return e, err
+	}
+	return e, e.startManager(ctx, scheme)
+}
+
+// startManager serves the webhooks, runs the TrainJob controller, and tells the API server of the webhooks when they answer.
+func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Scheme) error {
+	server, err := e.cluster.NewWebhookServer("trainyard")
+	if err != nil {
+		return err
+	}
+	webhookServer := webhook.NewServer(webhook.Options{Host: server.Host, Port: server.Port, CertDir: server.CertDir})
+	config := rest.CopyConfig(e.cluster.Config)
+	config.QPS, config.Burst = 500, 1000
+	e.manager, err = ctrl.NewManager(config, ctrl.Options{
+		Scheme:        scheme,
+		Cache:         trainjob.CacheOptions(),
+		Metrics:       metricsserver.Options{BindAddress: "0"},
+		WebhookServer: webhookServer,
+	})
+	if err != nil {
+		return err
+	}
+	if err := trainjob.Setup(ctx, e.manager, trainjob.Options{SkipNameValidation: true}); err != nil {
+		return err
+	}
+	if err := Setup(ctx, e.manager, Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
+		return err
+	}
+	ctx, e.stop = context.WithCancel(ctx)
+	go func() { e.stopped <- e.manager.Start(ctx) }()
+	if !e.manager.GetCache().WaitForCacheSync(ctx) {
+		return errors.New("wait for the manager's caches")
+	}
+	if err := waitFor(ctx, func() error { return webhookServer.StartedChecker()(nil) }); err != nil {
+		return fmt.Errorf("wait for the webhook server: %w", err)
+	}
+	configurations, err := clusters.ReadObjects("../config/webhook/mutating.yaml", "../config/webhook/validating.yaml")
+	if err != nil {
+		return err
+	}
+	if err := clusters.WebhookURLs(server, configurations...); err != nil {
+		return err
+	}
+	if err := e.cluster.ApplyObjects(ctx, configurations...); err != nil {
+		return err
+	}
+	return e.awaitWebhooks(ctx)
+}
+
+// awaitWebhooks returns when the API server asks the validating webhook for TrainJobs: it learns of webhooks by a watch.
+func (e *environment) awaitWebhooks(ctx context.Context) error {
+	return waitFor(ctx, func() error {
+		job := &trainer.TrainJob{
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "probe"},
+			Spec:       trainer.TrainJobSpec{RuntimeRef: trainer.RuntimeRef{Name: "no-such-runtime"}},
+		}
+		err := e.Create(ctx, job, client.DryRunAll)
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+			return nil
+		}
+		return fmt.Errorf("create a TrainJob without a runtime: %w", err)
+	})
+}
+
+func waitFor(ctx context.Context, probe func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, waitLimit)
+	defer cancel()
+	for {
+		err := probe()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (e *environment) shutDown() error {
+	var err error
+	if e.stop != nil {
+		e.stop()
+		err = <-e.stopped
+	}
+	return errors.Join(err, e.cluster.Stop())
+}
+
+var namespaces atomic.Int32
+
+// namespace makes a namespace for one test, in which pods can be created.
+func (e *environment) namespace(t *testing.T, changes ...func(*corev1.Namespace)) string {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", namespaces.Add(1))}}
+	for _, change := range changes {
+		change(ns)
+	}
+	e.create(t, ns)
+	eventually(t, "service account default", func(g gomega.Gomega) {
+		account := client.ObjectKey{Namespace: ns.Name, Name: "default"}
+		g.Expect(e.Get(t.Context(), account, &corev1.ServiceAccount{})).To(gomega.Succeed())
+	})
+	return ns.Name
+}
+
+func (e *environment) create(t *testing.T, object client.Object) {
+	t.Helper()
+	if err := e.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// job returns a TrainJob of two nodes that uses torch-distributed, changed by the given functions.
+func job(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: trainer.TrainJobSpec{
+			RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"},
+			Trainer:    &trainer.Trainer{NumNodes: new(int32(2))},
+		},
+	}
+	for _, change := range changes {
+		change(j)
+	}
+	return j
+}
+
+func suspended(j *trainer.TrainJob) { j.Spec.Suspend = new(true) }
+
+// get reads a TrainJob.
+func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
+	t.Helper()
+	got := &trainer.TrainJob{}
+	if err := e.Get(t.Context(), client.ObjectKeyFromObject(j), got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// update changes an object in the cluster, again if somebody else was faster, and returns the API server's answer.
+func update[T client.Object](t *testing.T, e *environment, object T, change func(T)) error {
+	t.Helper()
+	var err error
+	eventually(t, "update of "+object.GetName(), func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(object), object)).To(gomega.Succeed())
+		change(object)
+		err = e.Update(t.Context(), object)
+		g.Expect(apierrors.IsConflict(err)).To(gomega.BeFalse())
+	})
+	return err
+}
+
+// awaitJobSet waits until the TrainJob has a JobSet for which the condition holds.
+func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob, condition func(*jobsetv1alpha2.JobSet) bool) *jobsetv1alpha2.JobSet {
+	t.Helper()
+	js := &jobsetv1alpha2.JobSet{}
+	eventually(t, "JobSet of "+j.Name, func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(j), js)).To(gomega.Succeed())
+		g.Expect(condition(js)).To(gomega.BeTrue(), "JobSet: %+v", js.Status)
+	})
+	return js
+}
+
+// validator returns one more validator of TrainJobs, for what cannot be asked through the API server.
+func (e *environment) validator(t *testing.T) *TrainJobValidator {
+	t.Helper()
+	return e.validatorWith(t, e.manager.GetClient())
+}
+
+func (e *environment) validatorWith(t *testing.T, c client.Client) *TrainJobValidator {
+	t.Helper()
+	v, err := newTrainJobValidator(t.Context(), validatorDeps{
+		Client: c, Live: e.manager.GetAPIReader(), NewRuntimes: trainjob.NewRuntimes, Clock: clock.RealClock{},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// warnings collects what the API server warns of.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string // under mu
+}
+
+// HandleWarningHeader is called by client-go.
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+func (w *warnings) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return append([]string(nil), w.texts...)
+}
+
+// withWarnings returns a client of the admin's and the warnings that it gets.
+func (e *environment) withWarnings(t *testing.T) (client.Client, *warnings) {
+	t.Helper()
+	got := &warnings{}
+	config := rest.CopyConfig(e.cluster.Config)
+	config.WarningHandler = got
+	c, err := client.New(config, client.Options{Scheme: e.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, got
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, 20*time.Millisecond).Should(gomega.Succeed(), what)
+}

@@ -1,0 +1,199 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	trainjobutil "github.com/kubeflow/trainer/v2/pkg/util/trainjob"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// trainJobWebhook is the name in metrics.
+	trainJobWebhook = "trainjob"
+
+	ruleTTL = "TTLAnnotation"
+)
+
+// validatorDeps are what a TrainJobValidator works with.
+type validatorDeps struct {
+	// Client reads from a cache and writes to the API server.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// NewRuntimes makes the runtime framework, by "Kind.group".
+	NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
+	// Clock measures how long an answer takes.
+	Clock clock.PassiveClock
+}
+
+// TrainJobValidator validates TrainJobs, but for their status.
+//
+// A request is looked at in two steps. The first is about its form: what the TrainJob names must be in its runtime, and what an
+// update changes may change. The second is a dry run of what would be made of it, so that whatever the cluster refuses is refused
+// now, to the user, and not later, to the controller. It needs a sound form, and is left out for TrainJobs that others manage.
+type TrainJobValidator struct {
+	client   client.Client
+	live     client.Reader
+	runtimes map[string]trainerruntime.Runtime
+	clock    clock.PassiveClock
+}
+
+var _ admission.Validator[*trainer.TrainJob] = (*TrainJobValidator)(nil)
+
+// newTrainJobValidator returns a validator with a runtime framework of its own, which has no side effects.
+func newTrainJobValidator(ctx context.Context, deps validatorDeps) (*TrainJobValidator, error) {
+	runtimes, err := deps.NewRuntimes(ctx, newOnPaper(deps.Client), noIndexes{})
+	if err != nil {
+		return nil, fmt.Errorf("make the runtime framework of the TrainJob webhook: %w", err)
+	}
+	return &TrainJobValidator{client: deps.Client, live: deps.Live, runtimes: runtimes, clock: deps.Clock}, nil
+}
+
+// verdict is what has been found out about a request.
+type verdict struct {
+	faults   []fault
+	warnings admission.Warnings
+}
+
+func (a *verdict) add(b verdict) {
+	a.faults = append(a.faults, b.faults...)
+	a.warnings = append(a.warnings, b.warnings...)
+}
+
+func (a *verdict) warn(format string, args ...any) {
+	a.warnings = append(a.warnings, fmt.Sprintf(format, args...))
+}
+
+// ValidateCreate refuses a TrainJob that cannot become what it asks for.
+func (v *TrainJobValidator) ValidateCreate(ctx context.Context, job *trainer.TrainJob) (admission.Warnings, error) {
+	start := v.clock.Now()
+	found, err := v.created(ctx, job)
+	return v.answer(ctx, job, found, start, err)
+}
+
+// ValidateUpdate refuses changes that are not possible. What a request does not change it does not have to answer for: a finalizer
+// can go, and a job can be suspended, whatever has become of the runtime.
+func (v *TrainJobValidator) ValidateUpdate(ctx context.Context, old, job *trainer.TrainJob) (admission.Warnings, error) {
+	if !job.DeletionTimestamp.IsZero() {
+		return nil, nil
+	}
+	start := v.clock.Now()
+	found, err := v.updated(ctx, old, job)
+	return v.answer(ctx, job, found, start, err)
+}
+
+// ValidateDelete refuses nothing.
+func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (verdict, error) {
+	found := verdict{faults: ttlFaults(job)}
+	if kinds := v.kindFaults(job); len(kinds) > 0 {
+		found.faults = append(found.faults, kinds...)
+		return found, nil
+	}
+	r, missing, err := v.liveRecipe(ctx, job)
+	if err != nil || r == nil {
+		found.add(withoutRuntime(job, missing))
+		return found, err
+	}
+	warnings, theirs := v.opinion(ctx, job, r)
+	found.add(verdict{
+		faults:   withOpinion(append(patchFaults(job, allPatches(job), r), envFaults(job, r)...), theirs),
+		warnings: warnings,
+	})
+	if len(found.faults) == 0 && !trainjobutil.IsManagedByExternalController(job) {
+		found.add(v.dryRun(ctx, job, r))
+	}
+	return found, nil
+}
+
+func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (verdict, error) {
+	var found verdict
+	if job.Annotations[v1alpha1.AnnotationTTL] != old.Annotations[v1alpha1.AnnotationTTL] {
+		found.faults = ttlFaults(job)
+	}
+	indices, changed := changedPatches(old, job)
+	if !changed {
+		return found, nil
+	}
+	ours := !trainjobutil.IsManagedByExternalController(job)
+	mayChange, err := v.mayChange(ctx, old, job)
+	if err != nil {
+		return found, err
+	}
+	found.faults = append(found.faults, mayChange...)
+	if !ours && len(indices) == 0 {
+		return found, nil
+	}
+	r, missing, err := v.currentRecipe(ctx, job)
+	if err != nil || r == nil {
+		found.add(withoutRuntime(job, missing))
+		return found, err
+	}
+	found.add(v.changedForm(ctx, old, job, indices, r))
+	if len(found.faults) == 0 && ours && !trainjobutil.IsTrainJobFinished(job) {
+		found.add(v.dryRunChange(ctx, job, r))
+	}
+	return found, nil
+}
+
+// withoutRuntime is about a TrainJob whose runtime is missing. Here it cannot run. One that others manage runs elsewhere, and whoever
+// does may wait for the runtime, or need none here: its user is only told.
+func withoutRuntime(job *trainer.TrainJob, missing []fault) (found verdict) {
+	if !trainjobutil.IsManagedByExternalController(job) {
+		return verdict{faults: missing}
+	}
+	for _, f := range missing {
+		found.warn("%s", f.err.Error())
+	}
+	return found
+}
+
+// changedForm is about the form of what an update brings.
+func (v *TrainJobValidator) changedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *recipe) verdict {
+	_, before := v.opinion(ctx, old, r)
+	warnings, theirs := v.opinion(ctx, job, r)
+	return verdict{faults: withOpinion(patchFaults(job, indices, r), without(theirs, before)), warnings: warnings}
+}
+
+// answer sorts the faults by path, each once.
+func (v *TrainJobValidator) answer(
+	ctx context.Context, job *trainer.TrainJob, found verdict, start time.Time, err error,
+) (admission.Warnings, error) {
+	log := ctrl.LoggerFrom(ctx).WithValues("trainJob", klog.KObj(job))
+	log.V(1).Info("Validated", "faults", len(found.faults), "duration", v.clock.Since(start))
+	if err != nil {
+		return found.warnings, apierrors.NewInternalError(err)
+	}
+	slices.SortStableFunc(found.faults, func(a, b fault) int { return byPath(a.err.Field, b.err.Field) })
+	faults := slices.CompactFunc(found.faults, func(a, b fault) bool { return a.err.Error() == b.err.Error() })
+	return found.warnings, refuse(trainJobWebhook, trainer.TrainJobKind, job.Name, faults)
+}
+
+// ttlFaults refuses values of the annotation that the controller would have to ignore.
+func ttlFaults(job *trainer.TrainJob) []fault {
+	if _, _, err := trainjobs.TTL(job.Annotations); err != nil {
+		path := field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationTTL)
+		return []fault{{rule: ruleTTL, err: field.Invalid(path, job.Annotations[v1alpha1.AnnotationTTL], err.Error())}}
+	}
+	return nil
+}

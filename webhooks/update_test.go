@@ -1,0 +1,341 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"slices"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// heldFinalizer keeps a TrainJob until a test has looked at its end.
+const heldFinalizer = "trainyard.dev/test"
+
+// forever makes the pods of nodes run until they are deleted.
+func forever(j *trainer.TrainJob) {
+	annotated(j, "trainyard.dev/run-for", "forever")
+}
+
+// slowly makes the pods of nodes terminate until a test says that they have failed.
+func slowly(j *trainer.TrainJob) {
+	annotated(j, "trainyard.dev/terminate-for", "1h")
+}
+
+func annotated(j *trainer.TrainJob, key, value string) {
+	p := patched("test.io/"+key[len("trainyard.dev/"):], "node", trainer.PodSpecPatch{})
+	p.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Metadata = &metav1.ObjectMeta{
+		Annotations: map[string]string{key: value},
+	}
+	j.Spec.RuntimePatches = append(j.Spec.RuntimePatches, p)
+}
+
+func selecting(value string) trainer.RuntimePatch {
+	return patched("acme.io/queue", "node", trainer.PodSpecPatch{NodeSelector: map[string]string{"pool": value}})
+}
+
+func preferring(weight int32) trainer.RuntimePatch {
+	return patched("acme.io/queue", "node", trainer.PodSpecPatch{Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: weight, Preference: corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}},
+		}}},
+	}}})
+}
+
+// queued changes a job's patches as a queue does, which has one of its own.
+func queued(p trainer.RuntimePatch, suspend bool) func(*trainer.TrainJob) {
+	return func(j *trainer.TrainJob) {
+		j.Spec.Suspend = &suspend
+		j.Spec.RuntimePatches = slices.DeleteFunc(j.Spec.RuntimePatches, func(o trainer.RuntimePatch) bool { return o.Manager == p.Manager })
+		j.Spec.RuntimePatches = append(j.Spec.RuntimePatches, p)
+	}
+}
+
+func jobSetSuspended(js *jobsetv1alpha2.JobSet) bool { return ptr.Deref(js.Spec.Suspend, false) }
+
+func (e *environment) pods(t *testing.T, j *trainer.TrainJob) []corev1.Pod {
+	t.Helper()
+	var list corev1.PodList
+	err := e.List(t.Context(), &list, client.InNamespace(j.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: j.Name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// running creates a job whose pods run until they are deleted, and waits for two of them.
+func (e *environment) running(t *testing.T, namespace string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	t.Helper()
+	j := job(namespace, "j", append(changes, forever)...)
+	e.create(t, j)
+	eventually(t, "pods to run", func(g gomega.Gomega) {
+		pods := e.pods(t, j)
+		g.Expect(pods).To(gomega.HaveLen(2))
+		for _, pod := range pods {
+			g.Expect(pod.Status.Phase).To(gomega.Equal(corev1.PodRunning))
+		}
+	})
+	return j
+}
+
+// suspendedAgain suspends a running job and waits until nothing of it is left but the suspended JobSet.
+func (e *environment) suspendedAgain(t *testing.T, j *trainer.TrainJob) {
+	t.Helper()
+	if err := update(t, e, j, suspended); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitJobSet(t, j, jobSetSuspended)
+	eventually(t, "pods to go", func(g gomega.Gomega) { g.Expect(e.pods(t, j)).To(gomega.BeEmpty()) })
+}
+
+func TestPatchesChangeOnlyWhileNoPodRuns(t *testing.T) {
+	e := env(t)
+	j := e.running(t, e.namespace(t), slowly)
+	pods := e.pods(t, j)
+	alive := func(state string) string {
+		return "spec.runtimePatches: Forbidden: may change only while no pod of the TrainJob is running or terminating: " +
+			pods[0].Name + " is " + state + " on node " + pods[0].Spec.NodeName + ", " +
+			pods[1].Name + " is " + state + " on node " + pods[1].Spec.NodeName
+	}
+	const suspendFirst = "spec.runtimePatches: Forbidden: may change only if the TrainJob is suspended before or after the request"
+	wantFaults(t, update(t, e, j, queued(selecting("a"), false)), suspendFirst, alive("running"))
+	wantFaults(t, update(t, e, j, queued(selecting("a"), true)), alive("running"))
+
+	if err := update(t, e, j, suspended); err != nil {
+		t.Fatalf("a running job cannot be suspended: %v", err)
+	}
+	eventually(t, "pods to terminate, which the JobSet does not count", func(g gomega.Gomega) {
+		for _, pod := range e.pods(t, j) {
+			g.Expect(pod.DeletionTimestamp).NotTo(gomega.BeNil())
+		}
+		js := e.awaitJobSet(t, j, jobSetSuspended)
+		g.Expect(js.Status.ReplicatedJobsStatus).NotTo(gomega.BeEmpty())
+		g.Expect(js.Status.ReplicatedJobsStatus[0].Active).To(gomega.BeZero()) // All that upstream looks at.
+	})
+	wantFaults(t, update(t, e, j, queued(selecting("a"), true)), alive("terminating"))
+
+	for _, pod := range e.pods(t, j) {
+		pod.Status.Phase = corev1.PodFailed
+		if err := e.Status().Update(t.Context(), &pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
+		t.Errorf("the pods have ended, and the patch is refused: %v", err)
+	}
+}
+
+func TestPatchAndResumeInOneRequest(t *testing.T) {
+	e := env(t)
+	j := job(e.namespace(t), "j", suspended, forever)
+	e.create(t, j)
+	e.awaitJobSet(t, j, jobSetSuspended)
+	if err := update(t, e, j, queued(selecting("a"), false)); err != nil {
+		t.Fatal(err)
+	}
+	js := e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { return !jobSetSuspended(js) })
+	if got := js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"]; got != "a" {
+		t.Errorf("the JobSet was resumed with the node selector %q", got)
+	}
+}
+
+// The controller has yet to suspend the JobSet. What is patched when it is resumed in the same moment does not reach a JobSet that
+// never was suspended, and nothing would ever bring it there.
+func TestPatchAndResumeBeforeTheJobSetIsSuspended(t *testing.T) {
+	e := env(t)
+	j := job(e.namespace(t), "j", suspended, forever)
+	e.create(t, j)
+	existing := e.awaitJobSet(t, j, jobSetSuspended)
+	existing.Spec.Suspend = new(false)
+
+	v := e.validator(t)
+	resumed := e.get(t, j)
+	queued(selecting("a"), false)(resumed)
+	r, _, err := v.currentRecipe(t.Context(), resumed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobSet, found := v.tryBuild(t.Context(), resumed, r)
+	if jobSet == nil {
+		t.Fatalf("no JobSet: %v", found)
+	}
+	found = v.tryChange(t.Context(), resumed, existing, jobSet)
+	if len(found.faults) != 1 || found.faults[0].rule != rulePatchTooEarly {
+		t.Errorf("got %v", found)
+	}
+}
+
+func TestPatchAndSuspendInOneRequest(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	// A job that is not suspended and has no pods: there is no room for them.
+	e.create(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"},
+		Spec:       corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}}, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	})
+	e.quota(t, ns, "pods", corev1.ResourceList{"pods": resource.MustParse("1")})
+	j := job(ns, "j", forever)
+	e.create(t, j)
+	e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { return !jobSetSuspended(js) })
+
+	wantFaults(t, update(t, e, j, queued(preferring(1), true)), "spec.runtimePatches: Forbidden: the JobSet cannot take this change: ")
+	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
+		t.Fatalf("refused: %v", err)
+	}
+	js := e.awaitJobSet(t, j, jobSetSuspended)
+	if got := js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.NodeSelector["pool"]; got != "a" {
+		t.Errorf("the JobSet was suspended with the node selector %q", got)
+	}
+}
+
+func TestImmutablePatchOfNeverStartedJobSet(t *testing.T) {
+	e := env(t)
+	j := job(e.namespace(t), "j", suspended, forever)
+	e.create(t, j)
+	js := e.awaitJobSet(t, j, jobSetSuspended)
+	eventually(t, "suspended child Job", func(g gomega.Gomega) {
+		var jobs batchv1.JobList
+		g.Expect(e.List(t.Context(), &jobs, client.InNamespace(j.Namespace))).To(gomega.Succeed())
+		g.Expect(jobs.Items).To(gomega.HaveLen(1))
+	})
+	err := update(t, e, js, func(js *jobsetv1alpha2.JobSet) {
+		js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	})
+	if !apierrors.IsInvalid(err) {
+		t.Fatalf("JobSet does not refuse what this test is about: %v", err)
+	}
+	if err := update(t, e, j, queued(preferring(1), true)); err != nil {
+		t.Errorf("refused: %v", err)
+	}
+	e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { // The controller thinks the same.
+		return js.DeletionTimestamp == nil && js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity != nil
+	})
+	// What the new JobSet would be refused for is still found.
+	err = update(t, e, j, queued(preferring(101), true))
+	wantFaults(t, err, "spec.runtimePatches[1]."+inFirstStep+
+		`template.spec.template.spec.affinity: Invalid value: pods of replicated job "node" are refused: `)
+}
+
+func TestImmutablePatchOfStartedJobSetIsRefused(t *testing.T) {
+	e := env(t)
+	j := e.running(t, e.namespace(t))
+	e.suspendedAgain(t, j)
+	for name, suspend := range map[string]bool{"suspended": true, "resumed": false} {
+		err := update(t, e, j, queued(preferring(1), suspend))
+		wantFaults(t, err, `spec.runtimePatches: Forbidden: the JobSet cannot take this change: spec.replicatedJobs: Invalid value: `+
+			`field is immutable; as it may have run already, only labels, annotations, nodeSelector, tolerations and schedulingGates of its `+
+			`pods can change: leave the rest as it is, or create the TrainJob again`)
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
+		t.Errorf("what JobSet can take is refused: %v", err)
+	}
+}
+
+func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	uses := e.namespacedRuntime(t, ns, "mine")
+	j := job(ns, "j", uses, suspended, func(j *trainer.TrainJob) {
+		controllerutil.AddFinalizer(j, heldFinalizer)
+		j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") // No snapshot.
+	})
+	e.create(t, j)
+	if err := e.Delete(t.Context(), &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}); err != nil {
+		t.Fatal(err)
+	}
+	v := e.validator(t)
+	eventually(t, "runtime to be gone", func(g gomega.Gomega) {
+		_, missing, err := v.liveRecipe(t.Context(), j)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(missing).To(gomega.HaveLen(1))
+	})
+	if err := update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }); err != nil {
+		t.Errorf("the job cannot be resumed: %v", err)
+	}
+	if err := update(t, e, j, queued(selecting("a"), true)); err != nil {
+		t.Errorf("a job that others manage cannot be patched while there is no runtime here: %v", err)
+	}
+	if err := e.Delete(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	going := e.get(t, j)
+	changed := going.DeepCopy()
+	changed.Annotations = map[string]string{v1alpha1.AnnotationTTL: "1h"} // config/webhook does not even ask.
+	if _, err := v.ValidateUpdate(t.Context(), going, changed); err != nil {
+		t.Errorf("a job that is going is looked at: %v", err)
+	}
+	if err := update(t, e, j, func(j *trainer.TrainJob) { controllerutil.RemoveFinalizer(j, heldFinalizer) }); err != nil {
+		t.Errorf("the finalizer cannot be removed: %v", err)
+	}
+	eventually(t, "job to go", func(g gomega.Gomega) {
+		g.Expect(apierrors.IsNotFound(e.Get(t.Context(), client.ObjectKeyFromObject(j), j))).To(gomega.BeTrue())
+	})
+}
+
+func TestSnapshotCountsForPatches(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	uses := e.namespacedRuntime(t, ns, "mine")
+	j := job(ns, "j", uses, suspended)
+	e.create(t, j)
+	e.awaitJobSet(t, j, jobSetSuspended)
+	// The replicated job "node" is another one's now.
+	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}
+	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(when string) {
+		if err := update(t, e, j, queued(selecting(when), true)); err != nil {
+			t.Errorf("runtime %s: a patch of what the job was built from is refused: %v", when, err)
+		}
+		wantFaults(t, update(t, e, j, queued(patched("acme.io/queue", "worker", trainer.PodSpecPatch{}), true)),
+			"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "worker": the replicated jobs of runtime "mine" are: "node"`)
+	}
+	try("changed")
+	if err := e.Delete(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	try("gone")
+}
+
+func TestOnlyWhatChangesIsChecked(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	uses := e.namespacedRuntime(t, ns, "mine")
+	elsewhere := func(j *trainer.TrainJob) { j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") }
+	j := job(ns, "j", uses, suspended, elsewhere, patchedBy(patched("acme.io/user", "node", trainer.PodSpecPatch{})))
+	e.create(t, j)
+	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}
+	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := e.validator(t)
+	eventually(t, "changed runtime", func(g gomega.Gomega) {
+		now, _, err := v.liveRecipe(t.Context(), j)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(now.replicatedJobs()).To(gomega.Equal([]string{"worker"}))
+	})
+	queue := patched("acme.io/queue", "worker", trainer.PodSpecPatch{NodeSelector: map[string]string{"pool": "a"}})
+	if err := update(t, e, j, queued(queue, true)); err != nil {
+		t.Errorf("a queue cannot patch because another patch has become wrong: %v", err)
+	}
+	wantFaults(t, update(t, e, j, queued(selecting("a"), true)), "spec.runtimePatches[1]."+inFirstStep+`name: Not found: "node"`)
+}
