@@ -5,14 +5,17 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -32,7 +35,16 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
-const jobSetGroupVersion = "jobset.x-k8s.io/v1alpha2"
+var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}
+
+const resourceJobSets = "jobsets"
+
+// optional are the resources that a worker need not let us read: kubeconfigs are older than the wish to. What is said of them is
+// left out then. They hold up nothing.
+func optional(resource string) bool { return resource == resourceJobSets }
+
+// errNotListed is of a kind that the worker has not let us list.
+var errNotListed = errors.New("the worker has not listed this kind")
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
@@ -52,8 +64,11 @@ type cachedKind struct {
 func cachedKinds(hubID string) []cachedKind {
 	metadataOnly := cache.ByObject{Transform: stripMetadata}
 	namespace := corev1.SchemeGroupVersion.WithKind("Namespace")
+	jobSet := &unstructured.Unstructured{}
+	jobSet.SetGroupVersionKind(jobSetGVK)
 	return []cachedKind{
 		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
+		{resourceJobSets, jobSetGVK, meta.RESTScopeNamespace, jobSet, cache.ByObject{Transform: stripJobSet}},
 		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
 		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: stripNode}},
 		{"pods", corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: stripPod}},
@@ -68,7 +83,10 @@ func cachedKinds(hubID string) []cachedKind {
 // caches are the informers of one worker.
 type caches struct {
 	cache.Cache
+	// informers of what a worker must let us read, by resource.
 	informers map[string]cache.Informer
+	// optional informers, by kind.
+	optional map[schema.GroupVersionKind]cache.Informer
 	// handled are the handlers of the inventory, which have to have seen everything too.
 	handled []toolscache.ResourceEventHandlerRegistration
 }
@@ -86,6 +104,9 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 		ReaderFailOnMissingInformer: true,
 		// Interrupted watches are no error here; the state and its message say what is wrong.
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
+			if r.TypeDescription() == jobSetGVK.String() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+				return // Cluster.answered has said it, once.
+			}
 			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
 		},
 		// The informers hold the truth; a resync would only repeat it.
@@ -94,13 +115,17 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	if err != nil {
 		return nil, err
 	}
-	c := &caches{Cache: all, informers: map[string]cache.Informer{}}
+	c := &caches{Cache: all, informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{}}
 	for _, kind := range kinds {
 		informer, err := all.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return nil, fmt.Errorf("make informer of %s: %w", kind.resource, err)
 		}
-		c.informers[kind.resource] = informer
+		if optional(kind.resource) {
+			c.optional[kind.gvk] = informer
+		} else {
+			c.informers[kind.resource] = informer
+		}
 	}
 	for resource, handler := range map[string]toolscache.ResourceEventHandler{
 		"nodes": nodeHandler(inventory), "pods": podHandler(inventory),
@@ -112,6 +137,23 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 		c.handled = append(c.handled, handled)
 	}
 	return c, nil
+}
+
+// Get reads from the cache. An optional kind that has not been listed is not waited for: that may take for ever.
+func (c *caches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if informer := c.optional[object.GetObjectKind().GroupVersionKind()]; informer != nil && !informer.HasSynced() {
+		return errNotListed
+	}
+	return c.Cache.Get(ctx, key, object, opts...)
+}
+
+// WaitForCacheSync waits until all but the optional kinds have been listed, and returns false if the context ends before.
+func (c *caches) WaitForCacheSync(ctx context.Context) bool {
+	listed := make([]toolscache.InformerSynced, 0, len(c.informers))
+	for _, informer := range c.informers {
+		listed = append(listed, informer.HasSynced)
+	}
+	return toolscache.WaitForCacheSync(ctx.Done(), listed...)
 }
 
 // pending are the resources that have not been listed, sorted.

@@ -185,7 +185,8 @@ func (c *Cluster) unauthorized(l *line) {
 }
 
 // answered is told of every answer to the caches. 403 is remembered until the same request succeeds. 404 means that a kind
-// has gone. A watch of TrainJobs that goes on can mean that their CRD is another one by now: changing a CRD ends its watches.
+// has gone. Of an optional kind either is a line in the log and no more. A watch of TrainJobs that goes on can mean that their CRD is
+// another one by now: changing a CRD ends its watches.
 func (c *Cluster) answered(request call, code int) {
 	listed := request.initial
 	request.initial = false
@@ -207,12 +208,16 @@ func (c *Cluster) answered(request call, code int) {
 		}
 		c.locked.troubles[request] = trouble{code: code, since: since}
 	}
-	if code == 404 || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
+	needed := !optional(request.resource)
+	if (code == 404 && needed) || (code == 0 && request.watch && !listed && request.resource == "trainjobs") {
 		c.locked.apisDue = true
 	}
 	c.mu.Unlock()
-	if before != code && (code == 403 || code == 404 || before == 403) {
+	switch changed := before != code; {
+	case changed && needed && (code == 403 || code == 404 || before == 403):
 		poke(c.wake)
+	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):
+		c.log.Info("Worker does not list what could be shown of its jobs", "resource", request.resource, "code", code)
 	}
 }
 

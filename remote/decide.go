@@ -107,7 +107,7 @@ func (f *facts) verdict(before State, now time.Time, opts *Options) verdict {
 	case !f.apis.jobSet:
 		return verdict{
 			state: JobSetAPIMissing, gate: f.cachesGate(),
-			message: jobSetGroupVersion + " jobsets are not served: install JobSet",
+			message: jobSetGVK.GroupVersion().String() + " jobsets are not served: install JobSet",
 		}
 	case len(f.denied) > 0:
 		return verdict{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(

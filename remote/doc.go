@@ -42,6 +42,8 @@
 //   - A Cluster is of one host and one pin. Another host or pin makes another Cluster; Done says when the old one is over.
 //   - The caches of a worker that is not Connected hold what was last seen. Status.LastSeen says when that was.
 //   - The cache has few kinds (caches.go); reading another one through Client is an error, and APIReader reads it live.
+//   - JobSets are optional: a worker that forbids to read them is Connected all the same. Until they have been listed, getting one is an
+//     error at once. They are cached unstructured, and stripped (strip.go).
 //   - Pods that have succeeded vanish from the inventory's counts when they are deleted.
 //
 // # Locks

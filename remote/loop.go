@@ -132,12 +132,14 @@ func (l *loop) setAPIsDue() {
 	l.locked.apisDue = true
 }
 
-// troubles are the caches' requests that were last answered with 403, and those that have had no useful answer for too long.
+// troubles are the caches' requests that were last answered with 403, and those that have had no useful answer for too long, but for
+// what is optional.
 func (l *loop) troubles() (denied, stalled []call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for request, trouble := range l.locked.troubles {
 		switch {
+		case optional(request.resource):
 		case trouble.code == http.StatusForbidden:
 			denied = append(denied, request)
 		case l.opts.Clock.Since(trouble.since) >= l.opts.SyncTimeout:

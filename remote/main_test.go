@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -130,16 +131,7 @@ func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbac
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	_, err = admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
-	}, metav1.CreateOptions{})
-	must(t, err)
-	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: name}},
-	}, metav1.CreateOptions{})
-	must(t, err)
+	grant(t, cluster, name, name, rules...)
 	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
 	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
@@ -148,8 +140,31 @@ func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbac
 	}}
 }
 
-// hubRules are the least rights with which a worker becomes Connected.
+// grant gives rights to a service account, under a name of their own.
+func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules ...rbacv1.PolicyRule) {
+	t.Helper()
+	admin, ctx := adminOf(t, cluster), t.Context()
+	_, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: account}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+}
+
+// hubRules are the least rights with which everything works.
 func hubRules() []rbacv1.PolicyRule {
+	return append(neededRules(), rbacv1.PolicyRule{
+		APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: []string{"get", "list", "watch"},
+	})
+}
+
+// neededRules are the least rights with which a worker becomes Connected.
+func neededRules() []rbacv1.PolicyRule {
 	read := []string{"get", "list", "watch"}
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces", "nodes", "pods"}, Verbs: read},
@@ -244,7 +259,9 @@ func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 	for line := range strings.Lines(string(data)) {
 		ofLists := strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`)
 		ofStreams := strings.HasPrefix(line, "apiserver_watch_list_duration_seconds_count{")
-		for _, resource := range []string{"nodes", "pods", "namespaces", "trainjobs", "trainingruntimes", "clustertrainingruntimes"} {
+		for _, resource := range []string{
+			"nodes", "pods", "namespaces", "trainjobs", "trainingruntimes", "clustertrainingruntimes", "jobsets",
+		} {
 			if (ofLists || ofStreams) && strings.Contains(line, fmt.Sprintf("resource=%q", resource)) {
 				counts = append(counts, strings.TrimSpace(line))
 			}
@@ -278,6 +295,15 @@ func series(t *testing.T, metric string, name v1alpha1.ClusterName) map[string]f
 		}
 	}
 	return values
+}
+
+// awaitJobSets waits until the optional kind is listed too.
+func awaitJobSets(t *testing.T, cluster *remote.Cluster) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() error {
+		jobSet := newJobSet("none")
+		return client.IgnoreNotFound(cluster.Cache().Get(t.Context(), client.ObjectKeyFromObject(jobSet), jobSet))
+	}, patience, 5*time.Millisecond).Should(gomega.Succeed())
 }
 
 // ownLists is our own count of lists on a worker.

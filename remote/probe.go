@@ -166,7 +166,7 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 	if found.trainJob, err = p.serves(ctx, trainjobs.GroupVersionKind.GroupVersion().String(), "trainjobs"); err != nil {
 		return found, err
 	}
-	if found.jobSet, err = p.serves(ctx, jobSetGroupVersion, "jobsets"); err != nil {
+	if found.jobSet, err = p.serves(ctx, jobSetGVK.GroupVersion().String(), resourceJobSets); err != nil {
 		return found, err
 	}
 	if found.trainJob {

@@ -7,6 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // Labels of JobSet on its pods.
@@ -114,6 +117,59 @@ func stripNode(in any) (any, error) {
 		}
 	}
 	return stripped, nil
+}
+
+// stripJobSet keeps what is shown of a TrainJob's JobSet: whether it is suspended and since when it is not, and its restarts. Of a
+// JobSet without a TrainJob it keeps the name.
+func stripJobSet(in any) (any, error) {
+	jobSet, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	stripped := &unstructured.Unstructured{Object: map[string]any{}}
+	stripped.SetGroupVersionKind(jobSet.GroupVersionKind())
+	stripped.SetNamespace(jobSet.GetNamespace())
+	stripped.SetName(jobSet.GetName())
+	stripped.SetUID(jobSet.GetUID())
+	stripped.SetResourceVersion(jobSet.GetResourceVersion())
+	owner := metav1.GetControllerOfNoCopy(jobSet)
+	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
+		return stripped, nil
+	}
+	stripped.SetOwnerReferences([]metav1.OwnerReference{*owner})
+	stripped.SetCreationTimestamp(jobSet.GetCreationTimestamp())
+	spec, _ := jobSet.Object["spec"].(map[string]any)
+	status, _ := jobSet.Object["status"].(map[string]any)
+	stripped.Object["spec"] = pickFields(spec, "suspend")
+	kept := pickFields(status, "restarts")
+	kept["replicatedJobsStatus"] = pickItems(status["replicatedJobsStatus"], nil, "name", "jobRestarts")
+	kept["conditions"] = pickItems(status["conditions"], isSuspension, "type", "status", "lastTransitionTime")
+	stripped.Object["status"] = kept
+	return stripped, nil
+}
+
+func isSuspension(condition map[string]any) bool { return condition["type"] == "Suspended" }
+
+// pickItems picks fields of those items of a list that are wanted; wanted nil means all.
+func pickItems(list any, wanted func(map[string]any) bool, keys ...string) []any {
+	items, _ := list.([]any)
+	picked := []any{}
+	for _, item := range items {
+		if fields, ok := item.(map[string]any); ok && (wanted == nil || wanted(fields)) {
+			picked = append(picked, pickFields(fields, keys...))
+		}
+	}
+	return picked
+}
+
+func pickFields(fields map[string]any, keys ...string) map[string]any {
+	picked := make(map[string]any, len(keys))
+	for _, key := range keys {
+		if value, ok := fields[key]; ok {
+			picked[key] = value
+		}
+	}
+	return picked
 }
 
 func pick(labels map[string]string, keys ...string) map[string]string {

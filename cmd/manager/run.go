@@ -138,6 +138,7 @@ func perWorkerControllers(mgr ctrl.Manager, o options, hubID types.UID) []perwor
 	return []perworker.Kind[*remote.Cluster]{{
 		Name:        "mirror",
 		Concurrency: o.workerConcurrency,
+		Source:      mirror.JobSetEvents,
 		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
 			return mirror.NewReconciler(mirror.Options{
 				Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(hubID), Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Worker: connection,

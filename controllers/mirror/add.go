@@ -5,13 +5,21 @@ package mirror
 
 import (
 	"context"
+	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -53,4 +61,39 @@ type Options struct {
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
 func NewReconciler(options Options) reconcile.Reconciler {
 	return &reconciler{Options: options, started: options.Clock.Now()}
+}
+
+// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. All else that is shown of a JobSet changes
+// together with its copy. Nobody waits for the source: a worker need not let its JobSets be read.
+func JobSetEvents(jobSets cache.Cache) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch JobSets: %w", err)
+		}
+		events := source.Informer{
+			Informer: informer, Handler: &handler.EnqueueRequestForObject{}, Predicates: []predicate.Predicate{restarted()},
+		}
+		return events.Start(ctx, queue)
+	})
+}
+
+// restarted lets through JobSets of TrainJobs whose count of restarts is another one than before.
+func restarted() predicate.Predicate {
+	restarts := func(object client.Object) int32 {
+		jobSet, ok := object.(*unstructured.Unstructured)
+		if !ok || metav1.GetControllerOfNoCopy(jobSet) == nil {
+			return 0
+		}
+		c, err := courseOf(jobSet)
+		if err != nil {
+			return 0 // Nor is it shown.
+		}
+		return c.restarts
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return restarts(e.Object) > 0 },
+		UpdateFunc: func(e event.UpdateEvent) bool { return restarts(e.ObjectOld) != restarts(e.ObjectNew) },
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
 }

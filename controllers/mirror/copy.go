@@ -18,8 +18,10 @@ import (
 // labelKueueQueue on a copy hands its spec.suspend to the Kueue of the worker.
 const labelKueueQueue = "kueue.x-k8s.io/queue-name"
 
-// foreignAnnotations are bookkeeping of tools about the hub's object, which would be wrong about the copy.
+// foreignAnnotations are about the hub's object and would be wrong about the copy. A copy that goes by a TTL before the hub has
+// seen its end would be taken for lost.
 var foreignAnnotations = []string{
+	v1alpha1.AnnotationTTL,
 	"kubectl.kubernetes.io/last-applied-configuration",
 	"argocd.argoproj.io/tracking-id",
 }

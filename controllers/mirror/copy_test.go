@@ -13,7 +13,7 @@ import (
 func TestNewCopy(t *testing.T) {
 	job := testJob("origin", func(job *unstructured.Unstructured) {
 		job.SetLabels(map[string]string{"team": "vision", "kueue.x-k8s.io/queue-name": "gpus"})
-		job.SetAnnotations(map[string]string{"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}"})
+		job.SetAnnotations(map[string]string{"note": "x", "kubectl.kubernetes.io/last-applied-configuration": "{}", "trainyard.dev/ttl-seconds-after-finished": "0"})
 		job.SetFinalizers([]string{"somebody/else"})
 		job.SetResourceVersion("17")
 		job.SetGeneration(3)

@@ -17,9 +17,15 @@
 //	mirrored      bring spec.suspend there and the status back
 //	finished      the copy has ended: hub status at once, then the Dispatch
 //
+// What the Dispatch shows of the copy (progress.go) comes from the copy's status and from its JobSet in the worker's cache. It rides on
+// the writes that are made anyway: Running, and Finished. Between these the Dispatch is written when a step or the count of restarts
+// changes, gathered for a second. JobSets may be hidden, late or gone: nothing waits for them. Their restarts may be all that has
+// changed about a copy, so JobSetEvents is a source of keys too.
+//
 // The package takes two clients and does not know which cluster is far away. It does not retry on a worker that is not
 // connected: all live keys come again with the next connection (package perworker).
 //
 // What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
-// it costs a repeated request, never a wrong one.
+// it costs a repeated request, never a wrong one. The one thing more that is lost is what a JobSet said that has gone before its copy
+// was Running for ten seconds.
 package mirror

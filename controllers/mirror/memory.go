@@ -37,6 +37,10 @@ type recollection struct {
 	ended bool
 	// changedAt is when the copy's status was first seen to differ from the hub's, zero while they agree.
 	changedAt time.Time
+	// course is what the copy's JobSet was last seen to say, nil if it was never seen. The JobSet may be gone before its copy ends.
+	course *course
+	// progressedAt is when the Dispatch was first seen to show other steps or restarts than there are, zero while it shows them.
+	progressedAt time.Time
 	// pushed is the hash of the status last written to the hub.
 	pushed uint64
 	// failures counts answers to the creation in which the worker said that something is wrong with it.

@@ -113,6 +113,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 	}
 	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, r.Clock.Now())
 	r.recall(&f, past)
+	r.observeCourse(ctx, worker, &f, past)
 	return f, past, nil
 }
 

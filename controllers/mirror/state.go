@@ -39,6 +39,8 @@ type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
 	copy     *unstructured.Unstructured
+	// course is what the copy's JobSet was last seen to say, nil if that is not known.
+	course *course
 	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so.
 	copied bool
 	// otherCluster is true if the Dispatch was made for another cluster than the one that the worker's name leads to now.

@@ -105,14 +105,22 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 	return hash.Sum64()
 }
 
-// reportRunning says on the Dispatch that the copy exists, once it has lived for runningDelay.
+// reportRunning says on the Dispatch that the copy exists, once it has lived for runningDelay, and from then on how it gets on.
 func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
-	if f.dispatch.WasCopied() {
+	var due time.Duration
+	switch {
+	case !f.dispatch.WasCopied():
+		due = r.runningDue(f, past)
+	case hasProgressed(f):
+		due = r.progressDue(past)
+	default:
+		past.progressedAt = time.Time{}
 		return 0, nil
 	}
-	if due := r.runningDue(f, past); due > 0 {
+	if due > 0 {
 		return due, nil
 	}
+	past.progressedAt = time.Time{}
 	return 0, r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
 		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
@@ -125,6 +133,16 @@ func (r *reconciler) runningDue(f facts, past *recollection) time.Duration {
 		return 0
 	}
 	return max(0, runningDelay-r.Clock.Since(past.copiedAt))
+}
+
+// progressDue is how long until the Dispatch has to show how the copy gets on. Changes are gathered, and none is shown of a copy
+// that may yet turn out to be short.
+func (r *reconciler) progressDue(past *recollection) time.Duration {
+	now := r.Clock.Now()
+	if past.progressedAt.IsZero() {
+		past.progressedAt = now
+	}
+	return max(0, statusWindow-now.Sub(past.progressedAt), runningDelay-now.Sub(past.copiedAt))
 }
 
 // reportFinished says on the Dispatch how the copy ended, after the hub TrainJob says it.
@@ -152,6 +170,7 @@ func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
 func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection, outcome v1alpha1.Outcome, message string) error {
 	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		status.Cluster, status.Attempt, status.CopyUID = r.Cluster, f.dispatch.Spec.Attempt, ""
+		clearProgress(status)
 		r.setCondition(status, f.dispatch, v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(outcome), message)
 		r.addRefusal(status, outcome, message)
 		status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
@@ -165,7 +184,9 @@ func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection
 	return nil
 }
 
+// setCopied says that the copy exists, or did until it ended, and how it gets on.
 func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
+	showProgress(f, status)
 	status.Cluster, status.Attempt = r.Cluster, f.dispatch.Spec.Attempt
 	if f.copy != nil {
 		status.CopyUID = f.copy.GetUID()

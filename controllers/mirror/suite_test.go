@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -44,9 +45,12 @@ type environment struct {
 	hubServer, workerServer *clusters.Cluster
 	// hub and worker are the admin's, without caches.
 	hub, worker client.Client
+	hubWatch    client.WithWatch
 	fleet       *remote.Fleet
 	connection  *remote.Cluster
-	scheme      *runtime.Scheme
+	// secretive is true if the worker forbids the connection to read JobSets.
+	secretive bool
+	scheme    *runtime.Scheme
 }
 
 var shared = servers.Share(newEnvironment, string(workerName))
@@ -56,7 +60,8 @@ func TestMain(m *testing.M) { shared.Main(m) }
 func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
 	worker := set.Workers[0]
 	e := &environment{
-		hubServer: set.Hub.Cluster, workerServer: worker.Cluster, hub: set.Hub.Admin, worker: worker.Admin, scheme: set.Scheme,
+		hubServer: set.Hub.Cluster, workerServer: worker.Cluster, hub: set.Hub.Admin, hubWatch: set.Hub.Admin,
+		worker: worker.Admin, scheme: set.Scheme,
 	}
 	for _, server := range []*servers.Server{set.Hub, worker} {
 		if err := server.InstallRuntime(ctx); err != nil {
@@ -146,7 +151,9 @@ func (s *scene) restart() { s.mirror = mirror.NewReconciler(s.options) }
 // reconcile calls the mirror, which must not fail, and waits until the worker's cache shows what it did there.
 func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
-	result, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	result, err := s.mirror.Reconcile(ctx, reconcile.Request{NamespacedName: s.key})
 	must(t, err)
 	s.settle(t)
 	return result
@@ -164,6 +171,29 @@ func (s *scene) settle(t *testing.T) {
 	eventually(t, "worker's cache", func(g gomega.Gomega) {
 		g.Expect(version(read(t, s.connection.Cache(), s.key))).To(gomega.Equal(version(s.copy(t))))
 	})
+	s.settleJobSet(t)
+}
+
+// settleJobSet waits until the worker's cache shows the copy's JobSet as it is now, unless the worker does not let it be read.
+func (s *scene) settleJobSet(t *testing.T) {
+	t.Helper()
+	eventually(t, "worker's cache of JobSets", func(g gomega.Gomega) {
+		cached, live := newJobSet(), newJobSet()
+		err := s.connection.Cache().Get(t.Context(), s.key, cached)
+		if client.IgnoreNotFound(err) != nil && s.secretive {
+			return
+		}
+		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+		g.Expect(client.IgnoreNotFound(s.worker.Get(t.Context(), s.key, live))).To(gomega.Succeed())
+		g.Expect(cached.GetResourceVersion()).To(gomega.Equal(live.GetResourceVersion()))
+	})
+}
+
+// newJobSet returns an empty JobSet, for a client to read into.
+func newJobSet() *unstructured.Unstructured {
+	jobSet := &unstructured.Unstructured{}
+	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
+	return jobSet
 }
 
 // job, dispatch and copy are what is on the API servers now, nil if nothing is.
@@ -199,7 +229,7 @@ func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end stri
 func (e *environment) stuck(t *testing.T, server *clusters.Cluster) client.Client {
 	t.Helper()
 	kinds := []client.Object{
-		trainjobs.New(),
+		trainjobs.New(), newJobSet(),
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
 			APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.ClusterTrainingRuntimeKind,

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/inbox"
 )
 
@@ -36,22 +36,25 @@ type instance struct {
 	done       chan struct{}
 }
 
-// newInstance makes a controller of the copies in cache.
-func newInstance(name string, reconciler reconcile.Reconciler, copies cache.Cache, concurrency int) (*instance, error) {
-	c, err := controller.NewUnmanaged(name, controller.Options{
-		Reconciler:              reconciler,
-		MaxConcurrentReconciles: concurrency,
+// newInstance makes a controller of kind for a worker.
+func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connection C) (*instance, error) {
+	c, err := controller.NewUnmanaged(kind.Name, controller.Options{
+		Reconciler:              kind.New(worker, connection),
+		MaxConcurrentReconciles: kind.Concurrency,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		SkipNameValidation:      ptr.To(true), // Every worker has one of this name.
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make controller %q: %w", name, err)
+		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
 	}
 	i := &instance{controller: c, done: make(chan struct{})}
 	err = errors.Join(
 		c.Watch(i.inbox.Source()),
-		c.Watch(source.Kind[client.Object](copies, trainjobs.New(), &handler.EnqueueRequestForObject{})),
+		c.Watch(source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{})),
 	)
+	if kind.Source != nil {
+		err = errors.Join(err, c.Watch(kind.Source(connection.Cache())))
+	}
 	return i, err
 }
 

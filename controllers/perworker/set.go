@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -35,6 +36,8 @@ type Kind[C Connection] struct {
 	Concurrency int
 	// New makes the reconciler for a worker.
 	New func(worker v1alpha1.ClusterName, connection C) reconcile.Reconciler
+	// Source of more keys from a worker's cache than those of the copies. Nil: there are none.
+	Source func(cache.Cache) source.Source
 }
 
 // Set holds the controllers of all connected workers. Its methods may be called from several goroutines.
@@ -129,7 +132,7 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
 	w := &worker[C]{connection: connection}
 	for _, kind := range s.kinds {
-		i, err := newInstance(kind.Name, kind.New(name, connection), connection.Cache(), kind.Concurrency)
+		i, err := newInstance(kind, name, connection)
 		if err != nil {
 			return fmt.Errorf("start controllers of worker %q: %w", name, err)
 		}
