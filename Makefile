@@ -21,7 +21,7 @@ help: ## Show this help
 ##@ Build
 
 .PHONY: build
-build: ## Build bin/manager and bin/worker-agent
+build: ## Build bin/manager, bin/worker-agent and bin/kubectl-trainyard
 	go build -o bin/ ./cmd/...
 
 .PHONY: controlplane

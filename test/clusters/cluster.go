@@ -48,8 +48,9 @@ type Cluster struct {
 	beside []*Process // what Run has started; under mu
 	ports  []*port    // of webhook servers; under mu
 
-	kwokMu sync.Mutex // held while kwok is started
-	kwok   *Process   // under kwokMu
+	kwokMu  sync.Mutex // held while kwok is started
+	kwok    *Process   // under kwokMu
+	kubelet *kubelet   // under kwokMu; nil: there is none
 }
 
 // backend is where the control plane runs.
@@ -171,6 +172,9 @@ func (c *Cluster) Stop() error {
 	for i := len(beside) - 1; i >= 0; i-- {
 		errs = append(errs, beside[i].Stop())
 	}
+	c.kwokMu.Lock()
+	errs = append(errs, c.kubelet.stop())
+	c.kwokMu.Unlock()
 	if c.backend != nil {
 		errs = append(errs, c.backend.stop())
 	}

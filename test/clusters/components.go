@@ -98,6 +98,7 @@ func apiServerArgs(o Options, port int) []string {
 		"--service-account-key-file=pki/sa.key",
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--allow-privileged",
+		"--kubelet-preferred-address-types=InternalIP",
 		"--endpoint-reconciler-type=none", // nothing runs in pods that could use it
 		// Its forty bootstrap objects make the start slower; the limits
 		// below are what stands in for it.

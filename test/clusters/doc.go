@@ -34,10 +34,20 @@
 //	trainyard.dev/run-for: 3s         succeeds after this time (default 1s); "forever": runs until deleted
 //	trainyard.dev/fail: OOM           fails instead, with this message and exit code 1
 //	trainyard.dev/terminate-for: 2s   goes on for this long after it was deleted (default: not at all)
+//	trainyard.dev/log: "one\ntwo"     what its containers have printed (default: nothing); change it, and they print
 //
 // A pod whose restart policy is Always runs forever by default. Containers are
 // never restarted in place, also not with the policy OnFailure: such a pod is
 // Failed. A run-for that is no duration leaves the pod Pending, and kwok's log says why.
+//
+// Logs are real but for their content: the API server asks a kubelet for them,
+// one for all nodes, in this process. It verifies that kubelet's certificate
+// as little as a cluster of kubeadm does. Only the last state of a container
+// and the annotations of its pod count, so a test can play restarts in place
+// by writing restartCount and the states; LogAnnotation says where the lines
+// of each run are. A line's time is the start of its run and a millisecond for
+// each line before it.
+//
 // Stopping kwok (Process("kwok").Signal(syscall.SIGSTOP)) makes all nodes
 // unreachable for the node lifecycle controller after its grace period of
 // 50 s; --node-monitor-grace-period in Options.ControllerManagerArgs shortens
@@ -55,7 +65,7 @@
 //   - The job controller batches for 100 ms instead of a second, and waits a
 //     second instead of ten before it replaces a failed pod.
 //   - Only the controllers in components.go run. There are no Deployments,
-//     and no logs or exec of pods.
+//     and no exec or port-forward of pods.
 //   - etcd does not sync to disk: data survives a crash of any process, not of
 //     the machine.
 //   - A temporary directory goes with the cluster, and the logs with it.
@@ -82,7 +92,7 @@
 //
 //   - The API server cannot be killed or paused alone, and its arguments and
 //     audit log cannot be set: those methods and options are errors.
-//   - Webhook servers, so also JobSet, need TRAINYARD_KIND_HOST, the address of
+//   - Webhook servers, so also JobSet, and logs of kwok's pods need TRAINYARD_KIND_HOST, the address of
 //     this machine that the nodes reach. It must be an IPv4 address of one of
 //     its interfaces, so this does not work with Docker Desktop.
 //   - kind's own node takes pods too, and really runs their images. Nodes of
@@ -96,5 +106,5 @@
 //
 // Cluster.mu guards what runs beside the cluster and the ports of webhook
 // servers; processes.mu guards the parts. Cluster.kwokMu is held over the
-// start of kwok, so that concurrent calls of AddNodes start one.
+// start of kwok and its kubelet, so that concurrent calls of AddNodes start one.
 package clusters

@@ -32,6 +32,11 @@ const (
 	// TerminateForAnnotation on a pod says for how long it goes on after it
 	// was deleted, as a Go duration. A change to the pod starts it anew.
 	TerminateForAnnotation = "trainyard.dev/terminate-for"
+	// LogAnnotation on a pod is what its containers have printed since they
+	// started, a line for each line. With "." and a container's name it is of
+	// that container only; with "-1", before that, of its run after the first
+	// restart, and so on.
+	LogAnnotation = "trainyard.dev/log"
 
 	// kwokAnnotation is on the nodes that kwok plays, and on no others.
 	kwokAnnotation = "kwok.x-k8s.io/node"
@@ -40,7 +45,7 @@ const (
 kind: KwokConfiguration
 options:
   cidr: 10.64.0.0/12
-  nodeIP: 10.128.0.1
+  nodeIP: %s
   manageNodesWithAnnotationSelector: kwok.x-k8s.io/node=fake
   nodeLeaseDurationSeconds: 40
   podPlayStageParallelism: 16
@@ -83,7 +88,14 @@ func (c *Cluster) startKwok(ctx context.Context) (*Process, error) {
 	if c.kwok != nil {
 		return c.kwok, nil
 	}
-	config := []byte(kwokConfig)
+	if c.kubelet == nil {
+		kubelet, err := c.startKubelet(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("start kubelet: %w", err)
+		}
+		c.kubelet = kubelet
+	}
+	config := fmt.Appendf(nil, kwokConfig, c.kubelet.nodeIP())
 	for _, name := range []string{"stages/node.yaml", "stages/pod.yaml"} {
 		data, err := stages.ReadFile(name)
 		if err != nil {
@@ -102,9 +114,13 @@ func (c *Cluster) startKwok(ctx context.Context) (*Process, error) {
 
 // createNodes creates the nodes of a shape under the first free numbers.
 func (c *Cluster) createNodes(ctx context.Context, shape NodeShape) ([]string, error) {
+	c.kwokMu.Lock()
+	kubeletPort := c.kubelet.port()
+	c.kwokMu.Unlock()
 	var names []string
 	for number := 0; len(names) < shape.Count; number++ {
 		node := shape.node(number)
+		node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 		switch _, err := c.kubernetes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); {
 		case err == nil:
 			names = append(names, node.Name)

@@ -1,0 +1,88 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Requests per second, and how many more for a moment, as kubectl has them.
+const (
+	qps   = 50
+	burst = 300
+)
+
+// Factory makes for the commands what they share: streams, and clients by the flags that all of them have.
+type Factory struct {
+	Streams genericiooptions.IOStreams
+	Flags   *genericclioptions.ConfigFlags
+}
+
+// NewFactory returns a Factory whose flags are those of kubectl.
+func NewFactory(streams genericiooptions.IOStreams) *Factory {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.CacheDir = nil // Nothing here asks for discovery.
+	return &Factory{Streams: streams, Flags: flags.WithWrapConfigFn(func(config *rest.Config) *rest.Config {
+		config.QPS, config.Burst = qps, burst
+		config.UserAgent = "kubectl-trainyard"
+		return config
+	})}
+}
+
+func (f *Factory) addFlags(root *cobra.Command) {
+	f.Flags.AddFlags(root.PersistentFlags())
+	f.completeFlag(root, "namespace", f.completeNamespaces)
+	f.completeFlag(root, "context", f.completeContexts)
+}
+
+// Namespace is that of --namespace, or of the context.
+func (f *Factory) Namespace() (string, error) {
+	namespace, _, err := f.Flags.ToRawKubeConfigLoader().Namespace()
+	return namespace, err
+}
+
+// Context is the name of the context that is used, or empty where there is none, as in a pod.
+func (f *Factory) Context() string {
+	if name := f.Flags.Context; name != nil && *name != "" {
+		return *name
+	}
+	config, err := f.Flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return "" // Whoever needs a client is told.
+	}
+	return config.CurrentContext
+}
+
+// Kubernetes returns a client for what is built in.
+func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
+	config, err := f.Flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
+}
+
+// Dynamic returns a client for TrainJobs and the like, whose types differ between clusters.
+func (f *Factory) Dynamic() (dynamic.Interface, error) {
+	config, err := f.Flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	return client, nil
+}

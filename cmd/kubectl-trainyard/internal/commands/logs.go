@@ -1,0 +1,114 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
+)
+
+const logsExamples = `  # What the first node of a job has printed
+  kubectl trainyard logs llama-finetune
+
+  # What it prints, from its start to the end of the job, restarts included
+  kubectl trainyard logs llama-finetune -f
+
+  # The last ten lines of each node
+  kubectl trainyard logs llama-finetune --all-nodes --tail 10
+
+  # What the download of the model says
+  kubectl trainyard logs llama-finetune --step model-initializer`
+
+func newLogs(f *Factory) *cobra.Command {
+	o := joblogs.Options{Tail: -1}
+	cmd := &cobra.Command{
+		Use:   "logs TRAINJOB",
+		Short: "Print the log of a TrainJob",
+		Long: `Print what a step of a TrainJob has printed on one node, or on all of them, in its latest try.
+
+With --follow, wait for the step to start, go on when a container, a pod or the whole job is restarted, and end with the job. The
+exit code is 0 then, however the job has ended; how it has is on standard error.
+
+Needed are the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch the two.`,
+		Example:           logsExamples,
+		ValidArgsFunction: f.completeJob,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one TrainJob: kubectl trainyard logs TRAINJOB")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := validateLogs(cmd, &o); err != nil {
+				return err
+			}
+			return f.logs(cmd.Context(), args[0], o)
+		},
+	}
+	addLogsFlags(cmd, &o)
+	f.completeFlag(cmd, "step", f.completeSteps)
+	f.completeFlag(cmd, "container", f.completeContainers)
+	return cmd
+}
+
+func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.Step, "step", "", "`step` whose log to print: dataset-initializer, model-initializer, launcher, trainer, "+
+		"or what the runtime has (default: launcher if there is one, else trainer)")
+	flags.Int32Var(&o.Node, "node", 0, "`node` of the step, counted from 0")
+	flags.BoolVar(&o.AllNodes, "all-nodes", false, "print the logs of all nodes, with [STEP-NODE] before each line")
+	flags.BoolVarP(&o.Follow, "follow", "f", false, "wait for the step to start, and print until the job has ended")
+	flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the try before: of the container, or of the pod that was replaced")
+	flags.DurationVar(&o.Since, "since", 0, "print only what is newer than this, such as 5s, 2m or 3h")
+	flags.Int64Var(&o.Tail, "tail", o.Tail, "print only so many `lines` at the end; -1: all")
+	flags.BoolVar(&o.Timestamps, "timestamps", false, "print the time of each line before it")
+	flags.StringVarP(&o.Container, "container", "c", "", "`container` of the pod (default: the one of the step)")
+}
+
+// validateLogs returns what is wrong with the flags, before anything is asked of a cluster.
+func validateLogs(cmd *cobra.Command, o *joblogs.Options) error {
+	switch {
+	case o.Follow && o.Previous:
+		return errors.New("--previous is of what has ended: it does not go with --follow")
+	case o.AllNodes && cmd.Flags().Changed("node"):
+		return errors.New("--node is one node and --all-nodes are all: use one of the two")
+	case o.Node < 0:
+		return fmt.Errorf("--node is %d: nodes are counted from 0", o.Node)
+	case o.Tail < -1:
+		return fmt.Errorf("--tail is %d: must be a number of lines, or -1 for all", o.Tail)
+	case o.Since < 0 || cmd.Flags().Changed("since") && o.Since < time.Second:
+		return fmt.Errorf("--since is %s: must be a second or more", o.Since)
+	}
+	return nil
+}
+
+func (f *Factory) logs(ctx context.Context, name string, o joblogs.Options) error {
+	namespace, err := f.Namespace()
+	if err != nil {
+		return err
+	}
+	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, f.Context()
+	clients, err := f.logsClients()
+	if err != nil {
+		return err
+	}
+	return joblogs.Print(ctx, clients, joblogs.Streams{Out: f.Streams.Out, ErrOut: f.Streams.ErrOut}, o)
+}
+
+func (f *Factory) logsClients() (joblogs.Clients, error) {
+	kubernetes, err := f.Kubernetes()
+	if err != nil {
+		return joblogs.Clients{}, err
+	}
+	dynamic, err := f.Dynamic()
+	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}}, err
+}

@@ -1,0 +1,323 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	logOf   = clusters.LogAnnotation
+	runFor  = clusters.RunForAnnotation
+	fail    = clusters.FailAnnotation
+	forever = clusters.RunForever
+)
+
+func TestLogs(t *testing.T) {
+	namespace := setUp(t)
+	two := job{name: "two", namespace: namespace, runtime: "fails", nodes: 2, annotations: map[string]string{
+		logOf: "one\ntwo", logOf + ".aside": "other container", runFor: forever,
+	}}
+	two.create(t)
+	mpi := job{name: "mpi", namespace: namespace, runtime: "deepspeed-distributed", nodes: 2, replicatedJob: "launcher",
+		annotations: map[string]string{logOf: "rank 0", runFor: forever}}
+	mpi.create(t)
+	retried := job{name: "retried", namespace: namespace, runtime: "retries", annotations: map[string]string{logOf: "try", fail: "OOM"}}
+	retried.create(t)
+	awaitPods(t, two, corev1.PodRunning, 2)
+	awaitPods(t, mpi, corev1.PodRunning, 1)
+	awaitEnd(t, retried, "Failed")
+	tests := map[string]struct {
+		reason  string
+		args    string
+		want    string
+		wantErr string
+	}{
+		"Defaults":   {reason: "the trainer's first node", args: "two", want: "one\ntwo\n"},
+		"Tail":       {reason: "the end of the log", args: "two --tail 1", want: "two\n"},
+		"OtherNode":  {reason: "any node", args: "two --node 1", want: "one\ntwo\n"},
+		"SDKsName":   {reason: "the replicated job's name is a name of the step", args: "two --step node", want: "one\ntwo\n"},
+		"Container":  {reason: "another container", args: "two -c aside", want: "other container\n"},
+		"AllNodes":   {reason: "nodes in their order", args: "two --all-nodes --tail 1", want: "[trainer-0] two\n[trainer-1] two\n"},
+		"Launcher":   {reason: "what MPI prints comes from its launcher", args: "mpi", want: "rank 0\n"},
+		"Empty":      {reason: "nothing is not left unsaid", args: "mpi --step trainer", wantErr: "(step trainer, node 0) has printed nothing"},
+		"EndedEarly": {reason: "the log of a failed job", args: "retried", want: "try\n"},
+		"Replaced":   {reason: "the pod before", args: "retried --previous", want: "try\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, append([]string{"logs", "-n", namespace}, strings.Fields(tc.args)...)...)
+			code := c.wait(t)
+			if diff := cmp.Diff(tc.want, c.out.String()); code != 0 || diff != "" {
+				t.Errorf("%s: exit code %d, stderr %q (-want +got):\n%s", tc.reason, code, &c.err, diff)
+			}
+			if tc.wantErr == "" && c.err.String() != "" || !strings.Contains(c.err.String(), tc.wantErr) {
+				t.Errorf("%s: want %q on stderr, got %q", tc.reason, tc.wantErr, &c.err)
+			}
+		})
+	}
+}
+
+func TestTimestampsArePrintedWhenAskedFor(t *testing.T) {
+	namespace := setUp(t)
+	j := job{name: "stamped", namespace: namespace, runtime: "fails", annotations: map[string]string{logOf: "one"}}
+	j.create(t)
+	pod := awaitPods(t, j, corev1.PodSucceeded, 1)[0]
+	started := pod.Status.ContainerStatuses[0].State.Terminated.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
+	for _, args := range [][]string{{"--timestamps"}, {"--timestamps", "-f"}} {
+		c := start(t, append([]string{"logs", "-n", namespace, "stamped"}, args...)...)
+		if code := c.wait(t); code != 0 || c.out.String() != started+" one\n" {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, code, &c.out, &c.err)
+		}
+	}
+}
+
+func TestWhyThereIsNoLog(t *testing.T) {
+	namespace := setUp(t)
+	create := func(j job) func(*testing.T) {
+		return func(t *testing.T) { j.namespace = namespace; j.create(t) }
+	}
+	tests := map[string]struct {
+		reason  string
+		prepare func(*testing.T)
+		args    string
+		want    []string
+	}{
+		"NoJob": {
+			reason: "a mistyped name", prepare: create(job{name: "llama", runtime: "fails"}), args: "lama",
+			want: []string{`there is no TrainJob "lama"`, namespace, `did you mean "llama"?`, `context "plugin"`},
+		},
+		"Suspended": {
+			reason: "no pods before it is resumed", prepare: create(job{name: "suspended", runtime: "fails", spec: "suspend: true"}),
+			args: "suspended", want: []string{"is suspended", "kubectl patch trainjob suspended"},
+		},
+		"SomebodyElses": {
+			reason: "a job that is not run here", args: "foreign", want: []string{"kueue.x-k8s.io/multikueue", "no Dispatch says"},
+			prepare: create(job{name: "foreign", runtime: "fails", spec: "managedBy: kueue.x-k8s.io/multikueue"}),
+		},
+		"Waiting": {
+			reason: "a dispatched job without a worker", args: "undecided", want: []string{"it waits for a worker", "NoFit: all are full"},
+			prepare: func(t *testing.T) { dispatched(t, namespace, "undecided", "") },
+		},
+		"OnWorker": {
+			reason: "a dispatched job", args: "dispatched",
+			want:    []string{`they are on worker "h100"`, "kubectl trainyard logs dispatched --namespace " + namespace + " --context"},
+			prepare: func(t *testing.T) { dispatched(t, namespace, "dispatched", "h100") },
+		},
+		"NoRuntime": {
+			reason: "the JobSet cannot be built", prepare: create(job{name: "unbuilt", runtime: "missing"}), args: "unbuilt",
+			want: []string{`TrainJob "unbuilt" has no JobSet yet`},
+		},
+		"EarlierStep": {
+			reason: "the trainer waits", args: "early", want: []string{"it waits for dataset-initializer", "dataset-initializer  Running", "trainer              Waiting"},
+			prepare: func(t *testing.T) {
+				j := job{name: "early", namespace: namespace, runtime: "steps", replicatedJob: "dataset-initializer", annotations: map[string]string{runFor: forever}}
+				j.create(t)
+				awaitPods(t, j, corev1.PodRunning, 1)
+				awaitStatus(t, j, "ready:1")
+			},
+		},
+		"UnknownStep": {
+			reason: "a mistyped step", args: "early --step data-initializer",
+			want: []string{`has no step "data-initializer"`, `did you mean "dataset-initializer"?`, "dataset-initializer, trainer"},
+		},
+		"UnknownNode": {
+			reason: "nodes are counted", args: "early --node 3", want: []string{"step trainer has no node 3: it has one node, 0"},
+		},
+		"UnknownContainer": {
+			reason: "a mistyped container", args: "early --step dataset-initializer -c dataset-initialiser",
+			want: []string{`did you mean "dataset-initializer"?`},
+		},
+		"NeverRestarted": {
+			reason: "there is nothing before", args: "early --step dataset-initializer --previous", want: []string{"has nothing before pod"},
+		},
+		"Unschedulable": {
+			reason: "no node for the pod", args: "huge", want: []string{"it cannot be scheduled", "Insufficient cpu"},
+			prepare: func(t *testing.T) {
+				j := job{name: "huge", namespace: namespace, runtime: "huge"}
+				j.create(t)
+				eventually(t, "the scheduler to say no", func(g gomega.Gomega) {
+					pods := awaitPods(t, j, corev1.PodPending, 1)
+					g.Expect(pods[0].Status.Conditions).NotTo(gomega.BeEmpty())
+				})
+			},
+		},
+		"ImagePull": {
+			reason: "an image that is not there", args: "image", want: []string{"ImagePullBackOff: no such image"},
+			prepare: func(t *testing.T) {
+				j := job{name: "image", namespace: namespace, runtime: "fails", annotations: map[string]string{runFor: forever}}
+				j.create(t)
+				pod := awaitPods(t, j, corev1.PodRunning, 1)[0]
+				patchPod(t, &pod, `{"status":{"containerStatuses":[{"name":"node","image":"","imageID":"","ready":false,"restartCount":0,
+					"state":{"waiting":{"reason":"ImagePullBackOff","message":"no such image"}}}]}}`, "status")
+			},
+		},
+		"Gone": {
+			reason: "a finished job whose JobSet was deleted", args: "old", want: []string{`TrainJob "old" is Complete`, "is gone", "its JobSet was deleted"},
+			prepare: func(t *testing.T) {
+				j := job{name: "old", namespace: namespace, runtime: "fails"}
+				j.create(t)
+				awaitEnd(t, j, "Complete")
+				if err := world.dynamic.Resource(jobSets).Namespace(namespace).Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				awaitPods(t, j, corev1.PodSucceeded, 0)
+			},
+		},
+	}
+	for _, name := range []string{
+		"NoJob", "Suspended", "SomebodyElses", "Waiting", "OnWorker", "NoRuntime", "EarlierStep", "UnknownStep", "UnknownNode",
+		"UnknownContainer", "NeverRestarted", "Unschedulable", "ImagePull", "Gone",
+	} {
+		tc := tests[name]
+		t.Run(name, func(t *testing.T) {
+			if tc.prepare != nil {
+				tc.prepare(t)
+			}
+			c := start(t, append([]string{"logs", "-n", namespace}, strings.Fields(tc.args)...)...)
+			if code := c.wait(t); code != 1 || c.out.String() != "" || strings.Count(c.err.String(), "error: ") != 1 {
+				t.Errorf("%s: exit code %d, stdout %q, stderr %q", tc.reason, code, &c.out, &c.err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(c.err.String(), want) {
+					t.Errorf("%s: want %q in: %s", tc.reason, want, &c.err)
+				}
+			}
+		})
+	}
+}
+
+// dispatched makes a job with a Dispatch, as the manager would.
+func dispatched(t *testing.T, namespace, name, worker string) {
+	t.Helper()
+	j := job{name: name, namespace: namespace, runtime: "fails", spec: "managedBy: kueue.x-k8s.io/multikueue"}
+	j.create(t)
+	u, err := world.dynamic.Resource(trainJobs).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = world.cluster.Apply(t.Context(), fmt.Sprintf(`{apiVersion: trainyard.dev/v1alpha1, kind: Dispatch, metadata: {name: %s, namespace: %s},
+		spec: {trainJob: {name: %s, uid: %s}, attempt: 0}}`, name, namespace, name, u.GetUID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worker != "" {
+		patch(t, dispatches, namespace, name, fmt.Sprintf(`{"spec":{"cluster":%q,"attempt":1}}`, worker))
+		return
+	}
+	patch(t, dispatches, namespace, name, `{"status":{"conditions":[{"type":"Placed","status":"False","reason":"NoFit","message":"all are full",
+		"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "status")
+}
+
+func TestCompletion(t *testing.T) {
+	namespace := setUp(t)
+	j := job{name: "alpha", namespace: namespace, runtime: "steps"}
+	j.create(t)
+	job{name: "beta", namespace: namespace, runtime: "fails"}.create(t)
+	awaitEnd(t, j, "Complete")
+	tests := map[string]struct {
+		reason string
+		args   []string
+		want   []string
+	}{
+		"Jobs":       {reason: "names of TrainJobs", args: []string{"logs", ""}, want: []string{"alpha", "beta"}},
+		"Begun":      {reason: "names that begin so", args: []string{"logs", "al"}, want: []string{"alpha"}},
+		"OneJob":     {reason: "one job is enough", args: []string{"logs", "alpha", ""}},
+		"Steps":      {reason: "steps of the job", args: []string{"logs", "alpha", "--step", ""}, want: []string{"dataset-initializer", "trainer"}},
+		"Containers": {reason: "containers of the job", args: []string{"logs", "alpha", "-c", ""}, want: []string{"dataset-initializer", "node"}},
+		"Contexts":   {reason: "contexts of the kubeconfig", args: []string{"logs", "--context", ""}, want: []string{"plugin"}},
+		"Namespaces": {reason: "namespaces of the cluster", args: []string{"logs", "--namespace", namespace}, want: []string{namespace}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, append([]string{"__complete", "-n", namespace}, tc.args...)...)
+			if code := c.wait(t); code != 0 {
+				t.Fatalf("exit code %d: %s", code, &c.err)
+			}
+			want := strings.Join(append(tc.want, ":4"), "\n") + "\n" // 4: no names of files.
+			if diff := cmp.Diff(want, c.out.String()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestPreviousRunOfContainer(t *testing.T) {
+	namespace := setUp(t)
+	j := job{name: "crashed", namespace: namespace, runtime: "patient", annotations: map[string]string{
+		logOf: "before", logOf + "-1": "after", runFor: forever,
+	}}
+	j.create(t)
+	pod := awaitPods(t, j, corev1.PodRunning, 1)[0]
+	restartContainer(t, &pod)
+	for args, want := range map[string]string{"": "after\n", "--previous": "before\n"} {
+		c := start(t, append([]string{"logs", "-n", namespace, "crashed"}, strings.Fields(args)...)...)
+		if code := c.wait(t); code != 0 || c.out.String() != want {
+			t.Errorf("%q: exit code %d, stdout %q, stderr %q", args, code, &c.out, &c.err)
+		}
+	}
+}
+
+// restartContainer does what a kubelet does to a container that has failed.
+func restartContainer(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	statuses := pod.Status.ContainerStatuses[0]
+	started := statuses.State.Running.StartedAt.UTC().Format("2006-01-02T15:04:05Z")
+	patchPod(t, pod, fmt.Sprintf(`{"status":{"containerStatuses":[{"name":"node","image":"","imageID":"","ready":true,"restartCount":1,
+		"state":{"running":{"startedAt":%q}},"lastState":{"terminated":{"exitCode":137,"reason":"OOMKilled","startedAt":%q}}}]}}`,
+		metav1.Now().UTC().Add(1e9).Format("2006-01-02T15:04:05Z"), started), "status")
+}
+
+func TestForbidden(t *testing.T) {
+	namespace := setUp(t)
+	job{name: "secret", namespace: namespace, runtime: "fails"}.create(t)
+	for _, args := range [][]string{{}, {"-f"}} {
+		c := start(t, append([]string{"logs", "-n", namespace, "secret", "--as", "nobody"}, args...)...)
+		if code := c.wait(t); code != 1 || !strings.Contains(c.err.String(), `User "nobody" cannot get resource "trainjobs"`) {
+			t.Errorf("%v: exit code %d, stderr %q", args, code, &c.err)
+		}
+	}
+}
+
+// TestRightsThatAreNeeded are those that the help names: no right on JobSets.
+func TestRightsThatAreNeeded(t *testing.T) {
+	namespace := setUp(t)
+	err := world.cluster.Apply(context.Background(), strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: user, namespace: NS}
+rules:
+- {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+- {apiGroups: [""], resources: [pods/log], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: user, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: user}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: user}]
+`, "NS", namespace))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := job{name: "allowed", namespace: namespace, runtime: "fails", nodes: 2, annotations: map[string]string{logOf: "one"}}
+	j.create(t)
+	awaitEnd(t, j, "Complete")
+	for _, args := range [][]string{{}, {"-f"}} {
+		c := start(t, append([]string{"logs", "-n", namespace, "allowed", "--as", "user", "--node", "1"}, args...)...)
+		if code := c.wait(t); code != 0 || c.out.String() != "one\n" {
+			t.Errorf("%v: exit code %d, stdout %q, stderr %q", args, code, &c.out, &c.err)
+		}
+	}
+}

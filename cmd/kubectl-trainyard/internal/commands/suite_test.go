@@ -1,0 +1,316 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	waitLimit = 60 * time.Second
+	tick      = 50 * time.Millisecond
+)
+
+var (
+	trainJobs  = schema.GroupVersionResource{Group: "trainer.kubeflow.org", Version: "v1alpha1", Resource: "trainjobs"}
+	jobSets    = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}
+	dispatches = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "dispatches"}
+)
+
+// world is a cluster with an agent that runs its TrainJobs on nodes that are played, shared by the tests.
+var world struct {
+	once       sync.Once
+	err        error
+	dir        string
+	cluster    *clusters.Cluster
+	kubernetes kubernetes.Interface
+	dynamic    dynamic.Interface
+}
+
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	code := m.Run()
+	if err := clusters.StopAll(world.cluster); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if world.dir != "" {
+		_ = os.RemoveAll(world.dir)
+	}
+	os.Exit(code)
+}
+
+// setUp starts the world, and returns a namespace for the test.
+func setUp(t *testing.T) string {
+	t.Helper()
+	world.once.Do(func() { world.err = startWorld(context.Background()) })
+	if world.err != nil {
+		t.Fatalf("start cluster and agent: %v", world.err)
+	}
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := world.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func startWorld(ctx context.Context) (err error) {
+	if world.dir, err = os.MkdirTemp("", "kubectl-trainyard-"); err != nil {
+		return err
+	}
+	agent := filepath.Join(world.dir, "worker-agent")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", agent, "../../../worker-agent").CombinedOutput(); err != nil {
+		return fmt.Errorf("build worker-agent: %w: %s", err, out)
+	}
+	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	if err != nil {
+		return err
+	}
+	o := clusters.Full("plugin", clusters.NodeShape{Count: 2})
+	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"), "../../../../config/crd/bases/trainyard.dev_dispatches.yaml"}
+	if world.cluster, err = clusters.Start(ctx, o); err != nil {
+		return err
+	}
+	if world.kubernetes, err = kubernetes.NewForConfig(world.cluster.Config); err != nil {
+		return err
+	}
+	if world.dynamic, err = dynamic.NewForConfig(world.cluster.Config); err != nil {
+		return err
+	}
+	if err := world.cluster.ApplyFiles(ctx, filepath.Join(module, "manifests/base/runtimes/deepspeed_distributed.yaml")); err != nil {
+		return err
+	}
+	if err := world.cluster.Apply(ctx, runtimes, "{apiVersion: v1, kind: Namespace, metadata: {name: kubeflow-system}}"); err != nil {
+		return err
+	}
+	_, err = world.cluster.Run(ctx, "worker-agent", agent, "--health-probe-bind-address=0", "--metrics-bind-address=0",
+		"--kubeconfig="+world.cluster.KubeconfigPath)
+	return err
+}
+
+// runtimes for the tests: one that fails with its first pod, or restart of a container; one that bears them, one that fits nowhere,
+// one whose Job tries again, one that starts the whole job again, and one with a step before the trainer.
+const runtimes = `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: fails}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels:
+  {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {backoffLimit: 0, template: {spec:
+  {containers: [{name: node, image: node}, {name: aside, image: aside}]}}}}}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: patient}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels:
+  {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {backoffLimit: 6, template: {spec:
+  {containers: [{name: node, image: node}]}}}}}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: huge}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels:
+  {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec:
+  {containers: [{name: node, image: node, resources: {requests: {cpu: 1000}}}]}}}}}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: retries}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [{name: node, template: {metadata: {labels:
+  {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {backoffLimit: 1, template: {spec:
+  {containers: [{name: node, image: node}]}}}}}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: restarts}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {failurePolicy: {maxRestarts: 1}, replicatedJobs: [{name: node, template: {metadata: {labels:
+  {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec:
+  {backoffLimit: 0, template: {spec: {containers: [{name: node, image: node}]}}}}}]}}}
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: ClusterTrainingRuntime
+metadata: {name: steps}
+spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [
+  {name: dataset-initializer, template: {metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: dataset-initializer}}, spec: {template:
+    {spec: {containers: [{name: dataset-initializer, image: dataset}]}}}}},
+  {name: node, dependsOn: [{name: dataset-initializer, status: Complete}], template: {metadata: {labels:
+    {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: node}]}}}}}]}}}
+`
+
+// job is a TrainJob in short.
+type job struct {
+	name, namespace string
+	runtime         string
+	nodes           int
+	// replicatedJob whose pods have these annotations, "node" if empty.
+	replicatedJob string
+	annotations   map[string]string
+	// spec is more of the spec, in YAML's flow style.
+	spec string
+}
+
+func (j job) create(t *testing.T) {
+	t.Helper()
+	var annotations []string
+	for key, value := range j.annotations {
+		annotations = append(annotations, fmt.Sprintf("%q: %q", key, value))
+	}
+	replicatedJob := j.replicatedJob
+	if replicatedJob == "" {
+		replicatedJob = "node"
+	}
+	manifest := fmt.Sprintf(`
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: %s, namespace: %s}
+spec:
+  runtimeRef: {name: %s}
+  trainer: {numNodes: %d}
+  runtimePatches: [{manager: test.trainyard.dev/simulation, trainingRuntimeSpec: {template: {spec: {replicatedJobs: [{name: %s,
+    template: {spec: {template: {metadata: {annotations: {%s}}}}}}]}}}}]
+  %s
+`, j.name, j.namespace, j.runtime, max(j.nodes, 1), replicatedJob, strings.Join(annotations, ", "), j.spec)
+	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// buffer is written by one goroutine and read by another.
+type buffer struct {
+	mu   sync.Mutex
+	data bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.data.String()
+}
+
+// call is a run of the plugin.
+type call struct {
+	out, err  buffer
+	code      chan int
+	interrupt context.CancelFunc
+}
+
+// start runs the plugin as an admin of the cluster.
+func start(t *testing.T, args ...string) *call {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	c := &call{code: make(chan int, 1), interrupt: cancel}
+	args = append([]string{"--kubeconfig", world.cluster.KubeconfigPath}, args...)
+	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &c.out, ErrOut: &c.err}
+	go func() { c.code <- commands.Main(ctx, streams, "kubectl-trainyard", args) }()
+	return c
+}
+
+// wait returns the exit code.
+func (c *call) wait(t *testing.T) int {
+	t.Helper()
+	select {
+	case code := <-c.code:
+		return code
+	case <-time.After(waitLimit):
+		t.Fatalf("the plugin does not end; stdout:\n%s\nstderr:\n%s", &c.out, &c.err)
+		return 0
+	}
+}
+
+// awaitOut waits until standard output is so.
+func (c *call) awaitOut(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, "output "+want, func(g gomega.Gomega) {
+		g.Expect(c.out.String()).To(gomega.Equal(want), "stderr:\n%s", c.err.String())
+	})
+}
+
+func (c *call) awaitErr(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, "message "+want, func(g gomega.Gomega) { g.Expect(c.err.String()).To(gomega.ContainSubstring(want)) })
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, tick).Should(gomega.Succeed(), what)
+}
+
+// awaitPods waits until a job has so many pods of a phase, and returns them by name.
+func awaitPods(t *testing.T, j job, phase corev1.PodPhase, count int) []corev1.Pod {
+	t.Helper()
+	var found []corev1.Pod
+	eventually(t, fmt.Sprintf("%d pods of %s to be %s", count, j.name, phase), func(g gomega.Gomega) {
+		list, err := world.kubernetes.CoreV1().Pods(j.namespace).List(t.Context(), metav1.ListOptions{
+			LabelSelector: "jobset.sigs.k8s.io/jobset-name=" + j.name, FieldSelector: "status.phase=" + string(phase),
+		})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(list.Items).To(gomega.HaveLen(count))
+		found = list.Items
+	})
+	return found
+}
+
+// awaitEnd waits until a job has a condition.
+func awaitEnd(t *testing.T, j job, condition string) {
+	t.Helper()
+	awaitStatus(t, j, "type:"+condition)
+}
+
+// awaitStatus waits until the job's status, printed, has a text in it.
+func awaitStatus(t *testing.T, j job, text string) {
+	t.Helper()
+	eventually(t, j.name+" to have "+text, func(g gomega.Gomega) {
+		u, err := world.dynamic.Resource(trainJobs).Namespace(j.namespace).Get(t.Context(), j.name, metav1.GetOptions{})
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(fmt.Sprint(u.Object["status"])).To(gomega.ContainSubstring(text))
+	})
+}
+
+func patchPod(t *testing.T, pod *corev1.Pod, patch string, subresources ...string) {
+	t.Helper()
+	_, err := world.kubernetes.CoreV1().Pods(pod.Namespace).Patch(t.Context(), pod.Name, types.StrategicMergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func patch(t *testing.T, resource schema.GroupVersionResource, namespace, name, patch string, subresources ...string) {
+	t.Helper()
+	_, err := world.dynamic.Resource(resource).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, subresources...)
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,167 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joblogs
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// run is one run of a container whose log is read, or was.
+type run struct {
+	pod       *corev1.Pod
+	container string
+	// number is how often the container had been restarted in its pod.
+	number int32
+}
+
+// is says whether both are of one pod.
+func (r *run) isOf(pod *corev1.Pod) bool { return r != nil && r.pod.UID == pod.UID }
+
+// nextRun returns the run whose log comes after that of the last one, nil if there is none in this snapshot. Without a last one it
+// is the latest try of the node, and nothing that was before is read. container is what the user has asked for.
+func nextRun(s *snapshot, of step, node int32, container string, last *run) (*run, error) {
+	pods := nodePods(s, of)[node]
+	if last == nil && len(pods) > 0 {
+		pods = pods[len(pods)-1:]
+	}
+	for _, pod := range pods {
+		if last != nil && !last.isOf(pod) && compareTries(pod, last.pod) < 0 {
+			continue
+		}
+		name, err := chooseContainer(pod, of, container)
+		if err != nil {
+			return nil, err
+		}
+		status := containerStatus(pod, name)
+		if !hasLog(status) || last.isOf(pod) && status.RestartCount <= last.number {
+			continue
+		}
+		return &run{pod: pod, container: name, number: status.RestartCount}, nil
+	}
+	return nil, nil
+}
+
+// isOver says whether no log of a node can come any more.
+func isOver(s *snapshot, of step, node int32) bool {
+	if s.job == nil || s.end() != nil {
+		return true
+	}
+	// A step that has succeeded starts again with the whole job only. Nobody waits for hours for that.
+	if !othersGoOn(s.steps(), of) {
+		return false
+	}
+	pods := nodePods(s, of)[node]
+	return len(pods) == 0 || pods[len(pods)-1].Status.Phase == corev1.PodSucceeded
+}
+
+// whyAgain says what has happened between two runs, and whether it has to all nodes.
+func whyAgain(s *snapshot, of step, node int32, last, next *run) (text string, all bool) {
+	restarts := restartAttempt(next.pod)
+	switch {
+	case last.isOf(next.pod):
+		return fmt.Sprintf("container %q of pod %q has restarted%s", next.container, next.pod.Name, howItEnded(next)), false
+	case restarts > restartAttempt(last.pod):
+		return fmt.Sprintf("TrainJob %q has restarted (restart %d)", s.job.GetName(), restarts), true
+	default:
+		return fmt.Sprintf("pod %q of step %s, node %d, was replaced by pod %q%s", last.pod.Name, of.name, node, next.pod.Name,
+			howPodEnded(s, last)), false
+	}
+}
+
+// howItEnded is about the run before.
+func howItEnded(next *run) string {
+	status := containerStatus(next.pod, next.container)
+	if status == nil || status.LastTerminationState.Terminated == nil {
+		return ""
+	}
+	return exit(status.LastTerminationState.Terminated)
+}
+
+// howPodEnded is about a pod that may be gone by now.
+func howPodEnded(s *snapshot, last *run) string {
+	for _, pod := range s.pods {
+		if status := containerStatus(pod, last.container); last.isOf(pod) && status != nil && status.State.Terminated != nil {
+			return exit(status.State.Terminated)
+		}
+	}
+	return ""
+}
+
+func exit(ended *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf(" (it had ended with exit code %d", ended.ExitCode)
+	for _, more := range []string{ended.Reason, strings.TrimSpace(ended.Message)} {
+		if more != "" && more != "Error" {
+			text += ": " + more
+		}
+	}
+	return text + ")"
+}
+
+// whatIsAwaited says what the nodes wait for that have no log, for the first of them. It is empty if there is none.
+func whatIsAwaited(s *snapshot, of *step, nodes []int32, container string) string {
+	if s.job == nil || s.end() != nil {
+		return ""
+	}
+	if of == nil {
+		return "waiting: " + whyNoPod(s, nil, 0)
+	}
+	if len(nodes) == 0 {
+		return "waiting: " + whyNoPod(s, of, 0)
+	}
+	var first string
+	others := -1
+	pods := nodePods(s, *of)
+	for _, node := range nodes {
+		why := whyNodeWaits(s, *of, node, pods[node], container)
+		if why == "" {
+			continue
+		}
+		if first == "" {
+			first = why
+		}
+		others++
+	}
+	for _, before := range of.unmet(s.steps()) {
+		if why := whyStepWaits(s, before); why != "" {
+			first += "; " + why
+		}
+	}
+	switch {
+	case first == "" || isOver(s, *of, nodes[0]):
+		return ""
+	case others == 0:
+		return "waiting: " + first
+	case others == 1:
+		return fmt.Sprintf("waiting: %s; and one more node waits", first)
+	default:
+		return fmt.Sprintf("waiting: %s; and %d more nodes wait", first, others)
+	}
+}
+
+// whyStepWaits says what the first pod of a step waits for, if it does.
+func whyStepWaits(s *snapshot, of step) string {
+	pods := nodePods(s, of)
+	for _, node := range allNodes(s, of) {
+		if why := whyNodeWaits(s, of, node, pods[node], ""); why != "" && len(pods[node]) > 0 {
+			return why
+		}
+	}
+	return ""
+}
+
+// whyNodeWaits says why there is no log of a node yet. It is empty if there is one.
+func whyNodeWaits(s *snapshot, of step, node int32, pods []*corev1.Pod, container string) string {
+	if len(pods) == 0 {
+		return whyNoPod(s, &of, node)
+	}
+	pod := pods[len(pods)-1]
+	name, err := chooseContainer(pod, of, container)
+	if err != nil || hasLog(containerStatus(pod, name)) {
+		return ""
+	}
+	return fmt.Sprintf("pod %q of step %s, node %d: %s", pod.Name, of.name, node, whyNoLog(pod, name))
+}

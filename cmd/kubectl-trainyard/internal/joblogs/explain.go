@@ -1,0 +1,203 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joblogs
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// conditionResourcesCreated is one of the agent's extended conditions.
+	conditionResourcesCreated = "ResourcesCreated"
+	// kueueQueueLabel names the queue of Kueue, which suspends what it queues.
+	kueueQueueLabel = "kueue.x-k8s.io/queue-name"
+	// controllerPatience is how long a controller may take to build a JobSet before its absence is worth a word.
+	controllerPatience = 10 * time.Second
+)
+
+// whyNoPod says in one line why a step has no pod on a node. The step is nil if none is known.
+func whyNoPod(s *snapshot, of *step, node int32) string {
+	name := fmt.Sprintf("TrainJob %q", s.job.GetName())
+	end := s.end()
+	switch {
+	case end != nil && of != nil && len(of.unmet(s.steps())) > 0:
+		return fmt.Sprintf("%s %s, and step %s was never started", name, ended(end), of.name)
+	case end != nil && of == nil:
+		return fmt.Sprintf("%s %s, and nothing is left of its pods%s", name, ended(end), jobSetToo(s))
+	case end != nil:
+		return fmt.Sprintf("%s %s, and the pod of step %s, node %d, is gone, and its log with it%s", name, ended(end), of.name, node, jobSetToo(s))
+	case s.job.GetDeletionTimestamp() != nil:
+		return name + " is being deleted, and has no pods any more"
+	case trainjobs.Suspended(s.job):
+		return name + " is suspended, so it has no pods" + howToResume(s)
+	case of == nil:
+		return name + " has no JobSet yet" + whyNoJobSet(s)
+	}
+	if unmet := of.unmet(s.steps()); len(unmet) > 0 {
+		return fmt.Sprintf("step %s of %s has not started: it waits for %s", of.name, name, strings.Join(stepNames(unmet), " and "))
+	}
+	return fmt.Sprintf("step %s of %s has no pod for node %d yet", of.name, name, node)
+}
+
+// noPod is whyNoPod as an error, with a table of the steps where that tells more.
+func noPod(s *snapshot, of *step, node int32) error {
+	text := whyNoPod(s, of, node)
+	if steps := s.steps(); len(steps) > 1 && !trainjobs.Suspended(s.job) {
+		text += "\n" + stepTable(s, steps)
+	}
+	return fmt.Errorf("%s", text)
+}
+
+func stepTable(s *snapshot, steps []step) string {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, one := range steps {
+		fmt.Fprintf(table, "  %s\t%s\n", one.name, stateOf(s, one))
+	}
+	_ = table.Flush() // A Builder takes everything.
+	return strings.TrimSuffix(text.String(), "\n")
+}
+
+// ended says how a job has ended.
+func ended(end *metav1.Condition) string {
+	if end.Type == trainer.TrainJobComplete {
+		return "is Complete"
+	}
+	return fmt.Sprintf("has failed (%s: %s)", end.Reason, end.Message)
+}
+
+func jobSetToo(s *snapshot) string {
+	if s.jobSetDeleted {
+		return ": its JobSet was deleted"
+	}
+	return ""
+}
+
+func howToResume(s *snapshot) string {
+	if queue := s.job.GetLabels()[kueueQueueLabel]; queue != "" {
+		return fmt.Sprintf("; it may be waiting in queue %q of Kueue: kubectl get workloads -n %s", queue, s.job.GetNamespace())
+	}
+	return fmt.Sprintf("; to resume it: kubectl patch trainjob %s -n %s --type=merge -p '{\"spec\":{\"suspend\":false}}'",
+		s.job.GetName(), s.job.GetNamespace())
+}
+
+func whyNoJobSet(s *snapshot) string {
+	created := meta.FindStatusCondition(s.typed.Status.Conditions, conditionResourcesCreated)
+	if created != nil && created.Status == metav1.ConditionFalse {
+		return fmt.Sprintf(" (%s: %s)", created.Reason, created.Message)
+	}
+	age := s.now.Sub(s.job.GetCreationTimestamp().Time)
+	if age < controllerPatience {
+		return fmt.Sprintf(": it was created %s ago", duration.HumanDuration(age))
+	}
+	return fmt.Sprintf(", %s after it was created; its events may say why (kubectl describe trainjob %s -n %s), "+
+		"and if there are none: is a controller for TrainJobs running on this cluster?",
+		duration.HumanDuration(age), s.job.GetName(), s.job.GetNamespace())
+}
+
+// stateOf is the state of a step, and what it waits for if that is its first pod.
+func stateOf(s *snapshot, of step) string {
+	if why := whyStepWaits(s, of); why != "" {
+		return fmt.Sprintf("%s: %s", of.state, why)
+	}
+	return string(of.state)
+}
+
+// whyNoLog says why a container of a pod has not been started.
+func whyNoLog(pod *corev1.Pod, container string) string {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return whyNotScheduled(pod, c)
+		}
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+		return "it has ended without having started" + inBrackets(pod.Status.Reason, pod.Status.Message)
+	case pod.DeletionTimestamp != nil:
+		return "it is being deleted"
+	case pod.Spec.NodeName == "":
+		return "it is not scheduled yet"
+	}
+	if text := whatInitializes(pod); text != "" {
+		return text
+	}
+	where := fmt.Sprintf("on node %q", pod.Spec.NodeName)
+	status := containerStatus(pod, container)
+	if status == nil || status.State.Waiting == nil || status.State.Waiting.Reason == "" {
+		return "it has not started " + where
+	}
+	return fmt.Sprintf("container %q waits %s: %s", container, where, waiting(status.State.Waiting))
+}
+
+func whyNotScheduled(pod *corev1.Pod, c *corev1.PodCondition) string {
+	if c.Reason == corev1.PodReasonSchedulingGated {
+		var gates []string
+		for _, gate := range pod.Spec.SchedulingGates {
+			gates = append(gates, gate.Name)
+		}
+		return "it is not scheduled before these gates are taken off it: " + strings.Join(gates, ", ")
+	}
+	return "it cannot be scheduled: " + c.Message
+}
+
+// whatInitializes says which init container the pod is at, if it is at one.
+func whatInitializes(pod *corev1.Pod) string {
+	for i := range pod.Status.InitContainerStatuses {
+		status := &pod.Status.InitContainerStatuses[i]
+		switch {
+		case status.State.Waiting != nil && status.State.Waiting.Reason != "PodInitializing":
+			return fmt.Sprintf("init container %q waits: %s", status.Name, waiting(status.State.Waiting))
+		case status.State.Running != nil && !ptr.Deref(status.Started, false):
+			return fmt.Sprintf("init container %q is running; its log: -c %s", status.Name, status.Name)
+		case status.State.Terminated != nil && status.State.Terminated.ExitCode != 0:
+			return fmt.Sprintf("init container %q has failed with exit code %d; its log: -c %s", status.Name, status.State.Terminated.ExitCode, status.Name)
+		}
+	}
+	return ""
+}
+
+func waiting(state *corev1.ContainerStateWaiting) string {
+	if state.Message == "" {
+		return state.Reason
+	}
+	return state.Reason + ": " + state.Message
+}
+
+func inBrackets(reason, message string) string {
+	switch {
+	case reason == "" && message == "":
+		return ""
+	case reason == "" || message == "":
+		return fmt.Sprintf(" (%s%s)", reason, message)
+	default:
+		return fmt.Sprintf(" (%s: %s)", reason, message)
+	}
+}
+
+// othersGoOn says whether a step has succeeded and another one has not: then its end is not the end of the job.
+func othersGoOn(steps []step, of step) bool {
+	if of.state != v1alpha1.StepSucceeded {
+		return false
+	}
+	for _, other := range steps {
+		if other.state != v1alpha1.StepSucceeded {
+			return true
+		}
+	}
+	return false
+}

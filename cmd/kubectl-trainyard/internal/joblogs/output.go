@@ -1,0 +1,85 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joblogs
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// output keeps what goroutines write apart, by whole lines where there are prefixes.
+type output struct {
+	mu   sync.Mutex
+	out  io.Writer         // under mu
+	err  io.Writer         // under mu
+	said map[string]string // what was said last, by topic; under mu
+}
+
+func newOutput(streams Streams) *output {
+	return &output{out: streams.Out, err: streams.ErrOut, said: map[string]string{}}
+}
+
+// say tells the user something about the logs, unless it is what was said last of the topic.
+func (o *output) say(topic, text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if text == "" || o.said[topic] == text {
+		return
+	}
+	o.said[topic] = text
+	fmt.Fprintln(o.err, text)
+}
+
+// writer returns one for a node's log. Every line gets the prefix; without one, everything is written as it comes.
+func (o *output) writer(prefix string) *lineWriter { return &lineWriter{output: o, prefix: prefix} }
+
+// lineWriter is for one goroutine.
+type lineWriter struct {
+	output  *output
+	prefix  string
+	line    []byte // the line that has not ended yet, if there is a prefix
+	midLine bool
+	written int64
+}
+
+// Write writes what are whole lines, if there is a prefix, and everything else.
+func (w *lineWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	w.written += int64(len(p))
+	w.midLine = p[len(p)-1] != '\n'
+	if w.prefix == "" {
+		return len(p), w.output.write(p)
+	}
+	w.line = append(w.line, p...)
+	last := bytes.LastIndexByte(w.line, '\n')
+	if last < 0 {
+		return len(p), nil
+	}
+	var text []byte
+	for line := range bytes.Lines(w.line[:last+1]) {
+		text = append(append(text, w.prefix...), line...)
+	}
+	w.line = append(w.line[:0], w.line[last+1:]...)
+	return len(p), w.output.write(text)
+}
+
+// endLine ends a line that the log has left open, so that the next one does not go on with it.
+func (w *lineWriter) endLine() error {
+	if !w.midLine {
+		return nil
+	}
+	_, err := w.Write([]byte("\n"))
+	return err
+}
+
+func (o *output) write(p []byte) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	_, err := o.out.Write(p)
+	return err
+}

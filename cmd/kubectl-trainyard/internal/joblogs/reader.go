@@ -1,0 +1,151 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joblogs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+var (
+	trainJobs = v1alpha1.SchemeGroupVersion.WithResource("trainjobs")
+	jobSets   = jobsetv1alpha2.SchemeGroupVersion.WithResource("jobsets")
+)
+
+// reader reads what there is of one job from the API server.
+type reader struct {
+	clients Clients
+	job     types.NamespacedName
+	context string // for messages; may be empty
+}
+
+// Jobs returns the names of the TrainJobs in a namespace.
+func (c Clients) Jobs(ctx context.Context, namespace string) ([]string, error) {
+	list, err := c.Dynamic.Resource(trainJobs).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list TrainJobs: %w", err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return names, nil
+}
+
+// Steps returns the names of a job's steps.
+func (c Clients) Steps(ctx context.Context, job types.NamespacedName) ([]string, error) {
+	s, err := reader{clients: c, job: job}.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return stepNames(s.steps()), nil
+}
+
+// Containers returns the names of the containers in a job's pods, sorted.
+func (c Clients) Containers(ctx context.Context, job types.NamespacedName) ([]string, error) {
+	s, err := reader{clients: c, job: job}.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range s.pods {
+		names = append(names, containerNames(pod.Spec.InitContainers)...)
+		names = append(names, containerNames(pod.Spec.Containers)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}
+
+// read makes a snapshot.
+func (r reader) read(ctx context.Context) (*snapshot, error) {
+	job, err := r.clients.Dynamic.Resource(trainJobs).Namespace(r.job.Namespace).Get(ctx, r.job.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, r.explainNoJob(ctx, err)
+	}
+	pods, err := r.listPods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	jobSet, known := r.readJobSet(ctx)
+	s, err := newSnapshot(job, jobSet, pods, r.clients.Clock.Now())
+	if err == nil {
+		s.jobSetDeleted = known && s.jobSet == nil
+	}
+	return s, err
+}
+
+// explainNoJob turns the error of a read of the job into words.
+func (r reader) explainNoJob(ctx context.Context, err error) error {
+	if isKindMissing(err) {
+		return fmt.Errorf("this cluster%s has no TrainJobs: neither Kubeflow Trainer nor Trainyard is installed here", r.ofContext(" (context %q)"))
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get TrainJob %q: %w", r.job.Name, err)
+	}
+	var near string
+	if names, err := r.clients.Jobs(ctx, r.job.Namespace); err == nil {
+		near = didYouMean(r.job.Name, names)
+	}
+	return fmt.Errorf("there is no TrainJob %q in namespace %q%s%s", r.job.Name, r.job.Namespace, r.ofContext(" of context %q"), near)
+}
+
+// ofContext is a part of a sentence, empty where there is no context.
+func (r reader) ofContext(format string) string {
+	if r.context == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, r.context)
+}
+
+// isKindMissing tells a kind that the API server does not know from an object that is not there.
+func isKindMissing(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+func (r reader) podSelector() string {
+	return labels.Set{jobsetv1alpha2.JobSetNameKey: r.job.Name}.String()
+}
+
+func (r reader) listPods(ctx context.Context) ([]*corev1.Pod, error) {
+	list, err := r.clients.Kubernetes.CoreV1().Pods(r.job.Namespace).List(ctx, metav1.ListOptions{LabelSelector: r.podSelector()})
+	if err != nil {
+		return nil, fmt.Errorf("list pods of TrainJob %q: %w", r.job.Name, err)
+	}
+	pods := make([]*corev1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}
+
+// readJobSet returns the JobSet of the job's name, and whether it could be read if there was one. Many users of TrainJobs may not
+// read JobSets, and need not.
+func (r reader) readJobSet(ctx context.Context) (jobSet *jobsetv1alpha2.JobSet, known bool) {
+	object, err := r.get(ctx, jobSets)
+	if err != nil {
+		return nil, apierrors.IsNotFound(err)
+	}
+	jobSet = &jobsetv1alpha2.JobSet{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, jobSet); err != nil {
+		return nil, false
+	}
+	return jobSet, true
+}
+
+// get reads an object of another kind with the job's name.
+func (r reader) get(ctx context.Context, resource schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+	return r.clients.Dynamic.Resource(resource).Namespace(r.job.Namespace).Get(ctx, r.job.Name, metav1.GetOptions{})
+}

@@ -1,0 +1,59 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package joblogs
+
+import (
+	"slices"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// snapshot is what is known of a job at one moment.
+type snapshot struct {
+	// job as it is. nil: it was deleted.
+	job *unstructured.Unstructured
+	// typed is job, as far as the Go type knows it.
+	typed *trainer.TrainJob
+	// jobSet of the job. nil: there is none, or the user may not read it.
+	jobSet *jobsetv1alpha2.JobSet
+	// jobSetDeleted: there is none, and it could be read.
+	jobSetDeleted bool
+	// pods of all steps, in no order.
+	pods []*corev1.Pod
+	// now is when all this was so, for the ages of things.
+	now time.Time
+}
+
+// newSnapshot leaves out what belongs to somebody else: the JobSet and the pods of an earlier job of the same name.
+func newSnapshot(job *unstructured.Unstructured, jobSet *jobsetv1alpha2.JobSet, pods []*corev1.Pod, now time.Time) (*snapshot, error) {
+	if job == nil {
+		return &snapshot{now: now}, nil
+	}
+	typed, err := trainjobs.Typed(job)
+	if err != nil {
+		return nil, err
+	}
+	s := &snapshot{job: job, typed: typed, now: now}
+	if jobSet != nil && metav1.IsControlledBy(jobSet, job) {
+		s.jobSet = jobSet
+	}
+	created := job.GetCreationTimestamp()
+	s.pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.CreationTimestamp.Before(&created) })
+	return s, nil
+}
+
+// end is the condition with which the job has ended, nil while it has not.
+func (s *snapshot) end() *metav1.Condition {
+	if s.job == nil {
+		return nil
+	}
+	return trainjobs.Terminal(s.job)
+}
