@@ -7,47 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/trainyard/trainyard/internal/spelling"
 )
 
 // didYouMean returns a question that names the candidate nearest to a name, or nothing if none is near.
 func didYouMean(name string, candidates []string) string {
-	if best := nearest(name, candidates); best != "" {
+	if best := spelling.Nearest(name, candidates); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
 	}
 	return ""
-}
-
-// nearest returns the candidate that differs least from a name in letters that are missing, added or other ones, if it is near:
-// two of them, or a third of the name. Of equally near ones the first in order wins. The case of letters does not count.
-func nearest(name string, candidates []string) string {
-	best, least := "", max(2, len(name)/3)+1
-	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
-		if d := distance(strings.ToLower(name), strings.ToLower(candidate)); d < least && d < len(candidate) {
-			best, least = candidate, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // listed returns names in order, quoted, and how many were left out of a long list.

@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/cmd/internal/version"
 )
 
 func main() {
@@ -36,7 +36,7 @@ and brings the status back. Workers are registered as WorkerClusters.
 
 The hub needs the CRDs of Kubeflow Trainer and of Trainyard.`,
 		Args:          cobra.NoArgs,
-		Version:       process.Version(),
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(command *cobra.Command, _ []string) error {

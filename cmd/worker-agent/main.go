@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/cmd/internal/version"
 )
 
 func main() {
@@ -33,7 +33,7 @@ It also answers the admission webhooks of config/webhook, if it has certificates
 
 The cluster needs the CRDs of Kubeflow Trainer and JobSet, and JobSet's controller.`,
 		Args:          cobra.NoArgs,
-		Version:       process.Version(),
+		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -10,8 +10,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,19 +58,4 @@ func Run(ctx context.Context, mgr ctrl.Manager) error {
 		return fmt.Errorf("run: %w", err)
 	}
 	return nil
-}
-
-// Version tells from what the binary was built, as far as the Go toolchain has recorded it.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	version := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			version += " (" + setting.Value + ")"
-		}
-	}
-	return version + " " + runtime.Version()
 }

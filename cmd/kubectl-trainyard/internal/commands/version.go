@@ -5,10 +5,10 @@ package commands
 
 import (
 	"fmt"
-	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard/cmd/internal/version"
 )
 
 func newVersion(f *Factory) *cobra.Command {
@@ -17,23 +17,8 @@ func newVersion(f *Factory) *cobra.Command {
 		Short: "Print what this plugin was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(f.Streams.Out, version())
+			_, err := fmt.Fprintln(f.Streams.Out, version.String())
 			return err
 		},
 	}
-}
-
-// version tells from what the binary was built, as far as the Go toolchain has recorded it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	text := info.Main.Version
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			text += " (" + setting.Value + ")"
-		}
-	}
-	return text + " " + runtime.Version()
 }

@@ -1,0 +1,48 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spelling finds what somebody may have meant.
+package spelling
+
+import (
+	"slices"
+	"strings"
+)
+
+// Nearest returns the candidate that differs least from a name in letters that are missing, added or other ones, if it is near: two
+// of them, or a third of the name, or it begins with the name. Of equally near ones the first in order wins. The case of letters
+// does not count. Empty: none is near.
+func Nearest(name string, candidates []string) string {
+	best, least := "", max(2, len(name)/3)+1
+	for _, candidate := range slices.Sorted(slices.Values(candidates)) {
+		d := distance(strings.ToLower(name), strings.ToLower(candidate))
+		if name != "" && strings.HasPrefix(candidate, name) {
+			d = 1
+		}
+		if d < least && d < len(candidate) {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
