@@ -28,12 +28,11 @@ func TestWriteBudget(t *testing.T) {
 		Retention: &metav1.Duration{Duration: 0},
 	}})
 	names := []string{small, large}
-	for i, other := range []string{large, small} { // The first job brings the runtime to its worker.
+	for i, other := range []string{large, small} {
 		cordon(t, other, true)
-		complete(t, yard.Job{Name: "warm-up-" + names[i], GPUs: 1, RunFor: "1s"})
+		afterStart(t, names[i])
 		cordon(t, other, false)
 	}
-	afterStart(t)
 	var began [2]int64
 	for i, name := range names {
 		_, began[i] = requests(t, y.Workers[name], hubUser, 0)
@@ -114,13 +113,14 @@ func TestWriteBudget(t *testing.T) {
 	})
 }
 
-// afterStart runs jobs until one costs no read: for some seconds after its start the manager doubts its caches and asks.
-func afterStart(t *testing.T) {
+// afterStart runs jobs on the one worker that takes any, until one costs no read: the first brings the runtime to the worker, and
+// for some seconds after the manager has connected to a worker it doubts its caches, and asks.
+func afterStart(t *testing.T, worker string) {
 	t.Helper()
 	runs := 0
 	eventually(t, func(g gomega.Gomega) {
 		_, from := requests(t, y.Hub, managerUser, 0)
-		name := fmt.Sprintf("after-start-%d", runs)
+		name := fmt.Sprintf("after-start-%s-%d", worker, runs)
 		runs++
 		complete(t, yard.Job{Name: name, GPUs: 1, RunFor: "1s"})
 		events, _ := requests(t, y.Hub, managerUser, from)

@@ -8,10 +8,12 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,6 +27,8 @@ const (
 	agentNamespace   = "kubeflow-system"
 	// restartDelay is how long a process that has ended stays so.
 	restartDelay = time.Second
+	// readyPoll is how often a process that starts is asked whether it is ready.
+	readyPoll = 50 * time.Millisecond
 	// tokenLife is longer than any test and most demos.
 	tokenLife = 24 * time.Hour
 )
@@ -91,7 +95,8 @@ func (y *Yard) startAgents(ctx context.Context) error {
 	return nil
 }
 
-// startAgent applies what config/worker-agent has but the Deployment, and runs the agent as a process.
+// startAgent applies what config/worker-agent has but the Deployment, and runs the agent as a process, which also answers the
+// webhooks of config/webhook. They are there when it is ready.
 func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster) error {
 	dir := filepath.Join(y.root, "config/worker-agent")
 	for _, file := range []string{
@@ -105,8 +110,17 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster) error 
 	if err != nil {
 		return err
 	}
+	server, err := cluster.NewWebhookServer("worker-agent")
+	if err != nil {
+		return err
+	}
+	health, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
 	args := slices.Concat([]string{
-		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0", "--metrics-bind-address=0",
+		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
+		"--webhook-bind-address=" + net.JoinHostPort(server.Host, strconv.Itoa(server.Port)), "--webhook-cert-dir=" + server.CertDir,
 	}, fastLease)
 	process, err := cluster.Run(ctx, "worker-agent", "worker-agent", args...)
 	if err != nil {
@@ -115,7 +129,47 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster) error 
 	go y.keepRunning(process, func() (*clusters.Process, error) {
 		return cluster.Run(context.Background(), "worker-agent", "worker-agent", args...)
 	})
-	return nil
+	if err := awaitReady(ctx, process, health); err != nil {
+		return err
+	}
+	return y.applyWebhooks(ctx, cluster, server)
+}
+
+// applyWebhooks applies the webhook configurations, with the server in the place of the Service.
+func (y *Yard) applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer) error {
+	dir := filepath.Join(y.root, "config/webhook")
+	objects, err := clusters.ReadObjects(filepath.Join(dir, "mutating.yaml"), filepath.Join(dir, "validating.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := clusters.WebhookURLs(server, objects...); err != nil {
+		return err
+	}
+	return cluster.ApplyObjects(ctx, objects...)
+}
+
+// awaitReady returns when a process answers readiness probes with success.
+func awaitReady(ctx context.Context, process *clusters.Process, address string) error {
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err == nil {
+			_ = response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s to be ready, see %s: %w", process.Name, process.LogPath, ctx.Err())
+		case <-process.Done():
+			return fmt.Errorf("%s has ended before it was ready, see %s", process.Name, process.LogPath)
+		case <-time.After(readyPoll):
+		}
+	}
 }
 
 // keepRunning starts a process again when it has ended, as the kubelet would: an agent that cannot renew its lease, because the API
