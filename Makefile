@@ -45,7 +45,7 @@ demo: build controlplane ## Start a hub and two workers and run TrainJobs on the
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-e2e ## Run every test that CI runs
+test: test-unit test-integration test-contract test-e2e ## Run every test that CI runs
 	@hack/test.sh summary
 
 .PHONY: test-unit
@@ -55,6 +55,10 @@ test-unit: ## Run the tests that need no API server
 .PHONY: test-integration
 test-integration: controlplane ## Run the tests on real API servers, one package at a time
 	hack/test.sh integration
+
+.PHONY: test-contract
+test-contract: controlplane ## Run the Kubeflow Trainer's integration tests against our controller and webhooks
+	hack/contract.sh
 
 .PHONY: test-e2e
 test-e2e: build controlplane ## Run the tests of whole processes on a hub and workers

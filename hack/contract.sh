@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs the integration suites of the Kubeflow Trainer against our TrainJob
+# controller and webhooks, see test/contract/doc.go:
+#
+#   hack/contract.sh [go test flags]
+#
+# It takes bin/controlplane, which make controlplane builds. The suites' logs
+# and reports are in _output/contract.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+root=$PWD
+output=_output/test
+mkdir -p "$output"
+rm -f "$output/contract.json"
+# Never cached: the API servers are not inputs that go test knows.
+exec go -C test/contract tool -modfile="$root/hack/tools/go.mod" gotestsum --format testname --format-hide-empty-pkg \
+  --jsonfile "$root/$output/contract.json" -- -count=1 -timeout "${TIMEOUT:-30m}" "$@" ./...
