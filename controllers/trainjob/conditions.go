@@ -57,7 +57,7 @@ const (
 	ReasonRestarting = "Restarting"
 )
 
-// ReasonRecovered: what ConditionStalled told of is over.
+// ReasonRecovered of ConditionStalled, and of an Event: what it told of is over.
 const ReasonRecovered = "Recovered"
 
 // setCondition sets a condition, and never lets its time go back, whatever this machine's clock does.

@@ -73,6 +73,7 @@ func measureState(job *trainer.TrainJob, s state, past *recollection, now time.T
 			startSeconds.Observe(now.Sub(activeSince(job)).Seconds())
 		}
 		past.waited = false
+	default:
 	}
 }
 

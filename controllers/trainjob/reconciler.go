@@ -110,9 +110,9 @@ func (r *Reconciler) act(ctx context.Context, f facts, d decision, past *recolle
 		return r.deleteJobSet(ctx, f.jobSet)
 	case actionDeleteTrainJob:
 		return r.deleteTrainJob(ctx, f.trainJob)
-	default:
-		return nil
+	case actionNone:
 	}
+	return nil
 }
 
 // follow keeps the books once the status says where the job is.
