@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -39,6 +40,8 @@ func fleet(workers, labelSets int, free func(worker, node int) int64) []Worker {
 			Labels:      map[string]string{"region": fmt.Sprint("region-", w%4)},
 			Nodes:       NewNodes(nodes),
 			Allocatable: Resources{gpu: 64 * 8, corev1.ResourceCPU: 64 * 104000},
+			Price:       Prices{gpu: 1 + float64(w%5), corev1.ResourceCPU: 0.02},
+			Queued:      w % 2,
 		}
 	}
 	return fleet
@@ -62,10 +65,17 @@ func BenchmarkDecide(b *testing.B) {
 	idle := func(worker, node int) int64 { return 8 }
 	nodes := []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 4, 8, 90)}
 	mpi := append([]v1alpha1.PodSet{gpuSet("launcher", v1alpha1.RoleLauncher, 1, 0, 2)}, nodes...)
+	most := []v1alpha1.Score{score(v1alpha1.ScoreMostAllocated, 1)}
+	all := []v1alpha1.Score{
+		score(v1alpha1.ScoreLeastAllocated, 2), score(v1alpha1.ScoreMostAllocated, 1), score(v1alpha1.ScorePrice, 3),
+		score(v1alpha1.ScoreQueueDepth, 1), score(v1alpha1.ScoreSticky, 1),
+	}
 	for name, bc := range map[string]struct {
 		labelSets int
 		free      func(worker, node int) int64
 		podSets   []v1alpha1.PodSet
+		scoring   []v1alpha1.Score
+		expressed bool
 	}{
 		"idle":                     {labelSets: 4, free: idle, podSets: nodes},
 		"busy":                     {labelSets: 4, free: busy, podSets: nodes},
@@ -74,13 +84,25 @@ func BenchmarkDecide(b *testing.B) {
 		"waits":                    {labelSets: 4, free: full, podSets: nodes},
 		"waits, 64 label sets":     {labelSets: 64, free: full, podSets: nodes},
 		"fragments, 64 label sets": {labelSets: 64, free: full, podSets: []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 400, 1, 2)}},
+		"busy, MostAllocated":      {labelSets: 4, free: busy, podSets: nodes, scoring: most},
+		"busy, scores, expression": {labelSets: 4, free: busy, podSets: nodes, scoring: all, expressed: true},
+		"busy, 64 label sets, scores, expression": {labelSets: 64, free: busy, podSets: nodes, scoring: all, expressed: true},
 	} {
 		b.Run(name, func(b *testing.B) {
 			workers := fleet(1000, bc.labelSets, bc.free)
-			job := Job{UID: "0c6f5cb5-8c4c-4a5d-a6a0-0f3d62ab5b2f", PodSets: bc.podSets}
+			job := Job{UID: "0c6f5cb5-8c4c-4a5d-a6a0-0f3d62ab5b2f", PodSets: bc.podSets, Previous: "worker-7"}
+			var policies []Policy
+			if bc.scoring != nil {
+				policies = []Policy{policy("p", 0, scoring(bc.scoring...), toClusters(&metav1.LabelSelector{
+					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "region", Operator: metav1.LabelSelectorOpExists}},
+				}))}
+			}
+			if bc.expressed { // What an expression costs by itself is measured where it is compiled, and remembered.
+				policies[0].Spec.Clusters.Expression, policies[0].Expression = "queued < 9", fewerQueued(9)
+			}
 			b.ReportAllocs()
 			for b.Loop() {
-				Decide(job, nil, workers)
+				Decide(job, policies, workers)
 			}
 		})
 	}

@@ -17,12 +17,20 @@ import (
 type Job struct {
 	// UID of the TrainJob. It decides between workers of equal score.
 	UID types.UID
+	// Name and Namespace of the TrainJob, for expressions.
+	Name, Namespace string
 	// Labels of the TrainJob.
 	Labels map[string]string
+	// Annotations of the TrainJob. v1alpha1.AnnotationClusters pins it; the others are for expressions.
+	Annotations map[string]string
 	// NamespaceLabels are the labels of its namespace.
 	NamespaceLabels map[string]string
+	// Priority of the TrainJob, for expressions: the higher, the more important.
+	Priority int32
 	// PodSets are its demand.
 	PodSets []v1alpha1.PodSet
+	// Previous is the worker on which the job has run before, for the score Sticky. Empty: it has not.
+	Previous v1alpha1.ClusterName
 	// Excluded are workers that cannot take this job at present. An exclusion that has ended is left out by the caller.
 	Excluded map[v1alpha1.ClusterName]Exclusion
 }
@@ -47,15 +55,25 @@ type Worker struct {
 	Cordoned bool
 	// Nodes that take pods, without what is reserved for jobs whose pods they do not have yet.
 	Nodes *Nodes
-	// Allocatable of all nodes together, for the score.
+	// Allocatable of all nodes together, for scores and expressions.
 	Allocatable Resources
+	// Price is spec.price as PricesOf converts it. It has a part in the score of other workers, see v1alpha1.ScorePrice.
+	Price Prices
+	// Assigned is how many jobs have been placed there and have not ended, and Queued how many of these have pods that are on no
+	// node yet.
+	Assigned, Queued int
+	// KubernetesVersion and NodeGroups are what the status of the WorkerCluster says, for expressions.
+	KubernetesVersion string
+	NodeGroups        []v1alpha1.NodeGroup
+	// Revision is another one whenever anything else here is. An expression may remember its answer by it; 0: it may not.
+	Revision uint64
 }
 
 // Decision is where a job goes, or why it waits.
 type Decision struct {
 	// Cluster is the chosen worker. Empty: the job waits.
 	Cluster v1alpha1.ClusterName
-	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, NoFit, NameConflict or Rejected.
+	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, InvalidPolicy, InvalidPin, NoFit, NameConflict or Rejected.
 	Reason string
 	// Message for the condition Placed, one line of at most 1024 bytes. The same workers give the same message.
 	Message string
@@ -65,12 +83,18 @@ type Decision struct {
 
 // Decide chooses the worker with the highest score among those that pass all filters. The answer depends neither on the order
 // of the workers nor on that of the policies, PodSets and nodes.
-func Decide(job Job, policies []v1alpha1.DispatchPolicy, workers []Worker) Decision {
+func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	f := newFilters(job, policies)
-	if f.denied != "" {
-		return Decision{Reason: v1alpha1.ReasonNoPolicy, Message: cut(f.denied)}
+	decision := Decision{}
+	if f.policy != nil {
+		decision.Policy = f.policy.DispatchPolicy
+	}
+	if f.denial != nil {
+		decision.Reason, decision.Message = f.denial.reason, cut(f.denial.message)
+		return decision
 	}
 	verdicts := make([]verdict, len(workers))
+	scores := newScores(f, workers)
 	tie := newRendezvous(job.UID)
 	best, fitting := contender{}, 0
 	for i := range workers {
@@ -79,8 +103,8 @@ func Decide(job Job, policies []v1alpha1.DispatchPolicy, workers []Worker) Decis
 			continue
 		}
 		fitting++
-		c := contender{worker: &workers[i], score: f.gang.leastAllocated(&workers[i])}
-		if best.worker != nil && c.score < best.score {
+		c := contender{worker: &workers[i], sum: scores.sum(&workers[i])}
+		if best.worker != nil && c.sum < best.sum {
 			continue
 		}
 		if c.hash = tie.of(c.worker.Name); best.worker == nil || c.beats(best) {
@@ -89,33 +113,32 @@ func Decide(job Job, policies []v1alpha1.DispatchPolicy, workers []Worker) Decis
 	}
 	if fitting == 0 {
 		reason, message := f.waits(workers, verdicts)
-		return Decision{Reason: reason, Message: cut(message), Policy: f.policy}
+		decision.Reason, decision.Message = reason, cut(message)
+		return decision
 	}
-	return Decision{
-		Cluster: best.worker.Name,
-		Reason:  v1alpha1.ReasonPlaced,
-		Message: placedMessage(best.score, fitting),
-		Policy:  f.policy,
-	}
+	f.gang.bind(best.worker.Nodes)
+	decision.Cluster, decision.Reason = best.worker.Name, v1alpha1.ReasonPlaced
+	decision.Message = scores.message(best.worker) + placedNote(fitting)
+	return decision
 }
 
 // contender is a worker on which the job fits.
 type contender struct {
 	worker *Worker
-	score  int32
+	sum    int64
 	hash   uint64
 }
 
 func (c contender) beats(other contender) bool {
-	return cmp.Or(cmp.Compare(c.score, other.score), cmp.Compare(c.hash, other.hash),
+	return cmp.Or(cmp.Compare(c.sum, other.sum), cmp.Compare(c.hash, other.hash),
 		cmp.Compare(other.worker.Name, c.worker.Name)) > 0
 }
 
-func placedMessage(score int32, fitting int) string {
+func placedNote(fitting int) string {
 	if fitting == 1 {
-		return "it is the only worker on which the job fits"
+		return "; the only worker on which the job fits"
 	}
-	return fmt.Sprintf("it has the highest score, %d, of %d workers on which the job fits", score, fitting)
+	return fmt.Sprintf("; the highest of %d workers on which the job fits", fitting)
 }
 
 // MaxExplanation is how many workers the API has room for in an explanation.
@@ -123,8 +146,9 @@ const MaxExplanation = 1000
 
 // Explain says of each worker, sorted by name, whether the job fits there, with its score, or which filter rejected it. It asks
 // what Decide asks. Of more than MaxExplanation workers it names those that are closest to taking the job.
-func Explain(job Job, policies []v1alpha1.DispatchPolicy, workers []Worker) []v1alpha1.ClusterExplanation {
+func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
 	f := newFilters(job, policies)
+	scores := newScores(f, workers)
 	type judged struct {
 		worker  *Worker
 		verdict verdict
@@ -148,8 +172,8 @@ func Explain(job Job, policies []v1alpha1.DispatchPolicy, workers []Worker) []v1
 		}
 		if j.verdict == fits {
 			f.gang.bind(j.worker.Nodes)
-			score := f.gang.leastAllocated(j.worker)
-			lines[i].Score = &score
+			score := scores.total(j.worker)
+			lines[i].Score, lines[i].Message = &score, scores.message(j.worker)
 		}
 	}
 	return lines

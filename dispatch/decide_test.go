@@ -33,21 +33,42 @@ func inRegion(region string) func(*Worker) {
 	return func(w *Worker) { w.Labels = map[string]string{"region": region} }
 }
 
+func labelled(pairs ...string) func(*Worker) {
+	return func(w *Worker) {
+		w.Labels = map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			w.Labels[pairs[i]] = pairs[i+1]
+		}
+	}
+}
+
+func expressed(text string) func(*v1alpha1.DispatchPolicySpec) {
+	return func(spec *v1alpha1.DispatchPolicySpec) { spec.Clusters.Expression = text }
+}
+
+func asking(e Expression, p Policy) Policy {
+	p.Expression = e
+	return p
+}
+
 func explained(cluster v1alpha1.ClusterName, reason, message string) v1alpha1.ClusterExplanation {
 	return v1alpha1.ClusterExplanation{Cluster: cluster, Reason: reason, Message: message}
 }
 
 func scored(cluster v1alpha1.ClusterName, score int32) v1alpha1.ClusterExplanation {
-	return v1alpha1.ClusterExplanation{Cluster: cluster, Reason: v1alpha1.ReasonFits, Score: ptr.To(score)}
+	return v1alpha1.ClusterExplanation{
+		Cluster: cluster, Reason: v1alpha1.ReasonFits, Score: ptr.To(score), Message: fmt.Sprintf("score %d: LeastAllocated %d", score, score),
+	}
 }
 
 func TestDecide(t *testing.T) {
 	const (
-		lacks    = "needs 2 nodes with 8 nvidia.com/gpu free each; 0 such nodes, 1 node in all"
+		lacks    = "lacks 16 nvidia.com/gpu on nodes with at least 8 free; 2 more such nodes would do; it has room for 0 of 2 pods, 1 node in all"
 		down     = "Unreachable: dial tcp: timeout"
 		cordon   = "the worker is cordoned (spec.unschedulable)"
 		exists   = "a TrainJob of this name exists"
 		rejected = "denied by webhook"
+		badPin   = `annotation trainyard.dev/clusters: unable to parse requirement: found 'nvme' expected: '('`
 	)
 	podSets := []v1alpha1.PodSet{podSet(2, 8)}
 	excludedFor := func(reason, message string, names ...v1alpha1.ClusterName) map[v1alpha1.ClusterName]Exclusion {
@@ -66,11 +87,12 @@ func TestDecide(t *testing.T) {
 		Explanation     []v1alpha1.ClusterExplanation
 	}
 	cases := map[string]struct {
-		reason   string
-		excluded map[v1alpha1.ClusterName]Exclusion
-		policies []v1alpha1.DispatchPolicy
-		workers  []Worker
-		want     want
+		reason      string
+		excluded    map[v1alpha1.ClusterName]Exclusion
+		annotations map[string]string
+		policies    []Policy
+		workers     []Worker
+		want        want
 	}{
 		"NoneRegistered": {
 			reason: "somebody has to register a worker",
@@ -88,7 +110,7 @@ func TestDecide(t *testing.T) {
 		},
 		"NoPolicy": {
 			reason:   "policies exist, and none is for this job",
-			policies: []v1alpha1.DispatchPolicy{policy("nlp", 0, forJobs(matching("team", "nlp")))},
+			policies: []Policy{policy("nlp", 0, forJobs(matching("team", "nlp")))},
 			workers:  []Worker{worker("a", 9, 8)},
 			want: want{
 				Reason: v1alpha1.ReasonNoPolicy, Message: "no DispatchPolicy matches the labels of the job and its namespace",
@@ -99,25 +121,76 @@ func TestDecide(t *testing.T) {
 		},
 		"InvalidPolicy": {
 			reason:   "what the policy allows is not known",
-			policies: []v1alpha1.DispatchPolicy{policy("eu", 0, toClusters(invalid()))},
+			policies: []Policy{policy("eu", 0, toClusters(invalid()))},
 			workers:  []Worker{worker("a", 9, 8)},
 			want: want{
-				Reason: v1alpha1.ReasonNoPolicy, Message: `DispatchPolicy "eu": spec.clusters.selector: "Like" is not a valid label selector operator`,
+				Reason: v1alpha1.ReasonInvalidPolicy, Policy: "eu", Message: `DispatchPolicy "eu": spec.clusters.selector: "Like" is not a valid label selector operator`,
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonPolicyMismatch, `DispatchPolicy "eu": spec.clusters.selector: "Like" is not a valid label selector operator`),
 				},
 			},
 		},
+		"NotCompiled": {
+			reason:   "an expression that nobody has compiled lets nothing through",
+			policies: []Policy{policy("eu", 0, expressed("worker.gpus > 1"))},
+			workers:  []Worker{worker("a", 9, 8)},
+			want: want{
+				Reason: v1alpha1.ReasonInvalidPolicy, Policy: "eu", Message: `DispatchPolicy "eu": spec.clusters.expression: it has not been compiled`,
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPolicyMismatch, `DispatchPolicy "eu": spec.clusters.expression: it has not been compiled`),
+				},
+			},
+		},
+		"Expression": {
+			reason:   "the expression says no, or does not know, or yes",
+			policies: []Policy{asking(fewerQueued(2), policy("eu", 0, expressed("queued < 2")))},
+			workers:  []Worker{worker("a", 9, 8, queued(3)), worker("b", 9, 8, queued(2)), worker("c", 4, 8, queued(1))},
+			want: want{
+				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu is false for the worker"),
+					explained("b", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu cannot be evaluated for the worker: nobody knows"),
+					scored("c", 50),
+				},
+			},
+		},
+		"Pin": {
+			reason:      "the job narrows what its policy allows, and does not widen it",
+			policies:    []Policy{eu},
+			annotations: map[string]string{v1alpha1.AnnotationClusters: "disk=nvme"},
+			workers: []Worker{
+				worker("a", 9, 8, inRegion("eu")), worker("b", 4, 8, labelled("region", "eu", "disk", "nvme")), worker("c", 9, 8, labelled("region", "us", "disk", "nvme")),
+			},
+			want: want{
+				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPinMismatch, `the job is pinned to trainyard.dev/clusters="disk=nvme", which does not select the worker`),
+					scored("b", 50),
+					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
+				},
+			},
+		},
+		"InvalidPin": {
+			reason:      "where the user wants the job is not known",
+			annotations: map[string]string{v1alpha1.AnnotationClusters: "disk in nvme"},
+			workers:     []Worker{worker("a", 9, 8), worker("b", 9, 8, isNotReady)},
+			want: want{
+				Reason: v1alpha1.ReasonInvalidPin, Message: badPin,
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPinMismatch, badPin), explained("b", v1alpha1.ReasonNotReady, down),
+				},
+			},
+		},
 		"OnlyOneFits": {
 			reason:   "each filter rejects one worker, and says so",
-			policies: []v1alpha1.DispatchPolicy{eu},
+			policies: []Policy{eu},
 			excluded: excludedFor(v1alpha1.ReasonNameConflict, exists, "e"),
 			workers: []Worker{
 				worker("f", 4, 8, inRegion("eu")), worker("e", 9, 8, inRegion("eu")), worker("d", 1, 7, inRegion("eu")),
 				worker("c", 9, 8, inRegion("us")), worker("b", 9, 8, isCordoned), worker("a", 9, 8, isNotReady),
 			},
 			want: want{
-				Cluster: "f", Reason: v1alpha1.ReasonPlaced, Message: "it is the only worker on which the job fits", Policy: "eu",
+				Cluster: "f", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonNotReady, down),
 					explained("b", v1alpha1.ReasonCordoned, cordon),
@@ -132,7 +205,7 @@ func TestDecide(t *testing.T) {
 			reason:  "the worker wins that has the largest share free afterwards",
 			workers: []Worker{worker("a", 4, 8), worker("b", 20, 8), worker("c", 8, 8)},
 			want: want{
-				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "it has the highest score, 90, of 3 workers on which the job fits",
+				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 90: LeastAllocated 90; the highest of 3 workers on which the job fits",
 				Explanation: []v1alpha1.ClusterExplanation{scored("a", 50), scored("b", 90), scored("c", 75)},
 			},
 		},
@@ -143,12 +216,12 @@ func TestDecide(t *testing.T) {
 			},
 			want: want{
 				Reason: v1alpha1.ReasonNoFit,
-				Message: "c: needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 1 node in all; d: " + lacks +
+				Message: "c: lacks 8 nvidia.com/gpu on nodes with at least 8 free; 1 more such node would do; it has room for 1 of 2 pods, 1 node in all; d: " + lacks +
 					"; b: " + cordon + " and 1 more",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonNotReady, down),
 					explained("b", v1alpha1.ReasonCordoned, cordon),
-					explained("c", v1alpha1.ReasonInsufficientResources, "needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 1 node in all"),
+					explained("c", v1alpha1.ReasonInsufficientResources, "lacks 8 nvidia.com/gpu on nodes with at least 8 free; 1 more such node would do; it has room for 1 of 2 pods, 1 node in all"),
 					explained("d", v1alpha1.ReasonInsufficientResources, lacks),
 				},
 			},
@@ -185,7 +258,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			job := Job{UID: "1", PodSets: podSets, Excluded: tc.excluded}
+			job := Job{UID: "1", PodSets: podSets, Excluded: tc.excluded, Annotations: tc.annotations}
 			d := Decide(job, tc.policies, tc.workers)
 			got := want{Cluster: d.Cluster, Reason: d.Reason, Message: d.Message}
 			if d.Policy != nil {

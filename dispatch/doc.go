@@ -5,8 +5,9 @@
 // read or changed.
 //
 // Keep a *Nodes per worker, made by NewNodes when its nodes or pods change. Take off with Nodes.Reserve what is placed there
-// and has no pods yet. Then ask Decide, and where people will read why, Explain, which asks the same filters. SelectPolicy is
-// for those who need a job's policy and no decision.
+// and has no pods yet. Compile the expressions of policies once, with package expressions below this one. Then ask Decide, and
+// where people will read why, Explain, which asks the same filters. SelectPolicy is for those who need a job's policy and no
+// decision.
 //
 // # What fits
 //
@@ -18,9 +19,23 @@
 //
 // # Where it goes
 //
-// Filters are asked in this order: NotReady, Cordoned, PolicyMismatch, the job's own exclusions, InsufficientResources. Of the
-// workers that pass, the one wins that has the largest share of the job's GPUs free afterwards, and among equals the one
-// with the highest hash of job and worker. So neither the order of any argument nor a worker that lost makes a difference.
+// Filters are asked in this order: NotReady, Cordoned, PolicyMismatch (the policy's cluster selector), PinMismatch (the job's
+// annotation), PolicyMismatch (the policy's expression), the job's own exclusions, InsufficientResources. A policy or a pin with a
+// fault lets no worker through.
+//
+// Of the workers that pass, the one wins that has the highest average of the policy's scores by weight, and among equals the one
+// with the highest hash of job and worker. Each score is a number from 0 to 100 that follows from the job and this worker alone,
+// which is why it is not stretched so that the best has 100 and the worst 0, as is done elsewhere: then a third worker could make
+// two others change places.
+//
+//	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards; the default
+//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses, 1/4 share of the worker that is then used
+//	Price           1 - cost / cost at the ceiling, by what the job takes per hour
+//	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
+//	Sticky          1 where the job ran before, 0 elsewhere
+//
+// So neither the order of any argument nor a worker that lost makes a difference, but for one: where a policy scores by Price and gives
+// no ceiling for a resource, the ceiling is the highest price in the fleet.
 //
 // # What to watch out for
 //

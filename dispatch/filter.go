@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -19,7 +20,9 @@ const (
 	fits verdict = iota
 	excluded
 	insufficient
-	policyMismatch
+	inadmissible // By the policy's expression.
+	pinMismatch
+	policyMismatch // By the policy's selector.
 	cordoned
 	notReady
 )
@@ -33,8 +36,10 @@ func (v verdict) String() string {
 		return "Excluded"
 	case insufficient:
 		return v1alpha1.ReasonInsufficientResources
-	case policyMismatch:
+	case policyMismatch, inadmissible:
 		return v1alpha1.ReasonPolicyMismatch
+	case pinMismatch:
+		return v1alpha1.ReasonPinMismatch
 	case cordoned:
 		return v1alpha1.ReasonCordoned
 	case notReady:
@@ -47,25 +52,40 @@ func (v verdict) String() string {
 type filters struct {
 	job      Job
 	gang     *gang
-	policy   *v1alpha1.DispatchPolicy
-	clusters labels.Selector
-	denied   string // Why no worker may take the job.
+	policy   *Policy
+	clusters labels.Selector                    // Of the policy.
+	pin      labels.Selector                    // Of the job.
+	admits   func(worker *Worker) (bool, error) // The policy's expression. Nil: it has none.
+	denial   *denial
 }
 
-func newFilters(job Job, policies []v1alpha1.DispatchPolicy) *filters {
-	f := &filters{job: job, gang: newGang(job.PodSets), clusters: labels.Nothing()}
+// denial is why no worker may take the job, whatever the workers are.
+type denial struct{ reason, message string }
+
+func newFilters(job Job, policies []Policy) *filters {
+	f := &filters{job: job, gang: newGang(job.PodSets), clusters: labels.Nothing(), pin: labels.Nothing()}
 	policy, ok, err := SelectPolicy(policies, job)
-	var clusters labels.Selector
+	var clusters, pin labels.Selector
 	if err == nil {
 		clusters, err = clusterSelector(policy)
+		f.policy = policy
 	}
-	switch {
-	case err != nil:
-		f.denied = err.Error()
-	case !ok:
-		f.denied = "no DispatchPolicy matches the labels of the job and its namespace"
-	default:
-		f.policy, f.clusters = policy, clusters
+	if err != nil {
+		f.denial = &denial{v1alpha1.ReasonInvalidPolicy, err.Error()}
+		return f
+	}
+	if !ok {
+		f.denial = &denial{v1alpha1.ReasonNoPolicy, "no DispatchPolicy matches the labels of the job and its namespace"}
+		return f
+	}
+	f.clusters = clusters
+	if pin, err = pinOf(job); err != nil {
+		f.denial = &denial{v1alpha1.ReasonInvalidPin, err.Error()}
+		return f
+	}
+	f.pin = pin
+	if policy != nil && policy.Expression != nil {
+		f.admits = policy.Expression.For(&f.job)
 	}
 	return f
 }
@@ -79,6 +99,13 @@ func (f *filters) judge(w *Worker) verdict {
 		return cordoned
 	case !f.clusters.Matches(labels.Set(w.Labels)):
 		return policyMismatch
+	case !f.pin.Matches(labels.Set(w.Labels)):
+		return pinMismatch
+	}
+	if f.admits != nil {
+		if admitted, err := f.admits(w); !admitted || err != nil {
+			return inadmissible
+		}
 	}
 	if len(f.job.Excluded) > 0 {
 		if _, is := f.job.Excluded[w.Name]; is {
@@ -106,9 +133,17 @@ func (f *filters) message(w *Worker, v verdict) string {
 		return f.job.Excluded[w.Name].Message
 	case insufficient:
 		return f.gang.shortfall(w.Nodes).Message
+	case inadmissible:
+		return f.objection(w)
+	case pinMismatch:
+		if f.denial != nil {
+			return f.denial.message
+		}
+		return fmt.Sprintf("the job is pinned to %s=%q, which does not select the worker",
+			v1alpha1.AnnotationClusters, f.job.Annotations[v1alpha1.AnnotationClusters])
 	case policyMismatch:
-		if f.denied != "" {
-			return f.denied
+		if f.denial != nil {
+			return f.denial.message
 		}
 		return "DispatchPolicy " + f.policy.Name + " does not select the worker"
 	case cordoned:
@@ -118,6 +153,14 @@ func (f *filters) message(w *Worker, v verdict) string {
 	case fits:
 	}
 	return ""
+}
+
+// objection says what the policy's expression has against a worker.
+func (f *filters) objection(w *Worker) string {
+	if _, err := f.admits(w); err != nil {
+		return fmt.Sprintf("the expression of DispatchPolicy %s cannot be evaluated for the worker: %v", f.policy.Name, err)
+	}
+	return "the expression of DispatchPolicy " + f.policy.Name + " is false for the worker"
 }
 
 // waits sums up why no worker takes the job.

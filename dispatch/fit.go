@@ -62,15 +62,21 @@ func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
 	if n == nil {
 		return 0
 	}
+	admits := g.admits(n, &kinds[0])
 	var found int64
 	for i := range n.classes {
-		c := &n.classes[i]
-		// The cheap question first: on a busy worker most classes have no node with enough free.
-		if perNode(n.peak(i), p.bound, 1) == 0 || !g.admits(kinds, c) {
+		// The cheap question first: on a busy worker most classes have no node with enough free. This is where a decision spends its
+		// time.
+		if !admits[i] || lacksFirst(n.peak(i), p.bound) || perNode(n.peak(i), p.bound, 1) == 0 || !g.othersAdmit(n, kinds, i) {
 			continue
 		}
+		c := &n.classes[i]
 		for r := c.first; r < c.end; r++ {
-			per := perNode(n.row(r), p.bound, p.need)
+			row := n.row(r)
+			if lacksFirst(row, p.bound) {
+				continue
+			}
+			per := perNode(row, p.bound, p.need)
 			if per == 0 {
 				continue
 			}
@@ -80,6 +86,22 @@ func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
 		}
 	}
 	return found
+}
+
+// othersAdmit says whether a class takes each of the kinds of pods but the first.
+func (g *gang) othersAdmit(n *Nodes, kinds []pods, class int) bool {
+	for i := 1; i < len(kinds); i++ {
+		if !g.admits(n, &kinds[i])[class] {
+			return false
+		}
+	}
+	return true
+}
+
+// lacksFirst says whether there is too little of the first resource, which is the GPUs where there are any. It is perNode for
+// those in a hurry.
+func lacksFirst(free []int64, pod []demand) bool {
+	return len(pod) > 0 && (pod[0].col < 0 || free[pod[0].col] < pod[0].amount)
 }
 
 // perNode returns how many pods of the demand, up to a limit, have a place on a node with these amounts free.

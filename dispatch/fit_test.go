@@ -92,13 +92,13 @@ func TestFit(t *testing.T) {
 			reason:  "the sum is not what counts",
 			podSets: []v1alpha1.PodSet{podSet(8, 8)},
 			nodes:   []NodeGroup{gpuNodes(64, 1)},
-			want:    &Shortfall{PodSet: "node", Message: "needs 8 nodes with 8 nvidia.com/gpu free each; 0 such nodes, 64 nodes in all"},
+			want:    &Shortfall{PodSet: "node", Message: "lacks 64 nvidia.com/gpu on nodes with at least 8 free; 8 more such nodes would do; it has room for 0 of 8 pods, 64 nodes in all"},
 		},
 		"SeveralPerNode": {
 			reason:  "small pods share nodes, and what is left over of a node is of no use",
 			podSets: []v1alpha1.PodSet{podSet(6, 3)},
 			nodes:   []NodeGroup{gpuNodes(2, 8)},
-			want:    &Shortfall{PodSet: "node", Message: "needs room for 6 pods with 3 nvidia.com/gpu each; room for 4, 2 nodes in all"},
+			want:    &Shortfall{PodSet: "node", Message: "lacks 6 nvidia.com/gpu on nodes with at least 3 free; 2 more such nodes would do; it has room for 4 of 6 pods, 2 nodes in all"},
 		},
 		"OneNode": {
 			reason:  "for a single pod the most that is free helps more than a count",
@@ -117,13 +117,25 @@ func TestFit(t *testing.T) {
 			},
 			want: &Shortfall{PodSet: "node", Message: "needs a node with 8 nvidia.com/gpu and 8Gi memory free; no such node, 2 nodes in all"},
 		},
+		"OtherNodesForSeveral": {
+			reason: "of each there is enough for both pods, and for neither on one node",
+			podSets: []v1alpha1.PodSet{podSet(2, 0, requests(corev1.ResourceList{
+				gpu: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourceCPU: resource.MustParse("1"),
+			}))},
+			nodes: []NodeGroup{
+				{Free: Resources{gpu: 8, corev1.ResourceMemory: 1 << 30, corev1.ResourceCPU: 8000}, Count: 1},
+				{Free: Resources{gpu: 0, corev1.ResourceMemory: 64 << 30, corev1.ResourceCPU: 8000}, Count: 1},
+			},
+			want: &Shortfall{PodSet: "node", Message: "lacks 2 nodes with at least 4 nvidia.com/gpu and 8Gi memory free; " +
+				"it has room for 0 of 2 pods, 2 nodes in all"},
+		},
 		"OnlyWhatLacks": {
 			reason: "what there is enough of is not in the message",
 			podSets: []v1alpha1.PodSet{podSet(2, 8, requests(corev1.ResourceList{
 				gpu: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1500m"),
 			}))},
 			nodes: []NodeGroup{{Free: Resources{gpu: 8, corev1.ResourceCPU: 2500}, Count: 1}},
-			want:  &Shortfall{PodSet: "node", Message: "needs 2 nodes with 1500m cpu free each; 1 such node, 1 node in all"},
+			want:  &Shortfall{PodSet: "node", Message: "lacks 1500m cpu on nodes with at least 1500m free; 1 more such node would do; it has room for 1 of 2 pods, 1 node in all"},
 		},
 		"ZeroRequest": {
 			reason:  "a request of zero does not constrain",
@@ -139,7 +151,7 @@ func TestFit(t *testing.T) {
 			reason:  "each pod takes one of the node's pods",
 			podSets: []v1alpha1.PodSet{podSet(3, 0)},
 			nodes:   []NodeGroup{{Free: Resources{corev1.ResourcePods: 2}, Count: 1}},
-			want:    &Shortfall{PodSet: "node", Message: "needs room for 3 pods with 1 pod slot each; room for 2, 1 node in all"},
+			want:    &Shortfall{PodSet: "node", Message: "lacks 1 pod slot on nodes with at least 1 free; 1 more such node would do; it has room for 2 of 3 pods, 1 node in all"},
 		},
 		"PodsNotListed": {
 			reason:  "a node that does not list pods takes any number",
@@ -159,7 +171,7 @@ func TestFit(t *testing.T) {
 				gpuNodes(8, 8),
 				{Labels: h100, Free: Resources{gpu: 8}, Count: 1}, {Labels: h100, Free: Resources{gpu: 7}, Count: 2},
 			},
-			want: &Shortfall{PodSet: "node", Message: "needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 3 nodes match its node selector"},
+			want: &Shortfall{PodSet: "node", Message: "lacks 8 nvidia.com/gpu on nodes with at least 8 free; 1 more such node would do; it has room for 1 of 2 pods, 3 nodes match its node selector"},
 		},
 		"Hostname": {
 			reason:  "groups have no host names",
@@ -204,7 +216,7 @@ func TestFit(t *testing.T) {
 			reason:  "tainted nodes would be a way out",
 			podSets: []v1alpha1.PodSet{podSet(2, 8)},
 			nodes:   []NodeGroup{gpuNodes(1, 8), {Free: Resources{gpu: 8}, Taints: infra, Count: 2}},
-			want: &Shortfall{PodSet: "node", Message: "needs 2 nodes with 8 nvidia.com/gpu free each; 1 such node, 1 node in all, " +
+			want: &Shortfall{PodSet: "node", Message: "lacks 8 nvidia.com/gpu on nodes with at least 8 free; 1 more such node would do; it has room for 1 of 2 pods, 1 node in all, " +
 				"2 more with a taint that it does not tolerate"},
 		},
 		"NoExecute": {
@@ -265,19 +277,20 @@ func TestFit(t *testing.T) {
 			reason:  "launcher and nodes run at the same time",
 			podSets: []v1alpha1.PodSet{podSet(1, 1, named("launcher", v1alpha1.RoleLauncher)), podSet(2, 8)},
 			nodes:   []NodeGroup{gpuNodes(2, 8)},
-			want:    &Shortfall{Message: "launcher and node run at the same time and need 17 nvidia.com/gpu (16 nvidia.com/gpu free)"},
+			want:    &Shortfall{Message: "launcher and node run at the same time and lack 1 nvidia.com/gpu (17 needed, 16 free)"},
 		},
 		"NotTogether": {
 			reason:  "the sum fits, and the pods still do not",
 			podSets: []v1alpha1.PodSet{podSet(1, 2, named("launcher", v1alpha1.RoleLauncher)), podSet(2, 7)},
 			nodes:   []NodeGroup{gpuNodes(2, 8)},
-			want:    &Shortfall{Message: "launcher and node each fit by themselves, but not at the same time"},
+			want: &Shortfall{Message: "launcher and node each fit by themselves, but not at the same time; " +
+				"1 more node with at least 2 nvidia.com/gpu free for launcher would do"},
 		},
 		"AlikeInTwoPodSets": {
 			reason:  "pods of equal shape are fitted exactly, in whatever PodSet they are",
 			podSets: []v1alpha1.PodSet{podSet(1, 4, named("a", "")), podSet(1, 4, named("b", ""))},
 			nodes:   []NodeGroup{gpuNodes(1, 7)},
-			want:    &Shortfall{PodSet: "a", Message: "needs 2 nodes with 4 nvidia.com/gpu free each; 1 such node, 1 node in all"},
+			want:    &Shortfall{PodSet: "a", Message: "lacks 4 nvidia.com/gpu on nodes with at least 4 free; 1 more such node would do; it has room for 1 of 2 pods, 1 node in all"},
 		},
 		"SmallPodsHaveFewNodes": {
 			reason: "the large pod must leave the only node that the small ones may use",

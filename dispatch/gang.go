@@ -19,12 +19,14 @@ import (
 
 // gang is a job's demand, compiled once for all workers. It is used by one call, and holds that call's scratch space.
 type gang struct {
-	phases []phase               // One runs after the other.
-	names  []corev1.ResourceName // Sorted. What the pods request, and "pods".
-	total  []int64               // Per name the largest amount that a phase needs.
-	probe  corev1.Node           // Scratch: what node affinity is matched against.
-	cols   []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
-	place  placement             // Scratch.
+	phases   []phase               // One runs after the other.
+	names    []corev1.ResourceName // Sorted. What the pods request, and "pods".
+	total    []int64               // Per name the largest amount that a phase needs.
+	extended []bool                // Per name whether it is an extended resource.
+	probe    corev1.Node           // Scratch: what node affinity is matched against.
+	cols     []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
+	place    placement             // Scratch.
+	levels   [maxLevels]level      // Scratch.
 }
 
 // phase is what runs at the same time.
@@ -43,6 +45,8 @@ type pods struct {
 	affinity     *corev1.NodeSelector
 	affinityTerm *nodeaffinity.LazyErrorNodeSelector // affinity, parsed.
 	tolerations  []corev1.Toleration
+	admitted     map[shape][]bool // Scratch: what has been found out about classes of nodes.
+	admits       []bool           // Scratch, for shapes that are too many to be remembered.
 
 	bound []demand // Scratch: requests in the columns of the nodes that are bound.
 }
@@ -80,6 +84,10 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 		}
 	}
 	slices.Sort(g.names)
+	g.extended = make([]bool, len(g.names))
+	for i, name := range g.names {
+		g.extended[i] = isExtended(name)
+	}
 	g.phases = make([]phase, 2)
 	for i := range podSets {
 		if set := &podSets[i]; set.Count > 0 {
@@ -124,7 +132,7 @@ func (g *gang) compile(set *v1alpha1.PodSet) pods {
 }
 
 func (g *gang) rank(r request) int {
-	if isExtended(g.names[r.name]) {
+	if g.extended[r.name] {
 		return 0
 	}
 	return 1
@@ -237,16 +245,33 @@ func (p *pods) tolerates(taint *corev1.Taint) bool {
 	return false
 }
 
-// admits says whether nodes of the class take each of the kinds of pods, if they have room.
-func (g *gang) admits(kinds []pods, c *class) bool {
-	for i := range kinds {
-		p := &kinds[i]
-		if !p.selects(c) || p.repels(c) != nil {
-			return false
+// maxShapes is for how many shapes of nodes it is remembered which classes take pods.
+const maxShapes = 64
+
+// admits says for each class of the nodes whether it takes the pods, if it has room. It is asked once for all workers whose nodes
+// are of the same shape. What it returns holds until it is asked about the same pods again.
+func (g *gang) admits(n *Nodes, p *pods) []bool {
+	known, ok := p.admitted[n.shape]
+	if ok && len(known) == len(n.classes) {
+		return known
+	}
+	var admits []bool
+	if len(p.admitted) < maxShapes {
+		admits = make([]bool, len(n.classes))
+		if p.admitted == nil {
+			p.admitted = map[shape][]bool{}
 		}
-		if ok, _ := g.matchesAffinity(p, c); !ok { // What is wrong with it is for the shortfall to say.
-			return false
+		p.admitted[n.shape] = admits
+	} else {
+		p.admits = slices.Grow(p.admits[:0], len(n.classes))[:len(n.classes)]
+		admits = p.admits
+	}
+	for i := range n.classes {
+		c := &n.classes[i]
+		admits[i] = p.selects(c) && p.repels(c) == nil
+		if admits[i] && p.affinityTerm != nil {
+			admits[i], _ = g.matchesAffinity(p, c) // What is wrong with it is for the shortfall to say.
 		}
 	}
-	return true
+	return admits
 }

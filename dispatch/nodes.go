@@ -5,6 +5,8 @@ package dispatch
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -39,6 +41,7 @@ const (
 type Nodes struct {
 	names   []corev1.ResourceName // Sorted. The columns.
 	classes []class               // Sorted by labels and taints.
+	shape   shape                 // Of the classes.
 	free    []int64               // One row per group, one column per name. The rows of a class follow each other.
 	counts  []int64               // Nodes in each row, at least 1.
 	total   []int64               // Free per column over all nodes.
@@ -52,6 +55,10 @@ type class struct {
 	taints     []corev1.Taint
 	first, end int // Rows.
 }
+
+// shape stands for the labels and taints of all classes: a hash, of a length that makes two shapes with the same impossible in
+// practice. The workers of a fleet often have nodes of the same kinds, and then what has been found out about one holds for all.
+type shape [sha256.Size]byte
 
 // row is a group while Nodes are built.
 type row struct {
@@ -77,13 +84,16 @@ func NewNodes(groups []NodeGroup) *Nodes {
 		}
 	}
 	index := make(map[string]int, len(byKey))
+	shape := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		group := &groups[byKey[key]]
 		labels := maps.Clone(group.Labels)
 		delete(labels, corev1.LabelHostname)
 		index[key] = len(n.classes)
 		n.classes = append(n.classes, class{labels: labels, taints: hardTaints(group.Taints)})
+		_, _ = fmt.Fprintf(shape, "%d %s", len(key), key)
 	}
+	n.shape = [sha256.Size]byte(shape.Sum(nil))
 	rows := make([]row, 0, len(groups))
 	for i := range groups {
 		if groups[i].Count > 0 {

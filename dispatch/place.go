@@ -31,7 +31,7 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 		}
 		p.nextPhase()
 	}
-	rest := &Nodes{names: n.names, classes: slices.Clone(n.classes)}
+	rest := &Nodes{names: n.names, classes: slices.Clone(n.classes), shape: n.shape}
 	rows := make([]row, len(p.start))
 	for i, r := range p.start {
 		rows[i] = row{class: p.class[r.row], free: r.low, count: r.count}
@@ -43,9 +43,8 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 // placement puts pods on nodes. All its slices are scratch space.
 type placement struct {
 	nodes      *Nodes
-	class      []int  // Per row.
-	admits     []bool // Per class, for the pods that are being placed.
-	start      []run  // Before the first pod of the phase.
+	class      []int // Per row.
+	start      []run // Before the first pod of the phase.
 	runs       []run
 	order      []int // Of the kinds of pods, from the largest to the smallest.
 	try        []int // The same in the order that is being tried.
@@ -165,37 +164,46 @@ func nextPermutation(numbers []int) bool {
 func (p *placement) pack(g *gang, all []pods, order []int) bool {
 	complete := true
 	for _, i := range order {
-		complete = p.put(g, all[i:i+1]) && complete
+		complete = p.put(g, all[i:i+1]) == 0 && complete
 	}
 	return complete
 }
 
-// put places pods of one kind on the nodes that have the least free, so that fragments are used first and whole nodes stay free
-// for other gangs. Each node is filled before the next.
-func (p *placement) put(g *gang, kind []pods) bool {
-	pod := &kind[0]
-	p.admits = p.admits[:0]
-	for i := range p.nodes.classes {
-		p.admits = append(p.admits, g.admits(kind, &p.nodes.classes[i]))
+// remainder places pods that have no place all together, and returns the first kind of which some are left, and how many.
+func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
+	p.sort(all)
+	p.restart()
+	for _, i := range p.order {
+		if left = p.put(g, all[i:i+1]); left > 0 {
+			return &all[i], left
+		}
 	}
+	return &all[0], 0
+}
+
+// put places pods of one kind on the nodes that have the least free, so that fragments are used first and whole nodes stay free
+// for other gangs. Each node is filled before the next. It returns how many pods are left without a place.
+func (p *placement) put(g *gang, kind []pods) (left int64) {
+	pod := &kind[0]
+	admits := g.admits(p.nodes, pod)
 	p.candidates = p.candidates[:0]
 	for i := range p.runs {
 		r := &p.runs[i]
-		if p.admits[p.class[r.row]] && perNode(r.free, pod.bound, 1) > 0 {
+		if admits[p.class[r.row]] && perNode(r.free, pod.bound, 1) > 0 {
 			p.candidates = append(p.candidates, candidate{run: i, share: p.share(r.free)})
 		}
 	}
 	slices.SortFunc(p.candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.share, b.share), cmp.Compare(a.run, b.run))
 	})
-	left := pod.need
+	left = pod.need
 	for _, c := range p.candidates {
 		if left == 0 {
 			break
 		}
 		left = p.fill(c.run, pod.bound, left)
 	}
-	return left == 0
+	return left
 }
 
 // fill places up to left pods on the nodes of a run, and returns how many are left then.

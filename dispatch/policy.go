@@ -6,6 +6,9 @@ package dispatch
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,13 +16,74 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
+// Policy is a DispatchPolicy that is ready to be asked.
+type Policy struct {
+	*v1alpha1.DispatchPolicy
+	// Expression is spec.clusters.expression, compiled, for a policy that has one. Package expressions makes it.
+	Expression Expression
+	// Fault is why the expression could not be compiled.
+	Fault error
+}
+
+// Expression decides on which workers a job may run. It must be a function of job and worker.
+type Expression interface {
+	// For prepares the question for one job. What it returns is asked about one worker after the other, and says why where the
+	// answer is not known, in which case it is no.
+	For(job *Job) func(worker *Worker) (admitted bool, err error)
+}
+
+// Faults returns everything that is wrong with the policy, in the order of its fields, nil if there is nothing. While there is
+// something no worker is asked.
+func (p Policy) Faults() []error {
+	var faults []error
+	add := func(field string, s *metav1.LabelSelector) {
+		if _, err := selector(s); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", field, err))
+		}
+	}
+	add(namespaceSelectorField, p.Spec.Jobs.NamespaceSelector)
+	add(jobSelectorField, p.Spec.Jobs.Selector)
+	add(clusterSelectorField, p.Spec.Clusters.Selector)
+	if err := p.expressionFault(); err != nil {
+		faults = append(faults, err)
+	}
+	// The CRD does not check these: its rule would be too dear for the API server, inside a list.
+	for i := range p.Spec.Scoring {
+		for _, name := range slices.Sorted(maps.Keys(p.Spec.Scoring[i].Ceiling)) {
+			if price := p.Spec.Scoring[i].Ceiling[name]; price.Sign() < 0 {
+				faults = append(faults, fmt.Errorf("spec.scoring[%d].ceiling[%s]: a price must not be negative", i, name))
+			}
+		}
+	}
+	return faults
+}
+
+// The fields that can have a fault.
+const (
+	expressionField        = "spec.clusters.expression"
+	clusterSelectorField   = "spec.clusters.selector"
+	namespaceSelectorField = "spec.jobs.namespaceSelector"
+	jobSelectorField       = "spec.jobs.selector"
+)
+
+// expressionFault is why the expression cannot be asked. One that nobody has compiled lets no worker through.
+func (p Policy) expressionFault() error {
+	switch {
+	case p.Fault != nil:
+		return fmt.Errorf("%s: %w", expressionField, p.Fault)
+	case p.Spec.Clusters.Expression != "" && p.Expression == nil:
+		return fmt.Errorf("%s: it has not been compiled", expressionField)
+	}
+	return nil
+}
+
 // SelectPolicy returns the policy of a job: of those that match its labels and its namespace's the one with the highest
 // priority, ties by name. Without any policy it returns nil, and the job may go everywhere. If there are policies and none
 // matches, ok is false, and the job may go nowhere.
 //
 // An invalid selector is an error which names the policy, if the policy could be the one that wins: whether it matches is not
 // known then. One that is outranked does no harm.
-func SelectPolicy(policies []v1alpha1.DispatchPolicy, job Job) (policy *v1alpha1.DispatchPolicy, ok bool, err error) {
+func SelectPolicy(policies []Policy, job Job) (policy *Policy, ok bool, err error) {
 	for i := range policies {
 		candidate := &policies[i]
 		if policy != nil && !outranks(candidate, policy) {
@@ -37,36 +101,52 @@ func SelectPolicy(policies []v1alpha1.DispatchPolicy, job Job) (policy *v1alpha1
 }
 
 // outranks says whether a wins over b.
-func outranks(a, b *v1alpha1.DispatchPolicy) bool {
+func outranks(a, b *Policy) bool {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-func matchesJob(policy *v1alpha1.DispatchPolicy, job Job) (bool, error) {
+func matchesJob(policy *Policy, job Job) (bool, error) {
 	jobs := policy.Spec.Jobs
 	namespaces, err := selector(jobs.NamespaceSelector)
 	if err != nil {
-		return false, fmt.Errorf("DispatchPolicy %q: spec.jobs.namespaceSelector: %w", policy.Name, err)
+		return false, fmt.Errorf("DispatchPolicy %q: %s: %w", policy.Name, namespaceSelectorField, err)
 	}
 	if !namespaces.Matches(labels.Set(job.NamespaceLabels)) {
 		return false, nil
 	}
 	selected, err := selector(jobs.Selector)
 	if err != nil {
-		return false, fmt.Errorf("DispatchPolicy %q: spec.jobs.selector: %w", policy.Name, err)
+		return false, fmt.Errorf("DispatchPolicy %q: %s: %w", policy.Name, jobSelectorField, err)
 	}
 	return selected.Matches(labels.Set(job.Labels)), nil
 }
 
 // clusterSelector returns what selects the workers to which the policy lets jobs go. A nil policy selects all.
-func clusterSelector(policy *v1alpha1.DispatchPolicy) (labels.Selector, error) {
+func clusterSelector(policy *Policy) (labels.Selector, error) {
 	if policy == nil {
 		return labels.Everything(), nil
 	}
-	clusters, err := selector(policy.Spec.Clusters.Selector)
-	if err != nil {
-		return nil, fmt.Errorf("DispatchPolicy %q: spec.clusters.selector: %w", policy.Name, err)
+	if faults := policy.Faults(); len(faults) > 0 {
+		messages := make([]string, len(faults))
+		for i := range faults {
+			messages[i] = faults[i].Error()
+		}
+		return nil, fmt.Errorf("DispatchPolicy %q: %s", policy.Name, strings.Join(messages, "; "))
 	}
-	return clusters, nil
+	return selector(policy.Spec.Clusters.Selector)
+}
+
+// pinOf returns what selects the workers to which the job pins itself.
+func pinOf(job Job) (labels.Selector, error) {
+	text, pinned := job.Annotations[v1alpha1.AnnotationClusters]
+	if !pinned {
+		return labels.Everything(), nil
+	}
+	pin, err := labels.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", v1alpha1.AnnotationClusters, err)
+	}
+	return pin, nil
 }
 
 // selector converts a label selector of the API, where an absent one selects everything.

@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-func policy(name string, priority int32, change ...func(*v1alpha1.DispatchPolicySpec)) v1alpha1.DispatchPolicy {
-	p := v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+func policy(name string, priority int32, change ...func(*v1alpha1.DispatchPolicySpec)) Policy {
+	p := Policy{DispatchPolicy: &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	p.Spec.Priority = priority
 	for _, c := range change {
 		c(&p.Spec)
@@ -49,7 +49,7 @@ func TestSelectPolicy(t *testing.T) {
 	job := Job{Labels: map[string]string{"team": "vision"}, NamespaceLabels: map[string]string{"env": "prod"}}
 	cases := map[string]struct {
 		reason   string
-		policies []v1alpha1.DispatchPolicy
+		policies []Policy
 		want     want
 	}{
 		"None": {
@@ -58,11 +58,11 @@ func TestSelectPolicy(t *testing.T) {
 		},
 		"NoMatch": {
 			reason:   "as soon as there is a policy, a job needs one",
-			policies: []v1alpha1.DispatchPolicy{policy("a", 0, forJobs(matching("team", "nlp")))},
+			policies: []Policy{policy("a", 0, forJobs(matching("team", "nlp")))},
 		},
 		"Both": {
 			reason: "job and namespace must both match",
-			policies: []v1alpha1.DispatchPolicy{
+			policies: []Policy{
 				policy("a", 2, forJobs(matching("team", "vision")), forNamespaces(matching("env", "dev"))),
 				policy("b", 1, forJobs(matching("team", "vision")), forNamespaces(matching("env", "prod"))),
 			},
@@ -70,27 +70,27 @@ func TestSelectPolicy(t *testing.T) {
 		},
 		"Priority": {
 			reason:   "the highest priority wins",
-			policies: []v1alpha1.DispatchPolicy{policy("a", 1), policy("b", 3), policy("c", -1)},
+			policies: []Policy{policy("a", 1), policy("b", 3), policy("c", -1)},
 			want:     want{Name: "b", OK: true},
 		},
 		"Name": {
 			reason:   "of equal priority the first name wins",
-			policies: []v1alpha1.DispatchPolicy{policy("b", 1), policy("a", 1), policy("c", 1)},
+			policies: []Policy{policy("b", 1), policy("a", 1), policy("c", 1)},
 			want:     want{Name: "a", OK: true},
 		},
 		"Invalid": {
 			reason:   "nobody knows whether the policy that would win matches",
-			policies: []v1alpha1.DispatchPolicy{policy("b", 1), policy("a", 1, forJobs(invalid()))},
+			policies: []Policy{policy("b", 1), policy("a", 1, forJobs(invalid()))},
 			want:     want{Err: `DispatchPolicy "a": spec.jobs.selector: "Like" is not a valid label selector operator`},
 		},
 		"InvalidOutranked": {
 			reason:   "a fault in a policy that cannot win does no harm",
-			policies: []v1alpha1.DispatchPolicy{policy("a", 1, forNamespaces(invalid())), policy("b", 2)},
+			policies: []Policy{policy("a", 1, forNamespaces(invalid())), policy("b", 2)},
 			want:     want{Name: "b", OK: true},
 		},
 		"InvalidForOthers": {
 			reason:   "a fault in a policy for other namespaces does no harm",
-			policies: []v1alpha1.DispatchPolicy{policy("a", 1, forNamespaces(matching("env", "dev")), forJobs(invalid())), policy("b", 0)},
+			policies: []Policy{policy("a", 1, forNamespaces(matching("env", "dev")), forJobs(invalid())), policy("b", 0)},
 			want:     want{Name: "b", OK: true},
 		},
 	}

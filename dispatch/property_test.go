@@ -4,12 +4,16 @@
 package dispatch
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -114,7 +118,7 @@ func TestMoreNodesNeverHurt(t *testing.T) {
 // scene is a whole question, made from a seed.
 type scene struct {
 	job      Job
-	policies []v1alpha1.DispatchPolicy
+	policies []Policy
 	workers  []Worker
 	nodes    [][]NodeGroup
 }
@@ -126,11 +130,21 @@ func newScene(seed uint64) scene {
 		s.job.PodSets[i].Role = []v1alpha1.PodSetRole{v1alpha1.RoleTrainer, v1alpha1.RoleLauncher, v1alpha1.RoleModelInitializer}[r.IntN(3)]
 	}
 	if r.IntN(2) == 0 {
-		s.policies = []v1alpha1.DispatchPolicy{
+		s.policies = []Policy{
 			policy("a", r.Int32N(2), toClusters(matching("region", "eu"))),
 			policy("b", r.Int32N(2), forJobs(matching("team", "nlp"))),
 			policy("c", r.Int32N(2)),
 		}
+		for i := range s.policies {
+			s.policies[i].Spec.Scoring = r.scoring()
+			if r.IntN(3) == 0 {
+				s.policies[i].Spec.Clusters.Expression, s.policies[i].Expression = "by hand", fewerQueued(1+r.IntN(4))
+			}
+		}
+		s.job.Previous = v1alpha1.ClusterName(fmt.Sprint("worker-", r.IntN(7)))
+	}
+	if r.IntN(4) == 0 {
+		s.job.Annotations = map[string]string{v1alpha1.AnnotationClusters: []string{"region=eu", "region!=eu", "region in (", ""}[r.IntN(4)]}
 	}
 	s.job.Excluded = map[v1alpha1.ClusterName]Exclusion{
 		"worker-1": {Reason: v1alpha1.ReasonNameConflict, Message: "exists"},
@@ -142,6 +156,7 @@ func newScene(seed uint64) scene {
 		w := Worker{
 			Name: v1alpha1.ClusterName(fmt.Sprint("worker-", i)), Nodes: NewNodes(nodes), Cordoned: r.IntN(8) == 0,
 			Labels: map[string]string{"region": []string{"eu", "us"}[r.IntN(2)]}, Allocatable: Resources{gpu: 48, corev1.ResourceCPU: 48000},
+			Price: Prices{gpu: float64(r.IntN(4)), corev1.ResourceCPU: float64(r.IntN(3)) / 10}, Queued: r.IntN(4),
 		}
 		if r.IntN(8) == 0 {
 			w.NotReady = "Unreachable"
@@ -149,6 +164,35 @@ func newScene(seed uint64) scene {
 		s.workers = append(s.workers, w)
 	}
 	return s
+}
+
+// fewerQueued is an expression: true for workers with fewer queued jobs, and not known for those with two.
+type fewerQueued int
+
+// For implements Expression.
+func (most fewerQueued) For(*Job) func(*Worker) (bool, error) {
+	return func(w *Worker) (bool, error) {
+		if w.Queued == 2 {
+			return false, errors.New("nobody knows")
+		}
+		return w.Queued < int(most), nil
+	}
+}
+
+// scoring returns some scores. Price has a ceiling, without which it depends on who else there is.
+func (r random) scoring() []v1alpha1.Score {
+	names := []v1alpha1.ScoreName{
+		v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
+	}
+	var parts []v1alpha1.Score
+	for _, i := range r.Perm(len(names))[:r.IntN(len(names)+1)] {
+		part := v1alpha1.Score{Name: names[i], Weight: 1 + r.Int32N(100)}
+		if part.Name == v1alpha1.ScorePrice {
+			part.Ceiling = v1alpha1.Prices{gpu: resource.MustParse("3"), corev1.ResourceCPU: resource.MustParse("200m")}
+		}
+		parts = append(parts, part)
+	}
+	return parts
 }
 
 // answer is everything that is said to a question, in a form that can be compared.
@@ -208,6 +252,9 @@ func (s scene) check(t *testing.T, seed uint64) {
 		}
 		if line.Score != nil {
 			best = max(best, *line.Score)
+			if *line.Score < 0 || *line.Score > 100 || !strings.HasPrefix(line.Message, fmt.Sprintf("score %d: ", *line.Score)) {
+				t.Errorf("seed %d: a score of %d with message %q", seed, *line.Score, line.Message)
+			}
 		}
 	}
 	if (best >= 0) != (got.Cluster != "") || (got.Reason == v1alpha1.ReasonPlaced) != (got.Cluster != "") || got.Message == "" {
@@ -233,11 +280,96 @@ func TestDecideProperties(t *testing.T) {
 	}
 	for _, reason := range []string{
 		v1alpha1.ReasonPlaced, v1alpha1.ReasonNoWorkers, v1alpha1.ReasonNoFit, v1alpha1.ReasonNameConflict, v1alpha1.ReasonRejected,
+		v1alpha1.ReasonInvalidPin,
 	} {
 		if !reasons[reason] {
 			t.Errorf("no case has the answer %s", reason)
 		}
 	}
+}
+
+// TestOthersChangeNothing: without a worker that lost, whether it fits or not, the job goes where it went, and nothing else is said
+// of the others.
+func TestOthersChangeNothing(t *testing.T) {
+	moved := 0
+	for seed := range uint64(2000) {
+		s := newScene(seed)
+		all := s.answer()
+		for i := range s.workers {
+			if s.workers[i].Name == all.Cluster {
+				continue
+			}
+			rest := s
+			rest.workers = slices.Delete(slices.Clone(s.workers), i, i+1)
+			got := rest.answer()
+			want := slices.DeleteFunc(slices.Clone(all.Explanation), func(line v1alpha1.ClusterExplanation) bool {
+				return line.Cluster == s.workers[i].Name
+			})
+			if got.Cluster != all.Cluster {
+				t.Fatalf("seed %d: without %s the job goes to %q instead of %q", seed, s.workers[i].Name, got.Cluster, all.Cluster)
+			}
+			if diff := cmp.Diff(want, got.Explanation, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("seed %d: without %s something else is said of the others (-with +without):\n%s", seed, s.workers[i].Name, diff)
+			}
+			moved++
+		}
+	}
+	if moved < 1000 {
+		t.Errorf("only %d workers have been left out", moved)
+	}
+}
+
+// TestWeightsAreMonotone: more weight on a score never takes the job away from who has the most of it.
+func TestWeightsAreMonotone(t *testing.T) {
+	raised := 0
+	for seed := range uint64(2000) {
+		s := newScene(seed)
+		for i := range s.policies {
+			s.policies[i].Spec.Scoring = newRandom(seed).scoring()
+		}
+		d := Decide(s.job, s.policies, s.workers)
+		if d.Cluster == "" || d.Policy == nil {
+			continue
+		}
+		before := s.scores(d.Policy)
+		for i := range d.Policy.Spec.Scoring {
+			name := d.Policy.Spec.Scoring[i].Name
+			winner := before[d.Cluster]
+			best := true
+			for _, other := range before {
+				best = best && winner[name] >= other[name]
+			}
+			if !best {
+				continue
+			}
+			weight := d.Policy.Spec.Scoring[i].Weight
+			d.Policy.Spec.Scoring[i].Weight = weight + 1 + newRandom(seed).Int32N(100)
+			if after := Decide(s.job, s.policies, s.workers); after.Cluster != d.Cluster {
+				t.Fatalf("seed %d: with more weight on %s, of which %s has the most, the job goes to %s: %v",
+					seed, name, d.Cluster, after.Cluster, before)
+			}
+			d.Policy.Spec.Scoring[i].Weight = weight
+			raised++
+		}
+	}
+	if raised < 200 {
+		t.Errorf("only %d weights have been raised", raised)
+	}
+}
+
+// scores are the parts of the score of each worker on which the job fits.
+func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]int32 {
+	f := newFilters(s.job, s.policies)
+	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]int32{}
+	for i := range s.workers {
+		if w := &s.workers[i]; f.judge(w) == fits {
+			result[w.Name] = map[v1alpha1.ScoreName]int32{}
+			for _, part := range p.Spec.Scoring {
+				result[w.Name][part.Name] = prepared.part(part.Name, w)
+			}
+		}
+	}
+	return result
 }
 
 // FuzzDecide looks for questions that break what holds for every question, with amounts that are far from reasonable.

@@ -47,16 +47,21 @@ func (r Resources) Sub(other Resources) {
 
 // format returns an amount as people write it: "8 nvidia.com/gpu", "500m cpu", "8Gi memory".
 func format(name corev1.ResourceName, amount int64) string {
+	if name == corev1.ResourcePods {
+		return formatAmount(name, amount) + plural(" pod slot", amount)
+	}
+	return formatAmount(name, amount) + " " + string(name)
+}
+
+// formatAmount is format without the name of the resource.
+func formatAmount(name corev1.ResourceName, amount int64) string {
 	switch {
 	case name == corev1.ResourceCPU:
-		return resource.NewMilliQuantity(amount, resource.DecimalSI).String() + " cpu"
-	case name == corev1.ResourcePods:
-		return strconv.FormatInt(amount, 10) + plural(" pod slot", amount)
+		return resource.NewMilliQuantity(amount, resource.DecimalSI).String()
 	case isBytes(name):
-		return resource.NewQuantity(amount, resource.BinarySI).String() + " " + string(name)
-	default:
-		return strconv.FormatInt(amount, 10) + " " + string(name)
+		return resource.NewQuantity(amount, resource.BinarySI).String()
 	}
+	return strconv.FormatInt(amount, 10)
 }
 
 func isBytes(name corev1.ResourceName) bool {

@@ -4,25 +4,116 @@
 package dispatch
 
 import (
+	"fmt"
 	"hash"
 	"hash/fnv"
+	"math"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// leastAllocated scores a worker on which the gang fits, 0 to 100: the share of the job's dominant resource that is still free
-// when the job is placed. Dominant is the resource of which it takes the largest share of the worker, among extended resources
-// (GPUs) if it requests any: a job with GPUs goes where most GPUs are free, however many CPUs it takes. A job that requests
-// nothing scores 100 everywhere.
-func (g *gang) leastAllocated(w *Worker) int32 {
-	var share, score float64 = 0, 100
-	extended := false
+// scores are the scores that a policy asks for, prepared for one job.
+//
+// Each is a number from 0 to 100 that follows from the job and the worker alone, so that it neither changes with who else fits
+// nor makes two workers change places because of a third. The exception is Price without a ceiling, see fleetCeiling.
+type scores struct {
+	gang     *gang
+	previous v1alpha1.ClusterName
+	parts    []v1alpha1.Score
+	weights  int64
+	price    *pricing // Nil: no part asks for it.
+}
+
+// defaultScoring is that of jobs whose policy has none.
+var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreLeastAllocated, Weight: 1}}
+
+// newScores takes all workers, those that lose too, because their prices are a measure of what is dear.
+func newScores(f *filters, workers []Worker) *scores {
+	s := &scores{gang: f.gang, previous: f.job.Previous, parts: defaultScoring}
+	if f.policy != nil && len(f.policy.Spec.Scoring) > 0 {
+		s.parts = f.policy.Spec.Scoring
+	}
+	for i := range s.parts {
+		s.weights += weight(&s.parts[i])
+		if s.parts[i].Name == v1alpha1.ScorePrice {
+			s.price = newPricing(f.gang, s.parts[i].Ceiling, workers)
+		}
+	}
+	return s
+}
+
+// weight of a part. The API server defaults it to 1, a file that a simulation reads does not.
+func weight(part *v1alpha1.Score) int64 { return int64(max(part.Weight, 1)) }
+
+// sum of a worker's scores by weight. Workers are compared by it, so that rounding makes no difference. The gang must be bound
+// to the worker's nodes.
+func (s *scores) sum(w *Worker) int64 {
+	var sum int64
+	for i := range s.parts {
+		sum += int64(s.part(s.parts[i].Name, w)) * weight(&s.parts[i])
+	}
+	return sum
+}
+
+// total is the average of a worker's scores by weight, rounded.
+func (s *scores) total(w *Worker) int32 {
+	return int32(math.Round(float64(s.sum(w)) / float64(s.weights)))
+}
+
+// message shows how a total comes about: "score 73: LeastAllocated 80 x2, Price 60".
+func (s *scores) message(w *Worker) string {
+	parts := make([]string, len(s.parts))
+	for i := range s.parts {
+		parts[i] = fmt.Sprintf("%s %d", s.parts[i].Name, s.part(s.parts[i].Name, w))
+		if weight := weight(&s.parts[i]); weight != 1 {
+			parts[i] += fmt.Sprintf(" x%d", weight)
+		}
+	}
+	return fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))
+}
+
+// part is one score of a worker.
+func (s *scores) part(name v1alpha1.ScoreName, w *Worker) int32 {
+	switch name {
+	case v1alpha1.ScoreLeastAllocated:
+		return s.gang.leastAllocated(w)
+	case v1alpha1.ScoreMostAllocated:
+		return s.gang.mostAllocated(w)
+	case v1alpha1.ScorePrice:
+		return s.price.of(w)
+	case v1alpha1.ScoreQueueDepth:
+		return percent(1 / float64(1+max(w.Queued, 0)))
+	case v1alpha1.ScoreSticky:
+		if s.previous != "" && s.previous == w.Name {
+			return 100
+		}
+	}
+	return 0
+}
+
+// percent makes a score of a share.
+func percent(share float64) int32 {
+	return int32(math.Round(100 * min(max(share, 0), 1)))
+}
+
+// dominant is the resource of which a job takes the largest share of a worker.
+type dominant struct {
+	name int // In gang.names, or -1: the job requests nothing that the worker has.
+	col  int
+	// need is what the job takes, free what the worker has free, and all what it has.
+	need, free, all int64
+}
+
+// dominant looks among extended resources (GPUs) if the job requests any: a job with GPUs goes by where GPUs are free, however many
+// CPUs it takes.
+func (g *gang) dominant(w *Worker) dominant {
+	most, share, extended := dominant{name: -1}, float64(0), false
 	for i, name := range g.names {
-		need := g.total[i]
-		col := g.cols[i]
-		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !isExtended(name) {
+		need, col := g.total[i], g.cols[i]
+		if need == 0 || col < 0 || w.Nodes.total[col] == unlimited || extended && !g.extended[i] {
 			continue
 		}
 		free, all := w.Nodes.total[col], max(w.Allocatable[name], w.Nodes.total[col])
@@ -30,12 +121,22 @@ func (g *gang) leastAllocated(w *Worker) int32 {
 			continue
 		}
 		s := float64(need) / float64(all)
-		if s > share || isExtended(name) && !extended {
-			share, score = s, 100*float64(free-need)/float64(all)
+		if s > share || g.extended[i] && !extended {
+			most, share = dominant{name: i, col: col, need: need, free: free, all: all}, s
 		}
-		extended = extended || isExtended(name)
+		extended = extended || g.extended[i]
 	}
-	return int32(min(max(score, 0), 100))
+	return most
+}
+
+// leastAllocated is the share of the job's dominant resource that is still free on the worker when the job is placed. A job that
+// requests nothing scores 100 everywhere.
+func (g *gang) leastAllocated(w *Worker) int32 {
+	d := g.dominant(w)
+	if d.name < 0 {
+		return 100
+	}
+	return percent(float64(d.free-d.need) / float64(d.all))
 }
 
 // rendezvous hashes a worker together with a job. Among workers of equal score the highest hash wins: jobs spread over them, and

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Shortfall is what a gang lacks on a worker.
@@ -54,15 +56,29 @@ func (g *gang) lackTogether(n *Nodes, ph *phase) string {
 	slices.Sort(names)
 	for name, amount := range ph.sum {
 		if col := g.cols[name]; col >= 0 && amount > n.total[col] {
-			lacks = append(lacks, fmt.Sprintf("%s (%s free)",
-				format(g.names[name], amount), format(g.names[name], n.total[col])))
+			lacks = append(lacks, fmt.Sprintf("%s (%s needed, %s free)", format(g.names[name], amount-n.total[col]),
+				formatAmount(g.names[name], amount), formatAmount(g.names[name], n.total[col])))
 		}
 	}
 	all := strings.Join(names, " and ")
-	if len(lacks) == 0 {
-		return all + " each fit by themselves, but not at the same time"
+	if len(lacks) > 0 {
+		return all + " run at the same time and lack " + strings.Join(lacks, " and ")
 	}
-	return all + " run at the same time and need " + strings.Join(lacks, " and ")
+	p, left := g.place.remainder(g, ph.pods)
+	return fmt.Sprintf("%s each fit by themselves, but not at the same time; %d more %s with at least %s free for %s would do",
+		all, left, plural("node", left), g.list(p.bound), strings.Join(p.podSets, " and "))
+}
+
+// list formats what one pod requests of some resources, pod slots only if there is nothing else.
+func (g *gang) list(pod []demand) string {
+	var amounts []string
+	for _, d := range pod {
+		if g.names[d.name] != corev1.ResourcePods || len(pod) == 1 {
+			amounts = append(amounts, format(g.names[d.name], d.amount))
+		}
+	}
+	slices.Sort(amounts)
+	return strings.Join(amounts, " and ")
 }
 
 // lack says why pods do not fit even by themselves, by the first that holds of: node selector and affinity, resources that no
@@ -141,36 +157,45 @@ func (g *gang) matching(n *Nodes, p *pods, all []int) (classes []int, why string
 	}
 }
 
-// lackFree says what is not free on the nodes that take the pods.
+// lackFree says what is not free on the nodes that take the pods, and what would be enough.
 func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
-	short := slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
-		found, _ := n.places(takes, []demand{d}, p.need)
-		return found >= p.need
-	})
-	if len(short) == 0 { // Of each there is enough, but not on the same nodes.
-		short = p.bound
-	}
-	amounts := make([]string, len(short))
-	for i, d := range short {
-		amounts[i] = format(g.names[d.name], d.amount)
-	}
-	slices.Sort(amounts)
-	each := strings.Join(amounts, " and ")
-	switch found, most := n.places(takes, short, p.need); {
-	case p.need == 1 && len(short) == 1:
-		col := short[0].col
+	found := n.places(takes, p.bound, p.need)
+	short := n.short(takes, p, found)
+	if p.need == 1 {
+		needs := "needs a node with " + g.list(short) + " free; "
+		if len(short) > 1 {
+			return needs + "no such node"
+		}
 		largest := int64(0)
 		for _, c := range takes {
-			largest = max(largest, n.peak(c)[col])
+			largest = max(largest, n.peak(c)[short[0].col])
 		}
-		return "needs a node with " + each + " free; the most on one node is " + format(n.names[col], largest)
-	case p.need == 1:
-		return "needs a node with " + each + " free; no such node"
-	case most > 1:
-		return fmt.Sprintf("needs room for %d pods with %s each; room for %d", p.need, each, found)
-	default:
-		return fmt.Sprintf("needs %d nodes with %s free each; %d such %s", p.need, each, found, plural("node", found))
+		return needs + "the most on one node is " + format(n.names[short[0].col], largest)
 	}
+	missing := p.need - found
+	room := fmt.Sprintf("; it has room for %d of %d pods", found, p.need)
+	if len(short) > 1 {
+		return fmt.Sprintf("lacks %d %s with at least %s free", missing, plural("node", missing), g.list(short)) + room
+	}
+	name, amount := g.names[short[0].name], short[0].amount
+	return fmt.Sprintf("lacks %s on nodes with at least %s free; %d more such %s would do", format(name, mulUpTo(amount, missing)),
+		formatAmount(name, amount), missing, plural("node", missing)) + room
+}
+
+// short returns what the pods lack: each resource of which by itself there is not enough, and those without which there would be
+// room for more pods than have been found.
+func (n *Nodes) short(takes []int, p *pods, found int64) []demand {
+	needed := slices.Clone(p.bound)
+	for i := len(needed) - 1; i >= 0; i-- {
+		rest := slices.Delete(slices.Clone(needed), i, i+1)
+		if len(rest) > 0 && n.places(takes, rest, p.need) == found {
+			needed = rest
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
+		alone := n.places(takes, []demand{d}, p.need)
+		return alone >= p.need && !slices.Contains(needed, d)
+	})
 }
 
 // nodesNote says how many nodes there are for the pods at all.
@@ -217,14 +242,13 @@ func (n *Nodes) in(classes []int) int64 {
 	return count
 }
 
-// places returns how many pods have a place on some classes, up to need, and how many have one on one node at most.
-func (n *Nodes) places(classes []int, pod []demand, need int64) (found, most int64) {
+// places returns how many pods have a place on some classes, up to need.
+func (n *Nodes) places(classes []int, pod []demand, need int64) (found int64) {
 	for _, c := range classes {
 		for r := n.classes[c].first; r < n.classes[c].end; r++ {
 			per := perNode(n.row(r), pod, need)
 			found = min(need, addUpTo(found, mulUpTo(per, n.counts[r])))
-			most = max(most, per)
 		}
 	}
-	return found, most
+	return found
 }

@@ -7,6 +7,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// AnnotationClusters on a hub TrainJob pins it: a label selector, as kubectl takes it, of the WorkerClusters on which the job may
+// run. It narrows what the job's policy allows, and never widens it. It counts when the job is placed; a job that is placed stays.
+const AnnotationClusters = "trainyard.dev/clusters"
+
+// AnnotationDecision on a Dispatch says why its worker was chosen: the score with its parts, and of how many workers.
+const AnnotationDecision = "trainyard.dev/decision"
+
+// DispatchPolicyValid is the condition type that says whether a policy can be applied. The jobs of one that cannot wait.
+const DispatchPolicyValid = "Valid"
+
+// Reasons of DispatchPolicyValid.
+const (
+	// ReasonValid: all selectors can be parsed, and the expression has been compiled.
+	ReasonValid = "Valid"
+	// ReasonInvalid: the message lists every fault, those of the expression with line and column.
+	ReasonInvalid = "Invalid"
+)
+
+// Reasons of DispatchPlaced that come from a job's policy and pin.
+const (
+	// ReasonInvalidPolicy: the DispatchPolicy that the job belongs to has a fault; no worker is asked until it is repaired.
+	ReasonInvalidPolicy = "InvalidPolicy"
+	// ReasonInvalidPin: the job's annotation trainyard.dev/clusters is no label selector.
+	ReasonInvalidPin = "InvalidPin"
+)
+
+// ReasonPinMismatch stands in DispatchStatus.Explanation: the job's annotation trainyard.dev/clusters does not select the worker.
+const ReasonPinMismatch = "PinMismatch"
+
 // JobSelector selects TrainJobs. An absent selector selects all.
 type JobSelector struct {
 	// namespaceSelector on the labels of the job's namespace.
@@ -17,11 +46,55 @@ type JobSelector struct {
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// ClusterSelector selects WorkerClusters. An absent selector selects all.
+// ClusterSelector selects WorkerClusters: those that both of its fields let through. What is absent lets all through.
 type ClusterSelector struct {
 	// selector on the labels of the WorkerCluster.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+	// expression in CEL that is true for the workers on which a job may run. It sees the worker
+	// (worker.name, labels, kubernetesVersion, price, allocatable, free, gpus, freeGPUs, nodeGroups, assigned, queued) and the job
+	// (job.name, namespace, labels, annotations, priority, podSets). Amounts are doubles: cpu in cores, memory in bytes.
+	// Where it fails, because a worker lacks a label for instance, the worker is not taken, and the explanation says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Expression string `json:"expression,omitempty"`
+}
+
+// ScoreName names a score, a number from 0 to 100 for each worker on which a job fits.
+// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky
+type ScoreName string
+
+// The scores.
+const (
+	// ScoreLeastAllocated: the share of the job's dominant resource (GPUs if it requests any) that is free when the job is placed.
+	// It spreads jobs.
+	ScoreLeastAllocated ScoreName = "LeastAllocated"
+	// ScoreMostAllocated: how much of what is free on the nodes that the job would take it would use, and, counting a third of
+	// that, how full the worker would be. It fills fragments, so that whole nodes stay free for gangs.
+	ScoreMostAllocated ScoreName = "MostAllocated"
+	// ScorePrice: what the job costs there per hour: 100 if nothing, 0 if as much as at the ceiling or more.
+	ScorePrice ScoreName = "Price"
+	// ScoreQueueDepth: 100 divided by one more than the number of jobs that have been placed there and have no pods yet.
+	ScoreQueueDepth ScoreName = "QueueDepth"
+	// ScoreSticky: 100 where the job ran before, which has its images and perhaps its data, and 0 elsewhere.
+	ScoreSticky ScoreName = "Sticky"
+)
+
+// Score is how much a score counts.
+// +kubebuilder:validation:XValidation:rule="self.name == 'Price' || !has(self.ceiling)",message="only the score Price has a ceiling"
+type Score struct {
+	// name of the score.
+	Name ScoreName `json:"name"`
+	// weight of the score. The total is the average by weight.
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	Weight int32 `json:"weight,omitempty"`
+	// ceiling of Price, per unit and hour as WorkerCluster's spec.price: at these prices a job's score is 0. Resources that are
+	// absent have the highest price that any WorkerCluster asks. Give it if a new, dear worker must not make the others alike.
+	// +optional
+	Ceiling Prices `json:"ceiling,omitempty"`
 }
 
 // Propagation says what Trainyard may create on a worker because a job needs it.
@@ -47,6 +120,13 @@ type DispatchPolicySpec struct {
 	// clusters on which the jobs may run. Absent: all.
 	// +optional
 	Clusters ClusterSelector `json:"clusters,omitempty"`
+	// scoring says which of the workers on which a job fits gets it: the one with the highest total, and of equal ones a
+	// different one for each job. Absent: LeastAllocated.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=8
+	Scoring []Score `json:"scoring,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`
@@ -56,10 +136,22 @@ type DispatchPolicySpec struct {
 	Retention *metav1.Duration `json:"retention,omitempty"`
 }
 
+// DispatchPolicyStatus says whether the policy can be applied.
+type DispatchPolicyStatus struct {
+	// conditions: Valid.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
 // DispatchPolicy is a rule about which jobs may go where. Without any policy every job may go everywhere; as soon as there is
 // one, a job that no policy matches waits.
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
+// +kubebuilder:printcolumn:name="Valid",type=string,JSONPath=`.status.conditions[?(@.type=="Valid")].status`
 // +kubebuilder:printcolumn:name="Priority",type=integer,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Retention",type=string,JSONPath=`.spec.retention`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -71,6 +163,9 @@ type DispatchPolicy struct {
 	// spec is the rule.
 	// +optional
 	Spec DispatchPolicySpec `json:"spec,omitempty"`
+	// status says whether the policy can be applied.
+	// +optional
+	Status DispatchPolicyStatus `json:"status,omitempty"`
 }
 
 // DispatchPolicyList is a list of DispatchPolicies.

@@ -5,6 +5,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -61,6 +62,11 @@ type Connection struct {
 	KubeconfigPath string `json:"kubeconfigPath,omitempty"`
 }
 
+// Prices per hour, in any currency that is the same for all workers: of one GPU or other device, one core of cpu, one GiB of memory,
+// ephemeral-storage or hugepages.
+// +kubebuilder:validation:MaxProperties=16
+type Prices map[corev1.ResourceName]resource.Quantity
+
 // WorkerClusterSpec says how to reach a worker and whether it takes work.
 type WorkerClusterSpec struct {
 	// connection to the worker.
@@ -68,6 +74,10 @@ type WorkerClusterSpec struct {
 	// unschedulable cordons the worker: it gets no new jobs, and keeps those that it has.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
+	// price of the worker's resources. What is absent costs nothing. Policies can score by it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
+	Price Prices `json:"price,omitempty"`
 }
 
 // TrainerAPI is what a worker's TrainJob API is able to express.

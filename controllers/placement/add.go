@@ -48,6 +48,9 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 	if err != nil {
 		return fmt.Errorf("add placement controller: %w", err)
 	}
+	if err := r.addValidity(mgr); err != nil {
+		return err
+	}
 	return mgr.Add(&waker{reconciler: r, fleet: fleet})
 }
 
@@ -63,7 +66,8 @@ func (r *Reconciler) jobPredicate() predicate.Predicate {
 			return ours(e.ObjectNew) && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectNew.GetDeletionTimestamp() != nil ||
-				!equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()))
+				!equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
+				!equality.Semantic.DeepEqual(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()))
 		},
 		DeleteFunc:  func(e event.DeleteEvent) bool { return ours(e.Object) },
 		GenericFunc: func(event.GenericEvent) bool { return false },

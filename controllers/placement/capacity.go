@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,8 +35,14 @@ type capacity struct {
 	// assigned are our live jobs by UID of the TrainJob, and byWorker the same by worker. Under mu.
 	assigned map[types.UID]*assignment
 	byWorker map[v1alpha1.ClusterName]map[types.UID]*assignment
-	// views are what was last computed for each worker. Under mu.
+	// views are what was last computed for each worker, and faces what dispatch was last shown of it. Under mu.
 	views map[v1alpha1.ClusterName]*view
+	faces map[v1alpha1.ClusterName]*face
+	// revision grows whenever a face changes or goes. Under mu.
+	revision uint64
+	// explained are the explanations that have been made for this revision, by what they are about. Under mu.
+	explained   map[string][]v1alpha1.ClusterExplanation
+	explainedAt uint64
 }
 
 // assignment is a live job on a worker.
@@ -54,6 +61,16 @@ type view struct {
 	generation  uint64
 	nodes       *dispatch.Nodes
 	allocatable dispatch.Resources
+	// queued jobs have pods that are not bound yet.
+	queued int
+}
+
+// face is a worker as dispatch sees it, and what it was made from.
+type face struct {
+	dispatch.Worker
+	uid             types.UID
+	resourceVersion string
+	view            *view
 }
 
 func newCapacity(connections Connections) *capacity {
@@ -62,6 +79,7 @@ func newCapacity(connections Connections) *capacity {
 		assigned:    map[types.UID]*assignment{},
 		byWorker:    map[v1alpha1.ClusterName]map[types.UID]*assignment{},
 		views:       map[v1alpha1.ClusterName]*view{},
+		faces:       map[v1alpha1.ClusterName]*face{},
 	}
 }
 
@@ -70,7 +88,7 @@ type candidate struct {
 	job      dispatch.Job
 	key      types.NamespacedName
 	attempt  int32
-	policies []v1alpha1.DispatchPolicy
+	policies []dispatch.Policy
 	workers  []v1alpha1.WorkerCluster
 }
 
@@ -99,12 +117,40 @@ func (c *capacity) decide(wanted candidate) dispatch.Decision {
 	return decision
 }
 
-// explain says for every worker why it does or does not take the job.
-func (c *capacity) explain(wanted candidate) []v1alpha1.ClusterExplanation {
+// maxExplained is how many explanations are kept until something changes.
+const maxExplained = 64
+
+// explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
+func (c *capacity) explain(wanted candidate, class string) []v1alpha1.ClusterExplanation {
+	key := class + explanationKey(wanted.job)
 	c.mu.Lock()
 	workers := c.workers(wanted.workers)
+	revision := c.revision
+	if c.explainedAt != revision || len(c.explained) >= maxExplained {
+		c.explained, c.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
+	}
+	known, ok := c.explained[key]
 	c.mu.Unlock()
-	return dispatch.Explain(wanted.job, wanted.policies, workers)
+	if ok {
+		return known
+	}
+	explanation := dispatch.Explain(wanted.job, wanted.policies, workers)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.explainedAt == revision {
+		c.explained[key] = explanation
+	}
+	return explanation
+}
+
+// explanationKey tells apart jobs of one class of which other things are said.
+func explanationKey(job dispatch.Job) string {
+	var b strings.Builder
+	b.WriteString(string(job.Previous))
+	for _, name := range slices.Sorted(maps.Keys(job.Excluded)) {
+		fmt.Fprintf(&b, "\n%s\n%s\n%s", name, job.Excluded[name].Reason, job.Excluded[name].Message)
+	}
+	return b.String()
 }
 
 // observe follows a Dispatch as the hub's cache shows it, and returns true if that has freed something. What was decided since
@@ -172,7 +218,10 @@ func (c *capacity) assign(uid types.UID, a *assignment) {
 	}
 	c.byWorker[a.worker][uid] = a
 	if v := c.views[a.worker]; v != nil && v.nodes != nil {
-		v.nodes = v.nodes.Reserve(a.podSets)
+		next := *v // Another view, so that it is seen that something has changed.
+		next.nodes = v.nodes.Reserve(a.podSets)
+		next.queued++
+		c.views[a.worker] = &next
 	}
 }
 
@@ -192,22 +241,51 @@ func (c *capacity) release(uid types.UID) bool {
 
 // workers returns the workers as dispatch sees them. The caller holds mu.
 func (c *capacity) workers(workers []v1alpha1.WorkerCluster) []dispatch.Worker {
-	result := make([]dispatch.Worker, 0, len(workers))
+	result := make([]dispatch.Worker, len(workers))
 	for i := range workers {
-		worker := &workers[i]
-		name := v1alpha1.ClusterName(worker.Name)
-		seen := dispatch.Worker{Name: name, Labels: worker.Labels, Cordoned: worker.Spec.Unschedulable, NotReady: notReady(worker)}
-		if seen.NotReady == "" {
-			if v := c.view(name); v != nil {
-				seen.Nodes, seen.Allocatable = v.nodes, v.allocatable
-			} else {
-				seen.NotReady = "Connecting: the connection is being made"
-			}
+		result[i] = c.face(&workers[i]).Worker
+	}
+	if len(c.faces) > len(workers) {
+		present := make(map[v1alpha1.ClusterName]bool, len(workers))
+		for i := range result {
+			present[result[i].Name] = true
 		}
-		result = append(result, seen)
+		maps.DeleteFunc(c.faces, func(name v1alpha1.ClusterName, _ *face) bool { return !present[name] })
+		c.revision++
 	}
 	return result
 }
+
+// face returns a worker as dispatch sees it, the one of before if nothing has changed. The caller holds mu.
+func (c *capacity) face(worker *v1alpha1.WorkerCluster) *face {
+	name := v1alpha1.ClusterName(worker.Name)
+	unready := notReady(worker)
+	var v *view
+	if unready == "" {
+		if v = c.view(name); v == nil {
+			unready = connecting
+		}
+	}
+	f, assigned := c.faces[name], len(c.byWorker[name])
+	if f != nil && f.uid == worker.UID && f.resourceVersion == worker.ResourceVersion && f.view == v && f.Assigned == assigned {
+		return f
+	}
+	c.revision++
+	f = &face{uid: worker.UID, resourceVersion: worker.ResourceVersion, view: v, Worker: dispatch.Worker{
+		Name: name, Labels: worker.Labels, NotReady: unready, Cordoned: worker.Spec.Unschedulable,
+		Price: dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
+		KubernetesVersion: worker.Status.KubernetesVersion, NodeGroups: worker.Status.NodeGroups,
+		Revision: c.revision,
+	}}
+	if v != nil {
+		f.Nodes, f.Allocatable, f.Queued = v.nodes, v.allocatable, v.queued
+	}
+	c.faces[name] = f
+	return f
+}
+
+// connecting is said of a worker of which nothing is known yet.
+const connecting = "Connecting: the connection is being made"
 
 // notReady is empty for a worker whose Ready condition is True.
 func notReady(worker *v1alpha1.WorkerCluster) string {
@@ -216,7 +294,7 @@ func notReady(worker *v1alpha1.WorkerCluster) string {
 	case worker.DeletionTimestamp != nil:
 		return "Deleting: the WorkerCluster is being deleted"
 	case condition == nil:
-		return "Connecting: the connection is being made"
+		return connecting
 	case condition.Status != "True":
 		return fmt.Sprintf("%s: %s", condition.Reason, condition.Message)
 	}
@@ -238,8 +316,12 @@ func (c *capacity) view(name v1alpha1.ClusterName) *view {
 	v = &view{cluster: cluster, generation: snapshot.Generation}
 	v.nodes, v.allocatable = freeNodes(snapshot)
 	for _, a := range sorted(c.byWorker[name]) {
-		if !a.suspended {
-			v.nodes = v.nodes.Reserve(unbound(a.podSets, snapshot.Gangs[a.key]))
+		if a.suspended {
+			continue
+		}
+		if rest := unbound(a.podSets, snapshot.Gangs[a.key]); len(rest) > 0 {
+			v.nodes = v.nodes.Reserve(rest)
+			v.queued++
 		}
 	}
 	c.views[name] = v

@@ -19,7 +19,7 @@ const noteLimit = 1024
 
 func (r *Reconciler) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
-		"Placed on worker %q (attempt %d)", decision.Cluster, d.Spec.Attempt)
+		"Placed on worker %q (attempt %d): %s", decision.Cluster, d.Spec.Attempt, decision.Message)
 }
 
 // recordWaiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
@@ -32,8 +32,27 @@ func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.D
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
-	if len(note) > noteLimit {
-		note = strings.ToValidUTF8(note[:noteLimit-3], "") + "..."
+	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", cut(note, noteLimit))
+}
+
+// cut shortens a text to a number of bytes.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
-	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Waiting", "Place", "%s", note)
+	return strings.ToValidUTF8(text[:limit-3], "") + "..."
+}
+
+// eventType is a warning for what somebody has to repair: no change of the fleet will help.
+func eventType(reason string) string {
+	switch reason {
+	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime:
+		return corev1.EventTypeWarning
+	}
+	return corev1.EventTypeNormal
+}
+
+// recordInvalid says what is wrong with a policy.
+func (r *Reconciler) recordInvalid(policy *v1alpha1.DispatchPolicy, faults string) {
+	r.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", cut(faults, noteLimit))
 }

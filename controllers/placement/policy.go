@@ -33,8 +33,15 @@ func (p Policies) For(ctx context.Context, job *unstructured.Unstructured) (*v1a
 	if err != nil || len(policies) == 0 {
 		return nil, err
 	}
-	policy, _, err := dispatch.SelectPolicy(policies, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
-	return policy, err
+	plain := make([]dispatch.Policy, len(policies))
+	for i := range policies {
+		plain[i].DispatchPolicy = &policies[i]
+	}
+	policy, _, err := dispatch.SelectPolicy(plain, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
+	if err != nil || policy == nil {
+		return nil, err
+	}
+	return policy.DispatchPolicy, nil
 }
 
 // Retention returns how long the finished copy of a hub TrainJob stays on its worker.

@@ -51,6 +51,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 	policies Policies
+	// compiled are the expressions of policies.
+	compiled compiled
 	demands  *demands
 	capacity *capacity
 	line     line
@@ -67,8 +69,9 @@ type memory struct {
 	uid types.UID
 	// noticed is when the job was first seen.
 	noticed time.Time
-	// attempt is the last one of a Dispatch that somebody has deleted.
-	attempt int32
+	// attempt is the last one of a Dispatch that somebody has deleted, and previous where the job ran by it.
+	attempt  int32
+	previous v1alpha1.ClusterName
 }
 
 // NewReconciler makes the controller's reconciler.
@@ -155,13 +158,14 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	}
 	if verdict != nil {
 		r.standInLine(f, "/"+verdict.Reason)
-		return r.wait(ctx, f, wanted, *verdict)
+		return r.wait(ctx, f, wanted, "", *verdict)
 	}
 	var expire time.Duration
 	wanted.job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
-	r.standInLine(f, classOf(wanted))
+	class := classOf(wanted)
+	r.standInLine(f, class)
 	if r.line.behind(wanted.key) {
-		result, err := r.wait(ctx, f, wanted, dispatch.Decision{
+		result, err := r.wait(ctx, f, wanted, class, dispatch.Decision{
 			Reason: v1alpha1.ReasonNoFit, Message: "older jobs with the same demand wait too",
 		})
 		return sooner(result, expire), err
@@ -169,7 +173,7 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	decision := r.capacity.decide(wanted)
 	if decision.Cluster == "" {
 		r.line.wait(wanted.key)
-		result, err := r.wait(ctx, f, wanted, decision)
+		result, err := r.wait(ctx, f, wanted, class, decision)
 		return sooner(result, expire), err
 	}
 	if err := r.record(ctx, f, wanted, decision); err != nil {
@@ -191,13 +195,17 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (candidate, *dispat
 	if err != nil {
 		return wanted, nil, err
 	}
-	wanted.policies = policies
+	wanted.policies = r.compiled.of(policies)
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
 		return wanted, nil, fmt.Errorf("list WorkerClusters: %w", err)
 	}
 	wanted.workers = workers.Items
-	wanted.job = dispatch.Job{UID: f.job.GetUID(), Labels: f.job.GetLabels(), NamespaceLabels: namespaceLabels}
+	wanted.job = dispatch.Job{
+		UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
+		Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
+		Previous: r.previous(f),
+	}
 
 	typed, err := trainjobs.Typed(f.job)
 	if err != nil {
@@ -217,8 +225,8 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (candidate, *dispat
 	return wanted, nil, nil
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand under the same policy that the same
-// workers have refused.
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
+// policy that the same workers have refused, and of which its expression says the same.
 func classOf(wanted candidate) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
@@ -231,6 +239,11 @@ func classOf(wanted candidate) string {
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
 	_ = encoder.Encode(wanted.job.PodSets)
 	_ = encoder.Encode(slices.Sorted(maps.Keys(wanted.job.Excluded)))
+	pin, pinned := wanted.job.Annotations[v1alpha1.AnnotationClusters]
+	_ = encoder.Encode([]any{pin, pinned})
+	if policy != nil {
+		_ = encoder.Encode(keyOf(policy.Expression, &wanted.job))
+	}
 	return string(hash.Sum(nil))
 }
 
@@ -298,7 +311,18 @@ func (r *Reconciler) rememberAttempt(d *v1alpha1.Dispatch) {
 		m = memory{uid: d.Spec.TrainJob.UID, noticed: r.Clock.Now()}
 	}
 	m.attempt = max(m.attempt, d.Spec.Attempt)
+	m.previous = previousOf(d)
 	r.remembered[key] = m
+}
+
+// previous returns the worker on which a job ran last, empty if it never did.
+func (r *Reconciler) previous(f facts) v1alpha1.ClusterName {
+	if f.dispatch != nil {
+		return previousOf(f.dispatch)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.recall(f).previous
 }
 
 // sooner makes a result come back after a delay at the latest; zero is never.

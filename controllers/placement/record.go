@@ -39,6 +39,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, wanted candidate, deci
 	}
 	d.Spec.Cluster, d.Spec.Attempt, d.Spec.PodSets = decision.Cluster, wanted.attempt, wanted.job.PodSets
 	d.Spec.ClusterID = wanted.clusterID(decision.Cluster)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, decision.Message)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := r.write(ctx, f.dispatch, d); err != nil {
 		return err
@@ -97,14 +98,17 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 }
 
 // wait says on the Dispatch why the job is not placed.
-func (r *Reconciler) wait(ctx context.Context, f facts, wanted candidate, decision dispatch.Decision) (reconcile.Result, error) {
+// The job stands in line as one of a class.
+func (r *Reconciler) wait(
+	ctx context.Context, f facts, wanted candidate, class string, decision dispatch.Decision,
+) (reconcile.Result, error) {
 	d, err := r.withdrawn(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var explanation []v1alpha1.ClusterExplanation
 	if wanted.job.PodSets != nil {
-		explanation = r.capacity.explain(wanted)
+		explanation = r.capacity.explain(wanted, class)
 	}
 	p := r.line.find(wanted.key)
 	if p != nil && onlyNumbersChanged(d, decision, explanation) {
@@ -131,6 +135,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts) (*v1alpha1.Dispatch
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
 		d.Spec.Cluster = ""
+		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
 		d.Spec.Attempt = r.nextAttempt(f) - 1
@@ -153,7 +158,8 @@ func (r *Reconciler) writeStatus(
 	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
 	updated := d.DeepCopy()
-	updated.Status.Explanation = explanation
+	// A copy: the answer of the API server is written into it, and other jobs of the class have the same explanation.
+	updated.Status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
 	updated.Status.Phase, updated.Status.Reason = v1alpha1.PhaseWaiting, decision.Reason
 	updated.Status.Cluster, updated.Status.CopyUID = "", ""
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
@@ -202,6 +208,20 @@ func excluded(d *v1alpha1.Dispatch, now time.Time) (map[v1alpha1.ClusterName]dis
 		}
 	}
 	return exclusions, first
+}
+
+// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was that did not
+// end with a refusal.
+func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
+	if d.Status.CopyUID != "" && d.Status.Cluster != "" {
+		return d.Status.Cluster
+	}
+	for _, attempt := range slices.Backward(d.Status.History) {
+		if attempt.Outcome != v1alpha1.OutcomeRejected && attempt.Outcome != v1alpha1.OutcomeNameConflict {
+			return attempt.Cluster
+		}
+	}
+	return ""
 }
 
 // backoff after a number of refusals: none, then minExclusion, doubled each time up to maxExclusion.

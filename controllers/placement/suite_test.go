@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -27,6 +29,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -42,6 +45,9 @@ const (
 // environment is a hub and two workers without controllers, and the connections to the workers.
 type environment struct {
 	hub     client.Client // the admin's, without a cache
+	server  *clusters.Cluster
+	config  *rest.Config // of the hub's admin
+	scheme  *runtime.Scheme
 	workers map[v1alpha1.ClusterName]client.Client
 	fleet   *remote.Fleet
 }
@@ -65,7 +71,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 		fleet.Wait()
 		return nil
 	})
-	e := &environment{hub: set.Hub.Admin, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet}
+	e := &environment{hub: set.Hub.Admin, server: set.Hub.Cluster, config: set.Hub.Cluster.Config, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet}
 	for _, worker := range set.Workers {
 		if err := e.addWorker(ctx, worker); err != nil {
 			return nil, err
@@ -98,7 +104,7 @@ func (e *environment) addWorker(ctx context.Context, server *servers.Server) err
 	}
 	e.fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID)
 	worker := &v1alpha1.WorkerCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: server.Cluster.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: server.Cluster.Name, Labels: map[string]string{"region": server.Cluster.Name}},
 		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: server.Cluster.KubeconfigPath}},
 	}
 	if err := e.hub.Create(ctx, worker); err != nil {
@@ -116,6 +122,7 @@ type scene struct {
 	*environment
 	namespace  string
 	clock      *clocktesting.FakeClock
+	events     *events.FakeRecorder
 	reconciler *Reconciler
 }
 
@@ -127,6 +134,7 @@ func newScene(t *testing.T) *scene {
 		environment: shared.Get(t),
 		namespace:   fmt.Sprintf("test-%d", namespaces.Add(1)),
 		clock:       clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has whole seconds.
+		events:      events.NewFakeRecorder(1000),
 	}
 	for _, c := range []client.Client{s.hub, s.workers[east], s.workers[west]} {
 		must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
@@ -141,7 +149,7 @@ func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
-		Hub: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: &events.FakeRecorder{}, Clock: s.clock,
+		Hub: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
 	})
 	must(t, err)
 	var dispatches v1alpha1.DispatchList

@@ -1,0 +1,196 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelpers "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// What is counted for a job is what its JobSet makes: for each runtime that the trainer module ships, the demand is compared with the
+// pods of the JobSet that the module builds, as a real API server admits them.
+func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
+	s := newScene(t)
+	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	must(t, err)
+	for _, file := range []string{
+		"manifests/base/runtimes/deepspeed_distributed.yaml", "manifests/base/runtimes/jax_distributed.yaml",
+		"manifests/base/runtimes/mlx_distributed.yaml", "manifests/base/runtimes/xgboost_distributed.yaml",
+		"manifests/base/runtimes/torchtune/llama3_2/llama3_2_1B.yaml", "manifests/base/runtimes/torchtune/qwen2_5/qwen2_5_1.5B.yaml",
+		"manifests/base/runtimes/data-cache/torch_distributed_with_cache.yaml", "examples/flux/flux-runtime.yaml",
+	} {
+		must(t, s.server.ApplyFiles(t.Context(), filepath.Join(module, file)))
+	}
+	s.plainRuntime(t)
+
+	gpus := func(n string) *corev1.ResourceRequirements {
+		return &corev1.ResourceRequirements{Limits: list("nvidia.com/gpu", n), Requests: list("cpu", "4")}
+	}
+	patches := []trainer.RuntimePatch{{
+		Manager: "example.com/tests",
+		TrainingRuntimeSpec: &trainer.TrainingRuntimeSpecPatch{Template: &trainer.JobSetTemplatePatch{Spec: &trainer.JobSetSpecPatch{
+			ReplicatedJobs: []trainer.ReplicatedJobPatch{{
+				Name: "node",
+				Template: &trainer.JobTemplatePatch{Spec: &trainer.JobSpecPatch{Template: &trainer.PodTemplatePatch{Spec: &trainer.PodSpecPatch{
+					NodeSelector: map[string]string{"pool": "training"},
+					Tolerations:  []corev1.Toleration{{Key: "training", Operator: corev1.TolerationOpExists}},
+					Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+						RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+							{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}},
+						}},
+					}},
+				}}}},
+			}},
+		}}},
+	}}
+	// The number of pods of each role is written down, so that both sides are not wrong together.
+	for name, test := range map[string]struct {
+		runtime string
+		trainer *trainer.Trainer
+		patches []trainer.RuntimePatch
+		want    map[string]int32
+	}{
+		"Torch":         {runtime: "torch-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(4)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"node": 4}},
+		"TorchDefault":  {runtime: "torch-distributed", want: map[string]int32{"node": 1}},
+		"TorchPatched":  {runtime: "torch-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(2))}, patches: patches, want: map[string]int32{"node": 2}},
+		"TorchProcs":    {runtime: "torch-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(2)), NumProcPerNode: new(int32(4)), ResourcesPerNode: gpus("4")}, want: map[string]int32{"node": 2}},
+		"DataCache":     {runtime: "torch-distributed-with-cache", trainer: &trainer.Trainer{NumNodes: new(int32(3)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"dataset-initializer": 1, "node": 3}},
+		"TorchTune":     {runtime: "torchtune-llama3.2-1b", want: map[string]int32{"dataset-initializer": 1, "model-initializer": 1, "node": 1}},
+		"TorchTuneMore": {runtime: "torchtune-qwen2.5-1.5b", trainer: &trainer.Trainer{ResourcesPerNode: gpus("4")}, want: map[string]int32{"dataset-initializer": 1, "model-initializer": 1, "node": 1}},
+		"DeepSpeed":     {runtime: "deepspeed-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(4)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"launcher": 1, "node": 3}},
+		"DeepSpeedOne":  {runtime: "deepspeed-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(1)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"launcher": 1, "node": 1}},
+		"DeepSpeedPatched": {
+			runtime: "deepspeed-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(3)), NumProcPerNode: new(int32(8))}, patches: patches,
+			want: map[string]int32{"launcher": 1, "node": 2},
+		},
+		"MLX":     {runtime: "mlx-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"launcher": 1, "node": 1}},
+		"JAX":     {runtime: "jax-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(5)), ResourcesPerNode: gpus("8")}, want: map[string]int32{"node": 5}},
+		"XGBoost": {runtime: "xgboost-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(3)), ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 3}},
+		"Flux":    {runtime: "flux-distributed", trainer: &trainer.Trainer{NumNodes: new(int32(4)), NumProcPerNode: new(int32(2)), Command: []string{"true"}, ResourcesPerNode: gpus("1")}, want: map[string]int32{"node": 4}},
+		"Plain":   {runtime: "plain", trainer: &trainer.Trainer{NumNodes: new(int32(6)), ResourcesPerNode: gpus("2")}, want: map[string]int32{"node": 6, "servers": 6}},
+		"MPILauncherAlone": {
+			runtime: "mpi-launcher-alone", trainer: &trainer.Trainer{NumNodes: new(int32(4)), ResourcesPerNode: gpus("8")},
+			want: map[string]int32{"launcher": 1, "node": 4},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &trainer.TrainJob{
+				ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "demand", UID: "uid"},
+				Spec: trainer.TrainJobSpec{
+					RuntimeRef: trainer.RuntimeRef{Name: test.runtime, Kind: new(trainer.ClusterTrainingRuntimeKind), APIGroup: new(trainer.GroupVersion.Group)},
+					Trainer:    test.trainer, RuntimePatches: test.patches,
+				},
+			}
+			got, err := s.reconciler.demands.podSets(t.Context(), job.DeepCopy())
+			must(t, err)
+			if diff := cmp.Diff(s.made(t, job), got); diff != "" {
+				t.Errorf("the demand is not what the JobSet makes (-JobSet +demand):\n%s", diff)
+			}
+			counts := map[string]int32{}
+			for _, podSet := range got {
+				counts[podSet.Name] = podSet.Count
+			}
+			if diff := cmp.Diff(test.want, counts); diff != "" {
+				t.Errorf("pods (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// plainRuntime makes runtimes of kinds that the trainer module ships none of: without a framework, with a replicated job of its own
+// beside the nodes, and MPI whose launcher is not one of the nodes.
+func (s *scene) plainRuntime(t *testing.T) {
+	t.Helper()
+	pod := func(name string, resources corev1.ResourceRequirements) jobsetv1alpha2.ReplicatedJob {
+		job := jobsetv1alpha2.ReplicatedJob{Name: name, Replicas: 1}
+		job.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "none", Resources: resources}}
+		return job
+	}
+	node := pod("node", corev1.ResourceRequirements{})
+	node.Template.Labels = map[string]string{"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+	node.Template.Spec.Template.Spec.InitContainers = []corev1.Container{{
+		Name: "prepare", Image: "none", Resources: corev1.ResourceRequirements{Requests: list("memory", "2Gi")},
+	}}
+	servers := pod("servers", corev1.ResourceRequirements{Limits: list("cpu", "1", "memory", "1Gi"), Requests: list("cpu", "500m")})
+	servers.Replicas, servers.Template.Spec.Parallelism = 3, new(int32(2))
+	launcher := pod("launcher", corev1.ResourceRequirements{Requests: list("cpu", "1")})
+	workers := pod("node", corev1.ResourceRequirements{})
+	workers.Template.Labels = node.Template.Labels
+	for name, spec := range map[string]trainer.TrainingRuntimeSpec{
+		"plain": {
+			MLPolicy: &trainer.MLPolicy{NumNodes: new(int32(2))},
+			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{node, servers}}},
+		},
+		"mpi-launcher-alone": {
+			MLPolicy: &trainer.MLPolicy{NumNodes: new(int32(1)), MLPolicySource: trainer.MLPolicySource{MPI: &trainer.MPIMLPolicySource{
+				NumProcPerNode: new(int32(1)), MPIImplementation: ptr.To(trainer.MPIImplementationOpenMPI),
+				SSHAuthMountPath: new("/root/.ssh"), RunLauncherAsNode: new(false),
+			}}},
+			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{launcher, workers}}},
+		},
+	} {
+		must(t, s.hub.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+	}
+}
+
+// made returns the pods that the JobSet of a job makes.
+func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
+	t.Helper()
+	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
+	var spec trainer.ClusterTrainingRuntime
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
+	objects, err := s.reconciler.demands.runtimes[key].NewObjects(t.Context(), job.DeepCopy())
+	must(t, err)
+	must(t, s.hub.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.namespace))) // The snapshot of the runtime.
+	var podSets []v1alpha1.PodSet
+	for _, object := range objects {
+		if _, is := object.(*jobsetapply.JobSetApplyConfiguration); !is {
+			continue
+		}
+		encoded, err := json.Marshal(object)
+		must(t, err)
+		jobSet := &jobsetv1alpha2.JobSet{}
+		must(t, json.Unmarshal(encoded, jobSet))
+		for _, replicated := range jobSet.Spec.ReplicatedJobs {
+			template := replicated.Template.Spec.Template
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pod"}, Spec: template.Spec}
+			for i := range pod.Spec.Containers {
+				pod.Spec.Containers[i].VolumeMounts = nil // Of volumes that JobSet adds.
+			}
+			must(t, s.hub.Create(t.Context(), pod, client.DryRunAll)) // Defaults are the API server's.
+			podSet := v1alpha1.PodSet{
+				Name: replicated.Name, Role: v1alpha1.PodSetRole(replicated.Template.Labels["trainer.kubeflow.org/trainjob-ancestor-step"]),
+				Count:        max(replicated.Replicas, 1) * ptr.Deref(replicated.Template.Spec.Parallelism, 1),
+				Requests:     resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{}),
+				NodeSelector: template.Spec.NodeSelector, Tolerations: template.Spec.Tolerations,
+			}
+			if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+				podSet.NodeAffinity = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+			}
+			switch podSet.Name { // To the runtime the launcher is the trainer, and the nodes of MPI have no role.
+			case "launcher":
+				podSet.Role = v1alpha1.RoleLauncher
+			case "node":
+				podSet.Role = v1alpha1.RoleTrainer
+			}
+			podSets = append(podSets, podSet)
+		}
+	}
+	return podSets
+}

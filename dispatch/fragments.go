@@ -1,0 +1,120 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import "math"
+
+// mostAllocated is for jobs that should fill what cannot be used otherwise, so that whole nodes stay free for gangs. Three quarters
+// of it are how well the job fills the nodes that it would take: what it uses of its dominant resource, as a share of what is
+// free on them. A pod of one GPU on a node with one free scores 75 by that, on one with eight free 9; pods of eight GPUs score 75
+// everywhere. One quarter is how full the worker is afterwards, the opposite of LeastAllocated, so that whole nodes stay free on
+// the same worker, where a larger gang can have them.
+//
+// Which nodes those are the worker's scheduler says in the end. It takes the fullest if it scores by MostAllocated too.
+func (g *gang) mostAllocated(w *Worker) int32 {
+	d := g.dominant(w)
+	if d.name < 0 {
+		return 100
+	}
+	full := 1 - float64(d.free-d.need)/float64(d.all)
+	return percent((3*g.filling(w.Nodes, d) + full) / 4)
+}
+
+// maxLevels is how many amounts of free resource are told apart: each number of GPUs that a node can have.
+const maxLevels = 64
+
+// level is the nodes that have about the same amount free.
+type level struct {
+	nodes float64
+	free  float64 // On all of them.
+	room  float64 // For pods.
+}
+
+// filling is what the pods that take the dominant resource use of it, as a share of what is free on the nodes that they take, if
+// those with the least free are taken first. Each kind of pods is looked at as if it came alone.
+func (g *gang) filling(n *Nodes, d dominant) float64 {
+	var used, touched float64
+	for i := range g.phases {
+		ph := &g.phases[i]
+		if ph.sum[d.name] != d.need {
+			continue
+		}
+		for j := range ph.pods {
+			p := &ph.pods[j]
+			if amount := p.amountOf(d.name); amount > 0 {
+				used += float64(p.need) * float64(amount)
+				touched += g.touched(n, p, d.col)
+			}
+		}
+		break
+	}
+	if touched <= 0 {
+		return 1
+	}
+	return used / touched
+}
+
+// amountOf is what one pod requests of a resource.
+func (p *pods) amountOf(name int) int64 {
+	for _, r := range p.requests {
+		if r.name == name {
+			return r.amount
+		}
+	}
+	return 0
+}
+
+// touched is what is free, in a column, on the nodes that the pods take, beginning with those that have the least.
+func (g *gang) touched(n *Nodes, p *pods, col int) float64 {
+	g.survey(n, p, col)
+	left, touched := float64(p.need), float64(0)
+	for i := range g.levels {
+		l := &g.levels[i]
+		if l.room == 0 {
+			continue
+		}
+		if left >= l.room {
+			left -= l.room
+			touched += l.free
+			continue
+		}
+		if left > 0 {
+			nodes := min(l.nodes, math.Ceil(left*l.nodes/l.room))
+			touched += l.free * nodes / l.nodes
+		}
+		break
+	}
+	return touched
+}
+
+// survey sorts the nodes that have room for the pods into levels by what they have free.
+func (g *gang) survey(n *Nodes, p *pods, col int) {
+	g.levels = [maxLevels]level{}
+	largest, admits := n.largest[col], g.admits(n, p)
+	for i := range n.classes {
+		if !admits[i] || lacksFirst(n.peak(i), p.bound) {
+			continue
+		}
+		c := &n.classes[i]
+		for r := c.first; r < c.end; r++ {
+			row := n.row(r)
+			free := row[col]
+			if free <= 0 || lacksFirst(row, p.bound) {
+				continue
+			}
+			per := perNode(row, p.bound, p.need)
+			if per == 0 {
+				continue
+			}
+			at := free
+			if largest >= maxLevels {
+				at = int64(float64(free) / float64(largest) * (maxLevels - 1))
+			}
+			l, count := &g.levels[at], float64(n.counts[r])
+			l.nodes += count
+			l.free += count * float64(free)
+			l.room += count * float64(per)
+		}
+	}
+}
