@@ -29,6 +29,7 @@ if [[ $command == fmt ]]; then
   exec bin/golangci-lint fmt "$@"
 fi
 bin/golangci-lint run "$@" ./...
+(cd test/contract && "$root/bin/golangci-lint" run "$@" ./...)
 unformatted=$(bin/golangci-lint fmt --diff test/controlplane) || true
 if [[ -n $unformatted ]]; then
   printf '%s\nmake fmt repairs this.\n' "$unformatted" >&2

@@ -1,0 +1,362 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// runtimeCase is what is expected of a TrainJob of one of the trainer module's runtimes.
+type runtimeCase struct {
+	trainer     trainer.Trainer
+	initializer *trainer.Initializer
+	// pods by step. {job} is the TrainJob's name.
+	pods map[string]int
+	// env that the runtime's framework sets in the last step, by pod. {first} is the host of the first pod of step node.
+	env []map[string]string
+	// environment of initializers: what they are to load.
+	loads map[string]string
+	// command of the last step, if the framework changes it.
+	command []string
+	// hostfile of MPI.
+	hostfile string
+	// after has the steps that have to be complete before the last one starts.
+	after []string
+	// fails is the step that fails in the job that does.
+	fails string
+}
+
+// lastStep is what trains: the launcher of MPI, or the nodes.
+func (c *runtimeCase) lastStep() string {
+	if c.hostfile != "" {
+		return "launcher"
+	}
+	return "node"
+}
+
+// runtimeCases are all runtimes below manifests/base/runtimes, each for two nodes, where it is not for one only. None is left out:
+// those that ask for GPUs ask for a resource that the simulated nodes have.
+var runtimeCases = map[string]runtimeCase{
+	"torch-distributed": {
+		trainer: trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: perNode("cpu", "3")},
+		pods:    map[string]int{"node": 2},
+		env:     torchEnv("3"), // as many as there are CPUs
+		fails:   "node",
+	},
+	"torch-distributed-with-cache": {
+		trainer: trainer.Trainer{NumNodes: new(int32(2)), NumProcPerNode: new(int32(4))},
+		pods:    map[string]int{"dataset-initializer": 1, "node": 2},
+		env:     torchEnv("4"),
+		after:   []string{"dataset-initializer"},
+		fails:   "dataset-initializer",
+	},
+	"torchtune-llama3.2-1b": torchtune("llama3_2/1B_full", "hf://meta-llama/Llama-3.2-1B-Instruct", "dataset-initializer",
+		"tokenizer.path=/workspace/model/original/tokenizer.model"),
+	"torchtune-llama3.2-3b": torchtune("llama3_2/3B_full", "hf://meta-llama/Llama-3.2-3B-Instruct", "model-initializer",
+		"tokenizer.path=/workspace/model/original/tokenizer.model"),
+	"torchtune-qwen2.5-1.5b": torchtune("qwen2_5/1.5B_full", "hf://Qwen/Qwen2.5-1.5B-Instruct", "node",
+		"tokenizer.path=/workspace/model/vocab.json", "tokenizer.merges_file=/workspace/model/merges.txt"),
+	"deepspeed-distributed": {
+		trainer:  trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: perNode("nvidia.com/gpu", "4")},
+		pods:     map[string]int{"node": 1, "launcher": 1}, // The launcher is a node, too.
+		env:      openMPIEnv("4"),                          // as many as there are GPUs
+		hostfile: "{job}-node-0-0.{job} slots=4\n{job}-launcher-0-0.{job} slots=4\n",
+		fails:    "launcher",
+	},
+	"mlx-distributed": {
+		trainer:  trainer.Trainer{NumNodes: new(int32(2)), NumProcPerNode: new(int32(2))},
+		pods:     map[string]int{"node": 1, "launcher": 1},
+		env:      openMPIEnv("2"),
+		hostfile: "{job}-node-0-0.{job} slots=2\n{job}-launcher-0-0.{job} slots=2\n",
+		fails:    "node",
+	},
+	"jax-distributed": {
+		trainer: trainer.Trainer{NumNodes: new(int32(2))},
+		pods:    map[string]int{"node": 2},
+		env: []map[string]string{
+			{"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "0", "JAX_COORDINATOR_ADDRESS": "{first}:29500"},
+			{"JAX_NUM_PROCESSES": "2", "JAX_PROCESS_ID": "1", "JAX_COORDINATOR_ADDRESS": "{first}:29500"},
+		},
+		fails: "node",
+	},
+	"xgboost-distributed": {
+		trainer: trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: perNode("nvidia.com/gpu", "4")},
+		pods:    map[string]int{"node": 2},
+		env: []map[string]string{ // a worker for each GPU
+			{"DMLC_NUM_WORKER": "8", "DMLC_TASK_ID": "0", "DMLC_TRACKER_URI": "{first}", "DMLC_TRACKER_PORT": "29500"},
+			{"DMLC_NUM_WORKER": "8", "DMLC_TASK_ID": "1", "DMLC_TRACKER_URI": "{first}", "DMLC_TRACKER_PORT": "29500"},
+		},
+		fails: "node",
+	},
+}
+
+func perNode(name corev1.ResourceName, quantity string) *corev1.ResourceRequirements {
+	amount := corev1.ResourceList{name: resource.MustParse(quantity)}
+	return &corev1.ResourceRequirements{Requests: amount, Limits: amount}
+}
+
+func torchEnv(processes string) []map[string]string {
+	var pods []map[string]string
+	for _, rank := range []string{"0", "1"} {
+		pods = append(pods, map[string]string{
+			"PET_NNODES": "2", "PET_NPROC_PER_NODE": processes, "PET_NODE_RANK": rank,
+			"PET_MASTER_ADDR": "{first}", "PET_MASTER_PORT": "29500",
+		})
+	}
+	return pods
+}
+
+func openMPIEnv(slots string) []map[string]string {
+	return []map[string]string{{
+		"OMPI_MCA_orte_default_hostfile":    "/etc/mpi/hostfile",
+		"OMPI_MCA_orte_keep_fqdn_hostnames": "true",
+		"OMPI_MCA_orte_set_default_slots":   slots,
+		"OMPI_MCA_plm_rsh_args":             "-o ConnectionAttempts=10",
+	}}
+}
+
+// torchtune is a runtime for one node with two GPUs: its models are not for more. The address of the first node is in the command,
+// and so are the places on the volume that the steps share.
+func torchtune(config, model, fails string, tokenizer ...string) runtimeCase {
+	return runtimeCase{
+		trainer: trainer.Trainer{NumNodes: new(int32(1)), Command: []string{"tune", "run"}},
+		initializer: &trainer.Initializer{
+			Dataset: &trainer.DatasetInitializer{StorageUri: new("hf://trainyard/dataset")},
+			Model:   &trainer.ModelInitializer{},
+		},
+		pods:  map[string]int{"dataset-initializer": 1, "model-initializer": 1, "node": 1},
+		loads: map[string]string{"dataset-initializer": "hf://trainyard/dataset", "model-initializer": model},
+		env:   []map[string]string{{"PET_NNODES": "1", "PET_NPROC_PER_NODE": "auto", "PET_NODE_RANK": "0"}},
+		command: slices.Concat(
+			[]string{"tune", "run", "--rdzv_endpoint={first}:29500", "full_finetune_distributed", "--config", config, "output_dir=/workspace/output"},
+			tokenizer, []string{"checkpointer.checkpoint_dir=/workspace/model"}),
+		after: []string{"dataset-initializer", "model-initializer"},
+		fails: fails,
+	}
+}
+
+// TestRuntimes runs a job of each runtime of the trainer module to its end, and lets another fail, with the real JobSet.
+func TestRuntimes(t *testing.T) {
+	setUp(t)
+	a := startAgent(t, serveWebhooks(t, "runtimes")...)
+	awaitRefusal(t)
+	installRuntimes(t)
+	t.Run("All", func(t *testing.T) { // returns when its parallel tests have ended
+		for name, c := range runtimeCases {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				t.Run("Complete", func(t *testing.T) { t.Parallel(); checkComplete(t, name, c) })
+				t.Run("Failed", func(t *testing.T) { t.Parallel(); checkFailed(t, name, c) })
+			})
+		}
+	})
+	a.checkRights(t)
+}
+
+// checkComplete looks at the pods while those of the last step wait, and then lets the job come to its end. JobSet removes what
+// still runs then, as the nodes of MPI.
+func checkComplete(t *testing.T, runtime string, c runtimeCase) {
+	j := createRuntimeJob(t, runtime, c, metav1.NamespaceDefault)
+	var pods map[string][]corev1.Pod
+	eventually(t, "pods of "+j.Name, func(g gomega.Gomega) {
+		pods = podsOf(g, t, j)
+		got := map[string]int{}
+		for step := range pods {
+			got[step] = len(pods[step])
+		}
+		g.Expect(got).To(gomega.Equal(c.pods))
+	})
+	checkPods(t, j, c, pods)
+	checkOrder(t, j, c)
+	for _, pod := range pods[c.lastStep()] {
+		pod.Spec.SchedulingGates = nil
+		if err := world.client.Update(t.Context(), &pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, j.Name+" to complete", func(g gomega.Gomega) {
+		g.Expect(conditionsOf(g, t, j)).To(gomega.Equal("Complete=True"))
+	})
+	for _, status := range j.Status.JobsStatus {
+		ends := status.Name == c.lastStep() || slices.Contains(c.after, status.Name)
+		if ends && (status.Succeeded == nil || *status.Succeeded != 1) {
+			t.Errorf("the job is complete, and step %s has not succeeded: %v", status.Name, status)
+		}
+	}
+}
+
+// checkPods: they are told of each other as the framework wants it.
+func checkPods(t *testing.T, j *trainer.TrainJob, c runtimeCase, pods map[string][]corev1.Pod) {
+	t.Helper()
+	expand := strings.NewReplacer("{job}", j.Name, "{first}", host(pods["node"][0]))
+	for i, want := range c.env {
+		if diff := cmp.Diff(replaced(expand, want), frameworkEnv(pods[c.lastStep()][i])); diff != "" {
+			t.Errorf("env of pod %d of step %s (-want +got):\n%s", i, c.lastStep(), diff)
+		}
+	}
+	if container := pods[c.lastStep()][0].Spec.Containers[0]; c.command != nil {
+		if diff := cmp.Diff(expand.Replace(strings.Join(c.command, "\n")), strings.Join(container.Command, "\n")); diff != "" {
+			t.Errorf("command (-want +got):\n%s", diff)
+		}
+	}
+	for step, uri := range c.loads {
+		if got := env(pods[step][0])["STORAGE_URI"]; got != uri {
+			t.Errorf("%s loads %q, want %q", step, got, uri)
+		}
+	}
+	checkSharedVolume(t, c, pods)
+	checkHosts(t, c, pods, expand)
+}
+
+// checkFailed lets a step fail. The TrainJob says what the JobSet says, and steps after it never start.
+func checkFailed(t *testing.T, runtime string, c runtimeCase) {
+	j := createRuntimeJob(t, runtime, c, failingNamespace)
+	var failed *metav1.Condition
+	eventually(t, j.Name+" to fail", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		failed = meta.FindStatusCondition(j.Status.Conditions, trainer.TrainJobFailed)
+		g.Expect(failed).NotTo(gomega.BeNil(), "%v", j.Status)
+	})
+	jobSet := &jobsetv1alpha2.JobSet{}
+	if err := world.client.Get(t.Context(), client.ObjectKeyFromObject(j), jobSet); err != nil {
+		t.Fatal(err)
+	}
+	words := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetFailed))
+	if words == nil || failed.Status != metav1.ConditionTrue || failed.Reason != words.Reason || failed.Message != words.Message {
+		t.Errorf("got %v, JobSet says %v", failed, words)
+	}
+	want := fmt.Sprintf("jobset failed due to one or more job failures (first failed job: %s-%s-0)", j.Name, c.fails)
+	if failed.Reason != "FailedJobs" || failed.Message != want {
+		t.Errorf("got reason %q, message %q; want FailedJobs, %q", failed.Reason, failed.Message, want)
+	}
+	if meta.IsStatusConditionTrue(j.Status.Conditions, trainer.TrainJobComplete) {
+		t.Error("the job is Complete, too")
+	}
+	if slices.Contains(c.after, c.fails) {
+		if jobs := jobsOf(t, j); jobs[c.lastStep()] != nil {
+			t.Errorf("step %s was started after %s had failed", c.lastStep(), c.fails)
+		}
+	}
+}
+
+// checkSharedVolume: what initializers load is on a volume that the trainer mounts.
+func checkSharedVolume(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod) {
+	t.Helper()
+	if c.loads == nil {
+		return
+	}
+	var claims []string
+	for _, step := range []string{"dataset-initializer", "model-initializer", "node"} {
+		for _, volume := range pods[step][0].Spec.Volumes {
+			if volume.Name == "initializer" && volume.PersistentVolumeClaim != nil {
+				claims = append(claims, volume.PersistentVolumeClaim.ClaimName)
+			}
+		}
+	}
+	if len(claims) != 3 || len(slices.Compact(claims)) != 1 {
+		t.Errorf("the steps mount the claims %v, want one in all three", claims)
+	}
+}
+
+// checkHosts: the hostfile that the launcher mounts has all pods by the names that they have.
+func checkHosts(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod, expand *strings.Replacer) {
+	t.Helper()
+	if c.hostfile == "" {
+		return
+	}
+	launcher := pods["launcher"][0]
+	i := slices.IndexFunc(launcher.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == "mpi-hostfile" })
+	if i < 0 || launcher.Spec.Volumes[i].ConfigMap == nil {
+		t.Fatalf("the launcher has no volume with the hostfile: %v", launcher.Spec.Volumes)
+	}
+	hosts := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: launcher.Namespace, Name: launcher.Spec.Volumes[i].ConfigMap.Name}
+	if err := world.client.Get(t.Context(), key, hosts); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(expand.Replace(c.hostfile), hosts.Data["hostfile"]); diff != "" {
+		t.Errorf("hostfile (-want +got):\n%s", diff)
+	}
+	for _, pod := range append(pods["node"], launcher) {
+		if !strings.Contains(hosts.Data["hostfile"], host(pod)+" ") {
+			t.Errorf("the hostfile lacks %s:\n%s", host(pod), hosts.Data["hostfile"])
+		}
+	}
+}
+
+// checkOrder: the last step was created when those before it had completed. They run for seconds, which is what times are precise to.
+func checkOrder(t *testing.T, j *trainer.TrainJob, c runtimeCase) {
+	t.Helper()
+	jobs := jobsOf(t, j)
+	for _, step := range c.after {
+		ended, started := jobs[step].Status.CompletionTime, jobs[c.lastStep()].CreationTimestamp
+		if ended == nil || started.Before(ended) {
+			t.Errorf("step %s was created at %s, and step %s ended at %s", c.lastStep(), started, step, ended)
+		}
+	}
+}
+
+// createRuntimeJob creates a TrainJob of a runtime. In the namespace for that it fails; elsewhere its last step waits for the test.
+func createRuntimeJob(t *testing.T, runtime string, c runtimeCase, namespace string) *trainer.TrainJob {
+	t.Helper()
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: strings.ReplaceAll(runtime, ".", "-")},
+		Spec: trainer.TrainJobSpec{
+			RuntimeRef:  trainer.RuntimeRef{Name: runtime},
+			Trainer:     c.trainer.DeepCopy(),
+			Initializer: c.initializer.DeepCopy(),
+		},
+	}
+	patches := map[string]*trainer.PodTemplatePatch{}
+	for step := range c.pods {
+		patches[step] = &trainer.PodTemplatePatch{Metadata: &metav1.ObjectMeta{Annotations: map[string]string{}}}
+	}
+	for _, step := range c.after {
+		patches[step].Metadata.Annotations[clusters.RunForAnnotation] = "3s"
+	}
+	if c.hostfile != "" {
+		patches["node"].Metadata.Annotations[clusters.RunForAnnotation] = clusters.RunForever // It is an SSH server.
+	}
+	if namespace == failingNamespace {
+		j.Spec.RuntimeRef.Kind = new(trainer.TrainingRuntimeKind)
+		patches[c.fails].Metadata.Annotations = map[string]string{clusters.FailAnnotation: "out of luck"}
+	} else {
+		gate := corev1.PodSchedulingGate{Name: "trainyard.dev/looked-at"}
+		patches[c.lastStep()].Spec = &trainer.PodSpecPatch{SchedulingGates: []corev1.PodSchedulingGate{gate}}
+	}
+	j.Spec.RuntimePatches = []trainer.RuntimePatch{patchPods(patches)}
+	if err := world.client.Create(t.Context(), j); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// patchPods patches the pods of each step.
+func patchPods(patches map[string]*trainer.PodTemplatePatch) trainer.RuntimePatch {
+	spec := &trainer.JobSetSpecPatch{}
+	for step, pod := range patches {
+		spec.ReplicatedJobs = append(spec.ReplicatedJobs, trainer.ReplicatedJobPatch{
+			Name: step, Template: &trainer.JobTemplatePatch{Spec: &trainer.JobSpecPatch{Template: pod}},
+		})
+	}
+	return trainer.RuntimePatch{
+		Manager:             "trainyard.dev/runtimes-test",
+		TrainingRuntimeSpec: &trainer.TrainingRuntimeSpecPatch{Template: &trainer.JobSetTemplatePatch{Spec: spec}},
+	}
+}
