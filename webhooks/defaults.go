@@ -7,59 +7,86 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"gomodules.xyz/jsonpatch/v2"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
+// defaulterPath is the Kubeflow Trainer's.
+const defaulterPath = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
+
 // trainJobDefaulter gives runtime patches the time of their last change.
+//
+// It answers with these times and nothing else. controller-runtime's defaulters send back the whole object, in which numbers are
+// written as our types write them ("500" for 500 CPUs), and a field that is immutable would have changed.
 type trainJobDefaulter struct {
 	clock clock.PassiveClock
 }
 
-// Default stamps the patches that are new or changed. A patch that is as it was keeps its time, also if the request has another
+// Handle stamps the patches that are new or changed. A patch that is as it was keeps its time, also if the request has another
 // one or none: who applies a manifest again has changed nothing. Only a new patch can bring a time of its own.
-func (d *trainJobDefaulter) Default(ctx context.Context, job *trainer.TrainJob) error {
-	old, err := oldPatches(ctx, job)
+func (d *trainJobDefaulter) Handle(_ context.Context, request admission.Request) admission.Response {
+	job, err := runtimePatches(request.Object.Raw)
 	if err != nil {
-		return err
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode TrainJob: %w", err))
+	}
+	before, err := runtimePatches(request.OldObject.Raw)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("decode old TrainJob: %w", err))
+	}
+	old := map[string]trainer.RuntimePatch{}
+	for _, patch := range before {
+		old[patch.Manager] = patch
 	}
 	now := metav1.NewTime(d.clock.Now())
-	for i := range job.Spec.RuntimePatches {
-		patch := &job.Spec.RuntimePatches[i]
-		before, known := old[patch.Manager]
+	var operations []jsonpatch.Operation
+	for i, patch := range job {
+		was, known := old[patch.Manager]
+		want := patch.Time
 		switch {
-		case known && samePatch(before, *patch):
-			patch.Time = before.Time
+		case known && samePatch(was, patch):
+			want = was.Time
 		case known || patch.Time == nil:
-			patch.Time = &now
+			want = &now
+		}
+		if !want.Equal(patch.Time) {
+			operations = append(operations, setTime(i, patch.Time, want))
 		}
 	}
-	return nil
+	return admission.Patched("", operations...)
 }
 
-// oldPatches returns the runtime patches before the request, by manager. A request that creates has none.
-func oldPatches(ctx context.Context, job *trainer.TrainJob) (map[string]trainer.RuntimePatch, error) {
-	request, err := admission.RequestFromContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("default TrainJob %s: %w", klog.KObj(job), err)
-	}
-	if len(request.OldObject.Raw) == 0 {
+// runtimePatches decodes as much of a TrainJob as is needed here. An empty text is a TrainJob without any.
+func runtimePatches(raw []byte) ([]trainer.RuntimePatch, error) {
+	if len(raw) == 0 {
 		return nil, nil
 	}
-	old := &trainer.TrainJob{}
-	if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
-		return nil, fmt.Errorf("decode old TrainJob %s: %w", klog.KObj(job), err)
+	var job struct {
+		Spec struct {
+			RuntimePatches []trainer.RuntimePatch `json:"runtimePatches"`
+		} `json:"spec"`
 	}
-	patches := map[string]trainer.RuntimePatch{}
-	for _, patch := range old.Spec.RuntimePatches {
-		patches[patch.Manager] = patch
+	err := json.Unmarshal(raw, &job)
+	return job.Spec.RuntimePatches, err
+}
+
+// setTime gives the patch at an index a time, which may be none.
+func setTime(index int, from, to *metav1.Time) jsonpatch.Operation {
+	path := fmt.Sprintf("/spec/runtimePatches/%d/time", index)
+	switch {
+	case to == nil:
+		return jsonpatch.NewOperation("remove", path, nil)
+	case from == nil:
+		return jsonpatch.NewOperation("add", path, to.UTC().Format(time.RFC3339))
+	default:
+		return jsonpatch.NewOperation("replace", path, to.UTC().Format(time.RFC3339))
 	}
-	return patches, nil
 }
 
 // samePatch compares all but the times.

@@ -10,17 +10,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	admissionv1 "k8s.io/api/admission/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// withPatches is a TrainJob as a client sends it: fields that our types do not know included.
+// withPatches is a TrainJob as a client sends it, with fields that our types do not know, and numbers that they write in another way.
 func withPatches(patches string) []byte {
 	return []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"namespace":"default","name":"j"},` +
-		`"spec":{"fromTheFuture":{"a":1},"runtimeRef":{"name":"torch"},"runtimePatches":` + patches + `}}`)
+		`"spec":{"fromTheFuture":{"a":1},"trainer":{"resourcesPerNode":{"limits":{"cpu":500,"memory":"1024Mi"}}},"runtimeRef":{"name":"torch"},"runtimePatches":` + patches + `}}`)
 }
 
 func TestDefaulter(t *testing.T) {
@@ -78,13 +77,15 @@ func TestDefaulter(t *testing.T) {
 			new:    `[{"manager":"b.io/x",` + labels + `},{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
 			want:   stamp("add", "/spec/runtimePatches/0/time", now),
 		},
-	}
-	scheme := apiruntime.NewScheme()
-	if err := trainer.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+		"SameThatNeverHadATime": {
+			reason: "It was made before there was a webhook; its time is not known, and stays so.",
+			old:    `[{"manager":"a.io/x",` + labels + `}]`,
+			new:    `[{"manager":"a.io/x","time":"` + before + `",` + labels + `}]`,
+			want:   `[{"op":"remove","path":"/spec/runtimePatches/0/time"}]`,
+		},
 	}
 	clock := clocktesting.NewFakePassiveClock(time.Date(2026, time.May, 4, 10, 30, 0, 0, time.UTC))
-	handler := admission.WithDefaulter(scheme, &trainJobDefaulter{clock: clock})
+	handler := &trainJobDefaulter{clock: clock}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			request := admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: apiruntime.RawExtension{Raw: withPatches(tc.new)}}

@@ -12,6 +12,7 @@ import (
 	upstream "github.com/kubeflow/trainer/v2/pkg/webhooks"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
 // statusPath is where the status of TrainJobs is validated. The other paths are controller-runtime's, and so upstream's.
@@ -28,9 +29,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}
+	mgr.GetWebhookServer().Register(defaulterPath, &admission.Webhook{Handler: &trainJobDefaulter{clock: opts.Clock}})
 	err = errors.Join(
-		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithDefaulter(&trainJobDefaulter{clock: opts.Clock}).WithValidator(jobs).
-			Complete(),
+		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithValidator(jobs).Complete(),
 		ctrl.NewWebhookManagedBy(mgr, &trainer.TrainJob{}).WithValidator(statusValidator{}).WithValidatorCustomPath(statusPath).
 			Complete(),
 		ctrl.NewWebhookManagedBy(mgr, &trainer.ClusterTrainingRuntime{}).

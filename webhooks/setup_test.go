@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -219,5 +220,29 @@ func TestRuntimesThroughTheAPIServer(t *testing.T) {
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec = runtimeSpec("trainer", 2, "node") })
 	if diff := cmp.Diff(want, causes(t, err)); diff != "" {
 		t.Errorf("update to a bad spec (-want +got):\n%s", diff)
+	}
+}
+
+// TestPatchOfAJobWithPlainNumbers: who writes "cpu: 2" gets a number stored, and our types would write a text. spec.trainer is
+// immutable, so a webhook that sends back more than it changes makes every later change impossible.
+func TestPatchOfAJobWithPlainNumbers(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	plain := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+		"metadata": map[string]any{"namespace": ns, "name": "plain"},
+		"spec": map[string]any{
+			"suspend": true, "runtimeRef": map[string]any{"name": "torch-distributed"},
+			"trainer": map[string]any{"resourcesPerNode": map[string]any{"requests": map[string]any{"cpu": int64(2)}}},
+		},
+	}}
+	e.create(t, plain)
+	patch := `{"spec":{"runtimePatches":[{"manager":"a.io/x","trainingRuntimeSpec":{"template":{"metadata":{"labels":{"a":"1"}}}}}]}}`
+	if err := e.Patch(t.Context(), plain, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
+		t.Fatal(err)
+	}
+	patches, _, _ := unstructured.NestedSlice(plain.Object, "spec", "runtimePatches")
+	if len(patches) != 1 || patches[0].(map[string]any)["time"] == nil {
+		t.Errorf("runtimePatches: %v", patches)
 	}
 }
