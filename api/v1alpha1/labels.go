@@ -15,8 +15,8 @@ const (
 )
 
 // AnnotationTTL on a TrainJob says for how many seconds it stays after it has become Complete or Failed; then the agent of its
-// cluster deletes it, with all that belongs to it. Without it, a TrainJob stays. It stands in for a field that the API does not
-// have yet, and is not copied to workers, where a DispatchPolicy's retention counts.
+// cluster deletes it, with all that belongs to it, unless somebody else manages it. Without it, a TrainJob stays. It stands in for a
+// field that the API does not have yet, and is not copied to workers, where a DispatchPolicy's retention counts.
 const AnnotationTTL = "trainyard.dev/ttl-seconds-after-finished"
 
 // Labels and annotations on what Trainyard creates on a worker.

@@ -67,9 +67,9 @@ func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollec
 		jobSet, isJobSet := object.(*jobsetapply.JobSetApplyConfiguration)
 		switch {
 		case !isJobSet:
-			err = r.apply(ctx, f.trainJob, object)
+			err = r.applyBeside(ctx, f, object)
 		case s == stateSuspended || s == stateCreated:
-			err = r.applyJobSet(ctx, f, jobSet, done)
+			err = r.applyJobSet(ctx, f, jobSet, past, done)
 		default: // It can only be here because it has just been deleted. The event of that decides what to do.
 		}
 		if err != nil {
@@ -91,10 +91,25 @@ func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error
 	}
 	for i := range pods.Items {
 		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
-			return errPodsLeft
+			return fmt.Errorf("%w: pod %s on node %q", errPodsLeft, klog.KObj(&pods.Items[i]), pods.Items[i].Spec.NodeName)
 		}
 	}
 	return nil
+}
+
+// applyBeside applies an object beside the JobSet. Whoever deletes a TrainJob in the foreground sees its objects go while its JobSet
+// still ends, and a cache that has yet to see the deletion must not make them again. Without a JobSet, observe has asked.
+func (r *Reconciler) applyBeside(ctx context.Context, f facts, object apiruntime.ApplyConfiguration) error {
+	if f.jobSet != nil {
+		var job trainer.TrainJob
+		err := r.live.Get(ctx, client.ObjectKeyFromObject(f.trainJob), &job)
+		if apierrors.IsNotFound(err) || err == nil && (job.UID != f.trainJob.UID || resting(&job)) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("get TrainJob %s: %w", klog.KObj(f.trainJob), err)
+		}
+	}
+	return r.apply(ctx, f.trainJob, object)
 }
 
 func (r *Reconciler) apply(ctx context.Context, job *trainer.TrainJob, object apiruntime.ApplyConfiguration) error {
@@ -107,18 +122,26 @@ func (r *Reconciler) apply(ctx context.Context, job *trainer.TrainJob, object ap
 }
 
 // applyJobSet applies the JobSet, or deletes it to be made anew if that is the only way to what the TrainJob wants.
-func (r *Reconciler) applyJobSet(ctx context.Context, f facts, jobSet *jobsetapply.JobSetApplyConfiguration, done *built) error {
+func (r *Reconciler) applyJobSet(
+	ctx context.Context, f facts, jobSet *jobsetapply.JobSetApplyConfiguration, past *recollection, done *built,
+) error {
 	if f.jobSet != nil {
 		// To apply creates what is not there. With the UID it is a conflict if the JobSet is gone and the cache has yet to see it: only
 		// a pass that has seen that there is none has read the TrainJob from the API server.
 		jobSet.WithUID(f.jobSet.UID)
+		if !isSuspended(f.trainJob) {
+			if err := r.prepareJobs(ctx, f, jobSet, past); err != nil {
+				return err
+			}
+		}
 	}
 	if err := r.apply(ctx, f.trainJob, jobSet); err != nil {
 		return r.rebuild(ctx, f, err)
 	}
+	past.replacements = 0
 	// The API server's answer is in what was applied.
 	done.jobSet, done.jobSetGeneration = ptr.Deref(jobSet.UID, ""), ptr.Deref(jobSet.Generation, 0)
-	if f.jobSet == nil {
+	if f.jobSet == nil && past.built == nil && len(f.trainJob.Status.JobsStatus) == 0 { // The first one.
 		jobSetSeconds.Observe(r.clock.Since(f.trainJob.CreationTimestamp.Time).Seconds())
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 // Conditions that a TrainJob has with Options.ExtendedConditions, beside the three of the Kubeflow Trainer. They carry the
@@ -57,8 +56,13 @@ const (
 	ReasonRestarting = "Restarting"
 )
 
-// ReasonRecovered of ConditionStalled, and of an Event: what it told of is over.
-const ReasonRecovered = "Recovered"
+// Reasons of ConditionStalled when it is False.
+const (
+	// ReasonRecovered, which is also that of an Event: what it told of is over.
+	ReasonRecovered = "Recovered"
+	// ReasonNotRunning: the job is not meant to run, or not at present.
+	ReasonNotRunning = "NotRunning"
+)
 
 // setCondition sets a condition, and never lets its time go back, whatever this machine's clock does.
 func setCondition(status *trainer.TrainJobStatus, c metav1.Condition, now time.Time) {
@@ -92,12 +96,12 @@ func setFailed(status *trainer.TrainJobStatus, reason, message string, now time.
 // setLiveConditions sets the extended conditions of a job that is to go on, as far as they do not depend on the action.
 func setLiveConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
 	setStarted(status, f, d.state, now)
-	setStalled(status, f.trainJob, d.trouble, now)
+	setStalled(status, f.trainJob, d, now)
 }
 
 // setEndConditions sets the extended conditions of a job that has just ended. Started stays as it was last.
 func setEndConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
-	setStalled(status, f.trainJob, nil, now)
+	setStalled(status, f.trainJob, d, now)
 	if d.state != stateFailed {
 		return
 	}
@@ -158,17 +162,24 @@ func stepReason(step string) string {
 }
 
 // setStalled records trouble, and its end if there has been any.
-func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, trouble *health.Trouble, now time.Time) {
+func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, d decision, now time.Time) {
 	c := metav1.Condition{Type: ConditionStalled, ObservedGeneration: job.Generation}
 	switch {
-	case trouble != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, trouble.Reason, shorten(trouble.Message, maxConditionMessage)
-	case meta.FindStatusCondition(status.Conditions, ConditionStalled) != nil:
+	case d.trouble != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, d.trouble.Reason, shorten(d.trouble.Message, maxConditionMessage)
+	case meta.FindStatusCondition(status.Conditions, ConditionStalled) == nil:
+		return
+	case runs(d.state):
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonRecovered, "nothing is known to keep the job from getting on"
 	default:
-		return
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNotRunning, "the job does not run"
 	}
 	setCondition(status, c, now)
+}
+
+// runs says whether the JobSet of a job in this state is to run.
+func runs(s state) bool {
+	return s >= stateRestarting
 }
 
 // setResourcesCreated records how the action of a live job has ended. What passes by itself (a conflict, a predecessor's objects)

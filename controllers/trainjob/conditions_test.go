@@ -137,6 +137,14 @@ func TestExtendedConditions(t *testing.T) {
 				extended("Stalled", "True", pull.Reason, pull.Message), created,
 			},
 		},
+		"Stalled/Suspended": {
+			reason: "A job that does not run is not kept from it.",
+			job:    job(suspend, conditions(suspended, extended("Stalled", "True", pull.Reason, pull.Message))), jobSet: jobSet("uid-1", true),
+			want: []metav1.Condition{
+				suspended, extended("Stalled", "False", "NotRunning", "the job does not run"),
+				extended("Started", "False", "Suspended", "the TrainJob is suspended"), created,
+			},
+		},
 		"Stalled/Over": {
 			reason: "It is cleared when it is over.",
 			job:    job(conditions(extended("Stalled", "True", pull.Reason, pull.Message))), jobSet: jobSet("uid-1", false),

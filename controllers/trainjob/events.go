@@ -4,6 +4,8 @@
 package trainjob
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -32,6 +34,8 @@ const (
 	ReasonJobSetRebuilt = "JobSetRebuilt"
 	// ReasonRestarted: the JobSet has restarted.
 	ReasonRestarted = "Restarted"
+	// ReasonWaiting: what is left of an earlier JobSet or TrainJob of the name does not go.
+	ReasonWaiting = "Waiting"
 	// ReasonFailed: the TrainJob has failed.
 	ReasonFailed = "Failed"
 )
@@ -53,6 +57,8 @@ const (
 	maxNote = 1024
 	// maxConditionMessage is far below the API server's 32 Ki: a status is read by people and kept in many caches.
 	maxConditionMessage = 2048
+	// waitTold is after how long it is told that something which goes by itself has not gone.
+	waitTold = time.Minute
 	// repeatAfter is when a problem that is still the same is told again: Events live for an hour by default.
 	repeatAfter = 30 * time.Minute
 )
@@ -71,6 +77,17 @@ func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *recollectio
 // jobSetTaken tells that the TrainJob waits for a JobSet of its name that belongs to something else.
 func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *recollection) {
 	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
+}
+
+// waiting tells what the job waits for, if that takes long.
+func (a *announcer) waiting(job *trainer.TrainJob, past *recollection, what string) {
+	now := a.clock.Now()
+	if past.waitingSince.IsZero() {
+		past.waitingSince = now
+	}
+	if now.Sub(past.waitingSince) >= waitTold {
+		a.warnOnce(job, past, ReasonWaiting, "Wait", what)
+	}
 }
 
 func (a *announcer) warnOnce(job *trainer.TrainJob, past *recollection, reason, act, note string) {
@@ -95,7 +112,10 @@ func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobS
 		c.Status == metav1.ConditionTrue {
 		why = c.Message
 	}
-	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, "Restart", "restart %d: %s", restartsOf(jobSet), shorten(why, maxNote/2))
+	restarts := restartsOf(jobSet)
+	// Each restart has an action of its own: client-go keeps only the first note of Events that are alike.
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, fmt.Sprintf("Restart%d", restarts), "restart %d: %s",
+		restarts, shorten(why, maxNote/2))
 }
 
 // trouble tells what keeps the job from getting on, or that nothing does any more.
@@ -125,5 +145,6 @@ func shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	return text[:limit-4] + " ..."
+	// Half a letter would be stored as another one, and the same text would never be the same as what is stored.
+	return strings.ToValidUTF8(text[:limit-4], "") + " ..."
 }

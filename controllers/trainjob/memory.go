@@ -30,6 +30,8 @@ type recollection struct {
 	state state
 	// built is the last build of the job's objects that succeeded. nil: none.
 	built *built
+	// replacements is how often Jobs were made anew for the next resumption.
+	replacements int
 	// told is the last problem that was told in an Event, at toldAt.
 	told   string
 	toldAt time.Time
@@ -37,7 +39,9 @@ type recollection struct {
 	trouble health.Trouble
 	// restarts of the JobSet. -1: not known yet.
 	restarts int32
-	// waited: the job was seen before it had started.
+	// waitingSince is since when the job waits for what goes by itself. Zero: it does not.
+	waitingSince time.Time
+	// waited: the job was seen before a step of it began, which none has since it was last resumed.
 	waited bool
 }
 

@@ -66,7 +66,7 @@ func measureState(job *trainer.TrainJob, s state, past *recollection, now time.T
 		past.state = s
 	}
 	switch s {
-	case stateSuspended, stateCreated, stateStarting:
+	case stateSuspended, stateCreated: // Starting is not one of them: it comes between two steps too.
 		past.waited = true
 	case stateInitializing, stateRunning:
 		if past.waited {

@@ -13,6 +13,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -32,16 +35,33 @@ func (r *Reconciler) rebuild(ctx context.Context, f facts, refusal error) error 
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
+	if started && isSuspended(f.trainJob) {
+		// What can be done of the change is done: the user wants the pods to stop.
+		err = r.suspendJobSet(ctx, f.jobSet)
+	}
 	if started {
 		// The refusal comes last: it holds all replicated jobs, and its end does not fit into an Event.
 		return &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf(
-			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w", refusal)}
+			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w",
+			errors.Join(refusal, err))}
 	}
 	if err := r.deleteJobSet(ctx, f.jobSet); err != nil {
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleted JobSet that has never started, to make it anew", "refusal", refusal.Error())
 	r.announce.rebuilt(f.trainJob)
+	return nil
+}
+
+// suspendJobSet suspends a JobSet and changes nothing else.
+func (r *Reconciler) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
+	if ptr.Deref(jobSet.Spec.Suspend, false) {
+		return nil
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"suspend":true}}`, jobSet.UID)))
+	if err := r.client.Patch(ctx, jobSet.DeepCopy(), patch, fieldOwner); err != nil {
+		return fmt.Errorf("suspend JobSet %s: %w", klog.KObj(jobSet), err)
+	}
 	return nil
 }
 

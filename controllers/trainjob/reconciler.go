@@ -164,12 +164,16 @@ func (r *Reconciler) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) 
 func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
 	var p *problem
 	switch {
-	case d.state == stateBlocked && !isPredecessors(f.jobSet, f.trainJob): // That one is normal, and goes by itself.
+	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // That is normal, and it goes by itself.
+		r.announce.waiting(f.trainJob, past, conflictMessage(f.jobSet))
+	case d.state == stateBlocked:
 		r.announce.jobSetTaken(f.trainJob, f.jobSet, past)
+	case isWaiting(err):
+		r.announce.waiting(f.trainJob, past, err.Error())
 	case errors.As(err, &p) && !isPassing(err):
 		r.announce.problem(f.trainJob, p, past)
-	case err == nil && d.state != stateBlocked:
-		past.told = "" // If the job gets the same problem again, that is news.
+	case err == nil:
+		past.waitingSince, past.told = time.Time{}, "" // If the job gets the same problem again, that is news.
 	}
 	if !f.ownsJobSet() {
 		return
@@ -186,16 +190,19 @@ func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
 
 // tellTrouble announces that trouble has begun, is another one, or is over for a job that still runs.
 func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *recollection) {
+	if !isLive(d.state) {
+		return // What was the trouble last is the cause, until the status says so.
+	}
 	trouble := ptr.Deref(d.trouble, health.Trouble{})
-	before := past.trouble.Reason
+	before := past.trouble
 	past.trouble = trouble
-	if trouble.Reason == before {
+	if trouble == before {
 		return
 	}
-	if trouble.Reason != "" {
+	if trouble.Reason != "" && trouble.Reason != before.Reason {
 		stallsTotal.WithLabelValues(trouble.Reason).Inc()
 	}
-	if trouble.Reason != "" || isLive(d.state) && d.state != stateSuspended {
+	if trouble.Reason != "" || runs(d.state) {
 		r.announce.trouble(job, d.trouble)
 	}
 }
@@ -217,11 +224,16 @@ func result(d decision, err error) (ctrl.Result, error) {
 	}
 }
 
+// isWaiting says whether err is that something is still there which goes by itself.
+func isWaiting(err error) bool {
+	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) || errors.Is(err, errJobsLeft)
+}
+
 // isPassing says whether all of err is that somebody else was faster, or that the namespace or the TrainJob is going.
 func isPassing(err error) bool {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok { // What Reconcile has joined.
 		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !isPassing(e) })
 	}
-	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) ||
+	return isWaiting(err) ||
 		apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }

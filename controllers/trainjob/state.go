@@ -203,6 +203,7 @@ func decideLive(f facts, r rules, now time.Time) decision {
 	d := decision{state: liveState(f)}
 	switch d.state {
 	case stateBlocked:
+		d.recheck = waitTold
 		return d
 	case stateSuspended, stateCreated:
 	default:

@@ -280,13 +280,13 @@ func TestDecide(t *testing.T) {
 			reason: "A JobSet without our owner reference is neither taken over nor read.",
 			job:    job(),
 			jobSet: jobSet("", false),
-			want:   want{state: stateBlocked},
+			want:   want{state: stateBlocked, recheck: waitTold},
 		},
 		"Blocked/EarlierJobOfTheName": {
 			reason: "A job created again at once must not inherit its predecessor's end.",
 			job:    job(suspend),
 			jobSet: jobSet("uid-0", false),
-			want:   want{state: stateBlocked, status: reportsOnly(at(suspended, t0Meta))},
+			want:   want{state: stateBlocked, status: reportsOnly(at(suspended, t0Meta)), recheck: waitTold},
 		},
 		"Suspended/WithoutJobSet": {
 			reason: "The JobSet is built suspended.",

@@ -58,12 +58,9 @@ func TestMain(m *testing.M) {
 	ctrl.SetLogger(logr.Discard())
 	code := m.Run()
 	if shared.env != nil {
-		if err := shared.env.shutDown(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
+		code = max(code, printErrors(shared.env.shutDown()))
 	}
-	os.Exit(code)
+	os.Exit(max(code, printErrors(stopLife())))
 }
 
 // env returns the shared environment. The first test that asks for it starts it.

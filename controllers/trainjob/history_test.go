@@ -1,0 +1,312 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+)
+
+// change is what a watch has told about one object.
+type change struct {
+	version uint64
+	isNew   bool // the object was created with it
+	isGone  bool // the object was removed with it
+	object  client.Object
+}
+
+// history is all that has happened to the TrainJobs, JobSets and pods of a namespace. One etcd counts their versions, so changes of
+// different kinds have an order as well.
+type history struct {
+	mu      sync.Mutex
+	changes []change // under mu
+
+	// deletions are when the deletion of a TrainJob was answered to the test. The controller's own are in its requests.
+	deletions map[types.UID]time.Time // under mu
+	// startsBefore is how often the controller had been started when it began.
+	startsBefore int
+}
+
+var historyLists = []client.ObjectList{&trainer.TrainJobList{}, &jobsetv1alpha2.JobSetList{}, &corev1.PodList{}}
+
+// record begins the history of a namespace that is still empty.
+func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
+	t.Helper()
+	_, starts := e.requests.of(namespace)
+	h := &history{deletions: map[types.UID]time.Time{}, startsBefore: starts}
+	var watches sync.WaitGroup
+	var stopped atomic.Bool
+	t.Cleanup(watches.Wait)
+	for _, list := range historyLists {
+		// It has to outlive the test's context, whose end is an error to a watch.
+		w, err := e.watcher.Watch(context.Background(), list.DeepCopyObject().(client.ObjectList), client.InNamespace(namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			stopped.Store(true)
+			w.Stop()
+		})
+		watches.Go(func() {
+			for event := range w.ResultChan() {
+				if err := h.add(event); err != nil && !stopped.Load() {
+					t.Errorf("watch of %T: %v", list, err)
+				}
+			}
+		})
+	}
+	return h
+}
+
+func (h *history) add(event watch.Event) error {
+	object, ok := event.Object.(client.Object)
+	if !ok {
+		return fmt.Errorf("%s: %v", event.Type, event.Object)
+	}
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.changes = append(h.changes, change{version, event.Type == watch.Added, event.Type == watch.Deleted, object})
+	return nil
+}
+
+// all returns the changes in their order.
+func (h *history) all() []change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.SortedStableFunc(slices.Values(h.changes), func(a, b change) int { return cmp.Compare(a.version, b.version) })
+}
+
+func (h *history) deleted(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, again := h.deletions[uid]; !again {
+		h.deletions[uid] = time.Now()
+	}
+}
+
+// catchUp waits until the watches have told all that there is.
+func (h *history) catchUp(t *testing.T, e *lifeEnvironment, namespace string) {
+	t.Helper()
+	eventually(t, "watches", func(g gomega.Gomega) {
+		told := map[types.UID]string{}
+		for _, c := range h.all() {
+			told[c.object.GetUID()] = c.object.GetResourceVersion()
+			if c.isGone {
+				delete(told, c.object.GetUID())
+			}
+		}
+		there := map[types.UID]string{}
+		for _, list := range historyLists {
+			list = list.DeepCopyObject().(client.ObjectList)
+			g.Expect(e.List(t.Context(), list, client.InNamespace(namespace))).To(gomega.Succeed())
+			g.Expect(meta.EachListItem(list, func(o apiruntime.Object) error {
+				there[o.(client.Object).GetUID()] = o.(client.Object).GetResourceVersion()
+				return nil
+			})).To(gomega.Succeed())
+		}
+		g.Expect(told).To(gomega.Equal(there))
+	})
+}
+
+// checks of a history, by the promise that they are about. Each returns what is against it.
+var checks = map[string]func(*history, []request, int) []string{
+	"terminal is final":                       checkFinal,
+	"no JobSet after the end":                 checkNoneAfterEnd,
+	"no object while deleting":                checkNoneWhileDeleting,
+	"one JobSet at a time":                    checkOneRuns,
+	"no write of the status without a change": checkStatusWrites,
+	"no JobSet applied without need":          checkApplies,
+}
+
+// check reports what is against the promises in the history of a namespace.
+func (h *history) check(t *testing.T, e *lifeEnvironment, namespace string) {
+	t.Helper()
+	h.catchUp(t, e, namespace)
+	requests, starts := e.requests.of(namespace)
+	for _, name := range slices.Sorted(maps.Keys(checks)) {
+		for _, violation := range checks[name](h, requests, 1+starts-h.startsBefore) {
+			t.Errorf("%s: %s", name, violation)
+		}
+	}
+}
+
+// checkFinal: after Complete or Failed, the status never changes.
+func checkFinal(h *history, _ []request, _ int) (violations []string) {
+	ended := map[types.UID]*trainer.TrainJob{}
+	for _, c := range h.all() {
+		job, ok := c.object.(*trainer.TrainJob)
+		if !ok {
+			continue
+		}
+		if last := ended[job.UID]; last == nil && hasEnded(&job.Status) {
+			ended[job.UID] = job
+		} else if last != nil && !equality.Semantic.DeepEqual(last.Status, job.Status) {
+			violations = append(violations, fmt.Sprintf("%s was over with %v, and then had %v", job.Name, last.Status, job.Status))
+		}
+	}
+	return violations
+}
+
+// checkNoneAfterEnd: no JobSet is created for a TrainJob that has said that it is over.
+func checkNoneAfterEnd(h *history, _ []request, _ int) (violations []string) {
+	ended := map[types.UID]bool{}
+	for _, c := range h.all() {
+		switch o := c.object.(type) {
+		case *trainer.TrainJob:
+			ended[o.UID] = ended[o.UID] || hasEnded(&o.Status)
+		case *jobsetv1alpha2.JobSet:
+			if c.isNew && ended[ownerOf(o)] {
+				violations = append(violations, fmt.Sprintf("a JobSet of %s was created after its end", o.Name))
+			}
+		}
+	}
+	return violations
+}
+
+// checkNoneWhileDeleting: whoever creates a JobSet of a TrainJob has read the TrainJob before, from the API server and in the same
+// pass. That the deletion comes between the read and the creation cannot be helped: nothing makes a write depend on another object.
+// But no such read may have begun when the deletion was answered, for then it has seen it. Objects beside the JobSet may be made again
+// without a read if they go while the JobSet is there: if the TrainJob goes as well, they go with it.
+func checkNoneWhileDeleting(h *history, requests []request, _ int) (violations []string) {
+	deleted := h.allDeletions(requests)
+	reads := map[types.UID]time.Time{} // the beginning of each pass's last read of its TrainJob
+	for _, r := range requests {
+		if r.method == http.MethodGet && r.resource == "trainjobs" {
+			reads[r.pass] = r.begun
+		}
+		if r.method != http.MethodPatch || r.code != http.StatusCreated {
+			continue
+		}
+		read, hasRead := reads[r.pass]
+		if !hasRead && r.resource == "jobsets" {
+			violations = append(violations, fmt.Sprintf("JobSet %s was created without a read of the TrainJob", r.key))
+		}
+		if deletion, isDeleted := deleted[r.sent.owner()]; hasRead && isDeleted && deletion.Before(read) {
+			violations = append(violations, fmt.Sprintf("%s %s was created %s after the TrainJob had been deleted",
+				r.resource, r.key, r.begun.Sub(deletion)))
+		}
+	}
+	return violations
+}
+
+// allDeletions are those of the test and of the controller.
+func (h *history) allDeletions(requests []request) map[types.UID]time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	deleted := maps.Clone(h.deletions)
+	for _, r := range requests {
+		uid := r.sent.Preconditions.UID
+		if _, known := deleted[uid]; r.method == http.MethodDelete && r.resource == "trainjobs" && r.code == http.StatusOK && !known {
+			deleted[uid] = r.answered
+		}
+	}
+	return deleted
+}
+
+// checkOneRuns: pods of two JobSets of one TrainJob never run at the same time.
+func checkOneRuns(h *history, _ []request, _ int) (violations []string) {
+	jobs := map[string]types.UID{}                       // TrainJobs by the UID of their JobSet
+	running := map[types.UID]map[types.UID]*corev1.Pod{} // by TrainJob
+	for _, c := range h.all() {
+		switch o := c.object.(type) {
+		case *jobsetv1alpha2.JobSet:
+			jobs[string(o.UID)] = ownerOf(o)
+		case *corev1.Pod:
+			owner := jobs[o.Labels[jobsetv1alpha2.JobSetUIDKey]]
+			if running[owner] == nil {
+				running[owner] = map[types.UID]*corev1.Pod{}
+			}
+			delete(running[owner], o.UID)
+			if c.isGone || o.Status.Phase != corev1.PodRunning {
+				continue
+			}
+			for _, other := range running[owner] {
+				if other.Labels[jobsetv1alpha2.JobSetUIDKey] != o.Labels[jobsetv1alpha2.JobSetUIDKey] {
+					violations = append(violations, fmt.Sprintf("%s and %s ran at the same time, for two JobSets", other.Name, o.Name))
+				}
+			}
+			running[owner][o.UID] = o
+		}
+	}
+	return violations
+}
+
+// checkStatusWrites: each patch of a status names a version and leads to another one.
+func checkStatusWrites(_ *history, requests []request, _ int) (violations []string) {
+	for _, r := range requests {
+		if r.resource != "trainjobs" || r.subresource != "status" {
+			continue
+		}
+		before, after := r.sent.Metadata.ResourceVersion, r.got.Metadata.ResourceVersion
+		switch {
+		case before == "":
+			violations = append(violations, fmt.Sprintf("the status of %s was patched whatever its version", r.key))
+		case r.code == http.StatusOK && before == after:
+			violations = append(violations, fmt.Sprintf("the status of %s was written at version %s without a change", r.key, before))
+		}
+	}
+	return violations
+}
+
+// checkApplies: a JobSet is applied in vain at most once for each spec of its own, for each of its TrainJob, and for each start of
+// the controller, which cannot know what an earlier one has done.
+func checkApplies(h *history, requests []request, starts int) (violations []string) {
+	useful := map[string]bool{} // versions of JobSets that differ from the ones before in more than the status
+	specs := map[types.UID]map[int64]bool{}
+	last := map[types.UID]*jobsetv1alpha2.JobSet{}
+	for _, c := range h.all() {
+		uid := c.object.GetUID()
+		if specs[uid] == nil {
+			specs[uid] = map[int64]bool{}
+		}
+		specs[uid][c.object.GetGeneration()] = true
+		if js, ok := c.object.(*jobsetv1alpha2.JobSet); ok {
+			useful[js.ResourceVersion] = last[uid] == nil || equality.Semantic.DeepEqual(last[uid].Status, js.Status)
+			last[uid] = js
+		}
+	}
+	vain := map[types.UID]int{}
+	owners := map[types.UID]types.UID{}
+	for _, r := range requests {
+		if !r.isApply("jobsets") || r.code >= http.StatusMultipleChoices {
+			continue
+		}
+		uid, version := r.got.Metadata.UID, r.got.Metadata.ResourceVersion
+		owners[uid] = r.got.owner()
+		if !useful[version] {
+			vain[uid]++
+		}
+		useful[version] = false // Who gets the same version again has changed nothing.
+	}
+	for uid, n := range vain {
+		if allowed := len(specs[uid]) + len(specs[owners[uid]]) + starts; n > allowed {
+			violations = append(violations, fmt.Sprintf("JobSet %s was applied %d times in vain, allowed are %d", last[uid].Name, n, allowed))
+		}
+	}
+	return violations
+}

@@ -1,0 +1,386 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	// seedVariable sets the seed of TestRandomLives, which then runs once. What happens still depends on how fast everybody is.
+	seedVariable = "TRAINYARD_LIVES_SEED"
+
+	randomSeeds = 3
+	livesAtOnce = 20
+	eventsEach  = 24
+
+	finalizer = "example.com/test"
+)
+
+// TestRandomLives lets random things happen to many TrainJobs at once, and checks what the controller has made of it: over the whole
+// history (see checks), and when all is quiet (see life.settled).
+func TestRandomLives(t *testing.T) {
+	e := lifeEnv(t)
+	seeds := make([]uint64, randomSeeds)
+	for i := range seeds {
+		seeds[i] = rand.Uint64()
+	}
+	if text, ok := os.LookupEnv(seedVariable); ok {
+		seed, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+		seeds = []uint64{seed}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { e.randomLives(t, seed) })
+	}
+}
+
+func (e *lifeEnvironment) randomLives(t *testing.T, seed uint64) {
+	ns := e.namespace(t)
+	h := e.record(t, ns)
+	var lives sync.WaitGroup
+	all := make([]*life, livesAtOnce)
+	for i := range all {
+		name := fmt.Sprintf("life-%d", i)
+		l := &life{e: e, h: h, t: t, ns: ns, name: name, random: rand.New(rand.NewPCG(seed, uint64(i)))}
+		all[i] = l
+		lives.Go(l.live)
+	}
+	lives.Wait()
+	h.check(t, e, ns)
+	if t.Failed() {
+		t.Logf("%s=%d may show it again", seedVariable, seed)
+		for _, l := range all {
+			t.Logf("%s: %s", l.name, strings.Join(l.trace, ", "))
+		}
+	}
+	for _, l := range all { // Make room for the next.
+		if err := errors.Join(l.removeFinalizer(), client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground))); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// life is what happens to the TrainJobs of one name, one after another.
+type life struct {
+	e        *lifeEnvironment
+	h        *history
+	t        *testing.T
+	ns, name string
+	random   *rand.Rand
+	trace    []string
+
+	uid types.UID // of the present TrainJob
+	// wishes are what its runtimePatches say.
+	wishes wishes
+	// loose: the patches changed while the JobSet may not have been suspended, or are not known to have been seen while it was. They
+	// take effect at the next suspension. Users have the webhook, which refuses such patches while pods run.
+	loose    bool
+	deleting bool
+}
+
+// wishes are what a TrainJob's pods are to have beyond the runtime's.
+type wishes struct {
+	pool, affinity, runFor, fail string
+	// lingers: how long a pod goes on after its deletion. It never changes.
+	lingers string
+}
+
+func (w wishes) template() *trainer.PodTemplatePatch {
+	p := &trainer.PodTemplatePatch{Metadata: annotated(
+		clusters.RunForAnnotation, w.runFor, clusters.TerminateForAnnotation, w.lingers), Spec: &trainer.PodSpecPatch{}}
+	if w.fail != "" {
+		p.Metadata.Annotations[clusters.FailAnnotation] = w.fail
+	}
+	if w.pool != "" {
+		p.Spec.NodeSelector = map[string]string{poolLabel: w.pool}
+	}
+	if w.affinity != "" {
+		p.Spec.Affinity = poolAffinity(w.affinity)
+	}
+	return p
+}
+
+// happening is something that can happen to a TrainJob. Those that are refused because the TrainJob, or the JobSet, is not there do not
+// happen.
+type happening struct {
+	name   string
+	weight int
+	do     func(*life) error
+}
+
+var happenings = []happening{
+	{"resume", 6, func(l *life) error { return l.suspend(false) }},
+	{"suspend", 4, func(l *life) error { l.loose = true; return l.suspend(true) }},
+	{"patch and suspend", 4, func(l *life) error { l.wish(); return l.patch(new(true)) }},
+	{"patch as it is", 2, func(l *life) error { l.wish(); return l.patch(nil) }},
+	{"patch and resume", 3, (*life).patchAndResume},
+	{"delete JobSet", 1, func(l *life) error { return l.deleteJobSet(metav1.DeletePropagationBackground) }},
+	{"delete JobSet with pods", 3, func(l *life) error {
+		return errors.Join(l.awaitPods(), l.deleteJobSet(metav1.DeletePropagationBackground))
+	}},
+	{"delete JobSet in the foreground", 1, func(l *life) error { return l.deleteJobSet(metav1.DeletePropagationForeground) }},
+	{"delete a pod", 2, (*life).deletePod},
+	{"settle", 4, (*life).settle},
+	{"await pods", 8, (*life).awaitPods},
+	{"await the end", 6, (*life).awaitEnd},
+	{"delete", 1, func(l *life) error { return l.delete(metav1.DeletePropagationBackground) }},
+	{"delete in the foreground", 1, func(l *life) error { return l.delete(metav1.DeletePropagationForeground) }},
+	{"delete with a finalizer", 1, (*life).deleteWithFinalizer},
+	{"restart controller", 1, func(l *life) error {
+		if l.random.IntN(5) > 0 { // There is one for all.
+			return nil
+		}
+		return l.e.restartController()
+	}},
+}
+
+func (l *life) live() {
+	steps := []happening{{"create", 0, (*life).create}}
+	for range eventsEach {
+		steps = append(steps, l.pick())
+	}
+	steps = append(steps, happening{"the end", 0, (*life).conclude})
+	for _, step := range steps {
+		if (l.deleting || l.over()) && l.random.IntN(3) == 0 {
+			l.trace = append(l.trace, "create again")
+			if err := l.createAgain(); err != nil {
+				l.t.Errorf("%s: create again: %v", l.name, err)
+				return
+			}
+		}
+		l.trace = append(l.trace, step.name)
+		if err := step.do(l); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+			l.t.Errorf("%s: %s: %v\n%s", l.name, step.name, err, l.describe())
+			return
+		}
+	}
+}
+
+func (l *life) pick() happening {
+	sum := 0
+	for _, h := range happenings {
+		sum += h.weight
+	}
+	n := l.random.IntN(sum)
+	for _, h := range happenings {
+		if n -= h.weight; n < 0 {
+			return h
+		}
+	}
+	return happenings[0]
+}
+
+func oneOf[T any](r *rand.Rand, values ...T) T { return values[r.IntN(len(values))] }
+
+func (l *life) create() error {
+	l.wishes = wishes{runFor: oneOf(l.random, "50ms", "1s", clusters.RunForever, clusters.RunForever)}
+	l.wishes.fail = oneOf(l.random, "", "", "out of luck")
+	l.wishes.lingers = oneOf(l.random, "0s", "1s")
+	l.loose, l.deleting = false, false
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.ns, Name: l.name},
+		Spec: trainer.TrainJobSpec{
+			RuntimeRef: trainer.RuntimeRef{
+				Name: oneOf(l.random, "torch-distributed", brittleRuntime, restartsRuntime, restartsRuntime, ttlRuntime, stepsRuntime),
+			},
+			Suspend: new(l.random.IntN(3) == 0),
+		},
+	}
+	patchRuntime(l.wishes.template())(j)
+	err := l.await("room for the TrainJob", func(ctx context.Context) error { return l.e.Create(ctx, j) })
+	l.uid = j.UID
+	return err
+}
+
+// over says whether nothing interesting can happen to the present TrainJob any more.
+func (l *life) over() bool {
+	j := l.object()
+	return l.e.Get(l.t.Context(), client.ObjectKeyFromObject(j), j) == nil && hasEnded(&j.Status)
+}
+
+// createAgain deletes the TrainJob unless that has happened, and creates another of the same name as soon as that is possible.
+func (l *life) createAgain() error {
+	if err := client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground)); err != nil {
+		return err
+	}
+	if err := l.removeFinalizer(); err != nil {
+		return err
+	}
+	return l.create()
+}
+
+// wish changes one thing about the pods.
+func (l *life) wish() {
+	switch l.random.IntN(4) {
+	case 0:
+		l.wishes.affinity = oneOf(l.random, "", "a", "b")
+	case 1:
+		l.wishes.runFor = oneOf(l.random, "50ms", "1s", clusters.RunForever)
+	case 2:
+		l.wishes.fail = oneOf(l.random, "", "out of luck")
+	default:
+		l.wishes.pool = oneOf(l.random, "", "a", "b")
+	}
+}
+
+// patch sets the runtimePatches and, unless it is nil, suspend in one request.
+func (l *life) patch(suspend *bool) error {
+	l.loose = true
+	var j trainer.TrainJob
+	patchRuntime(l.wishes.template())(&j)
+	return l.merge(map[string]any{"spec": struct {
+		Suspend        *bool                  `json:"suspend,omitempty"`
+		RuntimePatches []trainer.RuntimePatch `json:"runtimePatches"`
+	}{suspend, j.Spec.RuntimePatches}})
+}
+
+func (l *life) suspend(suspend bool) error {
+	return l.merge(map[string]any{"spec": map[string]any{"suspend": suspend}})
+}
+
+// patchAndResume does it as the webhook demands, and so that controller and JobSet have surely seen the suspension. A JobSet that was
+// resumed before it had suspended its Jobs would leave their pods as they are.
+func (l *life) patchAndResume() error {
+	for _, step := range []func() error{
+		func() error { return l.suspend(false) }, l.settle, func() error { return l.suspend(true) }, l.settle, l.awaitStandstill,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	wasLoose := l.loose
+	l.wish()
+	err := l.patch(new(false))
+	l.loose = wasLoose
+	return err
+}
+
+func (l *life) merge(patch map[string]any) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	return l.e.Patch(l.t.Context(), l.object(), client.RawPatch(types.MergePatchType, data))
+}
+
+func (l *life) object() *trainer.TrainJob {
+	return &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: l.ns, Name: l.name}}
+}
+
+func (l *life) deleteJobSet(policy metav1.DeletionPropagation) error {
+	return l.e.Delete(l.t.Context(),
+		&jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: l.ns, Name: l.name}}, client.PropagationPolicy(policy))
+}
+
+// deletePod deletes one pod, which fails its Job.
+func (l *life) deletePod() error {
+	var list corev1.PodList
+	err := l.e.List(l.t.Context(), &list, client.InNamespace(l.ns), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: l.name})
+	if err != nil || len(list.Items) == 0 {
+		return err
+	}
+	return l.e.Delete(l.t.Context(), &list.Items[l.random.IntN(len(list.Items))])
+}
+
+func (l *life) delete(policy metav1.DeletionPropagation) error {
+	err := l.e.Delete(l.t.Context(), l.object(), client.PropagationPolicy(policy))
+	if client.IgnoreNotFound(err) == nil {
+		l.h.deleted(l.uid)
+		l.deleting = true
+	}
+	return err
+}
+
+func (l *life) deleteWithFinalizer() error {
+	if l.deleting { // Finalizers cannot be added any more.
+		return nil
+	}
+	if err := l.merge(map[string]any{"metadata": map[string]any{"finalizers": []string{finalizer}}}); err != nil {
+		return err
+	}
+	return l.delete(oneOf(l.random, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground))
+}
+
+// removeFinalizer leaves foreground deletion its own.
+func (l *life) removeFinalizer() error {
+	return l.await("finalizer to go", func(ctx context.Context) error {
+		j := l.object()
+		if err := l.e.Get(ctx, client.ObjectKeyFromObject(j), j); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		before := len(j.Finalizers)
+		j.Finalizers = without(j.Finalizers, finalizer)
+		if len(j.Finalizers) == before {
+			return nil
+		}
+		return client.IgnoreNotFound(l.e.Update(ctx, j))
+	})
+}
+
+func without(list []string, value string) (rest []string) {
+	for _, v := range list {
+		if v != value {
+			rest = append(rest, v)
+		}
+	}
+	return rest
+}
+
+// await tries until it succeeds.
+func (l *life) await(what string, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(l.t.Context(), 20*time.Millisecond, waitLimit, true, func(ctx context.Context) (bool, error) {
+		err := try(ctx)
+		if ctx.Err() == nil && (err == nil || !strings.Contains(err.Error(), "rate limiter")) {
+			last = err // It says more than that there is no time left to ask.
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w; last: %w", what, err, last)
+	}
+	return nil
+}
+
+// describe tells what there is, for who has to find out what went wrong.
+func (l *life) describe() string {
+	text := ""
+	for _, kind := range []string{"trainjob", "jobset", "job", "pod"} {
+		selector := "jobset.sigs.k8s.io/jobset-name=" + l.name
+		args := []string{"get", kind, "-n", l.ns, "-o", "yaml", "-l", selector}
+		if kind == "trainjob" || kind == "jobset" {
+			args = []string{"get", kind, "-n", l.ns, "-o", "yaml", l.name}
+		}
+		out, err := l.e.cluster.Kubectl(l.t.Context(), args...)
+		if err != nil {
+			out = []byte(err.Error())
+		}
+		text += fmt.Sprintf("%s:\n%s\n", kind, out)
+	}
+	return text
+}

@@ -1,0 +1,147 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+)
+
+// request is one that the controller has sent and that was answered: every write but Events, and every read of a single TrainJob.
+type request struct {
+	// pass is the call of Reconcile that it belongs to. Empty: none.
+	pass                  types.UID
+	method                string
+	resource, subresource string
+	key                   types.NamespacedName
+	begun, answered       time.Time
+	code                  int
+	sent, got             body
+}
+
+// body is what the checks want to know of an object in a request or an answer. It is empty if that was not JSON.
+type body struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	// Preconditions are those of a deletion.
+	Preconditions struct {
+		UID types.UID `json:"uid"`
+	} `json:"preconditions"`
+}
+
+// owner is the UID of the TrainJob that an object belongs to.
+func (b body) owner() types.UID { return ownerOf(&b.Metadata) }
+
+func ownerOf(object metav1.Object) types.UID {
+	if owner := metav1.GetControllerOf(object); owner != nil && owner.Kind == "TrainJob" {
+		return owner.UID
+	}
+	return ""
+}
+
+// isApply says whether the request was to apply an object of the resource.
+func (r request) isApply(resource string) bool {
+	return r.method == http.MethodPatch && r.resource == resource && r.subresource == ""
+}
+
+// requestLog records what the controller asks of the API server, over its restarts. Times are of this process, so they can be compared
+// with those of a test.
+type requestLog struct {
+	mu      sync.Mutex
+	entries []request // under mu
+	starts  int       // of the controller; under mu
+}
+
+func (l *requestLog) started() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.starts++
+}
+
+// of returns the requests about a namespace in the order of their answers, and how often the controller has been started.
+func (l *requestLog) of(namespace string) (requests []request, starts int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.entries {
+		if r.key.Namespace == namespace {
+			requests = append(requests, r)
+		}
+	}
+	return requests, l.starts
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func (l *requestLog) transport(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		entry, wanted := parseRequest(r)
+		if !wanted {
+			return next.RoundTrip(r)
+		}
+		var err error
+		if r.Body, entry.sent, err = parseBody(r.Body); err != nil {
+			return nil, err
+		}
+		entry.begun = time.Now()
+		answer, err := next.RoundTrip(r)
+		if err != nil {
+			return nil, err
+		}
+		entry.answered, entry.code = time.Now(), answer.StatusCode
+		if answer.Body, entry.got, err = parseBody(answer.Body); err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.entries = append(l.entries, entry)
+		return answer, nil
+	})
+}
+
+// parseRequest reads a request's path: /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE]], or /api/VERSION/...
+func parseRequest(r *http.Request) (entry request, wanted bool) {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	at := slices.Index(parts, "namespaces")
+	if at < 0 || len(parts) < at+3 {
+		return request{}, false
+	}
+	entry = request{method: r.Method, resource: parts[at+2], key: types.NamespacedName{Namespace: parts[at+1]}}
+	if len(parts) > at+3 {
+		entry.key.Name = parts[at+3]
+	}
+	if len(parts) > at+4 {
+		entry.subresource = parts[at+4]
+	}
+	entry.pass = controller.ReconcileIDFromContext(r.Context())
+	if r.Method == http.MethodGet {
+		return entry, entry.resource == "trainjobs" && entry.key.Name != ""
+	}
+	return entry, entry.resource != "events"
+}
+
+func parseBody(stream io.ReadCloser) (io.ReadCloser, body, error) {
+	if stream == nil {
+		return nil, body{}, nil
+	}
+	data, err := io.ReadAll(stream)
+	if err != nil {
+		return nil, body{}, err
+	}
+	var parsed body
+	if json.Unmarshal(data, &parsed) != nil { // Protobuf, which only Kubernetes' own types have.
+		parsed = body{}
+	}
+	return io.NopCloser(bytes.NewReader(data)), parsed, stream.Close()
+}
