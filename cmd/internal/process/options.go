@@ -155,6 +155,9 @@ func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
 
 // Apply sets what these options decide about a controller manager.
 func (o *Options) Apply(to *ctrl.Options) {
+	// With the priority queue of controller-runtime v0.24.1, to stop can take half a minute and end in an error
+	// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538), and the next leader waits for the lease.
+	to.Controller.UsePriorityQueue = ptr.To(false)
 	to.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
 	to.HealthProbeBindAddress = o.HealthAddress
 	to.LeaderElection = o.LeaderElect
