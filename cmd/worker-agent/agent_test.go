@@ -16,6 +16,8 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/test/clusters"
@@ -150,5 +152,48 @@ func TestMissingCRDsAreNamed(t *testing.T) {
 	}
 	if t.Failed() || strings.Contains(message, "\n") {
 		t.Errorf("want one line, got:\n%s", message)
+	}
+}
+
+// TestExtendedConditions: a job whose pods fit on no node says so on itself, and goes on when there is a node.
+func TestExtendedConditions(t *testing.T) {
+	setUp(t)
+	a := startAgent(t, "--extended-conditions", "--unschedulable-after=1s")
+	j := createJob(t, "extended", func(j *trainer.TrainJob) {
+		j.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/fpga": resource.MustParse("1")}}
+		j.Spec.Trainer.ResourcesPerNode.Limits = j.Spec.Trainer.ResourcesPerNode.Requests
+	})
+	await := func(kind string, status metav1.ConditionStatus, reason, words string) {
+		t.Helper()
+		eventually(t, kind+" "+reason, func(g gomega.Gomega) {
+			g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+			c := meta.FindStatusCondition(j.Status.Conditions, kind)
+			g.Expect(c).NotTo(gomega.BeNil())
+			g.Expect([]string{string(c.Status), c.Reason}).To(gomega.Equal([]string{string(status), reason}))
+			g.Expect(c.Message).To(gomega.ContainSubstring(words))
+			if kind != trainer.TrainJobComplete { // That one is as upstream has it.
+				g.Expect(c.ObservedGeneration).To(gomega.Equal(j.Generation))
+			}
+		})
+	}
+	await("ResourcesCreated", metav1.ConditionTrue, "ResourcesCreated", "exist")
+	await("Started", metav1.ConditionFalse, "WaitingForPods", "trainer")
+	await("Stalled", metav1.ConditionTrue, "Unschedulable", "example.com/fpga")
+	err := world.cluster.AddNodes(t.Context(), clusters.NodeShape{
+		Count: 2, NamePrefix: "fpga", Capacity: corev1.ResourceList{"example.com/fpga": resource.MustParse("1")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await("Complete", metav1.ConditionTrue, "AllJobsCompleted", "")
+	await("Stalled", metav1.ConditionFalse, "NotRunning", "")
+	body, err := fetch(a.metrics, "/metrics")
+	for _, metric := range []string{
+		`trainyard_trainjob_stalls_total{reason="Unschedulable"} 1`, "trainyard_trainjob_start_seconds_count 1",
+		"trainyard_trainjob_jobset_seconds_count 1", `trainyard_trainjob_finish_seconds_count{condition="Complete"} 1`,
+	} {
+		if !strings.Contains(body, metric+"\n") {
+			t.Errorf("/metrics lacks %q, error %v", metric, err)
+		}
 	}
 }
