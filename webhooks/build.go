@@ -18,10 +18,12 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // fieldOwner is the TrainJob controller's. With another one a dry run would not see fields go that a build no longer has.
-const fieldOwner = client.FieldOwner("trainer")
+const fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 
 const jobSetKind = "JobSet"
 

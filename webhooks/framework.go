@@ -22,6 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 const (
@@ -66,7 +68,7 @@ func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 		// For Volcano, the framework asks whether the class exists. The dry run of a pod asks that for all, and needs no right to read.
 		return nil
 	case *corev1.ConfigMap:
-		if strings.HasSuffix(key.Name, snapshotSuffix) {
+		if strings.HasSuffix(key.Name, trainjobs.SnapshotName("")) {
 			return apierrors.NewNotFound(corev1.Resource("configmaps"), key.Name)
 		}
 	}

@@ -22,15 +22,16 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 const (
 	ruleRuntimeKind  = "RuntimeKind"
 	ruleRuntimeFound = "RuntimeFound"
 
-	// snapshotSuffix and snapshotKey are the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export them.
-	snapshotSuffix = "-runtime-snapshot"
-	snapshotKey    = "runtime"
+	// snapshotKey is the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export it.
+	snapshotKey = "runtime"
 
 	// mostNames is how many names an answer lists.
 	mostNames = 10
@@ -178,7 +179,7 @@ func (v *TrainJobValidator) currentRecipe(ctx context.Context, job *trainer.Trai
 // snapshot returns the runtime from which a TrainJob was built before, or nil. One of an earlier TrainJob of the name does not count.
 func (v *TrainJobValidator) snapshot(ctx context.Context, job *trainer.TrainJob) (*recipe, error) {
 	config := &corev1.ConfigMap{}
-	err := v.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Name + snapshotSuffix}, config)
+	err := v.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, config)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {

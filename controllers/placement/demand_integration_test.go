@@ -140,7 +140,7 @@ func (s *scene) plainRuntime(t *testing.T) {
 		"mpi-launcher-alone": {
 			MLPolicy: &trainer.MLPolicy{NumNodes: new(int32(1)), MLPolicySource: trainer.MLPolicySource{MPI: &trainer.MPIMLPolicySource{
 				NumProcPerNode: new(int32(1)), MPIImplementation: ptr.To(trainer.MPIImplementationOpenMPI),
-				SSHAuthMountPath: new("/root/.ssh"), RunLauncherAsNode: new(false),
+				SSHAuthMountPath: new("/home/mpiuser/.ssh"), RunLauncherAsNode: new(false),
 			}}},
 			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{launcher, workers}}},
 		},

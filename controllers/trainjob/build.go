@@ -23,18 +23,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
 const (
-	// fieldOwner is the field manager of the Kubeflow Trainer, which the framework's snapshots have too. With the same one, a
-	// cluster can change between the Trainer and this controller, and fields that a build no longer has still go.
-	fieldOwner = client.FieldOwner("trainer")
+	fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 
 	jobSetKind = "JobSet"
-
-	// snapshotSuffix is the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export it.
-	snapshotSuffix = "-runtime-snapshot"
 )
 
 // errPredecessor: what an earlier TrainJob of the same name has left is still there.
@@ -177,7 +173,7 @@ func (r *Reconciler) newObjects(ctx context.Context, job *trainer.TrainJob) (obj
 // hasPredecessorsSnapshot tells why the framework has refused a snapshot. With one of an earlier TrainJob there is only to wait.
 func (r *Reconciler) hasPredecessorsSnapshot(ctx context.Context, job *trainer.TrainJob) bool {
 	var snapshot corev1.ConfigMap
-	if err := r.client.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Name + snapshotSuffix}, &snapshot); err != nil {
+	if err := r.client.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, &snapshot); err != nil {
 		return false
 	}
 	return isPredecessors(&snapshot, job)

@@ -215,7 +215,8 @@ func TestHoleDeadlineDeletionNotRetried(t *testing.T) {
 	eventually(t, "policy", func(g gomega.Gomega) {
 		g.Expect(e.Delete(t.Context(), probe, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("stay for now")))
 	})
-	j := e.createJob(t, ns, "late", deadline(time.Second), pods(clusters.RunForAnnotation, clusters.RunForever))
+	// Long enough for the JobSet to be made before it, on a machine with other work.
+	j := e.createJob(t, ns, "late", deadline(10*time.Second), pods(clusters.RunForAnnotation, clusters.RunForever))
 	js := e.awaitJobSet(t, j)
 	if end := endOf(&e.awaitEnd(t, j, trainer.TrainJobFailed).Status); end.Reason != trainer.TrainJobDeadlineExceededReason {
 		t.Fatalf("it has failed with %s: %s", end.Reason, end.Message)
