@@ -115,25 +115,44 @@ func TestMissingRuntimeNamesThoseThatExist(t *testing.T) {
 	}
 }
 
-// lateCache has not heard of the newest runtimes yet.
-type lateCache struct{ client.Client }
-
-func (c lateCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	if _, ok := object.(*trainer.TrainingRuntime); ok {
-		return apierrors.NewNotFound(trainer.Resource("trainingruntimes"), key.Name)
-	}
-	return c.Client.Get(ctx, key, object, opts...)
+// lateCache shows the runtimes as they were before the last change: none, or one without a policy.
+type lateCache struct {
+	client.Client
+	before *trainer.TrainingRuntime
 }
 
+func (c lateCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	runtime, ok := object.(*trainer.TrainingRuntime)
+	switch {
+	case !ok:
+		return c.Client.Get(ctx, key, object, opts...)
+	case c.before == nil:
+		return apierrors.NewNotFound(trainer.Resource("trainingruntimes"), key.Name)
+	}
+	c.before.DeepCopyInto(runtime)
+	return nil
+}
+
+// TestRuntimeAndJobAppliedAtOnce: what counts is the runtime that there is, not the one that the cache has.
 func TestRuntimeAndJobAppliedAtOnce(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	uses := e.namespacedRuntime(t, ns, "new")
-	v := e.validatorWith(t, lateCache{e.manager.GetClient()})
-	j := job(ns, "j", uses, func(j *trainer.TrainJob) { j.Spec.RuntimeRef.APIGroup = &trainer.GroupVersion.Group })
-	if warnings, err := v.ValidateCreate(t.Context(), j); err != nil || len(warnings) > 0 {
+	onOurs := func(j *trainer.TrainJob) { j.Spec.RuntimeRef.APIGroup = &trainer.GroupVersion.Group }
+	v := e.validatorWith(t, lateCache{Client: e.manager.GetClient()})
+	if warnings, err := v.ValidateCreate(t.Context(), job(ns, "j", uses, onOurs)); err != nil || len(warnings) > 0 {
 		t.Errorf("warnings %q, error %v", warnings, err)
 	}
+	before := &trainer.TrainingRuntime{}
+	if err := e.Get(t.Context(), client.ObjectKey{Namespace: ns, Name: "new"}, before); err != nil {
+		t.Fatal(err)
+	}
+	before.Spec.MLPolicy = nil
+	v = e.validatorWith(t, lateCache{Client: e.manager.GetClient(), before: before})
+	_, err := v.ValidateCreate(t.Context(), job(ns, "j", uses, onOurs, func(j *trainer.TrainJob) {
+		j.Spec.Trainer.Env = []corev1.EnvVar{{Name: "PET_NODE_RANK", Value: "1"}}
+	}))
+	wantFaults(t, err, `spec.trainer.env[0].name: Invalid value: "PET_NODE_RANK": reserved`)
 }
 
 func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {

@@ -98,18 +98,15 @@ func unsupported(path *field.Path, value string, supported []string) fault {
 	return fault{rule: ruleRuntimeKind, err: err}
 }
 
-// liveRecipe returns the runtime that a TrainJob refers to, or why there is none. Who applies a runtime and a TrainJob at once must
-// not be told that there is none because a cache is late, so the API server has the last word.
+// liveRecipe returns the runtime that a TrainJob refers to, or why there is none. It asks the API server: who applies a runtime and
+// a TrainJob at once must not get an answer about the runtime as it was before, because a cache is late.
 func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
 	object, list := emptyRuntime(job)
 	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
 	if _, namespaced := object.(*trainer.TrainingRuntime); namespaced {
 		key.Namespace = job.Namespace
 	}
-	err := v.client.Get(ctx, key, object)
-	if apierrors.IsNotFound(err) {
-		err = v.live.Get(ctx, key, object)
-	}
+	err := v.live.Get(ctx, key, object)
 	switch {
 	case apierrors.IsNotFound(err):
 		missing, err := v.missing(ctx, job, list)
