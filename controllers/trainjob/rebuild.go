@@ -31,10 +31,11 @@ func (r *Reconciler) rebuild(ctx context.Context, f facts, refusal error) error 
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal
 	}
-	started, err := r.hasStarted(ctx, f.jobSet)
+	jobs, err := r.jobsOf(ctx, f.jobSet)
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
+	started := trainjobs.HasStarted(f.jobSet, jobs)
 	if started && isSuspended(f.trainJob) {
 		// What can be done of the change is done: the user wants the pods to stop.
 		err = r.suspendJobSet(ctx, f.jobSet)
@@ -65,14 +66,14 @@ func (r *Reconciler) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.J
 	return nil
 }
 
-// hasStarted reads the JobSet's Jobs from the API server: they are not watched, and this is rare.
-func (r *Reconciler) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
+// jobsOf reads the Jobs of a JobSet's name from the API server: they are not watched, and this is rare.
+func (r *Reconciler) jobsOf(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
 	err := r.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
 	if err != nil {
-		return false, fmt.Errorf("list Jobs of JobSet %s: %w", client.ObjectKeyFromObject(jobSet), err)
+		return nil, fmt.Errorf("list Jobs of JobSet %s: %w", klog.KObj(jobSet), err)
 	}
-	return trainjobs.HasStarted(jobSet, jobs.Items), nil
+	return jobs.Items, nil
 }
 
 // isImmutable says whether the API server refuses a change because of what is there, and not because of what is wanted.

@@ -77,20 +77,19 @@ func (r *Reconciler) prepareJobs(
 	return errJobsLeft
 }
 
-// unfinishedJobs reads the Jobs of this very JobSet that can still have pods from the API server: they are not watched.
+// unfinishedJobs are the Jobs of this very JobSet that can still have pods.
 func (r *Reconciler) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]*batchv1.Job, error) {
-	var list batchv1.JobList
-	err := r.live.List(ctx, &list, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
+	all, err := r.jobsOf(ctx, jobSet)
 	if err != nil {
-		return nil, fmt.Errorf("list Jobs of JobSet %s: %w", klog.KObj(jobSet), err)
+		return nil, err
 	}
 	var jobs []*batchv1.Job
-	for i := range list.Items {
-		finished := slices.ContainsFunc(list.Items[i].Status.Conditions, func(c batchv1.JobCondition) bool {
+	for i := range all {
+		finished := slices.ContainsFunc(all[i].Status.Conditions, func(c batchv1.JobCondition) bool {
 			return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 		})
-		if !finished && metav1.IsControlledBy(&list.Items[i], jobSet) {
-			jobs = append(jobs, &list.Items[i])
+		if !finished && metav1.IsControlledBy(&all[i], jobSet) {
+			jobs = append(jobs, &all[i])
 		}
 	}
 	return jobs, nil
