@@ -17,6 +17,8 @@ const (
 	DispatchMirrored = "Mirrored"
 	// DispatchFinished is True when the copy is Complete or Failed and the hub TrainJob says so.
 	DispatchFinished = "Finished"
+	// DispatchEvicting is True while spec.eviction is being carried out; the reason is that of the eviction.
+	DispatchEvicting = "Evicting"
 )
 
 // Reasons of DispatchPlaced.
@@ -37,6 +39,14 @@ const (
 	ReasonRuntimeNotFound = "RuntimeNotFound"
 	// ReasonInvalidRuntime: the job's demand cannot be derived from its runtime; the message says why.
 	ReasonInvalidRuntime = "InvalidRuntime"
+	// ReasonPriorityClassNotFound: the job's annotation trainyard.dev/priority-class names none of the hub's PriorityClasses.
+	ReasonPriorityClassNotFound = "PriorityClassNotFound"
+	// ReasonQueued: a job before this one waits for room, and the policy (StrictFIFO), its demand or a reservation holds this one back.
+	ReasonQueued = "Queued"
+	// ReasonReserved: a worker is held for the job, which waits until there is enough free.
+	ReasonReserved = "Reserved"
+	// ReasonPreempting: jobs of lower priority are being stopped to make room for the job on one worker.
+	ReasonPreempting = "Preempting"
 	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement.
 	ReasonSuspended = "Suspended"
 )
@@ -47,6 +57,8 @@ const (
 	ReasonCopied = "Copied"
 	// ReasonCopyDeleted: somebody deleted the copy on the worker before it had finished.
 	ReasonCopyDeleted = "CopyDeleted"
+	// ReasonPreempted: the copy was stopped to make room for a job of higher priority.
+	ReasonPreempted = "Preempted"
 )
 
 // Reasons of DispatchFinished.
@@ -72,7 +84,7 @@ const (
 )
 
 // DispatchPhase sums up a Dispatch for people. Controllers read conditions.
-// +kubebuilder:validation:Enum=Pending;Waiting;Running;Finished
+// +kubebuilder:validation:Enum=Pending;Waiting;Running;Evicting;Finished
 type DispatchPhase string
 
 const (
@@ -82,12 +94,14 @@ const (
 	PhaseWaiting DispatchPhase = "Waiting"
 	// PhaseRunning means that the copy exists on the worker and has not finished.
 	PhaseRunning DispatchPhase = "Running"
+	// PhaseEvicting means that the copy is being stopped, for the job to be placed again.
+	PhaseEvicting DispatchPhase = "Evicting"
 	// PhaseFinished means that the copy is Complete or Failed.
 	PhaseFinished DispatchPhase = "Finished"
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;Preempted
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it.
@@ -97,6 +111,7 @@ const (
 	OutcomeRejected     Outcome = ReasonRejected
 	OutcomeNameConflict Outcome = ReasonNameConflict
 	OutcomeCopyDeleted  Outcome = ReasonCopyDeleted
+	OutcomePreempted    Outcome = ReasonPreempted
 )
 
 // TrainJobReference names the TrainJob of a Dispatch, in the Dispatch's namespace.
@@ -152,10 +167,31 @@ type PodSet struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
+// EvictionReason says why an attempt is to end.
+// +kubebuilder:validation:Enum=Preempted
+type EvictionReason string
+
+// EvictionPreempted: a job of higher priority takes the room.
+const EvictionPreempted EvictionReason = ReasonPreempted
+
+// Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.
+type Eviction struct {
+	// reason of the eviction.
+	Reason EvictionReason `json:"reason"`
+	// message for the victim's owner.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// for is the UID of the TrainJob that takes the room.
+	// +optional
+	For types.UID `json:"for,omitempty"`
+}
+
 // DispatchSpec is the decision. It is on the API server before any worker is touched.
 // +kubebuilder:validation:XValidation:rule="self.trainJob == oldSelf.trainJob",message="trainJob is immutable"
 // +kubebuilder:validation:XValidation:rule="self.attempt >= oldSelf.attempt",message="attempt never falls: it is the fencing token of the copies"
 // +kubebuilder:validation:XValidation:rule="!has(self.cluster) || (has(oldSelf.cluster) && self.cluster == oldSelf.cluster) || self.attempt > oldSelf.attempt",message="cluster moves to a worker only together with a higher attempt"
+// +kubebuilder:validation:XValidation:rule="!has(self.eviction) || has(self.cluster)",message="only a placed Dispatch can be evicted"
 // +kubebuilder:validation:XValidation:rule="!has(self.cluster) || self.attempt >= 1",message="a placed Dispatch has attempt 1 or higher"
 type DispatchSpec struct {
 	// trainJob whose placement this is. Immutable.
@@ -172,6 +208,12 @@ type DispatchSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempt int32 `json:"attempt"`
+	// priority of the job, from its PriorityClass: the higher, the earlier it is placed.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+	// eviction ends the current attempt. It goes when the job waits again.
+	// +optional
+	Eviction *Eviction `json:"eviction,omitempty"`
 	// podSets are the demand for which the decision was made.
 	// +optional
 	// +listType=map
@@ -327,6 +369,7 @@ type DispatchStatus struct {
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.spec.attempt`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Step",type=string,priority=1,JSONPath=`.status.steps[?(@.state=="Running")].name`
 // +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`
 // +kubebuilder:printcolumn:name="Started",type=date,priority=1,JSONPath=`.status.startTime`

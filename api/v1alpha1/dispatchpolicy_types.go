@@ -97,6 +97,30 @@ type Score struct {
 	Ceiling Prices `json:"ceiling,omitempty"`
 }
 
+// Queueing says in which order the waiting jobs of a policy are placed. Both go by priority, then age.
+// +kubebuilder:validation:Enum=BestEffortFIFO;StrictFIFO
+type Queueing string
+
+const (
+	// BestEffortFIFO lets a job that fits somewhere pass those before it that do not, until one of them has waited for
+	// reserveAfter.
+	BestEffortFIFO Queueing = "BestEffortFIFO"
+	// StrictFIFO holds every job of the policy back while one before it waits for room.
+	StrictFIFO Queueing = "StrictFIFO"
+)
+
+// Preemption says whether a job that fits nowhere may have others stopped.
+// +kubebuilder:validation:Enum=Never;LowerPriority
+type Preemption string
+
+const (
+	// PreemptNever stops no job.
+	PreemptNever Preemption = "Never"
+	// PreemptLowerPriority stops as few jobs of lower priority as give the job room on one worker. They wait again then, each in
+	// its place in the order.
+	PreemptLowerPriority Preemption = "LowerPriority"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces: create the job's namespace where it is missing.
@@ -127,6 +151,18 @@ type DispatchPolicySpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=8
 	Scoring []Score `json:"scoring,omitempty"`
+	// queueing says whether smaller jobs may pass those that wait for room. Absent: BestEffortFIFO.
+	// +optional
+	Queueing Queueing `json:"queueing,omitempty"`
+	// reserveAfter is how long a job lets others pass. Then a worker is chosen for it, on which jobs behind it get only what it does
+	// not need, so that it is not passed for ever. Absent: 30m.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserveAfter must not be negative"
+	ReserveAfter *metav1.Duration `json:"reserveAfter,omitempty"`
+	// preemption says whether a job of this policy that fits nowhere may have jobs of lower priority stopped, those of other policies
+	// too. Absent: Never.
+	// +optional
+	Preemption Preemption `json:"preemption,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

@@ -19,6 +19,10 @@ const (
 // field that the API does not have yet, and is not copied to workers, where a DispatchPolicy's retention counts.
 const AnnotationTTL = "trainyard.dev/ttl-seconds-after-finished"
 
+// AnnotationPriorityClass on a hub TrainJob names the PriorityClass of the hub whose value is the job's priority. Without it the
+// priority is that of its pods.
+const AnnotationPriorityClass = "trainyard.dev/priority-class"
+
 // Labels and annotations on what Trainyard creates on a worker.
 const (
 	// LabelHub is the hub ID, the UID of the hub's kube-system namespace. With LabelOriginUID it says whose a copy is.

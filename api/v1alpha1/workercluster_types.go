@@ -104,22 +104,35 @@ type NodeGroup struct {
 	Resource corev1.ResourceName `json:"resource,omitempty"`
 	// nodes in the group that can take pods.
 	Nodes int32 `json:"nodes"`
+	// labels that all of its nodes have, without those that name a single node.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	Labels map[string]string `json:"labels,omitempty"`
+	// taints of its nodes that keep pods off.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// allocatable of one node.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// free says how many nodes have how many GPUs free, the most free first.
+	// free says how many nodes have how much free, the most GPUs first. Where there are more kinds of nodes than there is room for,
+	// alike ones are shown as one, with the least that any of them has.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Free []FreeNodes `json:"free,omitempty"`
 }
 
-// FreeNodes is a number of nodes with the same number of free GPUs.
+// FreeNodes is a number of nodes with the same amounts free.
 type FreeNodes struct {
 	// gpus free on each of the nodes.
 	GPUs int64 `json:"gpus"`
 	// nodes with that many free.
 	Nodes int32 `json:"nodes"`
+	// free of every resource on each of the nodes.
+	// +optional
+	Free corev1.ResourceList `json:"free,omitempty"`
 }
 
 // WorkerClusterStatus is what the hub knows of a worker.
