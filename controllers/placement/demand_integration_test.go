@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
+	trainercore "github.com/kubeflow/trainer/v2/pkg/runtime/core"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelpers "k8s.io/component-helpers/resource"
@@ -97,8 +99,9 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 					Trainer:    test.trainer, RuntimePatches: test.patches,
 				},
 			}
-			got, err := s.reconciler.demands.podSets(t.Context(), job.DeepCopy())
+			needs, err := s.reconciler.demands.Of(t.Context(), job.DeepCopy())
 			must(t, err)
+			got := needs.PodSets
 			if diff := cmp.Diff(s.made(t, job), got); diff != "" {
 				t.Errorf("the demand is not what the JobSet makes (-JobSet +demand):\n%s", diff)
 			}
@@ -149,13 +152,22 @@ func (s *scene) plainRuntime(t *testing.T) {
 	}
 }
 
+// noIndex is for the indexes that only the TrainJob controller of the trainer module reads.
+type noIndex struct{}
+
+func (noIndex) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
+	return nil
+}
+
 // made returns the pods that the JobSet of a job makes.
 func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 	t.Helper()
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	var spec trainer.ClusterTrainingRuntime
 	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
-	objects, err := s.reconciler.demands.runtimes[key].NewObjects(t.Context(), job.DeepCopy())
+	runtimes, err := trainercore.New(t.Context(), s.hub, noIndex{}, nil)
+	must(t, err)
+	objects, err := runtimes[key].NewObjects(t.Context(), job.DeepCopy())
 	must(t, err)
 	must(t, s.hub.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.namespace))) // The snapshot of the runtime.
 	var podSets []v1alpha1.PodSet

@@ -7,7 +7,7 @@
 // Reconcile observes the TrainJob and its Dispatch from caches, classifies them (state.go), and places the job if it is
 // unplaced. The question of where is answered by package dispatch; this package gathers what it asks for:
 //
-//	demand.go       what the job needs, from its runtime
+//	demand/         what the job needs, from its runtime
 //	capacity.go     what every worker has free: nodes minus bound pods, minus what was placed there and is not bound yet
 //	expressions.go  the compiled expressions of policies, and what they have answered about workers that have not changed since
 //	line.go         the jobs that wait, in classes of equal demand, so that a change wakes the first of each class only

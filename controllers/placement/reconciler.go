@@ -25,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/inbox"
+	"github.com/trainyard/trainyard/controllers/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 )
 
@@ -53,7 +54,7 @@ type Reconciler struct {
 	policies Policies
 	// compiled are the expressions of policies.
 	compiled compiled
-	demands  *demands
+	demands  *demand.Deriver
 	capacity *capacity
 	line     line
 	inbox    inbox.Inbox
@@ -76,7 +77,7 @@ type memory struct {
 
 // NewReconciler makes the controller's reconciler.
 func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
-	demands, err := newDemands(ctx, options.Hub)
+	demands, err := demand.NewDeriver(ctx, options.Hub)
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +213,11 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (candidate, *dispat
 		return wanted, &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	reference := typed.Spec.RuntimeRef
-	wanted.job.PodSets, err = r.demands.podSets(ctx, typed)
+	needs, err := r.demands.Of(ctx, typed)
+	wanted.job.PodSets = needs.PodSets
 	var status apierrors.APIStatus
 	switch {
-	case errors.Is(err, errRuntimeNotFound):
+	case errors.Is(err, demand.ErrRuntimeNotFound):
 		return wanted, &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
 	case errors.As(err, &status):
 		return wanted, nil, err

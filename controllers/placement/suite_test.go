@@ -267,3 +267,11 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}

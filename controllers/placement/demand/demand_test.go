@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package placement
+package demand
 
 import (
 	"strings"
@@ -109,7 +109,7 @@ func TestDerive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := newDemands(t.Context(), nowhere)
+	d, err := NewDeriver(t.Context(), nowhere)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestDerive(t *testing.T) {
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Fatalf("derive: %v, want %q: %s", err, test.err, test.reason)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			if diff := cmp.Diff(test.want, got.PodSets); diff != "" {
 				t.Errorf("derive(): %s (-want +got):\n%s", test.reason, diff)
 			}
 		})

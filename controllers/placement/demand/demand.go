@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package placement
+package demand
 
 import (
 	"context"
@@ -25,21 +25,29 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// errRuntimeNotFound means that the job's runtime is not on the hub.
-var errRuntimeNotFound = errors.New("runtime not found")
+// ErrRuntimeNotFound means that the job's runtime is not there.
+var ErrRuntimeNotFound = errors.New("runtime not found")
 
-// demands derives what jobs need from their runtimes, with the same code that builds their JobSets on the workers.
-type demands struct {
+// Demand is what a job needs.
+type Demand struct {
+	PodSets []v1alpha1.PodSet
+	// PriorityClasses are those that the pod templates name, in the order of the PodSets.
+	PriorityClasses []string
+}
+
+// Deriver derives demands.
+type Deriver struct {
 	reader   client.Reader
 	runtimes map[string]trainerruntime.Runtime
 }
 
-func newDemands(ctx context.Context, hub client.Client) (*demands, error) {
-	runtimes, err := trainercore.New(ctx, hub, noIndex{}, nil)
+// NewDeriver returns a Deriver that reads runtimes with a client, which is not asked before there is a job.
+func NewDeriver(ctx context.Context, reader client.Client) (*Deriver, error) {
+	runtimes, err := trainercore.New(ctx, reader, noIndex{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("load training runtimes: %w", err)
 	}
-	return &demands{reader: hub, runtimes: runtimes}, nil
+	return &Deriver{reader: reader, runtimes: runtimes}, nil
 }
 
 // noIndex is for the indexes that only the TrainJob controller of the trainer module reads.
@@ -50,36 +58,39 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// podSets returns the demand of a job. The error is errRuntimeNotFound if the runtime is not there, and otherwise says what is
-// wrong with job or runtime, or that it could not be read. job belongs to podSets: the trainer module writes to it.
-func (d *demands) podSets(ctx context.Context, job *trainer.TrainJob) ([]v1alpha1.PodSet, error) {
+// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, and otherwise says what is
+// wrong with job or runtime, or that it could not be read. job belongs to Of: the trainer module writes to it.
+func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, err := d.runtimeSpec(ctx, job)
 	if err != nil {
-		return nil, err
+		return Demand{}, err
 	}
 	return d.derive(job, spec)
 }
 
 // derive applies the job to its runtime. Both belong to it.
-func (d *demands) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) ([]v1alpha1.PodSet, error) {
+func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) (demand Demand, err error) {
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	info, err := runtimeInfo(d.runtimes[key], job, spec)
 	if err != nil {
-		return nil, fmt.Errorf("apply TrainJob to %s %q: %w", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name, err)
+		return demand, fmt.Errorf("apply TrainJob to %s %q: %w", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name, err)
 	}
 	jobSet, ok := trainerruntime.TemplateSpecApply[jobsetapply.JobSetSpecApplyConfiguration](info)
 	if !ok {
-		return nil, fmt.Errorf("%s %q has no JobSet template", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name)
+		return demand, fmt.Errorf("%s %q has no JobSet template", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name)
 	}
-	var podSets []v1alpha1.PodSet
 	for i, replicatedJob := range jobSet.ReplicatedJobs {
-		podSet, err := newPodSet(replicatedJob, info.TemplateSpec.PodSets[i])
+		podSet := info.TemplateSpec.PodSets[i]
+		pod, err := podSpec(replicatedJob.Template.Spec.Template.Spec)
 		if err != nil {
-			return nil, err
+			return Demand{}, fmt.Errorf("read pod template of replicated job %q: %w", podSet.Name, err)
 		}
-		podSets = append(podSets, podSet)
+		demand.PodSets = append(demand.PodSets, newPodSet(pod, podSet, ptr.Deref(replicatedJob.Replicas, 1)))
+		if name := pod.PriorityClassName; name != "" {
+			demand.PriorityClasses = append(demand.PriorityClasses, name)
+		}
 	}
-	return podSets, nil
+	return demand, nil
 }
 
 // runtimeInfo turns a panic into an error: the framework of the trainer module dereferences what a runtime may leave out, such as
@@ -96,7 +107,7 @@ func runtimeInfo(
 }
 
 // runtimeSpec reads the job's runtime from the hub, as a copy that may be written to.
-func (d *demands) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, error) {
+func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, error) {
 	reference := &job.Spec.RuntimeRef
 	if reference.APIGroup == nil {
 		reference.APIGroup = ptr.To(trainer.GroupVersion.Group)
@@ -121,7 +132,7 @@ func (d *demands) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 		return nil, fmt.Errorf("spec.runtimeRef: kind %q of group %q is not known; known are %s and %s of group %s",
 			*reference.Kind, *reference.APIGroup, trainer.ClusterTrainingRuntimeKind, trainer.TrainingRuntimeKind, trainer.GroupVersion.Group)
 	case apierrors.IsNotFound(err):
-		return nil, errRuntimeNotFound
+		return nil, ErrRuntimeNotFound
 	case err != nil:
 		return nil, fmt.Errorf("get %s %q: %w", *reference.Kind, reference.Name, err)
 	}
@@ -129,15 +140,11 @@ func (d *demands) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 }
 
 // newPodSet combines what the runtime's policies have decided about a replicated job (the count) with its pod template.
-func newPodSet(replicatedJob jobsetapply.ReplicatedJobApplyConfiguration, podSet trainerruntime.PodSet) (v1alpha1.PodSet, error) {
-	pod, err := podSpec(replicatedJob.Template.Spec.Template.Spec)
-	if err != nil {
-		return v1alpha1.PodSet{}, fmt.Errorf("read pod template of replicated job %q: %w", podSet.Name, err)
-	}
+func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32) v1alpha1.PodSet {
 	result := v1alpha1.PodSet{
 		Name:         podSet.Name,
 		Role:         roleOf(podSet),
-		Count:        ptr.Deref(podSet.Count, 1) * ptr.Deref(replicatedJob.Replicas, 1),
+		Count:        ptr.Deref(podSet.Count, 1) * replicas,
 		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
 		NodeSelector: pod.NodeSelector,
 		Tolerations:  pod.Tolerations,
@@ -145,7 +152,7 @@ func newPodSet(replicatedJob jobsetapply.ReplicatedJobApplyConfiguration, podSet
 	if pod.Affinity != nil && pod.Affinity.NodeAffinity != nil {
 		result.NodeAffinity = pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	return result, nil
+	return result
 }
 
 // roleOf goes by the name first: to the runtime of MPI the launcher is the trainer, and the nodes have no role.
