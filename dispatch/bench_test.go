@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,7 +64,19 @@ func BenchmarkDecide(b *testing.B) {
 	busy := func(worker, node int) int64 { return int64((worker + node) % 9) }
 	full := func(worker, node int) int64 { return int64((worker + node) % 8) }
 	idle := func(worker, node int) int64 { return 8 }
+	// Of each kind of pods there is room for all, but not of both, which is found out only by placing them.
+	tight := func(worker, node int) int64 { return int64(node%2) * 6 }
+	tightly := []v1alpha1.PodSet{
+		gpuSet("large", v1alpha1.RoleTrainer, 30, 5, 2), gpuSet("small", "evaluator", 10, 2, 2),
+	}
 	nodes := []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 4, 8, 90)}
+	mixed := []v1alpha1.PodSet{
+		gpuSet("model", v1alpha1.RoleModelInitializer, 1, 0, 4), gpuSet("launcher", v1alpha1.RoleLauncher, 1, 0, 2),
+		gpuSet("node", v1alpha1.RoleTrainer, 4, 8, 90), gpuSet("evaluator", "evaluator", 2, 4, 30),
+	}
+	for i := range mixed {
+		affinity(expression("topology.kubernetes.io/rack", corev1.NodeSelectorOpNotIn, "rack-0", "rack-1"))(&mixed[i])
+	}
 	mpi := append([]v1alpha1.PodSet{gpuSet("launcher", v1alpha1.RoleLauncher, 1, 0, 2)}, nodes...)
 	most := []v1alpha1.Score{score(v1alpha1.ScoreMostAllocated, 1)}
 	all := []v1alpha1.Score{
@@ -84,6 +97,10 @@ func BenchmarkDecide(b *testing.B) {
 		"waits":                    {labelSets: 4, free: full, podSets: nodes},
 		"waits, 64 label sets":     {labelSets: 64, free: full, podSets: nodes},
 		"fragments, 64 label sets": {labelSets: 64, free: full, podSets: []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 400, 1, 2)}},
+		"idle, mixed, affinity":    {labelSets: 64, free: idle, podSets: mixed},
+		"busy, mixed, affinity":    {labelSets: 64, free: busy, podSets: mixed},
+		"waits, mixed, affinity":   {labelSets: 64, free: full, podSets: mixed},
+		"tight, mixed":             {labelSets: 4, free: tight, podSets: tightly},
 		"busy, MostAllocated":      {labelSets: 4, free: busy, podSets: nodes, scoring: most},
 		"busy, scores, expression": {labelSets: 4, free: busy, podSets: nodes, scoring: all, expressed: true},
 		"busy, 64 label sets, scores, expression": {labelSets: 64, free: busy, podSets: nodes, scoring: all, expressed: true},
@@ -100,10 +117,7 @@ func BenchmarkDecide(b *testing.B) {
 			if bc.expressed { // What an expression costs by itself is measured where it is compiled, and remembered.
 				policies[0].Spec.Clusters.Expression, policies[0].Expression = "queued < 9", fewerQueued(9)
 			}
-			b.ReportAllocs()
-			for b.Loop() {
-				Decide(job, policies, workers)
-			}
+			measure(b, func() { Decide(job, policies, workers) })
 		})
 	}
 }
@@ -111,26 +125,61 @@ func BenchmarkDecide(b *testing.B) {
 func BenchmarkExplain(b *testing.B) {
 	workers := fleet(1000, 4, func(worker, node int) int64 { return int64((worker + node) % 8) })
 	job := Job{UID: "uid", PodSets: []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 4, 8, 90)}}
-	b.ReportAllocs()
-	for b.Loop() {
-		Explain(job, nil, workers)
-	}
+	measure(b, func() { Explain(job, nil, workers) })
 }
 
 func BenchmarkNewNodes(b *testing.B) {
 	worker := fleet(1, 4, func(worker, node int) int64 { return int64(node % 9) })[0]
 	groups := worker.Nodes.Groups()
-	b.ReportAllocs()
-	for b.Loop() {
-		NewNodes(groups)
-	}
+	measure(b, func() { NewNodes(groups) })
 }
 
 func BenchmarkReserve(b *testing.B) {
 	worker := fleet(1, 4, func(worker, node int) int64 { return int64(node % 9) })[0]
 	podSets := []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 4, 8, 90)}
-	b.ReportAllocs()
-	for b.Loop() {
-		worker.Nodes.Reserve(podSets)
+	measure(b, func() { worker.Nodes.Reserve(podSets) })
+}
+
+func BenchmarkHold(b *testing.B) {
+	nodes := fleet(1, 4, func(worker, node int) int64 { return int64(node % 9) })[0].Nodes
+	empty := fleet(1, 4, func(worker, node int) int64 { return 8 })[0].Nodes
+	podSets := []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, 16, 8, 90)}
+	measure(b, func() { nodes.Hold(podSets, empty) })
+}
+
+// BenchmarkPreempt has 1,000 full workers with 64 jobs each, on each of which a gang would fit if some were stopped.
+func BenchmarkPreempt(b *testing.B) {
+	for name, nodes := range map[string]int32{"one victim": 1, "two victims": 2, "four victims": 4} {
+		b.Run(name, func(b *testing.B) {
+			workers := fleet(1000, 4, func(worker, node int) int64 { return 0 })
+			free := fleet(1, 4, func(worker, node int) int64 { return 8 })[0].Nodes.Groups()
+			var runs tenants
+			for i := range free {
+				runs.nodes = append(runs.nodes, free[i])
+				job := victim(fmt.Sprint(i), int32(i%4), i)
+				for range i {
+					job.takes = append(job.takes, nil)
+				}
+				job.takes = append(job.takes, Resources{gpu: 8, corev1.ResourceCPU: 96000})
+				job.takes = append(job.takes, make([]Resources, len(free)-i-1)...)
+				runs.jobs = append(runs.jobs, job)
+			}
+			job := Job{UID: "uid", Priority: 9, PodSets: []v1alpha1.PodSet{gpuSet("node", v1alpha1.RoleTrainer, nodes, 8, 90)}}
+			policies := []Policy{policy("p", 0, preempting)}
+			measure(b, func() { Preempt(job, policies, workers, func(v1alpha1.ClusterName) Occupancy { return runs }) })
+		})
 	}
+}
+
+// measure runs a benchmark and reports, beside the time by the clock, that of the processor, which a busy machine makes no longer.
+func measure(b *testing.B, run func()) {
+	b.ReportAllocs()
+	var before, after syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	for b.Loop() {
+		run()
+	}
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	spent := after.Utime.Nano() - before.Utime.Nano() + after.Stime.Nano() - before.Stime.Nano()
+	b.ReportMetric(float64(spent)/float64(b.N), "cpu-ns/op")
 }

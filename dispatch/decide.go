@@ -90,7 +90,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		decision.Policy = f.policy.DispatchPolicy
 	}
 	if f.denial != nil {
-		decision.Reason, decision.Message = f.denial.reason, cut(f.denial.message)
+		decision.Reason, decision.Message = f.denial.reason, Cut(f.denial.message)
 		return decision
 	}
 	verdicts := make([]verdict, len(workers))
@@ -113,7 +113,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	}
 	if fitting == 0 {
 		reason, message := f.waits(workers, verdicts)
-		decision.Reason, decision.Message = reason, cut(message)
+		decision.Reason, decision.Message = reason, Cut(message)
 		return decision
 	}
 	f.gang.bind(best.worker.Nodes)
@@ -168,7 +168,7 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 		lines[i] = v1alpha1.ClusterExplanation{
 			Cluster: j.worker.Name,
 			Reason:  f.reason(j.worker, j.verdict),
-			Message: cut(f.message(j.worker, j.verdict)),
+			Message: Cut(f.message(j.worker, j.verdict)),
 		}
 		if j.verdict == fits {
 			f.gang.bind(j.worker.Nodes)

@@ -59,33 +59,31 @@ func (g *gang) fitsTogether(n *Nodes, ph *phase) bool {
 // room returns for how many of the pods there is a place on the nodes that admit the kinds, if there were no other pods. It stops
 // counting at what is needed.
 func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
-	if n == nil {
+	if n == nil || lacksFirst(n.largest, p.bound) {
 		return 0
 	}
 	admits := g.admits(n, &kinds[0])
 	var found int64
-	for i := range n.classes {
-		// The cheap question first: on a busy worker most classes have no node with enough free. This is where a decision spends its
-		// time.
-		if !admits[i] || lacksFirst(n.peak(i), p.bound) || perNode(n.peak(i), p.bound, 1) == 0 || !g.othersAdmit(n, kinds, i) {
+	for r, free := range n.scarcest(p.bound) {
+		// The cheap question first: on a busy worker most nodes have too little free. This is where a decision spends its time.
+		if len(p.bound) > 0 && free < p.bound[0].amount || !admits[n.class[r]] || !g.othersAdmit(n, kinds, n.class[r]) {
 			continue
 		}
-		c := &n.classes[i]
-		for r := c.first; r < c.end; r++ {
-			row := n.row(r)
-			if lacksFirst(row, p.bound) {
-				continue
-			}
-			per := perNode(row, p.bound, p.need)
-			if per == 0 {
-				continue
-			}
+		if per := perNode(n.row(r), p.bound, p.need); per > 0 {
 			if found = addUpTo(found, mulUpTo(per, n.counts[r])); found >= p.need {
 				return p.need
 			}
 		}
 	}
 	return found
+}
+
+// scarcest returns what each row has free of the first resource of a pod, or the counts if it requests nothing.
+func (n *Nodes) scarcest(pod []demand) []int64 {
+	if len(pod) == 0 {
+		return n.counts
+	}
+	return n.amountsOf(pod[0].col)
 }
 
 // othersAdmit says whether a class takes each of the kinds of pods but the first.

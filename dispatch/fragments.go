@@ -91,30 +91,26 @@ func (g *gang) touched(n *Nodes, p *pods, col int) float64 {
 // survey sorts the nodes that have room for the pods into levels by what they have free.
 func (g *gang) survey(n *Nodes, p *pods, col int) {
 	g.levels = [maxLevels]level{}
+	if lacksFirst(n.largest, p.bound) {
+		return
+	}
 	largest, admits := n.largest[col], g.admits(n, p)
-	for i := range n.classes {
-		if !admits[i] || lacksFirst(n.peak(i), p.bound) {
+	for r, first := range n.scarcest(p.bound) {
+		if first < p.bound[0].amount || !admits[n.class[r]] {
 			continue
 		}
-		c := &n.classes[i]
-		for r := c.first; r < c.end; r++ {
-			row := n.row(r)
-			free := row[col]
-			if free <= 0 || lacksFirst(row, p.bound) {
-				continue
-			}
-			per := perNode(row, p.bound, p.need)
-			if per == 0 {
-				continue
-			}
-			at := free
-			if largest >= maxLevels {
-				at = int64(float64(free) / float64(largest) * (maxLevels - 1))
-			}
-			l, count := &g.levels[at], float64(n.counts[r])
-			l.nodes += count
-			l.free += count * float64(free)
-			l.room += count * float64(per)
+		row := n.row(r)
+		free, per := row[col], perNode(row, p.bound, p.need)
+		if free <= 0 || per == 0 {
+			continue
 		}
+		at := free
+		if largest >= maxLevels {
+			at = int64(float64(free) / float64(largest) * (maxLevels - 1))
+		}
+		l, count := &g.levels[at], float64(n.counts[r])
+		l.nodes += count
+		l.free += count * float64(free)
+		l.room += count * float64(per)
 	}
 }

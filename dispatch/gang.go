@@ -46,7 +46,8 @@ type pods struct {
 	affinityTerm *nodeaffinity.LazyErrorNodeSelector // affinity, parsed.
 	tolerations  []corev1.Toleration
 	admitted     map[shape][]bool // Scratch: what has been found out about classes of nodes.
-	admits       []bool           // Scratch, for shapes that are too many to be remembered.
+	shape        shape            // Scratch: the shape that was asked about last,
+	admits       []bool           // and the answer.
 
 	bound []demand // Scratch: requests in the columns of the nodes that are bound.
 }
@@ -86,7 +87,7 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 	slices.Sort(g.names)
 	g.extended = make([]bool, len(g.names))
 	for i, name := range g.names {
-		g.extended[i] = isExtended(name)
+		g.extended[i] = IsExtended(name)
 	}
 	g.phases = make([]phase, 2)
 	for i := range podSets {
@@ -249,22 +250,23 @@ func (p *pods) tolerates(taint *corev1.Taint) bool {
 const maxShapes = 64
 
 // admits says for each class of the nodes whether it takes the pods, if it has room. It is asked once for all workers whose nodes
-// are of the same shape. What it returns holds until it is asked about the same pods again.
+// are of the same shape.
 func (g *gang) admits(n *Nodes, p *pods) []bool {
-	known, ok := p.admitted[n.shape]
-	if ok && len(known) == len(n.classes) {
+	if p.admits != nil && p.shape == n.shape && len(p.admits) == len(n.classes) {
+		return p.admits
+	}
+	p.shape = n.shape
+	if known, ok := p.admitted[n.shape]; ok && len(known) == len(n.classes) {
+		p.admits = known
 		return known
 	}
-	var admits []bool
+	admits := make([]bool, len(n.classes))
+	p.admits = admits
+	if p.admitted == nil {
+		p.admitted = map[shape][]bool{}
+	}
 	if len(p.admitted) < maxShapes {
-		admits = make([]bool, len(n.classes))
-		if p.admitted == nil {
-			p.admitted = map[shape][]bool{}
-		}
 		p.admitted[n.shape] = admits
-	} else {
-		p.admits = slices.Grow(p.admits[:0], len(n.classes))[:len(n.classes)]
-		admits = p.admits
 	}
 	for i := range n.classes {
 		c := &n.classes[i]

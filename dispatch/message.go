@@ -23,8 +23,8 @@ func list(items []string, separator string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(items[:maxListed], separator), len(items)-maxListed)
 }
 
-// cut shortens a message to maxMessage.
-func cut(message string) string {
+// Cut shortens a message to what a condition or an explanation takes, 1024 bytes.
+func Cut(message string) string {
 	const ellipsis = "..."
 	if len(message) <= maxMessage {
 		return message

@@ -43,7 +43,9 @@ type Nodes struct {
 	classes []class               // Sorted by labels and taints.
 	shape   shape                 // Of the classes.
 	free    []int64               // One row per group, one column per name. The rows of a class follow each other.
+	columns []int64               // The same by columns: what a decision reads of most nodes is one amount.
 	counts  []int64               // Nodes in each row, at least 1.
+	class   []int                 // Of each row.
 	total   []int64               // Free per column over all nodes.
 	largest []int64               // Per column what the node with the most has free.
 	peaks   []int64               // The same for each class: one row per class. Read first, so it is apart from the classes.
@@ -143,6 +145,7 @@ func (n *Nodes) setRows(rows []row) {
 	})
 	n.free = make([]int64, 0, len(rows)*width)
 	n.counts = make([]int64, 0, len(rows))
+	n.class = make([]int, 0, len(rows))
 	n.total = make([]int64, width)
 	n.largest = slices.Repeat([]int64{absent}, width)
 	n.peaks = slices.Repeat([]int64{absent}, width*len(n.classes))
@@ -163,8 +166,15 @@ func (n *Nodes) setRows(rows []row) {
 		}
 		n.free = append(n.free, r.free...)
 		n.counts = append(n.counts, r.count)
+		n.class = append(n.class, r.class)
 		c.end = len(n.counts)
 		last = i
+	}
+	n.columns = make([]int64, 0, len(n.free))
+	for col := range n.names {
+		for r := range n.counts {
+			n.columns = append(n.columns, n.row(r)[col])
+		}
 	}
 }
 
@@ -228,6 +238,12 @@ func (n *Nodes) column(name corev1.ResourceName) int {
 func (n *Nodes) row(i int) []int64 {
 	width := len(n.names)
 	return n.free[i*width : (i+1)*width : (i+1)*width]
+}
+
+// amountsOf returns what each row has free in a column.
+func (n *Nodes) amountsOf(col int) []int64 {
+	height := len(n.counts)
+	return n.columns[col*height : (col+1)*height : (col+1)*height]
 }
 
 // peak returns per column what the node of a class with the most has free.

@@ -25,39 +25,46 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	p := &g.place
 	p.begin(n)
 	for i := range g.phases {
-		if pods := g.phases[i].pods; !p.search(g, pods) {
-			p.restart()
-			p.pack(g, pods, p.order)
-		}
+		p.most(g, g.phases[i].pods)
 		p.nextPhase()
 	}
-	rest := &Nodes{names: n.names, classes: slices.Clone(n.classes), shape: n.shape}
+	return p.rest()
+}
+
+// rest returns the nodes with the least that was free on each at the end of a phase.
+func (p *placement) rest() *Nodes {
+	n := &Nodes{names: p.nodes.names, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape}
 	rows := make([]row, len(p.start))
 	for i, r := range p.start {
-		rows[i] = row{class: p.class[r.row], free: r.low, count: r.count}
+		rows[i] = row{class: r.class, free: r.low, count: r.count}
 	}
-	rest.setRows(rows)
-	return rest
+	n.setRows(rows)
+	return n
 }
 
 // placement puts pods on nodes. All its slices are scratch space.
 type placement struct {
 	nodes      *Nodes
-	class      []int // Per row.
 	start      []run // Before the first pod of the phase.
 	runs       []run
-	order      []int // Of the kinds of pods, from the largest to the smallest.
-	try        []int // The same in the order that is being tried.
+	order      []int   // Of the kinds of pods, from the largest to the smallest.
+	try        []int   // The same in the order that is being tried.
+	best       []int   // The same in the order that was the best of those.
+	left       []int64 // Per kind of pods how many have no place.
 	candidates []candidate
+	amounts    []int64 // Of the runs that have been made in this phase.
 }
 
 // run is a number of nodes of one row which have the same pods placed on them. The amounts are shared with other runs and with
 // Nodes: they are replaced, never written to.
 type run struct {
 	row   int
+	class int
 	count int64
 	free  []int64
+	base  []int64 // What was free before the first pod.
 	low   []int64 // The least that was free at the end of a phase so far.
+	claim []int64 // Of a closed node, what pods take that will be there, see Hold. Nil: it is not closed.
 }
 
 // candidate is a run for pods, and how much of a whole node it has free.
@@ -69,17 +76,15 @@ type candidate struct {
 // begin starts with the nodes as they are.
 func (p *placement) begin(n *Nodes) {
 	p.nodes = n
-	p.start, p.class = p.start[:0], p.class[:0]
-	for i := range n.classes {
-		for r := n.classes[i].first; r < n.classes[i].end; r++ {
-			p.class = append(p.class, i)
-			p.start = append(p.start, run{row: r, count: n.counts[r], free: n.row(r), low: n.row(r)})
-		}
+	p.start = p.start[:0]
+	for r := range n.counts {
+		p.start = append(p.start, run{row: r, class: n.class[r], count: n.counts[r], free: n.row(r), base: n.row(r), low: n.row(r)})
 	}
 }
 
 // restart takes all pods of this phase away.
 func (p *placement) restart() {
+	p.amounts = p.amounts[:0]
 	p.runs = append(p.runs[:0], p.start...)
 }
 
@@ -91,14 +96,14 @@ func (p *placement) nextPhase() {
 		for col := range low {
 			low[col] = min(low[col], r.free[col])
 		}
-		p.start = append(p.start, run{row: r.row, count: r.count, free: p.nodes.row(r.row), low: low})
+		p.start = append(p.start, run{row: r.row, class: r.class, count: r.count, free: r.base, base: r.base, low: low})
 	}
 }
 
 // maxPermuted is of how many kinds of pods every order is tried. No runtime has more in a phase today.
 const maxPermuted = 4
 
-// search places the pods of a phase, and says whether there was room for all.
+// search places the pods of a phase, and says whether there was room for all. If not, best is the order that left the fewest.
 //
 // It is first-fit-decreasing: one kind of pods after the other, from the largest share of a node to the smallest. That misses
 // 3 % of the gangs of two kinds that fit, and 9 % with three, mostly where small pods have few nodes to go to. So it goes on with
@@ -110,6 +115,7 @@ func (p *placement) search(g *gang, all []pods) bool {
 	for i := range rank {
 		rank[i] = i
 	}
+	fewest := int64(unlimited)
 	for more := true; more; more = nextPermutation(rank) {
 		for i, r := range rank {
 			p.try[i] = p.order[r]
@@ -117,6 +123,9 @@ func (p *placement) search(g *gang, all []pods) bool {
 		p.restart()
 		if p.pack(g, all, p.try) {
 			return true
+		}
+		if left := sum(p.left); left < fewest {
+			fewest, p.best = left, append(p.best[:0], p.try...)
 		}
 	}
 	return false
@@ -163,10 +172,29 @@ func nextPermutation(numbers []int) bool {
 // pack places pods, one kind after the other, as far as there is room, and says whether there was room for all.
 func (p *placement) pack(g *gang, all []pods, order []int) bool {
 	complete := true
+	p.left = slices.Grow(p.left[:0], len(all))[:len(all)]
 	for _, i := range order {
-		complete = p.put(g, all[i:i+1]) == 0 && complete
+		p.left[i] = p.put(g, all[i:i+1])
+		complete = complete && p.left[i] == 0
 	}
 	return complete
+}
+
+// most places as many pods of the phase as search finds room for, and returns how many are left without a place.
+func (p *placement) most(g *gang, all []pods) (left int64) {
+	if p.search(g, all) {
+		return 0
+	}
+	p.restart()
+	p.pack(g, all, p.best)
+	return sum(p.left)
+}
+
+func sum(amounts []int64) (sum int64) {
+	for _, amount := range amounts {
+		sum += amount
+	}
+	return sum
 }
 
 // remainder places pods that have no place all together, and returns the first kind of which some are left, and how many.
@@ -189,7 +217,7 @@ func (p *placement) put(g *gang, kind []pods) (left int64) {
 	p.candidates = p.candidates[:0]
 	for i := range p.runs {
 		r := &p.runs[i]
-		if admits[p.class[r.row]] && perNode(r.free, pod.bound, 1) > 0 {
+		if admits[r.class] && perNode(r.free, pod.bound, 1) > 0 {
 			p.candidates = append(p.candidates, candidate{run: i, share: p.share(r.free)})
 		}
 	}
@@ -226,7 +254,7 @@ type take struct{ nodes, pods int64 }
 // take places pods on some nodes of a run. If nodes without them remain, the run is those, and it says so.
 func (p *placement) take(at int, pod []demand, t take) (rest bool) {
 	r := p.runs[at]
-	free := slices.Clone(r.free)
+	free := p.clone(r.free)
 	for _, d := range pod {
 		if free[d.col] != unlimited {
 			free[d.col] -= t.pods * d.amount
@@ -237,8 +265,16 @@ func (p *placement) take(at int, pod []demand, t take) (rest bool) {
 		return false
 	}
 	p.runs[at].count -= t.nodes
-	p.runs = append(p.runs, run{row: r.row, count: t.nodes, free: free, low: r.low})
+	r.count, r.free = t.nodes, free
+	p.runs = append(p.runs, r)
 	return true
+}
+
+// clone copies amounts that are needed until the phase ends or begins again.
+func (p *placement) clone(amounts []int64) []int64 {
+	at := len(p.amounts)
+	p.amounts = append(p.amounts, amounts...)
+	return p.amounts[at:len(p.amounts):len(p.amounts)]
 }
 
 // share adds up what the node has free of each resource as a share of the largest such amount on the worker. So a node with

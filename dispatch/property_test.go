@@ -123,9 +123,10 @@ type scene struct {
 	nodes    [][]NodeGroup
 }
 
-func newScene(seed uint64) scene {
-	r := newRandom(seed)
-	s := scene{job: Job{UID: types.UID(fmt.Sprint(seed)), PodSets: r.podSets(1 + r.IntN(3))}}
+func newScene(seed uint64) scene { return newRandom(seed).scene(types.UID(fmt.Sprint(seed))) }
+
+func (r random) scene(uid types.UID) scene {
+	s := scene{job: Job{UID: uid, PodSets: r.podSets(1 + r.IntN(3))}}
 	for i := range s.job.PodSets {
 		s.job.PodSets[i].Role = []v1alpha1.PodSetRole{v1alpha1.RoleTrainer, v1alpha1.RoleLauncher, v1alpha1.RoleModelInitializer}[r.IntN(3)]
 	}
@@ -370,24 +371,4 @@ func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v
 		}
 	}
 	return result
-}
-
-// FuzzDecide looks for questions that break what holds for every question, with amounts that are far from reasonable.
-func FuzzDecide(f *testing.F) {
-	f.Add(uint64(1), int64(8), int64(8), int32(2), 1, "gpu", "a100")
-	f.Add(uint64(2), int64(-1), int64(1)<<62, int32(1)<<30, int(1)<<62, "", "\n=")
-	f.Fuzz(func(t *testing.T, seed uint64, free, request int64, count int32, nodes int, key, value string) {
-		s := newScene(seed)
-		extra := NodeGroup{Labels: map[string]string{key: value}, Free: Resources{gpu: free, corev1.ResourceMemory: free}, Count: nodes}
-		for i := range s.workers {
-			s.nodes[i] = append(s.nodes[i], extra)
-			s.workers[i].Nodes = NewNodes(s.nodes[i])
-		}
-		set := podSet(count, request, named("extra", ""))
-		if seed%2 == 0 {
-			set.NodeSelector = map[string]string{key: value}
-		}
-		s.job.PodSets = append(s.job.PodSets, set)
-		s.check(t, seed)
-	})
 }

@@ -69,8 +69,8 @@ func isBytes(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// isExtended says whether the name is one of a device plugin, such as nvidia.com/gpu.
-func isExtended(name corev1.ResourceName) bool {
+// IsExtended says whether the name is one of a device plugin, such as nvidia.com/gpu.
+func IsExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 

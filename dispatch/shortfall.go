@@ -36,12 +36,12 @@ func (g *gang) shortfall(n *Nodes) *Shortfall {
 			if kinds > 1 {
 				message = strings.Join(p.podSets, " and ") + ": " + message
 			}
-			return &Shortfall{PodSet: p.podSets[0], Message: cut(message)}
+			return &Shortfall{PodSet: p.podSets[0], Message: Cut(message)}
 		}
 	}
 	for i := range g.phases {
 		if ph := &g.phases[i]; len(ph.pods) > 1 && !g.fitsTogether(n, ph) {
-			return &Shortfall{Message: cut(g.lackTogether(n, ph))}
+			return &Shortfall{Message: Cut(g.lackTogether(n, ph))}
 		}
 	}
 	return nil
@@ -104,7 +104,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 	}
 	// Nodes without the GPUs that it needs are not worth a word.
 	nodes := "node"
-	if first := p.bound; len(first) > 0 && isExtended(g.names[first[0].name]) {
+	if first := p.bound; len(first) > 0 && IsExtended(g.names[first[0].name]) {
 		matching = slices.DeleteFunc(matching, func(c int) bool { return n.peak(c)[first[0].col] == absent })
 		nodes += " with " + string(g.names[first[0].name])
 	}
@@ -159,7 +159,7 @@ func (g *gang) matching(n *Nodes, p *pods, all []int) (classes []int, why string
 
 // lackFree says what is not free on the nodes that take the pods, and what would be enough.
 func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
-	found := n.places(takes, p.bound, p.need)
+	found := n.roomOn(takes, p.bound, p.need)
 	short := n.short(takes, p, found)
 	if p.need == 1 {
 		needs := "needs a node with " + g.list(short) + " free; "
@@ -188,12 +188,12 @@ func (n *Nodes) short(takes []int, p *pods, found int64) []demand {
 	needed := slices.Clone(p.bound)
 	for i := len(needed) - 1; i >= 0; i-- {
 		rest := slices.Delete(slices.Clone(needed), i, i+1)
-		if len(rest) > 0 && n.places(takes, rest, p.need) == found {
+		if len(rest) > 0 && n.roomOn(takes, rest, p.need) == found {
 			needed = rest
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
-		alone := n.places(takes, []demand{d}, p.need)
+		alone := n.roomOn(takes, []demand{d}, p.need)
 		return alone >= p.need && !slices.Contains(needed, d)
 	})
 }
@@ -242,8 +242,8 @@ func (n *Nodes) in(classes []int) int64 {
 	return count
 }
 
-// places returns how many pods have a place on some classes, up to need.
-func (n *Nodes) places(classes []int, pod []demand, need int64) (found int64) {
+// roomOn returns how many pods have a place on some classes, up to need.
+func (n *Nodes) roomOn(classes []int, pod []demand, need int64) (found int64) {
 	for _, c := range classes {
 		for r := n.classes[c].first; r < n.classes[c].end; r++ {
 			per := perNode(n.row(r), pod, need)

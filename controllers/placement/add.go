@@ -7,13 +7,17 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,6 +45,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		Watches(&v1alpha1.DispatchPolicy{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&trainer.ClusterTrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&trainer.TrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&schedulingv1.PriorityClass{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		WatchesMetadata(&corev1.Namespace{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(r.inbox.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
@@ -92,7 +97,7 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	var counted census
 	see := func(d *v1alpha1.Dispatch, queue requestQueue) {
 		counted.see(d)
-		if r.capacity.observe(d) {
+		if r.line.observe(d) {
 			r.signal()
 		}
 		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || d.AttemptEnded() {
@@ -102,7 +107,7 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	lose := func(d *v1alpha1.Dispatch, queue requestQueue) {
 		counted.lose(d)
 		r.rememberAttempt(d)
-		if r.capacity.forget(d.Spec.TrainJob.UID, d.Spec.Attempt) {
+		if r.line.forget(d.Spec.TrainJob.UID, d.Spec.Attempt) {
 			r.signal()
 		}
 		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
@@ -133,7 +138,7 @@ func (r *Reconciler) wakeHandler(wake func()) handler.EventHandler {
 	}
 }
 
-// signal has the first of every class of waiting jobs looked at soon. It never blocks.
+// signal has a pass made soon. It never blocks.
 func (r *Reconciler) signal() {
 	select {
 	case r.wake <- struct{}{}:
@@ -141,14 +146,14 @@ func (r *Reconciler) signal() {
 	}
 }
 
-// wakeAll has all waiting jobs looked at, because they may be of other classes now.
+// wakeAll has all waiting jobs looked at, because what they need or what holds for them may be something else now.
 func (r *Reconciler) wakeAll() {
 	for _, key := range r.line.all() {
 		r.inbox.Add(key)
 	}
 }
 
-// waker turns changes of workers' inventories into wake-ups of waiting jobs.
+// waker turns changes of workers' inventories, and time, into passes.
 type waker struct {
 	reconciler *Reconciler
 	fleet      *remote.Fleet
@@ -161,21 +166,72 @@ type waker struct {
 
 // Start implements manager.Runnable.
 func (w *waker) Start(ctx context.Context) error {
+	r := w.reconciler
+	if err := r.expectWaiting(ctx); err != nil {
+		return err
+	}
 	cancel := w.fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) {
 		w.follow(name)
-		w.reconciler.signal()
+		r.signal()
 	})
 	defer cancel()
 	for {
+		var due <-chan time.Time
+		var timer clock.Timer
+		if wait, ok := r.line.next(); ok {
+			timer = r.Clock.NewTimer(wait)
+			due = timer.C()
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.reconciler.wake:
-			for _, key := range w.reconciler.line.heads() {
-				w.reconciler.inbox.Add(key)
-			}
+		case <-r.wake:
+		case <-due:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		workers, err := r.workers(ctx)
+		if err != nil {
+			return err
+		}
+		r.pass(workers, types.NamespacedName{})
+	}
+}
+
+// expectWaiting has all jobs that are not placed looked at, before anything is decided: after a restart the first in order comes first,
+// not the first that happens to be read.
+func (r *Reconciler) expectWaiting(ctx context.Context) error {
+	waiting, err := r.unplaced(ctx)
+	if err != nil {
+		return err
+	}
+	r.line.expect(waiting)
+	for _, key := range waiting {
+		r.inbox.Add(key)
+	}
+	return nil
+}
+
+// unplaced are the jobs that a worker has to be found for.
+func (r *Reconciler) unplaced(ctx context.Context, options ...client.ListOption) ([]types.NamespacedName, error) {
+	jobs := &unstructured.UnstructuredList{}
+	jobs.SetGroupVersionKind(trainjobs.GroupVersionKind.GroupVersion().WithKind(trainjobs.GroupVersionKind.Kind + "List"))
+	if err := r.Hub.List(ctx, jobs, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, fmt.Errorf("list TrainJobs: %w", err)
+	}
+	var keys []types.NamespacedName
+	for i := range jobs.Items {
+		key := client.ObjectKeyFromObject(&jobs.Items[i])
+		f, err := r.observe(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		if classify(r.ManagedBy, f) == unplaced {
+			keys = append(keys, key)
 		}
 	}
+	return keys, nil
 }
 
 // follow subscribes to the inventory of a worker's current connection.

@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/expressions"
+	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
 func expressed(name, text string) v1alpha1.DispatchPolicy {
@@ -86,7 +87,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 func TestClassOf(t *testing.T) {
 	var c compiled
 	policies := c.of([]v1alpha1.DispatchPolicy{expressed("p", "job.labels[?'team'].orValue('') == 'vision'")})
-	class := func(job dispatch.Job) string { return classOf(candidate{job: job, policies: policies}) }
+	class := func(job dispatch.Job) string { return classOf(&queue.Job{Job: job, Policies: policies}) }
 	base := dispatch.Job{UID: "1", Name: "a", PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}}, Labels: map[string]string{"team": "vision"}}
 	for name, test := range map[string]struct {
 		change func(*dispatch.Job)

@@ -4,146 +4,274 @@
 package placement
 
 import (
-	"cmp"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// line is where jobs wait, in classes. The jobs of a class have the same demand under the same rules, so what does not help
-// the first does not help the others: a change wakes the first of each class, and each that is placed wakes the next. So
-// 10,000 waiting jobs of one kind and one freed GPU are two decisions.
+// line is the queue of the jobs that wait, with the fleet that it decides on, under one lock: each decision sees what the one before
+// it took.
 type line struct {
+	clock clock.PassiveClock
+
 	mu sync.Mutex
-	// classes by name, each in order, and places by key. Under mu.
-	classes map[string][]*place
-	places  map[types.NamespacedName]*place
+	// queue and fleet, under mu.
+	queue *queue.Queue
+	fleet *fleet
+	// parked are the jobs that wait for something else than workers: they are not in the queue. Under mu.
+	parked map[types.NamespacedName]struct{}
+	// expected are the jobs that wait for their first look since the start. Until all have had it nothing is decided, so that it is not
+	// the first to come who is served first. Under mu.
+	expected map[types.NamespacedName]struct{}
+	// told is when a job's explanation was last written. Under mu.
+	told map[types.NamespacedName]time.Time
+	// explained are the explanations that have been made for a revision of the fleet, by what they are about. Under mu.
+	explained   map[string][]v1alpha1.ClusterExplanation
+	explainedAt uint64
 }
 
-// place is where a job stands.
-type place struct {
-	key     types.NamespacedName
-	uid     types.UID
-	class   string
-	created time.Time
-	// waits is true once there was no room for the job.
-	waits bool
-	// explained is when the job's explanation was last written.
-	explained time.Time
+func newLine(connections Connections, clock clock.PassiveClock) *line {
+	return &line{
+		clock:    clock,
+		queue:    queue.New(),
+		fleet:    newFleet(connections, clock),
+		parked:   map[types.NamespacedName]struct{}{},
+		expected: map[types.NamespacedName]struct{}{},
+		told:     map[types.NamespacedName]time.Time{},
+	}
 }
 
-// before is the order of a class: age, by the hub's creation time, then UID.
-func before(a, b *place) int {
-	return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.uid, b.uid))
-}
-
-// stand puts a job in line, or moves it to another class, and returns the one that is now first in the class that it has left.
-func (l *line) stand(wanted place) (next types.NamespacedName, ok bool) {
+// expect names the jobs that are to be looked at before anything is decided.
+func (l *line) expect(keys []types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.classes == nil {
-		l.classes = map[string][]*place{}
-		l.places = map[types.NamespacedName]*place{}
+	for _, key := range keys {
+		l.expected[key] = struct{}{}
 	}
-	if existing := l.places[wanted.key]; existing != nil {
-		if existing.class == wanted.class && existing.uid == wanted.uid {
-			return next, false
-		}
-		wanted.explained = existing.explained
-		next, ok = l.remove(existing)
-	}
-	p := &wanted
-	class := l.classes[p.class]
-	at, _ := slices.BinarySearchFunc(class, p, before)
-	l.classes[p.class] = slices.Insert(class, at, p)
-	l.places[p.key] = p
-	return next, ok
 }
 
-// leave takes a job out of line, and returns the one that is now first in its class if the job was first.
-func (l *line) leave(key types.NamespacedName) (next types.NamespacedName, ok bool) {
+// met notes that a job has been looked at, and returns true if it was the last that was expected.
+func (l *line) met(key types.NamespacedName) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.places[key]; p != nil {
-		return l.remove(p)
-	}
-	return next, false
-}
-
-// remove takes a place out, and returns the one that is first now if it was. The caller holds mu.
-func (l *line) remove(p *place) (next types.NamespacedName, ok bool) {
-	delete(l.places, p.key)
-	class := l.classes[p.class]
-	at, found := slices.BinarySearchFunc(class, p, before)
-	if !found {
-		return next, false
-	}
-	if class = slices.Delete(class, at, at+1); len(class) == 0 {
-		delete(l.classes, p.class)
-		return next, false
-	}
-	l.classes[p.class] = class
-	return class[0].key, at == 0
-}
-
-// behind is true if an older job of the job's class has been told to wait. One that is just being decided on does not count.
-func (l *line) behind(key types.NamespacedName) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.places[key]
-	if p == nil {
+	if _, is := l.expected[key]; !is {
 		return false
 	}
-	for _, older := range l.classes[p.class] {
-		if older == p {
-			return false
-		}
-		if older.waits {
-			return true
-		}
+	delete(l.expected, key)
+	return len(l.expected) == 0
+}
+
+// stand puts a job in line.
+func (l *line) stand(job queue.Job) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.parked, job.Key())
+	l.queue.Stand(job)
+}
+
+// park notes that a job waits for something else than workers.
+func (l *line) park(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.Leave(key)
+	l.parked[key] = struct{}{}
+}
+
+// leave takes a job out of line, and takes back a decision about it that has not been written. It returns true if that has freed
+// something.
+func (l *line) leave(key types.NamespacedName) (freed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue.Leave(key)
+	delete(l.parked, key)
+	delete(l.told, key)
+	if a := l.fleet.ledger.grants[key]; a != nil {
+		return l.fleet.release(a.uid)
 	}
 	return false
 }
 
-// wait notes that a job in line has been told to wait.
-func (l *line) wait(key types.NamespacedName) {
+// pass decides on what a change could help.
+func (l *line) pass(workers []v1alpha1.WorkerCluster) []queue.Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p := l.places[key]; p != nil {
-		p.waits = true
+	if len(l.expected) > 0 {
+		return nil
 	}
+	l.fleet.refresh(workers)
+	return l.queue.Pass(l.clock.Now(), l.fleet)
 }
 
-// find returns the place of a job, nil if it is not in line.
-func (l *line) find(key types.NamespacedName) *place {
+// answer says what a job in line waits for; false: it has not been decided on.
+func (l *line) answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.places[key]
+	return l.queue.Answer(key)
 }
 
-// heads are the first of every class, the oldest first.
-func (l *line) heads() []types.NamespacedName {
-	return l.keys(func(class []*place) []*place { return class[:1] })
-}
-
-// all are all that wait, the oldest first.
+// all are all that wait, those in line in order.
 func (l *line) all() []types.NamespacedName {
-	return l.keys(func(class []*place) []*place { return class })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(l.queue.Keys(), slices.Collect(maps.Keys(l.parked))...)
 }
 
-func (l *line) keys(of func([]*place) []*place) []types.NamespacedName {
+// next is how long until a job is due for a reservation; false: none is.
+func (l *line) next() (time.Duration, bool) {
 	l.mu.Lock()
-	var places []*place
-	for _, class := range l.classes {
-		places = append(places, of(class)...)
+	defer l.mu.Unlock()
+	at := l.queue.Next()
+	return max(0, at.Sub(l.clock.Now())), !at.IsZero()
+}
+
+// granted returns the assignment of a job, nil if it has none, and whether it has been written.
+func (l *line) granted(uid types.UID) (a *assignment, written bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a = l.fleet.ledger.byJob[uid]; a == nil {
+		return nil, false
 	}
-	l.mu.Unlock()
-	slices.SortFunc(places, before)
-	keys := make([]types.NamespacedName, len(places))
-	for i, p := range places {
-		keys[i] = p.key
+	copied := *a
+	return &copied, a.grant == nil
+}
+
+// written notes that the decision about a job is on the API server.
+func (l *line) written(uid types.UID, attempt int32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.fleet.ledger.byJob[uid]; a != nil && a.attempt == attempt {
+		a.grant = nil
+		delete(l.fleet.ledger.grants, a.key)
 	}
-	return keys
+	// A copy of the job may be on its way to the worker: nothing else has changed.
+}
+
+// observe follows a Dispatch as the hub's cache shows it, and returns true if that has freed something. What was decided since
+// stays.
+func (l *line) observe(d *v1alpha1.Dispatch) (freed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uid := d.Spec.TrainJob.UID
+	known := l.fleet.ledger.byJob[uid]
+	if known != nil && known.attempt > d.Spec.Attempt {
+		return false
+	}
+	if d.Spec.Cluster == "" || d.IsFinished() || d.AttemptEnded() {
+		return l.fleet.release(uid)
+	}
+	if known == nil || known.worker != d.Spec.Cluster || known.attempt != d.Spec.Attempt {
+		l.fleet.assign(&assignment{
+			key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, uid: uid, worker: d.Spec.Cluster, clusterID: d.Spec.ClusterID,
+			attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, priority: d.Spec.Priority, since: sinceOf(d), eviction: d.Spec.Eviction,
+		})
+		return false
+	}
+	if d.Spec.Eviction != nil {
+		l.fleet.ledger.evict(known, d.Spec.Eviction)
+		known.evictor = types.NamespacedName{}
+	}
+	return false
+}
+
+// forget releases what a job held by an attempt, or an earlier one, whose decision was not written or whose Dispatch is gone. It
+// returns true if that was something.
+func (l *line) forget(uid types.UID, attempt int32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.fleet.ledger.byJob[uid]; a == nil || a.attempt > attempt {
+		return false
+	}
+	return l.fleet.release(uid)
+}
+
+// suspend says whether an assigned job is suspended, and returns true if that has freed something.
+func (l *line) suspend(uid types.UID, suspended bool) (freed bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.fleet.ledger.byJob[uid]
+	if a == nil || a.suspended == suspended {
+		return false
+	}
+	a.suspended = suspended
+	l.fleet.outdate(a.worker)
+	return suspended
+}
+
+// eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none. It is taken
+// back if whom it makes room for does not wait any more.
+func (l *line) eviction(uid types.UID) *v1alpha1.Eviction {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.fleet.ledger.byJob[uid]
+	if a == nil || a.eviction == nil || a.evictor.Name == "" {
+		return nil
+	}
+	if !l.queue.Has(a.evictor) {
+		l.fleet.ledger.evict(a, nil)
+		return nil
+	}
+	return a.eviction
+}
+
+// telling returns when a job's explanation was last written, and told notes that it has been.
+func (l *line) telling(key types.NamespacedName) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.told[key]
+}
+
+func (l *line) tell(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told[key] = l.clock.Now()
+}
+
+// maxExplained is how many explanations are kept until something changes.
+const maxExplained = 64
+
+// explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
+func (l *line) explain(job *queue.Job) []v1alpha1.ClusterExplanation {
+	known, sight, key, revision := l.sight(job)
+	if known != nil {
+		return known
+	}
+	explanation := sight.Explain(job)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.explainedAt == revision {
+		l.explained[key] = explanation
+	}
+	return explanation
+}
+
+// sight returns the explanation of before if it is still right, or else what the job sees.
+func (l *line) sight(job *queue.Job) (known []v1alpha1.ClusterExplanation, sight queue.Sight, key string, revision uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key = l.explanationKey(job)
+	sight = l.queue.Sight(job.Key(), l.fleet)
+	if revision = l.fleet.revision; l.explainedAt != revision || len(l.explained) >= maxExplained {
+		l.explained, l.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
+	}
+	return l.explained[key], sight, key, revision
+}
+
+// explanationKey tells apart jobs of which other things are said.
+func (l *line) explanationKey(job *queue.Job) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n%s\n%q", job.Class, job.Previous, l.queue.Holders(job.Key()))
+	for _, name := range slices.Sorted(maps.Keys(job.Excluded)) {
+		fmt.Fprintf(&b, "\n%s\n%s\n%s", name, job.Excluded[name].Reason, job.Excluded[name].Message)
+	}
+	return b.String()
 }

@@ -7,64 +7,117 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/remote"
 )
 
-func at(name, class string, second int) place {
-	return place{
-		key: types.NamespacedName{Namespace: "default", Name: name}, uid: types.UID("uid-" + name), class: class,
-		created: time.Unix(int64(second), 0),
+// nobody is connected.
+type nobody struct{}
+
+func (nobody) Get(v1alpha1.ClusterName) (*remote.Cluster, bool) { return nil, false }
+
+func unconnectedLine() *line { return newLine(nobody{}, clocktesting.NewFakeClock(time.Unix(1000, 0))) }
+
+// An explanation is made anew only if something that it speaks of has changed, and jobs of a class have it together.
+func TestExplanationIsMadeOnce(t *testing.T) {
+	l := unconnectedLine()
+	job := &queue.Job{Job: dispatch.Job{UID: "a", PodSets: []v1alpha1.PodSet{{Name: "node", Count: 1}}}, Class: "class"}
+	workers := []v1alpha1.WorkerCluster{
+		{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: "1", ResourceVersion: "1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "2", ResourceVersion: "1"}},
+	}
+	explain := func() *v1alpha1.ClusterExplanation {
+		l.pass(workers)
+		return &l.explain(job)[0]
+	}
+	last := explain()
+	for _, test := range []struct {
+		reason string
+		change func()
+		anew   bool
+	}{
+		{reason: "nothing has changed", change: func() {}},
+		{reason: "another job of the class", change: func() { job.UID = "b" }},
+		{reason: "another class", change: func() { job.Class = "other" }, anew: true},
+		{reason: "the first class again", change: func() { job.Class = "class" }, anew: true},
+		{reason: "a worker was changed", change: func() { workers[1].ResourceVersion = "2" }, anew: true},
+		{reason: "nothing since", change: func() {}},
+		{reason: "a job was placed", change: func() {
+			l.observe(&v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "x"}, Cluster: "east", Attempt: 1}})
+		}, anew: true},
+		{reason: "it ended", change: func() { l.forget("x", 1) }, anew: true},
+		{reason: "a worker said something else to this job", change: func() {
+			job.Excluded = map[v1alpha1.ClusterName]dispatch.Exclusion{"east": {Reason: "Rejected", Message: "words"}}
+		}, anew: true},
+		{reason: "and other words", change: func() {
+			job.Excluded = map[v1alpha1.ClusterName]dispatch.Exclusion{"east": {Reason: "Rejected", Message: "other words"}}
+		}, anew: true},
+		{reason: "a worker is gone", change: func() { workers = workers[:1] }, anew: true},
+		{reason: "it is there again", change: func() {
+			workers = append(workers, v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "2", ResourceVersion: "2"}})
+		}, anew: true},
+		{reason: "nothing since", change: func() {}},
+	} {
+		test.change()
+		next := explain()
+		if (next != last) != test.anew {
+			t.Errorf("made anew: %t, want %t: %s", next != last, test.anew, test.reason)
+		}
+		last = next
 	}
 }
 
-func names(keys []types.NamespacedName) []string {
-	var list []string
-	for _, key := range keys {
-		list = append(list, key.Name)
+// What is remembered is bounded.
+func TestExplanationsAreBounded(t *testing.T) {
+	l := unconnectedLine()
+	l.pass([]v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: types.UID("1")}}})
+	for i := range 5 * maxExplained {
+		l.explain(&queue.Job{Class: string(rune('a' + i))})
 	}
-	return list
+	if len(l.explained) > maxExplained {
+		t.Errorf("%d explanations are kept, want at most %d", len(l.explained), maxExplained)
+	}
 }
 
-func TestLine(t *testing.T) {
-	var l line
-	for _, p := range []place{at("third", "big", 3), at("first", "small", 1), at("fourth", "small", 4), at("second", "big", 2)} {
-		l.stand(p)
+// Nothing is decided until every job that waited at the start has been looked at.
+func TestNothingIsDecidedBeforeAllAreInLine(t *testing.T) {
+	l := unconnectedLine()
+	first, second := types.NamespacedName{Namespace: "default", Name: "first"}, types.NamespacedName{Namespace: "default", Name: "second"}
+	l.expect([]types.NamespacedName{first, second})
+	for _, key := range []types.NamespacedName{second, first} {
+		l.stand(queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
+		if outcomes := l.pass(nil); len(outcomes) > 0 {
+			t.Errorf("decided on %d jobs before all were in line", len(outcomes))
+		}
+		if all := l.met(key); all != (key == first) {
+			t.Errorf("met(%s) = %t: whoever comes last opens the gate", key.Name, all)
+		}
 	}
-	if diff := cmp.Diff([]string{"first", "second"}, names(l.heads())); diff != "" {
-		t.Errorf("the first of each class, the oldest first (-want +got):\n%s", diff)
+	if outcomes := l.pass(nil); len(outcomes) == 0 {
+		t.Error("nothing was decided when all were in line")
 	}
-	if diff := cmp.Diff([]string{"first", "second", "third", "fourth"}, names(l.all())); diff != "" {
-		t.Errorf("all, the oldest first (-want +got):\n%s", diff)
+}
+
+// A decision that has not been written when its job is not to be placed any more is taken back.
+func TestUnwrittenDecisionIsTakenBack(t *testing.T) {
+	l := unconnectedLine()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Attempt: 1}
+	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	if a, written := l.granted("uid"); a == nil || written || a.worker != "east" {
+		t.Fatalf("granted() = %+v, %t, want an unwritten assignment to east", a, written)
 	}
-	third := at("third", "", 0).key
-	if l.behind(third) {
-		t.Error("a job is not behind an older one that is still being decided on")
+	if !l.leave(job.Key()) {
+		t.Error("nothing was freed")
 	}
-	l.wait(at("second", "", 0).key)
-	l.wait(third)
-	if !l.behind(third) || l.behind(at("second", "", 0).key) || l.behind(at("first", "", 0).key) {
-		t.Error("a job is behind an older one of its class that has been told to wait, and not behind itself or others")
-	}
-	if _, ok := l.leave(at("fourth", "", 0).key); ok {
-		t.Error("a job that was not the first of its class wakes nobody when it leaves")
-	}
-	next, ok := l.leave(at("second", "", 0).key)
-	if !ok || next.Name != "third" {
-		t.Errorf("leave() = %v, %v; the second of a class is woken when the first leaves", next, ok)
-	}
-	l.stand(at("fifth", "small", 5))
-	next, ok = l.stand(at("first", "big", 1))
-	if !ok || next.Name != "fifth" {
-		t.Errorf("stand() = %v, %v; the second of a class is woken when the first moves to another", next, ok)
-	}
-	l.leave(at("fifth", "", 0).key)
-	if diff := cmp.Diff([]string{"first"}, names(l.heads())); diff != "" {
-		t.Errorf("a job stands in one class only, and where its age puts it (-want +got):\n%s", diff)
-	}
-	l.leave(at("first", "", 0).key)
-	l.leave(at("third", "", 0).key)
-	if len(l.classes) != 0 || len(l.places) != 0 {
-		t.Errorf("an empty line keeps nothing, and keeps %v, %v", l.classes, l.places)
+	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	l.written("uid", 1)
+	if _, written := l.granted("uid"); !written || l.leave(job.Key()) {
+		t.Error("a decision that is written stays")
 	}
 }

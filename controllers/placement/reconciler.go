@@ -5,12 +5,7 @@ package placement
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/fnv"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,7 +21,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/inbox"
 	"github.com/trainyard/trainyard/controllers/placement/demand"
-	"github.com/trainyard/trainyard/dispatch"
 )
 
 const (
@@ -55,8 +49,7 @@ type Reconciler struct {
 	// compiled are the expressions of policies.
 	compiled compiled
 	demands  *demand.Deriver
-	capacity *capacity
-	line     line
+	line     *line
 	inbox    inbox.Inbox
 	wake     chan struct{}
 
@@ -85,7 +78,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		Options:  options,
 		policies: Policies{Hub: options.Hub},
 		demands:  demands,
-		capacity: newCapacity(options.Connections),
+		line:     newLine(options.Connections, options.Clock),
 		wake:     make(chan struct{}, 1),
 
 		remembered: map[types.NamespacedName]memory{},
@@ -99,31 +92,41 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	what := classify(r.ManagedBy, f)
-	log.FromContext(ctx).V(1).Info("Classified", "state", what)
-	var result reconcile.Result
-	switch what {
-	case settled:
-		r.leaveLine(key)
-		r.forget(key)
-		if f.job != nil && r.capacity.suspend(f.job.GetUID(), trainjobs.Suspended(f.job)) {
-			r.signal()
-		}
-	case occupied:
-		r.leaveLine(key)
-	case orphaned:
-		r.leaveLine(key)
-		err = client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, client.Preconditions{UID: &f.dispatch.UID}))
-	case suspended:
-		r.leaveLine(key)
-		err = r.gate(ctx, f)
-	case unplaced:
-		result, err = r.place(ctx, f)
+	result, err := r.act(ctx, key, f)
+	if r.line.met(key) {
+		r.signal()
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}
 	return result, err
+}
+
+// act does what the state of the facts asks for.
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
+	what := classify(r.ManagedBy, f)
+	log.FromContext(ctx).V(1).Info("Classified", "state", what)
+	if what == unplaced {
+		return r.place(ctx, f)
+	}
+	if r.line.leave(key) {
+		r.signal()
+	}
+	switch what {
+	case settled:
+		r.forget(key)
+		if f.job != nil && r.line.suspend(f.job.GetUID(), trainjobs.Suspended(f.job)) {
+			r.signal()
+		}
+	case evicted:
+		return reconcile.Result{}, r.evict(ctx, f)
+	case orphaned:
+		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, client.Preconditions{UID: &f.dispatch.UID}))
+	case suspended:
+		return reconcile.Result{}, r.gate(ctx, f)
+	case occupied, unplaced:
+	}
+	return reconcile.Result{}, nil
 }
 
 // observe reads the job and its Dispatch from the caches.
@@ -143,130 +146,72 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	case !apierrors.IsNotFound(err):
 		return f, fmt.Errorf("get Dispatch %s: %w", key, err)
 	}
+	if f.dispatch != nil {
+		f.eviction = r.line.eviction(f.dispatch.Spec.TrainJob.UID)
+	}
 	return f, nil
 }
 
-// place finds a worker for a job and records it, or records why there is none. The job stands in line before it is decided on, so
-// that what changes in between finds it there.
+// place finds a worker for a job and records it, or records why there is none.
 func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
-	if r.capacity.decided(f.job.GetUID()) >= r.nextAttempt(f) {
-		return reconcile.Result{}, nil // Written already; the cache will show it.
+	if a, written := r.line.granted(f.job.GetUID()); a != nil && a.attempt >= r.nextAttempt(f) {
+		if written {
+			return reconcile.Result{}, nil // The cache will show it.
+		}
+		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
-	noticed := r.notice(f)
-	wanted, verdict, err := r.candidate(ctx, f)
+	r.notice(f)
+	job, workers, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if verdict != nil {
-		r.standInLine(f, "/"+verdict.Reason)
-		return r.wait(ctx, f, wanted, "", *verdict)
+		r.line.park(job.Key())
+		return r.wait(ctx, f, job, *verdict)
 	}
 	var expire time.Duration
-	wanted.job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
-	class := classOf(wanted)
-	r.standInLine(f, class)
-	if r.line.behind(wanted.key) {
-		result, err := r.wait(ctx, f, wanted, class, dispatch.Decision{
-			Reason: v1alpha1.ReasonNoFit, Message: "older jobs with the same demand wait too",
-		})
-		return sooner(result, expire), err
+	job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
+	job.Class = classOf(job)
+	r.line.stand(*job)
+	r.pass(workers, job.Key())
+	if a, _ := r.line.granted(job.UID); a != nil {
+		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
-	decision := r.capacity.decide(wanted)
-	if decision.Cluster == "" {
-		r.line.wait(wanted.key)
-		result, err := r.wait(ctx, f, wanted, class, decision)
-		return sooner(result, expire), err
+	answer, decided := r.line.answer(job.Key())
+	if !decided {
+		return reconcile.Result{}, nil // A pass will wake us.
 	}
-	if err := r.record(ctx, f, wanted, decision); err != nil {
-		if r.capacity.forget(wanted.job.UID, wanted.attempt) {
-			r.signal() // Others may have been told that there is no room because of this one.
+	result, err := r.wait(ctx, f, job, answer)
+	return sooner(result, expire), err
+}
+
+// pass decides on what a change could help, and has the jobs looked at that it is about, but the one that is being looked at.
+func (r *Reconciler) pass(workers []v1alpha1.WorkerCluster, except types.NamespacedName) {
+	for _, outcome := range r.line.pass(workers) {
+		if key := outcome.Job.Key(); key != except {
+			r.inbox.Add(key)
 		}
-		return reconcile.Result{}, err
-	}
-	timeToPlace.Observe(r.Clock.Since(noticed).Seconds())
-	r.forget(wanted.key)
-	r.leaveLine(wanted.key)
-	return reconcile.Result{}, nil
-}
-
-// candidate gathers what the decision needs. A verdict says that the job waits whatever the workers have.
-func (r *Reconciler) candidate(ctx context.Context, f facts) (candidate, *dispatch.Decision, error) {
-	wanted := candidate{key: client.ObjectKeyFromObject(f.job), attempt: r.nextAttempt(f)}
-	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
-	if err != nil {
-		return wanted, nil, err
-	}
-	wanted.policies = r.compiled.of(policies)
-	var workers v1alpha1.WorkerClusterList
-	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		return wanted, nil, fmt.Errorf("list WorkerClusters: %w", err)
-	}
-	wanted.workers = workers.Items
-	wanted.job = dispatch.Job{
-		UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
-		Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
-		Previous: r.previous(f),
-	}
-
-	typed, err := trainjobs.Typed(f.job)
-	if err != nil {
-		return wanted, &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
-	}
-	reference := typed.Spec.RuntimeRef
-	needs, err := r.demands.Of(ctx, typed)
-	wanted.job.PodSets = needs.PodSets
-	var status apierrors.APIStatus
-	switch {
-	case errors.Is(err, demand.ErrRuntimeNotFound):
-		return wanted, &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
-	case errors.As(err, &status):
-		return wanted, nil, err
-	case err != nil:
-		return wanted, &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
-	}
-	return wanted, nil, nil
-}
-
-// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
-// policy that the same workers have refused, and of which its expression says the same.
-func classOf(wanted candidate) string {
-	hash := fnv.New128a()
-	encoder := json.NewEncoder(hash)
-	policy, _, err := dispatch.SelectPolicy(wanted.policies, wanted.job)
-	if policy != nil {
-		_ = encoder.Encode([]any{policy.UID, policy.Generation})
-	} else if err != nil {
-		_ = encoder.Encode(err.Error())
-	}
-	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
-	_ = encoder.Encode(wanted.job.PodSets)
-	_ = encoder.Encode(slices.Sorted(maps.Keys(wanted.job.Excluded)))
-	pin, pinned := wanted.job.Annotations[v1alpha1.AnnotationClusters]
-	_ = encoder.Encode([]any{pin, pinned})
-	if policy != nil {
-		_ = encoder.Encode(keyOf(policy.Expression, &wanted.job))
-	}
-	return string(hash.Sum(nil))
-}
-
-func placeOf(f facts, class string) place {
-	return place{
-		key: client.ObjectKeyFromObject(f.job), uid: f.job.GetUID(), class: class, created: f.job.GetCreationTimestamp().Time,
+		if outcome.Preemption != nil {
+			for _, victim := range outcome.Preemption.Victims {
+				r.inbox.Add(victim.Key)
+			}
+		}
 	}
 }
 
-// standInLine puts a job in line, and has the next of the kind that it was of looked at.
-func (r *Reconciler) standInLine(f facts, class string) {
-	if next, ok := r.line.stand(placeOf(f, class)); ok {
-		r.inbox.Add(next)
+// grant writes a decision. If that fails but for a conflict, what the job was given is free for others.
+func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) error {
+	err := r.record(ctx, f, a)
+	if err == nil {
+		r.line.written(a.uid, a.attempt)
+		timeToPlace.Observe(r.Clock.Since(r.notice(f)).Seconds())
+		r.forget(a.key)
+		return nil
 	}
-}
-
-// leaveLine takes a job out of line and has the next of its kind looked at.
-func (r *Reconciler) leaveLine(key types.NamespacedName) {
-	if next, ok := r.line.leave(key); ok {
-		r.inbox.Add(next)
+	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && r.line.forget(a.uid, a.attempt) {
+		r.signal()
 	}
+	return err
 }
 
 // recall returns what is remembered of a job; of another one of the same name, nothing. The caller holds mu.

@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
 const (
@@ -32,20 +33,27 @@ const (
 )
 
 // record writes the decision, before anything is done on the worker: one create for a new job, one patch for one that waited.
-func (r *Reconciler) record(ctx context.Context, f facts, wanted candidate, decision dispatch.Decision) error {
+func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
 	}
-	d.Spec.Cluster, d.Spec.Attempt, d.Spec.PodSets = decision.Cluster, wanted.attempt, wanted.job.PodSets
-	d.Spec.ClusterID = wanted.clusterID(decision.Cluster)
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, decision.Message)
+	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = a.worker, a.clusterID, a.attempt
+	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = a.podSets, a.priority, nil
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, a.grant.Message)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := r.write(ctx, f.dispatch, d); err != nil {
 		return err
 	}
-	r.recordPlaced(f.job, d, decision)
+	r.recordPlaced(f.job, d, *a.grant)
 	return nil
+}
+
+// evict asks mirror to end the attempt of a job.
+func (r *Reconciler) evict(ctx context.Context, f facts) error {
+	d := f.dispatch.DeepCopy()
+	d.Spec.Eviction = f.eviction.DeepCopy()
+	return r.write(ctx, f.dispatch, d)
 }
 
 // write creates the Dispatch, or patches it if there was one before.
@@ -88,7 +96,7 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if f.dispatch == nil {
 		return nil
 	}
-	d, err := r.withdrawn(ctx, f)
+	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority)
 	if err != nil {
 		return err
 	}
@@ -97,49 +105,47 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	}, nil)
 }
 
-// wait says on the Dispatch why the job is not placed.
-// The job stands in line as one of a class.
-func (r *Reconciler) wait(
-	ctx context.Context, f facts, wanted candidate, class string, decision dispatch.Decision,
-) (reconcile.Result, error) {
-	d, err := r.withdrawn(ctx, f)
+// wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
+func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision dispatch.Decision) (reconcile.Result, error) {
+	d, err := r.withdrawn(ctx, f, job.Priority)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var explanation []v1alpha1.ClusterExplanation
-	if wanted.job.PodSets != nil {
-		explanation = r.capacity.explain(wanted, class)
+	inLine := job.Class != ""
+	if inLine {
+		explanation = r.line.explain(job)
 	}
-	p := r.line.find(wanted.key)
-	if p != nil && onlyNumbersChanged(d, decision, explanation) {
-		if due := explanationInterval - r.Clock.Since(p.explained); due > 0 {
+	if inLine && onlyNumbersChanged(d, decision, explanation) {
+		if due := explanationInterval - r.Clock.Since(r.line.telling(job.Key())); due > 0 {
 			return reconcile.Result{RequeueAfter: due}, nil
 		}
 	}
 	if err := r.writeStatus(ctx, f, d, decision, explanation); err != nil {
 		return reconcile.Result{}, err
 	}
-	if p != nil {
-		p.explained = r.Clock.Now()
+	if inLine {
+		r.line.tell(job.Key())
 	}
 	return reconcile.Result{}, nil
 }
 
 // withdrawn returns the job's Dispatch with no worker in it, writing it first if need be. The worker goes only out of a Dispatch
-// whose attempt has ended, and the finalizer, which guards a copy, with it.
-func (r *Reconciler) withdrawn(ctx context.Context, f facts) (*v1alpha1.Dispatch, error) {
-	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
+// whose attempt has ended, and with it the eviction, and the finalizer, which guards a copy.
+func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32) (*v1alpha1.Dispatch, error) {
+	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" && f.dispatch.Spec.Priority == priority {
 		return f.dispatch, nil
 	}
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
-		d.Spec.Cluster = ""
+		d.Spec.Cluster, d.Spec.Eviction = "", nil
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
 		d.Spec.Attempt = r.nextAttempt(f) - 1
 	}
+	d.Spec.Priority = priority
 	return d, r.write(ctx, f.dispatch, d)
 }
 
@@ -164,6 +170,9 @@ func (r *Reconciler) writeStatus(
 	updated.Status.Cluster, updated.Status.CopyUID = "", ""
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
+	if before != nil && before.Reason == v1alpha1.ReasonSuspended && news {
+		meta.RemoveStatusCondition(&updated.Status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
+	}
 	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
 		Type:               v1alpha1.DispatchPlaced,
 		Status:             metav1.ConditionFalse,

@@ -16,6 +16,8 @@ type state int
 const (
 	// settled: nothing is to be decided. The job is not ours, is going, has ended, or is placed.
 	settled state = iota
+	// evicted: the job has to leave its worker, which is not written yet.
+	evicted
 	// orphaned: a Dispatch waits for a job that is gone or has ended; it goes too.
 	orphaned
 	// occupied: the Dispatch of an earlier job, or one that somebody deleted, must go first. Its deletion wakes us.
@@ -28,13 +30,15 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"settled", "orphaned", "occupied", "suspended", "unplaced"}[s]
+	return [...]string{"settled", "evicted", "orphaned", "occupied", "suspended", "unplaced"}[s]
 }
 
-// facts are what has been observed of a key. Both objects may be nil.
+// facts are what has been observed of a key. All of them may be nil.
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
+	// eviction is one that has been decided on.
+	eviction *v1alpha1.Eviction
 }
 
 // classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
@@ -53,6 +57,9 @@ func classify(managedBy string, f facts) state {
 		}
 		return occupied
 	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded():
+		if f.eviction != nil && f.dispatch.Spec.Eviction == nil && !f.dispatch.IsFinished() {
+			return evicted
+		}
 		return settled
 	case trainjobs.Suspended(f.job):
 		return suspended

@@ -54,6 +54,10 @@ func testDispatch(cluster v1alpha1.ClusterName, options ...dispatchOption) *v1al
 	return d
 }
 
+func evictedDispatch(d *v1alpha1.Dispatch) {
+	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted}
+}
+
 func deletingDispatch(d *v1alpha1.Dispatch) {
 	now := metav1.Now()
 	d.DeletionTimestamp = &now
@@ -93,6 +97,22 @@ func TestClassify(t *testing.T) {
 		"EarlierAttemptEnded": {
 			reason: "what an earlier attempt met does not move the current one: there may be a copy",
 			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", mirroredFalse(0))}, want: settled,
+		},
+		"Evicted": {
+			reason: "it has to make room, and mirror does not know yet",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: evicted,
+		},
+		"EvictedAndWritten": {
+			reason: "mirror has it",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch), eviction: &v1alpha1.Eviction{}}, want: settled,
+		},
+		"EvictedAndOver": {
+			reason: "it waits again",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch, mirroredFalse(1))}, want: unplaced,
+		},
+		"EvictedAndComplete": {
+			reason: "it has made room by itself",
+			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: settled,
 		},
 		"Complete":        {reason: "it has ended", facts: facts{job: testJob("origin", complete)}, want: settled},
 		"CompleteWaiting": {reason: "a Dispatch that waits for nothing goes", facts: facts{job: testJob("origin", complete), dispatch: testDispatch("")}, want: orphaned},

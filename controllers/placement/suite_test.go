@@ -144,7 +144,8 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process. It sees the test's Dispatches before it decides anything, as the manager's start makes sure.
+// restart is a new process. It sees the test's Dispatches, and has all waiting jobs in line, before it decides anything, as the
+// manager's start makes sure.
 func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
@@ -156,6 +157,12 @@ func (s *scene) restart(t *testing.T) {
 	must(t, s.hub.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
 	for i := range dispatches.Items {
 		s.tell(&dispatches.Items[i])
+	}
+	waiting, err := s.reconciler.unplaced(t.Context(), client.InNamespace(s.namespace))
+	must(t, err)
+	s.reconciler.line.expect(waiting)
+	for _, key := range waiting {
+		s.reconcile(t, key.Name)
 	}
 }
 

@@ -1,0 +1,120 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
+// have.
+func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, []v1alpha1.WorkerCluster, *dispatch.Decision, error) {
+	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	workers, err := r.workers(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	job := &queue.Job{
+		Job: dispatch.Job{
+			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
+			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
+			Previous: r.previous(f),
+		},
+		Policies: r.compiled.of(policies),
+		Created:  f.job.GetCreationTimestamp().Time,
+		Since:    r.waitsSince(f),
+		Attempt:  r.nextAttempt(f),
+	}
+	verdict, err := r.demand(ctx, f, job)
+	return job, workers, verdict, err
+}
+
+// workers are those of the hub's cache, which must not be written to.
+func (r *Reconciler) workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
+	var workers v1alpha1.WorkerClusterList
+	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list WorkerClusters: %w", err)
+	}
+	return workers.Items, nil
+}
+
+// demand fills in what the job needs, and how important it is.
+func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
+	typed, err := trainjobs.Typed(f.job)
+	if err != nil {
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	}
+	reference := typed.Spec.RuntimeRef
+	needs, err := r.demands.Of(ctx, typed)
+	var status apierrors.APIStatus
+	switch {
+	case errors.Is(err, demand.ErrRuntimeNotFound):
+		return &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
+	case errors.As(err, &status):
+		return nil, err
+	case err != nil:
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	}
+	job.PodSets = needs.PodSets
+	classes, err := listPriorities(ctx, r.Hub)
+	if err != nil {
+		return nil, err
+	}
+	var verdict *dispatch.Decision
+	job.Priority, verdict = classes.of(job.Annotations, needs.PriorityClasses)
+	return verdict, nil
+}
+
+// waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.
+func (r *Reconciler) waitsSince(f facts) time.Time {
+	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
+		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
+		if placed != nil && placed.Reason != v1alpha1.ReasonSuspended {
+			return placed.LastTransitionTime.Time
+		}
+	}
+	return r.notice(f)
+}
+
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
+// policy that the same workers have refused, and of which its expression says the same.
+func classOf(job *queue.Job) string {
+	hash := fnv.New128a()
+	encoder := json.NewEncoder(hash)
+	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
+	if policy != nil {
+		_ = encoder.Encode([]any{policy.UID, policy.Generation})
+	} else if err != nil {
+		_ = encoder.Encode(err.Error())
+	}
+	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
+	_ = encoder.Encode(job.PodSets)
+	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
+	pin, pinned := job.Annotations[v1alpha1.AnnotationClusters]
+	_ = encoder.Encode([]any{pin, pinned})
+	if policy != nil {
+		_ = encoder.Encode(keyOf(policy.Expression, &job.Job))
+	}
+	return string(hash.Sum(nil))
+}

@@ -1,0 +1,110 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// ledger are our live jobs on workers: those that Dispatches tell of, and those that have just been decided on. The zero value is
+// an empty one.
+type ledger struct {
+	byJob    map[types.UID]*assignment
+	byWorker map[v1alpha1.ClusterName]map[types.UID]*assignment
+	// grants are the decisions that have not been written.
+	grants map[types.NamespacedName]*assignment
+	// evicted are those that are to leave their worker.
+	evicted map[types.UID]*assignment
+}
+
+// assignment is a live job on a worker.
+type assignment struct {
+	key       types.NamespacedName
+	uid       types.UID
+	worker    v1alpha1.ClusterName
+	clusterID types.UID
+	attempt   int32
+	podSets   []v1alpha1.PodSet
+	priority  int32
+	// since is when it was placed, as far as this process knows.
+	since time.Time
+	// suspended jobs take nothing but what their pods still take. Evicted ones take all until their attempt has ended: their copies may
+	// still make pods.
+	suspended bool
+	// grant is the decision while it has not been written.
+	grant *dispatch.Decision
+	// eviction ends the attempt; evictor is the job for which it was decided by this process and has not been seen on the Dispatch.
+	eviction *v1alpha1.Eviction
+	evictor  types.NamespacedName
+}
+
+// leaves: its room will be free without anybody's doing.
+func (a *assignment) leaves() bool { return a.suspended || a.eviction != nil }
+
+func (l *ledger) put(a *assignment) {
+	if l.byJob == nil {
+		l.byJob = map[types.UID]*assignment{}
+		l.byWorker = map[v1alpha1.ClusterName]map[types.UID]*assignment{}
+		l.grants = map[types.NamespacedName]*assignment{}
+		l.evicted = map[types.UID]*assignment{}
+	}
+	l.byJob[a.uid] = a
+	if l.byWorker[a.worker] == nil {
+		l.byWorker[a.worker] = map[types.UID]*assignment{}
+	}
+	l.byWorker[a.worker][a.uid] = a
+	if a.grant != nil {
+		l.grants[a.key] = a
+	}
+	if a.eviction != nil {
+		l.evicted[a.uid] = a
+	}
+}
+
+func (l *ledger) evict(a *assignment, eviction *v1alpha1.Eviction) {
+	if a.eviction = eviction; eviction != nil {
+		l.evicted[a.uid] = a
+	} else {
+		delete(l.evicted, a.uid)
+	}
+}
+
+// drop forgets a job, and returns what was known of it, nil if nothing was.
+func (l *ledger) drop(uid types.UID) *assignment {
+	a := l.byJob[uid]
+	if a == nil {
+		return nil
+	}
+	delete(l.byJob, uid)
+	delete(l.byWorker[a.worker], uid)
+	delete(l.evicted, uid)
+	if l.grants[a.key] == a {
+		delete(l.grants, a.key)
+	}
+	return a
+}
+
+// on returns the jobs of a worker, in an order that does not depend on the map, so that the same facts give the same answer.
+func (l *ledger) on(worker v1alpha1.ClusterName) []*assignment {
+	return slices.SortedFunc(maps.Values(l.byWorker[worker]), func(a, b *assignment) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+}
+
+// sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of two victims of
+// equal priority goes.
+func sinceOf(d *v1alpha1.Dispatch) time.Time {
+	if d.Status.StartTime != nil {
+		return d.Status.StartTime.Time
+	}
+	return d.CreationTimestamp.Time
+}

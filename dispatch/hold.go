@@ -1,0 +1,298 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Hold returns what jobs behind a gang may use of the nodes while the gang waits for room on them, so that it is not passed for
+// ever. The argument empty is the same worker as it would be if no job ran there; the gang must fit on that, or it is held for
+// nothing.
+//
+// What the gang's pods can take now is taken off, as by Reserve. For each pod that has no place yet, nodes are closed that could
+// take it if they were empty: those first on which the most of a pod has room already, for they will be free soonest, and as
+// many as it takes. A closed node has nothing free. Of nodes with the same labels and taints that differ in size it is not known
+// which is which, so those are closed that suffice in the worst case.
+//
+// If what is placed meanwhile goes where Hold leaves room, as ReserveBehind assumes, no place that the gang has is lost, and
+// when the jobs on the closed nodes have ended, the gang fits. The worker's scheduler does not know of it, and may put a pod that
+// has its place elsewhere on a closed node. One that scores nodes by MostAllocated rarely does.
+func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
+	g := newGang(podSets)
+	if n == nil || len(g.phases) == 0 {
+		return n
+	}
+	g.hold(n, empty)
+	return g.place.rest()
+}
+
+// ReserveBehind is Reserve for a job that was decided on what Hold returns: its pods are taken off where Hold leaves room.
+func (n *Nodes) ReserveBehind(podSets, held []v1alpha1.PodSet, empty *Nodes) *Nodes {
+	first, g := newGang(held), newGang(podSets)
+	if n == nil || len(first.phases) == 0 || len(g.phases) == 0 {
+		return n.Reserve(podSets)
+	}
+	first.hold(n, empty)
+	p := &first.place
+	p.rebase()
+	g.bind(n)
+	for i := range g.phases {
+		if !p.search(g, g.phases[i].pods) {
+			return n.Reserve(podSets)
+		}
+		p.nextPhase()
+	}
+	p.giveBack(n)
+	return p.rest()
+}
+
+// Places returns how many pods of the gang have a place on the nodes as they are. Pods of its two phases may have the same.
+func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
+	if n == nil {
+		return 0
+	}
+	g := newGang(podSets)
+	g.bind(n)
+	var places int64
+	for i := range g.phases {
+		ph := &g.phases[i]
+		if len(ph.pods) == 1 {
+			places += g.room(n, ph.pods, &ph.pods[0])
+			continue
+		}
+		g.place.begin(n)
+		places += ph.upper.need - g.place.most(g, ph.pods)
+	}
+	return places
+}
+
+// hold places the gang's pods as far as there is room, and closes nodes for the others.
+func (g *gang) hold(n, empty *Nodes) {
+	g.bind(n)
+	p := &g.place
+	p.begin(n)
+	sizes := n.sizes(empty)
+	for i := range g.phases {
+		p.most(g, g.phases[i].pods)
+		p.closeNodes(g, g.phases[i].pods, sizes)
+		p.nextPhase()
+	}
+}
+
+// size is a number of nodes of a class that have the same amounts if no job runs there.
+type size struct {
+	free  []int64
+	count int64
+}
+
+// sizes returns for each class of n the nodes that it would have without jobs, in the columns of n.
+func (n *Nodes) sizes(empty *Nodes) [][]size {
+	sizes := make([][]size, len(n.classes))
+	cols := make([]int, len(n.names))
+	for i, name := range n.names {
+		cols[i] = empty.column(name)
+	}
+	for i := range n.classes {
+		at := empty.classLike(n, i)
+		if at < 0 {
+			continue
+		}
+		for r := empty.classes[at].first; r < empty.classes[at].end; r++ {
+			free := n.amounts(nil)
+			for i, col := range cols {
+				if col >= 0 {
+					free[i] = empty.row(r)[col]
+				}
+			}
+			sizes[i] = append(sizes[i], size{free: free, count: empty.counts[r]})
+		}
+	}
+	return sizes
+}
+
+// classLike returns which class has the labels and taints of a class of another worker, or -1.
+func (n *Nodes) classLike(other *Nodes, class int) int {
+	if n == nil {
+		return -1
+	}
+	if n.shape == other.shape {
+		return class
+	}
+	c := &other.classes[class]
+	for i := range n.classes {
+		if maps.Equal(n.classes[i].labels, c.labels) && slices.Equal(n.classes[i].taints, c.taints) {
+			return i
+		}
+	}
+	return -1
+}
+
+// closeNodes closes nodes for the pods that have been left without a place.
+func (p *placement) closeNodes(g *gang, all []pods, sizes [][]size) {
+	enough := true
+	for _, i := range p.order {
+		enough = p.closeFor(g, all[i:i+1], p.left[i], sizes) && enough
+	}
+	if enough {
+		return
+	}
+	// Pods of one kind are where the only nodes of another are. Where each goes is found when no job is in the way.
+	for i := range all {
+		for _, at := range p.soonest(g, all[i:i+1], sizes) {
+			p.closeSome(at, nil, take{nodes: p.runs[at].count})
+		}
+	}
+}
+
+// closeFor closes nodes until there will be a place for pods of one kind, and says whether there are enough nodes.
+func (p *placement) closeFor(g *gang, kind []pods, left int64, sizes [][]size) bool {
+	if left == 0 {
+		return true
+	}
+	pod := kind[0].bound
+	vacant := make([][]size, len(sizes)) // Sizes of nodes that have not been looked at.
+	for i := range sizes {
+		vacant[i] = slices.Clone(sizes[i])
+	}
+	for _, at := range p.soonest(g, kind, sizes) {
+		row := p.nodes.row(p.runs[at].row)
+		for nodes := p.runs[at].count; nodes > 0 && left > 0; {
+			s, extra, hope := p.worst(&p.runs[at], vacant[p.runs[at].class], pod)
+			if s == nil {
+				break
+			}
+			count := min(nodes, s.count)
+			if extra > 0 {
+				count = min(count, (left-1)/extra+1)
+			}
+			if extra > 0 || hope && !slices.Equal(row, s.free) {
+				p.closeSome(at, pod, take{nodes: count, pods: min(left, extra)})
+				left -= min(left, mulUpTo(count, extra))
+			}
+			s.count -= count
+			nodes -= count
+		}
+	}
+	return left == 0
+}
+
+// soonest returns the runs that could take pods if they were empty, in the order in which they will be free: that follows from the
+// nodes as they are, and a node that gets freer only comes nearer to the front.
+func (p *placement) soonest(g *gang, kind []pods, sizes [][]size) []int {
+	pod, admits := kind[0].bound, g.admits(p.nodes, &kind[0])
+	var runs []int
+	for i := range p.runs {
+		class := p.runs[i].class
+		if admits[class] && slices.ContainsFunc(sizes[class], func(s size) bool { return perNode(s.free, pod, 1) > 0 }) {
+			runs = append(runs, i)
+		}
+	}
+	slices.SortFunc(runs, func(a, b int) int {
+		x, y := &p.runs[a], &p.runs[b]
+		part, sum := partOf(p.nodes.row(x.row), pod)
+		otherPart, otherSum := partOf(p.nodes.row(y.row), pod)
+		return cmp.Or(cmp.Compare(otherPart, part), cmp.Compare(otherSum, sum), cmp.Compare(x.row, y.row), slices.Compare(x.free, y.free))
+	})
+	return runs
+}
+
+// partOf returns how much of a pod has room on a node, by the resource that is scarcest and by all together.
+func partOf(free []int64, pod []demand) (scarcest, sum float64) {
+	scarcest = unlimited
+	for _, d := range pod {
+		if free[d.col] != unlimited {
+			part := float64(max(free[d.col], 0)) / float64(d.amount)
+			scarcest, sum = min(scarcest, part), sum+part
+		}
+	}
+	return scarcest, sum
+}
+
+// worst returns of the sizes that a node of the run may have that with the fewest places for more pods, how many these are, and
+// whether it may have any. It returns nil if no size is left.
+func (p *placement) worst(r *run, sizes []size, pod []demand) (least *size, extra int64, hope bool) {
+	free := p.nodes.row(r.row)
+	for i := range sizes {
+		s := &sizes[i]
+		if s.count == 0 || !within(free, s.free) {
+			continue
+		}
+		places := perNode(less(s.free, r.taken(free)), pod, unlimited)
+		if hope = hope || places > 0; least == nil || places < extra {
+			least, extra = s, places
+		}
+	}
+	return least, extra, hope
+}
+
+// within says whether a node with these amounts free may be one with those if it is empty.
+func within(free, size []int64) bool {
+	for col, amount := range free {
+		if amount > size[col] || (amount == absent) != (size[col] == absent) || (amount == unlimited) != (size[col] == unlimited) {
+			return false
+		}
+	}
+	return true
+}
+
+// less returns amounts without others.
+func less(amounts, taken []int64) []int64 {
+	rest := slices.Clone(amounts)
+	for col := range rest {
+		if rest[col] != absent && rest[col] != unlimited {
+			rest[col] -= taken[col]
+		}
+	}
+	return rest
+}
+
+// taken is what the gang has on each node of the run, or will have when it is empty.
+func (r *run) taken(row []int64) []int64 {
+	if r.claim != nil {
+		return r.claim
+	}
+	return less(row, r.free)
+}
+
+// closeSome closes some nodes of a run for as many pods on each.
+func (p *placement) closeSome(at int, pod []demand, t take) {
+	r := &p.runs[at]
+	closed := *r
+	closed.count, closed.free = t.nodes, make([]int64, len(r.free))
+	for col, amount := range r.free {
+		closed.free[col] = min(amount, 0)
+	}
+	closed.claim = slices.Clone(r.taken(p.nodes.row(r.row)))
+	for _, d := range pod {
+		closed.claim[d.col] = addUpTo(closed.claim[d.col], t.pods*d.amount)
+	}
+	if t.nodes == r.count {
+		*r = closed
+		return
+	}
+	r.count -= t.nodes
+	p.runs = append(p.runs, closed)
+}
+
+// rebase makes what is left on the nodes so far what the next phases begin with.
+func (p *placement) rebase() {
+	for i := range p.start {
+		r := &p.start[i]
+		r.base, r.free = r.low, r.low
+	}
+	p.nodes = p.rest()
+}
+
+// giveBack puts back on each node what had been taken off it before rebase.
+func (p *placement) giveBack(n *Nodes) {
+	for i := range p.start {
+		r := &p.start[i]
+		r.low = less(n.row(r.row), less(r.base, r.low))
+	}
+}

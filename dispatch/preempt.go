@@ -1,0 +1,295 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Victim is a placed job that may be stopped for another.
+type Victim struct {
+	// UID and Key of the TrainJob.
+	UID types.UID
+	Key types.NamespacedName
+	// Priority of the TrainJob.
+	Priority int32
+	// Since when it has been placed there. Of jobs that are equal otherwise the youngest goes, which has the least to lose.
+	Since time.Time
+}
+
+// Occupancy is what runs on a worker.
+type Occupancy interface {
+	// Victims are our jobs that are placed there, without those that are being stopped already.
+	Victims() []Victim
+	// Without returns the nodes as they would be if some of the victims were gone.
+	Without(victims []types.UID) *Nodes
+}
+
+// Preemption is which jobs are to be stopped so that another has room.
+type Preemption struct {
+	// Cluster is the worker on which they run.
+	Cluster v1alpha1.ClusterName
+	// Victims, at least one, those with the lowest priority first, and of these the youngest.
+	Victims []Victim
+	// Message says it in one line of at most 1024 bytes.
+	Message string
+}
+
+// maxPairs is how many pairs of victims are tried on one worker.
+const maxPairs = 256
+
+// Preempt chooses the smallest set of jobs of lower priority without which a job fits on one worker. Only workers count that it
+// may go to, and only if its policy allows preemption; ok is false if there is no such set, and if the job fits somewhere as it
+// is. The answer depends on the order of nothing.
+//
+// Of sets with the same number of victims that is chosen whose highest priority is the lowest, then that with the lowest sum of
+// priorities, then the one whose oldest job is the youngest, then the worker by the hash that decides between equal scores.
+//
+// One victim is found whenever one is enough, and so are two among up to 23 jobs. Among more, those pairs are tried first that
+// have the lowest priorities, 256 of them that free enough in sum. Larger sets are found from above: of all jobs of lower
+// priority, those are spared one after the other that can be, once beginning with the highest priority and the oldest and once
+// with what frees the least, and the smaller of the two sets is taken. No victim in it is superfluous, but it can have more than
+// the smallest set. TestPreemptExcess compares the two.
+func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alpha1.ClusterName) Occupancy) (p Preemption, ok bool) {
+	f := newFilters(job, policies)
+	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
+		return Preemption{}, false
+	}
+	var sites []*site
+	for i := range workers {
+		w := &workers[i]
+		if f.open(w) != fits {
+			continue
+		}
+		if f.gang.fits(w.Nodes) {
+			return Preemption{}, false
+		}
+		if s := newSite(f, w, occupancy(w.Name)); s != nil {
+			sites = append(sites, s)
+		}
+	}
+	// Nobody looks for two where one is enough.
+	for _, search := range []func(*site) []int{(*site).one, (*site).two, (*site).many} {
+		if best := choose(job.UID, sites, search); best != nil {
+			return best.preemption(), true
+		}
+	}
+	return Preemption{}, false
+}
+
+// site is a worker on which a job would fit if all jobs of lower priority were gone.
+type site struct {
+	gang    *gang
+	worker  *Worker
+	runs    Occupancy
+	victims []Victim // Those of lower priority, who goes first first.
+	base    *Nodes   // The nodes with all of them.
+	freed   []*Nodes // The nodes without each of them.
+	chosen  []int    // Indices of victims, ascending.
+}
+
+// newSite returns nil if no set of victims is enough.
+func newSite(f *filters, w *Worker, runs Occupancy) *site {
+	s := &site{gang: f.gang, worker: w, runs: runs}
+	for _, v := range runs.Victims() {
+		if v.Priority < f.job.Priority {
+			s.victims = append(s.victims, v)
+		}
+	}
+	if len(s.victims) == 0 {
+		return nil
+	}
+	slices.SortFunc(s.victims, func(a, b Victim) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), b.Since.Compare(a.Since), cmp.Compare(a.UID, b.UID))
+	})
+	if !s.enough(s.all()) {
+		return nil
+	}
+	if s.base = s.without(); s.gang.fits(s.base) {
+		return nil // The caller shows less of the worker than there is.
+	}
+	return s
+}
+
+// all victims.
+func (s *site) all() []int {
+	all := make([]int, len(s.victims))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// without returns the nodes without some victims.
+func (s *site) without(victims ...int) *Nodes {
+	uids := make([]types.UID, len(victims))
+	for i, v := range victims {
+		uids[i] = s.victims[v].UID
+	}
+	return s.runs.Without(uids)
+}
+
+// enough says whether the job fits without some victims.
+func (s *site) enough(victims []int) bool { return s.gang.fits(s.without(victims...)) }
+
+// one returns the victim that is enough by itself, nil if none is.
+func (s *site) one() []int {
+	for i := range s.victims {
+		s.freed = append(s.freed, s.without(i))
+		if s.gang.fits(s.freed[i]) {
+			return []int{i}
+		}
+	}
+	return nil
+}
+
+// two returns the best pair of victims that are enough, nil if none has been found. It comes after one.
+func (s *site) two() []int {
+	var best []int
+	tries := 0
+	for j := range s.victims {
+		if best != nil && s.victims[j].Priority > s.victims[best[1]].Priority {
+			return best
+		}
+		for i := range j {
+			pair := []int{i, j}
+			if best != nil && s.compare(pair, best) >= 0 || !s.mayBeEnough(i, j) {
+				continue
+			}
+			if tries++; tries > maxPairs {
+				return best
+			}
+			if s.enough(pair) {
+				best = pair
+			}
+		}
+	}
+	return best
+}
+
+// mayBeEnough says whether two victims free as much in sum as the job takes. It is a cheap question.
+func (s *site) mayBeEnough(i, j int) bool {
+	for name, amount := range s.gang.total {
+		resource := s.gang.names[name]
+		base, a, b := s.base.Free(resource), s.freed[i].Free(resource), s.freed[j].Free(resource)
+		if s.base.column(resource) >= 0 && a != unlimited && b != unlimited && a-base < amount-b {
+			return false
+		}
+	}
+	return true
+}
+
+// many returns a set of victims of which none is superfluous. It comes after one.
+func (s *site) many() []int {
+	byRank := s.all()
+	slices.Reverse(byRank)
+	frees := make([]float64, len(s.victims))
+	for i := range frees {
+		frees[i] = s.share(s.freed[i])
+	}
+	bySize := slices.Clone(byRank)
+	slices.SortStableFunc(bySize, func(a, b int) int { return cmp.Compare(frees[a], frees[b]) })
+	a, b := s.spare(byRank), s.spare(bySize)
+	if s.compare(a, b) <= 0 {
+		return a
+	}
+	return b
+}
+
+// share is what nodes have free of what the job takes, as a share of that, of all resources together.
+func (s *site) share(n *Nodes) float64 {
+	var share float64
+	for name, amount := range s.gang.total {
+		if amount > 0 {
+			share += float64(n.Free(s.gang.names[name])) / float64(amount)
+		}
+	}
+	return share
+}
+
+// spare begins with all victims and spares in the given order those that can be.
+func (s *site) spare(order []int) []int {
+	set := s.all()
+	for {
+		before := len(set)
+		for _, v := range order {
+			rest := slices.DeleteFunc(slices.Clone(set), func(i int) bool { return i == v })
+			if len(rest) < len(set) && s.enough(rest) {
+				set = rest
+			}
+		}
+		// Once is enough but for pods of several kinds, which can have found no room where there was some.
+		if len(set) == before {
+			return set
+		}
+	}
+}
+
+// compare says which of two sets of victims on this worker is the better one.
+func (s *site) compare(a, b []int) int {
+	x, y := s.loss(a), s.loss(b)
+	return cmp.Or(x.compare(y), slices.Compare(a, b))
+}
+
+// loss is what a set of victims costs.
+type loss struct {
+	victims int
+	highest int32
+	sum     int64
+	oldest  time.Time
+}
+
+func (s *site) loss(victims []int) loss {
+	l := loss{victims: len(victims), highest: s.victims[victims[0]].Priority, oldest: s.victims[victims[0]].Since}
+	for _, i := range victims {
+		v := &s.victims[i]
+		l.highest = max(l.highest, v.Priority)
+		l.sum += int64(v.Priority)
+		if v.Since.Before(l.oldest) {
+			l.oldest = v.Since
+		}
+	}
+	return l
+}
+
+func (l loss) compare(other loss) int {
+	return cmp.Or(cmp.Compare(l.victims, other.victims), cmp.Compare(l.highest, other.highest), cmp.Compare(l.sum, other.sum),
+		other.oldest.Compare(l.oldest))
+}
+
+// choose searches all sites and returns the one with the best set, nil if there is none.
+func choose(job types.UID, sites []*site, search func(*site) []int) *site {
+	var best *site
+	tie := newRendezvous(job)
+	for _, s := range sites {
+		if s.chosen = search(s); s.chosen == nil {
+			continue
+		}
+		if best == nil || cmp.Or(s.loss(s.chosen).compare(best.loss(best.chosen)),
+			cmp.Compare(tie.of(best.worker.Name), tie.of(s.worker.Name)), cmp.Compare(s.worker.Name, best.worker.Name)) < 0 {
+			best = s
+		}
+	}
+	return best
+}
+
+// preemption of the chosen victims.
+func (s *site) preemption() Preemption {
+	p := Preemption{Cluster: s.worker.Name}
+	var names []string
+	for _, i := range s.chosen {
+		p.Victims = append(p.Victims, s.victims[i])
+		names = append(names, fmt.Sprintf("%s (priority %d)", s.victims[i].Key, s.victims[i].Priority))
+	}
+	p.Message = Cut(fmt.Sprintf("preempts %d %s of lower priority on %s: %s",
+		len(names), plural("job", int64(len(names))), s.worker.Name, list(names, ", ")))
+	return p
+}

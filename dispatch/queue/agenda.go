@@ -1,0 +1,44 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import "container/heap"
+
+// agenda are the classes that are still to be looked at, the one whose first is the first in order on top. It is a heap. Who is the
+// first of a class must not change while the class is in it.
+type agenda []*class
+
+func (a *agenda) add(c *class) {
+	if !c.queued {
+		c.queued = true
+		heap.Push(a, c)
+	}
+}
+
+func (a *agenda) pop() *class {
+	c := heap.Pop(a).(*class)
+	c.queued = false
+	return c
+}
+
+// Len implements heap.Interface.
+func (a agenda) Len() int { return len(a) }
+
+// Less implements heap.Interface.
+func (a agenda) Less(i, j int) bool { return a[i].head().isBefore(a[j].head()) }
+
+// Swap implements heap.Interface.
+func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+
+// Push implements heap.Interface.
+func (a *agenda) Push(x any) { *a = append(*a, x.(*class)) }
+
+// Pop implements heap.Interface.
+func (a *agenda) Pop() any {
+	last := len(*a) - 1
+	x := (*a)[last]
+	(*a)[last] = nil
+	*a = (*a)[:last]
+	return x
+}

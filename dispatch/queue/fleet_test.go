@@ -1,0 +1,299 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+const gpu corev1.ResourceName = "nvidia.com/gpu"
+
+// node is one node, with what it has free.
+type node struct {
+	pool       string // The label of this name.
+	cpus, gpus int64
+}
+
+func (n node) takes(set *v1alpha1.PodSet, d node) bool {
+	pool, pinned := set.NodeSelector["pool"]
+	return n.cpus >= d.cpus && n.gpus >= d.gpus && (!pinned || pool == n.pool)
+}
+
+// site is a worker in the making.
+type site struct {
+	dispatch.Worker
+	nodes []node
+	stale bool
+	empty *dispatch.Nodes
+}
+
+// runs is a job that has been placed.
+type runs struct {
+	job    queue.Job
+	worker v1alpha1.ClusterName
+	since  time.Time
+	// on has per node what it takes.
+	on     map[int]node
+	forJob types.UID // It is being stopped for this one.
+}
+
+// fleet is a queue.Fleet of workers whose nodes are known, and the pods on them. It fails the test where a pod has no place.
+type fleet struct {
+	t        testing.TB
+	sites    []*site
+	list     []dispatch.Worker
+	revision uint64
+	now      time.Time
+	running  map[types.UID]*runs
+	byWorker map[v1alpha1.ClusterName]map[types.UID]*runs
+	asked    int // How often it has been asked for more than its workers.
+}
+
+var _ queue.Fleet = (*fleet)(nil)
+
+func newFleet(t testing.TB) *fleet {
+	return &fleet{t: t, running: map[types.UID]*runs{}, byWorker: map[v1alpha1.ClusterName]map[types.UID]*runs{}}
+}
+
+// add puts a worker with so many nodes of 8 GPUs into the fleet.
+func (f *fleet) add(name v1alpha1.ClusterName, nodes int) *site {
+	s := &site{Worker: dispatch.Worker{Name: name}, stale: true}
+	for range nodes {
+		s.nodes = append(s.nodes, node{pool: "a", cpus: 64_000, gpus: 8})
+	}
+	f.sites = append(f.sites, s)
+	return s
+}
+
+func (f *fleet) remove(name v1alpha1.ClusterName) {
+	f.sites = slices.DeleteFunc(f.sites, func(s *site) bool { return s.Name == name })
+	f.list = nil
+	for uid := range f.byWorker[name] {
+		delete(f.running, uid)
+	}
+	delete(f.byWorker, name)
+}
+
+func (f *fleet) site(name v1alpha1.ClusterName) *site {
+	for _, s := range f.sites {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// touch notes that a worker is another one now.
+func (f *fleet) touch(s *site) { s.stale, s.empty = true, nil }
+
+// Workers implements queue.Fleet.
+func (f *fleet) Workers() []dispatch.Worker {
+	if len(f.list) != len(f.sites) {
+		f.list = make([]dispatch.Worker, len(f.sites))
+		for i, s := range f.sites {
+			f.list[i] = s.Worker
+		}
+	}
+	for i, s := range f.sites {
+		if s.stale {
+			f.revision++
+			s.stale, s.Revision = false, f.revision
+			s.Nodes = f.nodes(s, func(r *runs) bool { return false })
+			s.Allocatable = dispatch.Resources{gpu: 8 * int64(len(s.nodes)), corev1.ResourceCPU: 64_000 * int64(len(s.nodes))}
+			s.Assigned = len(f.byWorker[s.Name])
+			f.list[i] = s.Worker
+		}
+	}
+	return f.list
+}
+
+// nodes are those of a worker without some of its jobs.
+func (f *fleet) nodes(s *site, gone func(*runs) bool) *dispatch.Nodes {
+	free := slices.Clone(s.nodes)
+	for _, r := range f.byWorker[s.Name] {
+		if gone(r) {
+			continue
+		}
+		for at, taken := range r.on {
+			free[at].cpus -= taken.cpus
+			free[at].gpus -= taken.gpus
+		}
+	}
+	counts := map[node]int{}
+	for _, n := range free {
+		counts[n]++
+	}
+	groups := make([]dispatch.NodeGroup, 0, len(counts))
+	for n, count := range counts {
+		groups = append(groups, dispatch.NodeGroup{
+			Labels: map[string]string{"pool": n.pool}, Count: count, Free: dispatch.Resources{corev1.ResourceCPU: n.cpus, gpu: n.gpus},
+		})
+	}
+	return dispatch.NewNodes(groups)
+}
+
+// Assign implements queue.Fleet.
+func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
+	s := f.site(decision.Cluster)
+	r := &runs{job: *job, worker: s.Name, since: f.now, on: map[int]node{}}
+	free := slices.Clone(s.nodes)
+	for _, other := range f.byWorker[s.Name] {
+		for at, taken := range other.on {
+			free[at].cpus -= taken.cpus
+			free[at].gpus -= taken.gpus
+		}
+	}
+	for _, initializers := range []bool{true, false} {
+		phase := slices.Clone(free)
+		for i := range job.PodSets {
+			if set := &job.PodSets[i]; (set.Role == v1alpha1.RoleModelInitializer) == initializers {
+				f.put(set, phase)
+			}
+		}
+		for at := range phase {
+			taken := node{cpus: free[at].cpus - phase[at].cpus, gpus: free[at].gpus - phase[at].gpus}
+			if taken != (node{}) {
+				r.on[at] = node{cpus: max(taken.cpus, r.on[at].cpus), gpus: max(taken.gpus, r.on[at].gpus)}
+			}
+		}
+	}
+	f.running[job.UID] = r
+	if f.byWorker[s.Name] == nil {
+		f.byWorker[s.Name] = map[types.UID]*runs{}
+	}
+	f.byWorker[s.Name][job.UID] = r
+	s.stale = true
+}
+
+// put places pods on the nodes with the least free.
+func (f *fleet) put(set *v1alpha1.PodSet, nodes []node) {
+	requests := dispatch.FromList(set.Requests)
+	d := node{cpus: requests[corev1.ResourceCPU], gpus: requests[gpu]}
+	for range set.Count {
+		best := -1
+		for at, n := range nodes {
+			if n.takes(set, d) && (best < 0 || cmp.Or(cmp.Compare(n.gpus, nodes[best].gpus), cmp.Compare(n.cpus, nodes[best].cpus)) < 0) {
+				best = at
+			}
+		}
+		if best < 0 {
+			f.t.Fatalf("a worker is over-filled: no node of %v has room for a pod of %v", nodes, d)
+		}
+		nodes[best].cpus -= d.cpus
+		nodes[best].gpus -= d.gpus
+	}
+}
+
+// end takes a job away.
+func (f *fleet) end(uid types.UID) *runs {
+	r := f.running[uid]
+	if r == nil {
+		return nil
+	}
+	delete(f.running, uid)
+	delete(f.byWorker[r.worker], uid)
+	f.site(r.worker).stale = true
+	return r
+}
+
+// Empty implements queue.Fleet.
+func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
+	f.asked++
+	s := f.site(worker)
+	if s.empty == nil {
+		s.empty = f.nodes(s, func(*runs) bool { return true })
+	}
+	return s.empty
+}
+
+// Occupancy implements queue.Fleet.
+func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
+	f.asked++
+	return occupancy{f, f.site(worker)}
+}
+
+type occupancy struct {
+	*fleet
+	site *site
+}
+
+// Victims implements dispatch.Occupancy.
+func (o occupancy) Victims() []dispatch.Victim {
+	var victims []dispatch.Victim
+	for _, uid := range slices.Sorted(maps.Keys(o.byWorker[o.site.Name])) {
+		if r := o.running[uid]; r.forJob == "" {
+			victims = append(victims, dispatch.Victim{UID: uid, Key: r.job.Key(), Priority: r.job.Priority, Since: r.since})
+		}
+	}
+	return victims
+}
+
+// Without implements dispatch.Occupancy.
+func (o occupancy) Without(victims []types.UID) *dispatch.Nodes {
+	return o.nodes(o.site, func(r *runs) bool { return r.forJob != "" || slices.Contains(victims, r.job.UID) })
+}
+
+// Evict implements queue.Fleet.
+func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
+	for _, victim := range preemption.Victims {
+		r := f.running[victim.UID]
+		switch {
+		case r == nil || r.worker != preemption.Cluster:
+			f.t.Fatalf("%s preempts %s, which is not on %s", job.UID, victim.UID, preemption.Cluster)
+		case r.forJob != "":
+			f.t.Fatalf("%s preempts %s, which is being stopped for %s already", job.UID, victim.UID, r.forJob)
+		case r.job.Priority >= job.Priority:
+			f.t.Fatalf("%s preempts %s, whose priority is no lower", job.UID, victim.UID)
+		}
+		r.forJob = job.UID
+	}
+	f.site(preemption.Cluster).stale = true
+}
+
+// Evicting implements queue.Fleet.
+func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
+	for _, r := range f.running {
+		if r.forJob == job {
+			return r.worker
+		}
+	}
+	return ""
+}
+
+// evicting are the jobs that are being stopped, sorted.
+func (f *fleet) evicting() []types.UID {
+	return f.uids(func(r *runs) bool { return r.forJob != "" })
+}
+
+func (f *fleet) uids(which func(*runs) bool) []types.UID {
+	var uids []types.UID
+	for uid, r := range f.running {
+		if which(r) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// String shows who runs where.
+func (f *fleet) String() string {
+	var b []string
+	for _, uid := range slices.Sorted(maps.Keys(f.running)) {
+		b = append(b, fmt.Sprintf("%s on %s", uid, f.running[uid].worker))
+	}
+	return fmt.Sprint(b)
+}

@@ -1,0 +1,395 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"slices"
+	"time"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Outcome is what a Pass has decided about a job.
+type Outcome struct {
+	Job Job
+	// Decision has a Cluster if the job has been placed; then it is out of line. Otherwise it waits, and this is its Answer.
+	Decision dispatch.Decision
+	// Preemption names the jobs that are to be stopped to make room for it. Nil: none.
+	Preemption *dispatch.Preemption
+}
+
+// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those that it has
+// placed, and of each class of jobs the first, if there is something new to say of it.
+func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
+	p := &pass{q: q, now: now, fleet: fleet, places: places{}, lowest: map[int]int64{}}
+	p.look()
+	for {
+		p.sweep()
+		if len(p.again) == 0 {
+			break
+		}
+		// What has been placed may have helped others.
+		p.changed, p.again, p.afresh = p.again, nil, false
+		q.sweeps++
+		for _, at := range p.changed {
+			q.seen[at].changed = q.sweeps
+		}
+	}
+	for i := range p.workers {
+		q.seen[i].revision = p.workers[i].Revision
+	}
+	return p.outcomes
+}
+
+// pass is one in the making. Workers are numbered as in workers, whose order does not change meanwhile.
+type pass struct {
+	q       *Queue
+	now     time.Time
+	fleet   Fleet
+	workers []dispatch.Worker
+	// changed are the workers that may have room for jobs for which they had none when these were last asked about.
+	changed []int
+	// again are those that may have it because something has been placed there.
+	again []int
+	// afresh: all classes are asked about.
+	afresh   bool
+	agenda   agenda
+	outcomes []Outcome
+	few      []dispatch.Worker // Scratch.
+	places   places
+	lowest   map[int]int64 // The lowest priority of a job that runs on a worker, as far as it has been asked for.
+}
+
+// look finds out which workers have changed since the last pass.
+func (p *pass) look() {
+	q := p.q
+	q.sweeps++
+	p.workers = p.fleet.Workers()
+	if !q.knows(p.workers) {
+		q.learn(p.workers)
+	}
+	for name := range q.released {
+		if at, known := q.index[name]; known {
+			p.touch(at)
+		}
+	}
+	clear(q.released)
+	ready := false
+	for i := range p.workers {
+		if w := &p.workers[i]; q.seen[i].revision != w.Revision {
+			p.touch(i)
+		}
+		ready = ready || p.workers[i].NotReady == ""
+	}
+	p.afresh = ready != q.ready // Other reasons are given then.
+	q.ready = ready
+}
+
+// knows says whether the workers are those of the last pass.
+func (q *Queue) knows(workers []dispatch.Worker) bool {
+	if len(workers) != len(q.seen) {
+		return false
+	}
+	for i := range workers {
+		if workers[i].Name != q.seen[i].name {
+			return false
+		}
+	}
+	return true
+}
+
+func (q *Queue) learn(workers []dispatch.Worker) {
+	seen := make([]sight, len(workers))
+	for i := range workers {
+		seen[i].name = workers[i].Name
+		if at, known := q.index[workers[i].Name]; known {
+			seen[i].revision = q.seen[at].revision
+		}
+	}
+	clear(q.index)
+	for i := range seen {
+		q.index[seen[i].name] = i
+	}
+	q.seen = seen
+}
+
+// touch notes that a worker may have room.
+func (p *pass) touch(at int) {
+	if s := &p.q.seen[at]; s.changed != p.q.sweeps {
+		s.changed = p.q.sweeps
+		p.changed = append(p.changed, at)
+	}
+}
+
+// sweep looks once at each class that a change could help.
+func (p *pass) sweep() {
+	q := p.q
+	p.prune()
+	for c := range q.pending {
+		p.put(c)
+	}
+	if p.afresh {
+		for _, c := range q.classes {
+			c.renew()
+			p.put(c)
+		}
+	}
+	for len(q.timers) > 0 && !q.timers[0].at.After(p.now) {
+		if live := q.timers[0].isLive(); live {
+			p.put(q.timers.pop().class)
+		} else {
+			q.timers.pop()
+		}
+	}
+	p.help(p.changed, nil)
+	for len(p.agenda) > 0 {
+		p.consider(p.agenda.pop())
+	}
+}
+
+// put puts a class on the agenda, or of those of a strict policy the first.
+func (p *pass) put(c *class) {
+	if c.line != nil {
+		p.walk(c.line)
+	} else if c.considered != p.q.sweeps {
+		p.agenda.add(c)
+	}
+}
+
+// walk begins to go along a line, once in a sweep.
+func (p *pass) walk(l *line) {
+	if l.walked != p.q.sweeps {
+		l.walked = p.q.sweeps
+		l.walks++
+		p.agenda.add(l.next(p.q.sweeps))
+	}
+}
+
+// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job in order.
+func (p *pass) help(changed []int, behind *entry) {
+	if len(changed) == 0 {
+		return
+	}
+	q := p.q
+	wake := func(c *class) {
+		if behind == nil || behind.isBefore(c.head()) {
+			p.put(c)
+		}
+	}
+	for _, b := range q.needs {
+		for _, c := range b.upTo(p.most(b, changed)) {
+			wake(c)
+		}
+	}
+	for c := range q.preempting {
+		if slices.ContainsFunc(changed, func(at int) bool { return p.mayPreempt(c, at) }) {
+			wake(c)
+		}
+	}
+	for c := range q.overdue {
+		if slices.ContainsFunc(changed, func(at int) bool { return p.mayReserve(c.head(), at) }) {
+			wake(c)
+		}
+	}
+	for c := range q.blocked {
+		if at, known := q.index[c.blocker]; !known || slices.Contains(changed, at) {
+			wake(c)
+		}
+	}
+	for _, l := range q.lines {
+		p.walk(l)
+	}
+}
+
+// most is for how many pods with the request of a bucket there is a place on one of some workers.
+func (p *pass) most(b *bucket, at []int) int64 {
+	most := int64(-1)
+	for _, i := range at {
+		if w := &p.workers[i]; isOpen(w) {
+			most = max(most, p.places.of(w.Nodes, b))
+		}
+	}
+	return most
+}
+
+func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
+
+// consider decides on the first of a class.
+func (p *pass) consider(c *class) {
+	c.considered = p.q.sweeps
+	delete(p.q.pending, c)
+	if c.line != nil {
+		c.line.visit(c)
+	}
+	e := c.head()
+	if decision := p.ask(c, e); decision.Cluster != "" {
+		p.place(e, decision)
+	} else {
+		p.wait(e, decision)
+	}
+	if c.line != nil {
+		p.advance(c.line, c)
+	}
+}
+
+// advance goes on along a line, up to the first that holds those behind it.
+func (p *pass) advance(l *line, c *class) {
+	if len(c.entries) == 0 || c.considered != p.q.sweeps || c.witness == "" {
+		if next := l.next(p.q.sweeps); next != nil {
+			p.agenda.add(next)
+			return
+		}
+		c = nil
+	}
+	if l.holder == c && !l.dirty {
+		return
+	}
+	l.holder, l.dirty = c, false
+	for _, other := range l.classes {
+		if other.considered != p.q.sweeps {
+			delete(p.q.pending, other)
+			other.answer = l.queued()
+			p.tell(other, nil)
+		}
+	}
+}
+
+// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all workers are
+// asked, otherwise those that have changed, which are few as a rule: the others have said no.
+func (p *pass) ask(c *class, e *entry) dispatch.Decision {
+	if c.fresh {
+		return p.askAll(e)
+	}
+	p.few = p.few[:0]
+	for _, at := range p.changed {
+		w := &p.workers[at]
+		if !isOpen(w) || !p.places.mayFit(c, w.Nodes) {
+			continue
+		}
+		p.few = append(p.few, *w)
+		if r := p.q.reservations[w.Name]; r.isBefore(e) {
+			last := &p.few[len(p.few)-1]
+			last.Nodes, last.Revision = r.nodes(w, p.fleet), 0
+		}
+	}
+	if len(p.few) == 0 {
+		return dispatch.Decision{}
+	}
+	if 4*len(p.few) >= len(p.workers) {
+		return p.askAll(e)
+	}
+	decision := dispatch.Decide(e.Job.Job, e.Policies, p.few)
+	switch {
+	case decision.Cluster == "":
+		return dispatch.Decision{}
+	case c.rules.compares:
+		return p.askAll(e)
+	}
+	return decision
+}
+
+func (p *pass) askAll(e *entry) dispatch.Decision {
+	restore := p.q.held(e, p.workers, p.fleet)
+	defer restore()
+	return dispatch.Decide(e.Job.Job, e.Policies, p.workers)
+}
+
+// place lets a job go, and has the next of its class looked at.
+func (p *pass) place(e *entry, decision dispatch.Decision) {
+	q, c := p.q, e.class
+	p.outcomes = append(p.outcomes, Outcome{Job: e.Job, Decision: decision})
+	p.fleet.Assign(&e.Job, decision)
+	p.workers = p.fleet.Workers()
+	helps := q.erratic > 0 || q.reservations[decision.Cluster].isBefore(e)
+	q.remove(e)
+	p.freed(e)
+	if helps {
+		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other nodes now.
+		at := q.index[decision.Cluster]
+		p.touch(at)
+		p.help([]int{at}, e)
+		p.again = append(p.again, at)
+	}
+	if len(c.entries) > 0 {
+		c.considered = 0
+		if c.line == nil {
+			p.agenda.add(c)
+		}
+	}
+}
+
+// freed wakes those behind a job whose reservation has ended.
+func (p *pass) freed(behind *entry) {
+	for name := range p.q.released {
+		if at, known := p.q.index[name]; known {
+			p.touch(at)
+			p.help([]int{at}, behind)
+		}
+	}
+	clear(p.q.released)
+}
+
+// wait keeps a job in line, and does for it what its policy allows.
+func (p *pass) wait(e *entry, decision dispatch.Decision) {
+	c := e.class
+	all := c.fresh
+	if decision.Reason != "" {
+		c.raw, c.fresh = decision, false
+	}
+	if c.line != nil {
+		p.findWitness(c, all)
+	}
+	preemption := p.preempt(e)
+	p.reserveIfDue(e)
+	c.answer = p.answer(e)
+	p.tell(c, preemption)
+}
+
+// tell reports the answer for the first of a class, if it is another one.
+func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
+	now := told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
+	if c.told != now || preemption != nil {
+		c.told = now
+		p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
+	}
+}
+
+// answer says what a job waits for that does not fit.
+func (p *pass) answer(e *entry) dispatch.Decision {
+	c, decision := e.class, e.class.raw
+	p.block(c, "")
+	if worker := p.fleet.Evicting(e.UID); worker != "" {
+		p.block(c, worker)
+		decision.Reason = v1alpha1.ReasonPreempting
+		decision.Message = "jobs of lower priority are being stopped on worker " + string(worker) + " to make room"
+		return decision
+	}
+	if e.reservation != nil {
+		return e.reservation.answer(decision)
+	}
+	if decision.Reason != v1alpha1.ReasonNoFit {
+		return decision
+	}
+	for name, r := range p.q.reservations {
+		if at := p.q.index[name]; r.isBefore(e) && isOpen(&p.workers[at]) && p.places.mayFit(c, p.workers[at].Nodes) &&
+			dispatch.Decide(e.Job.Job, e.Policies, p.workers[at:at+1]).Cluster != "" {
+			p.block(c, name)
+			decision.Reason = v1alpha1.ReasonQueued
+			decision.Message = dispatch.Cut("there is room that is held for a job before this one, which has waited longer than its policy " +
+				"lets it be passed; " + decision.Message)
+			break
+		}
+	}
+	return decision
+}
+
+// block notes which worker would have room for a class if it were not held, or if jobs had stopped there.
+func (p *pass) block(c *class, worker v1alpha1.ClusterName) {
+	if c.blocker = worker; worker == "" {
+		delete(p.q.blocked, c)
+	} else if c.line == nil {
+		p.q.blocked[c] = struct{}{}
+	}
+}

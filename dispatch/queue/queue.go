@@ -1,0 +1,261 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Queue is the line of waiting jobs. It takes one call at a time.
+type Queue struct {
+	entries map[types.NamespacedName]*entry
+	classes map[string]*class
+	// needs has the classes of policies that are not strict, and lines those of the others by policy.
+	needs needs
+	lines map[string]*line
+	// pending are the classes whose first is another one, or there are no answers about.
+	pending map[*class]struct{}
+	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a blocker, and overdue
+	// those whose first could have a reservation, but there is no worker for it.
+	preempting, blocked, overdue map[*class]struct{}
+	// erratic is how many classes have erratic rules.
+	erratic int
+	// timers are the jobs that will be due for a reservation.
+	timers timers
+
+	// seen are the workers as of the last Pass, in the order in which they were, and index is where they are in it.
+	seen  []sight
+	index map[v1alpha1.ClusterName]int
+	// ready: one of them at least is Ready.
+	ready bool
+	// sweeps counts them.
+	sweeps uint64
+
+	reservations map[v1alpha1.ClusterName]*reservation
+	// released are workers which may have room for others because a reservation has ended or changed.
+	released map[v1alpha1.ClusterName]struct{}
+}
+
+// sight is a worker that has been seen.
+type sight struct {
+	name     v1alpha1.ClusterName
+	revision uint64
+	// changed is the last sweep for which it had changed.
+	changed uint64
+}
+
+// New returns an empty line.
+func New() *Queue {
+	return &Queue{
+		entries:      map[types.NamespacedName]*entry{},
+		classes:      map[string]*class{},
+		needs:        needs{},
+		lines:        map[string]*line{},
+		pending:      map[*class]struct{}{},
+		preempting:   map[*class]struct{}{},
+		blocked:      map[*class]struct{}{},
+		overdue:      map[*class]struct{}{},
+		index:        map[v1alpha1.ClusterName]int{},
+		reservations: map[v1alpha1.ClusterName]*reservation{},
+		released:     map[v1alpha1.ClusterName]struct{}{},
+	}
+}
+
+// Len is how many jobs wait.
+func (q *Queue) Len() int { return len(q.entries) }
+
+// Has says whether a job is in line.
+func (q *Queue) Has(key types.NamespacedName) bool { return q.entries[key] != nil }
+
+// Keys returns the jobs that wait, in order.
+func (q *Queue) Keys() []types.NamespacedName {
+	entries := make([]*entry, 0, len(q.entries))
+	for _, e := range q.entries {
+		entries = append(entries, e)
+	}
+	slices.SortFunc(entries, inOrder)
+	keys := make([]types.NamespacedName, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key()
+	}
+	return keys
+}
+
+// Stand puts a job in line. If the same TrainJob is there already it keeps its Since and its reservation, and if neither its Class nor
+// its priority are other ones nor what its policy says about waiting, its answer too, and Stand returns false.
+func (q *Queue) Stand(job Job) bool {
+	known := q.entries[job.Key()]
+	same := known != nil && known.UID == job.UID
+	if same {
+		job.Since = known.Since
+	}
+	rules := rulesOf(&job)
+	if same && known.Job.Class == job.Class && known.class.rules == rules && before(&known.Job, &job) == 0 {
+		job.Class, job.PodSets = known.Job.Class, known.PodSets
+		known.Job = job
+		return false
+	}
+	next := &entry{Job: job}
+	if known != nil {
+		if same {
+			q.handOver(known, next)
+		}
+		q.remove(known)
+	}
+	c := q.classOf(next, rules)
+	if len(c.entries) > 0 {
+		share(next, c.head())
+	}
+	q.entries[job.Key()] = next
+	if c.add(next) {
+		c.renew() // Less may be held for jobs before this one than for jobs before the one that was the first.
+		q.await(c)
+	} else if c.line != nil {
+		c.line.dirty = true
+	}
+	return true
+}
+
+// share keeps what is equal in all jobs of a class once.
+func share(e, with *entry) {
+	if e.Job.Class == with.Job.Class {
+		e.Job.Class = with.Job.Class
+	}
+	if reflect.DeepEqual(e.PodSets, with.PodSets) {
+		e.PodSets = with.PodSets
+	}
+}
+
+// classOf returns the class of a job, a new one if it is the first.
+func (q *Queue) classOf(e *entry, rules rules) *class {
+	name := fmt.Sprintf("%s\n%d\n%v\n%s", rules.policy, e.Priority, rules, e.Job.Class)
+	if c := q.classes[name]; c != nil {
+		return c
+	}
+	c := &class{name: name, rules: rules, need: needOf(e.PodSets)}
+	c.renew()
+	q.classes[name] = c
+	if rules.strict {
+		c.bucket = &bucket{probe: c.need.probe()}
+		c.line = q.lines[rules.policy]
+		if c.line == nil {
+			c.line = &line{policy: rules.policy}
+			q.lines[rules.policy] = c.line
+		}
+		c.line.classes = append(c.line.classes, c)
+	} else {
+		q.needs.add(c)
+		if rules.preempts {
+			q.preempting[c] = struct{}{}
+		}
+	}
+	if rules.erratic {
+		q.erratic++
+	}
+	return c
+}
+
+// Leave takes a job out of line.
+func (q *Queue) Leave(key types.NamespacedName) {
+	if e := q.entries[key]; e != nil {
+		q.remove(e)
+	}
+}
+
+// remove takes an entry out, with its reservation, and its class if it is empty then.
+func (q *Queue) remove(e *entry) {
+	q.release(e)
+	delete(q.entries, e.Key())
+	c := e.class
+	first := c.remove(e)
+	switch {
+	case len(c.entries) == 0:
+		q.drop(c)
+	case first:
+		q.await(c)
+	}
+}
+
+// await has a class looked at in the next pass, whatever the workers do, because its first is another one.
+func (q *Queue) await(c *class) {
+	q.pending[c] = struct{}{}
+	delete(q.overdue, c)
+	if c.line != nil {
+		c.line.dirty = true
+	}
+}
+
+// drop forgets a class.
+func (q *Queue) drop(c *class) {
+	delete(q.classes, c.name)
+	for _, set := range []map[*class]struct{}{q.pending, q.preempting, q.blocked, q.overdue} {
+		delete(set, c)
+	}
+	if c.rules.erratic {
+		q.erratic--
+	}
+	l := c.line
+	if l == nil {
+		q.needs.remove(c)
+		return
+	}
+	at := slices.Index(l.classes, c)
+	l.classes = slices.Delete(l.classes, at, at+1)
+	l.dirty = true
+	if l.holder == c {
+		l.holder = nil
+		// Those behind it are looked at next.
+		for _, other := range l.classes {
+			q.pending[other] = struct{}{}
+		}
+	}
+	if len(l.classes) == 0 {
+		delete(q.lines, l.policy)
+	}
+}
+
+// Next returns when a job is due for a reservation, the zero time if no job will be.
+func (q *Queue) Next() time.Time {
+	for len(q.timers) > 0 {
+		if q.timers[0].isLive() {
+			return q.timers[0].at
+		}
+		q.timers.pop()
+	}
+	return time.Time{}
+}
+
+// Answer says what a job in line waits for, as of when it was last asked about: that of one that nothing could help since does not
+// change. It is false for one that is not in line, or has not been asked about.
+func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
+	e := q.entries[key]
+	if e == nil {
+		return dispatch.Decision{}, false
+	}
+	c := e.class
+	if c.line != nil && c.line.holds(e) {
+		return c.line.queued(), true
+	}
+	if first := e == c.head(); first || c.told.entry == nil {
+		return c.answer, first && c.told.entry == e
+	}
+	if e.reservation != nil {
+		return e.reservation.answer(c.raw), true
+	}
+	switch c.answer.Reason {
+	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
+		return dispatch.Decision{
+			Reason: v1alpha1.ReasonQueued, Message: "older jobs with the same demand wait too", Policy: c.answer.Policy,
+		}, true
+	}
+	return c.answer, true
+}

@@ -1,0 +1,103 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// Two hundred jobs at once on workers that hold a hundred: no worker is given a job for which its scheduler has no node, and as jobs
+// end, as many follow, those that are first in order.
+func TestBurst(t *testing.T) {
+	const jobs, room, batch = 200, 100, 20
+	ns := namespace(t, "burst")
+	bound := watchSchedulers(t, ns)
+	var order []*trainer.TrainJob
+	for i := range jobs {
+		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("job-%03d", i), GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
+		if err := hub.Create(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		order = append(order, job)
+	}
+	slices.SortFunc(order, func(a, b *trainer.TrainJob) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+
+	running := placed(t, ns, room)
+	waiting := slices.DeleteFunc(slices.Clone(order), func(job *trainer.TrainJob) bool { return running[job.Name] })
+	for len(waiting) > 0 {
+		next := waiting[:min(batch, len(waiting))]
+		ended := 0
+		for _, job := range order {
+			if running[job.Name] && ended < len(next) {
+				ended++
+				delete(running, job.Name)
+				if err := hub.Delete(t.Context(), job); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, job := range next {
+			running[job.Name] = true
+		}
+		now := placed(t, ns, room)
+		for name := range now {
+			if !running[name] {
+				t.Errorf("%s is placed, before jobs that are older", name)
+			}
+		}
+		running, waiting = now, waiting[len(next):]
+	}
+	eventually(t, func(g gomega.Gomega) { g.Expect(bound.count()).To(gomega.Equal(jobs), "pods with a node") })
+}
+
+// placed waits until so many jobs of a namespace are placed and the others wait, and returns them.
+func placed(t *testing.T, namespace string, want int) map[string]bool {
+	t.Helper()
+	var names map[string]bool
+	eventually(t, func(g gomega.Gomega) {
+		var all v1alpha1.DispatchList
+		g.Expect(hub.List(t.Context(), &all, client.InNamespace(namespace))).To(gomega.Succeed())
+		names = map[string]bool{}
+		for i := range all.Items {
+			if d := &all.Items[i]; d.Spec.Cluster != "" && d.DeletionTimestamp == nil {
+				names[d.Name] = true
+			}
+		}
+		g.Expect(names).To(gomega.HaveLen(want))
+	})
+	return names
+}
+
+// Gangs of several sizes come and go on workers that are always full: none is given a node group too many.
+func TestGangsOfSeveralSizes(t *testing.T) {
+	ns := namespace(t, "gangs")
+	watchSchedulers(t, ns)
+	sizes := []yard.Job{{Nodes: 2, GPUs: 8}, {Nodes: 3, GPUs: 4}, {Nodes: 5, GPUs: 2}, {Nodes: 6, GPUs: 1}}
+	var jobs []*trainer.TrainJob
+	for i := range 40 {
+		job := sizes[i%len(sizes)]
+		job.Namespace, job.Name, job.RunFor = ns, fmt.Sprintf("gang-%02d", i), "1s"
+		object := job.TrainJob()
+		if err := hub.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		jobs = append(jobs, object)
+	}
+	for _, job := range jobs {
+		complete(t, job)
+	}
+}

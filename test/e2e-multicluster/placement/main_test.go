@@ -1,0 +1,168 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package placement tests where and in which order jobs are placed, with whole processes: a hub and three workers whose schedulers
+// say whether a worker was given more than it holds.
+package placement
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+const (
+	// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
+	quads, octets, singles = "quads", "octets", "singles"
+
+	startTimeout = 5 * time.Minute
+	// timeout is for what takes hundreds of pods through four clusters on a busy machine.
+	timeout = 5 * time.Minute
+	poll    = 100 * time.Millisecond
+)
+
+var (
+	hub     client.WithWatch
+	workers = map[string]client.WithWatch{}
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "placement:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	y, err := yard.Start(ctx, yard.Options{
+		Workers: []yard.Worker{
+			worker(quads, yard.GPUNodes("quad", 10, 4, "NVIDIA-A10")),
+			worker(octets, yard.GPUNodes("octet", 5, 8, "NVIDIA-H100")),
+			worker(singles, yard.GPUNodes("single", 20, 1, "NVIDIA-L4")),
+		},
+		Progress: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if stopErr := y.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	if hub, err = yard.NewClient(y.Hub); err != nil {
+		return 0, err
+	}
+	for name, cluster := range y.Workers {
+		if workers[name], err = yard.NewClient(cluster); err != nil {
+			return 0, err
+		}
+	}
+	if err := yard.InstallRuntimes(ctx, y.Hub); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+func worker(name string, nodes clusters.NodeShape) yard.Worker {
+	return yard.Worker{Name: name, Labels: map[string]string{"pool": name}, Nodes: []clusters.NodeShape{nodes}}
+}
+
+func eventually(t *testing.T, check func(g gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+}
+
+// namespace makes one for the jobs of a test. When the test ends it waits until nothing of them is left.
+func namespace(t *testing.T, name string) string {
+	t.Helper()
+	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := hub.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		all := client.InNamespace(name)
+		if err := hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all); err != nil {
+			t.Error(err)
+		}
+		eventually(t, func(g gomega.Gomega) {
+			var left v1alpha1.DispatchList
+			g.Expect(hub.List(context.Background(), &left, all)).To(gomega.Succeed())
+			g.Expect(left.Items).To(gomega.BeEmpty())
+		})
+	})
+	return name
+}
+
+// schedulers are what the workers' schedulers have said of the pods of a namespace.
+type schedulers struct {
+	mu sync.Mutex
+	// refused are pods for which there was no node, with the scheduler's words, and bound those that have one. Under mu.
+	refused map[string]string
+	bound   map[string]bool
+}
+
+// watchSchedulers listens until the test ends, and then fails it if a pod was ever refused.
+func watchSchedulers(t *testing.T, namespace string) *schedulers {
+	t.Helper()
+	s := &schedulers{refused: map[string]string{}, bound: map[string]bool{}}
+	var watches sync.WaitGroup
+	for name, worker := range workers {
+		events, err := worker.Watch(context.Background(), &corev1.PodList{}, client.InNamespace(namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
+		watches.Go(func() {
+			for event := range events.ResultChan() {
+				if pod, ok := event.Object.(*corev1.Pod); ok {
+					s.see(name, pod)
+				}
+			}
+		})
+		t.Cleanup(events.Stop)
+	}
+	t.Cleanup(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for pod, words := range s.refused {
+			t.Errorf("pod %s found no node: %s", pod, words)
+		}
+	})
+	return s
+}
+
+func (s *schedulers) see(worker string, pod *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := worker + "/" + pod.Name
+	if pod.Spec.NodeName != "" {
+		s.bound[key] = true
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+			s.refused[key] = condition.Message
+		}
+	}
+}
+
+func (s *schedulers) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bound)
+}
