@@ -15,6 +15,7 @@
 //	absent        make sure that namespace and runtime are there, and create the copy
 //	copyDeleted   somebody deleted the copy: the attempt is over
 //	mirrored      bring spec.suspend there and the status back
+//	evicting      the attempt has to end: delete the copy, and end it when copy and pods are gone (evict.go)
 //	finished      the copy has ended: hub status at once, then the Dispatch
 //
 // What the Dispatch shows of the copy (progress.go) comes from the copy's status and from its JobSet in the worker's cache. It rides on

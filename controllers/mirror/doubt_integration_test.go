@@ -85,17 +85,8 @@ func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
 // Fault: somebody deletes the copy in the background, and its pods run on. The attempt ends when the last of them has.
 func TestAttemptEndsWithItsPods(t *testing.T) {
 	s := newScene(t, setting{})
-	for range 2 { // The second sees the copy in the cache.
-		s.reconcile(t)
-	}
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.key.Namespace, Name: "job-node-0-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: s.key.Name},
-		},
-		Spec: corev1.PodSpec{NodeName: "somewhere", Containers: []corev1.Container{{Name: "node", Image: "i"}}},
-	}
-	must(t, s.worker.Create(t.Context(), pod))
-	s.awaitPods(t, 1)
+	s.getUnderWay(t)
+	pod := s.createPod(t)
 	must(t, s.worker.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
@@ -105,10 +96,30 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 		t.Errorf("the attempt was given up while its pod runs (-before +after):\n%s", diff)
 	}
-	must(t, s.worker.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
-	s.awaitPods(t, 0)
+	s.deletePod(t, pod)
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
+	s.expectNoStatus(t)
+}
+
+// createPod creates a pod of the copy, as bound.
+func (s *scene) createPod(t *testing.T) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.key.Namespace, Name: "job-node-0-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: s.key.Name},
+		},
+		Spec: corev1.PodSpec{NodeName: "somewhere", Containers: []corev1.Container{{Name: "node", Image: "i"}}},
+	}
+	must(t, s.worker.Create(t.Context(), pod))
+	s.awaitPods(t, 1)
+	return pod
+}
+
+func (s *scene) deletePod(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	must(t, s.worker.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+	s.awaitPods(t, 0)
 }
 
 // awaitPods waits until the worker's cache has so many pods of the job.

@@ -31,11 +31,15 @@ func (r *reconciler) recordFinished(f facts, end *metav1.Condition) {
 
 // recordEnded is for an attempt that ended without a copy; the reason of the Event is the outcome.
 func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message string) {
-	text := message
-	if outcome == v1alpha1.OutcomeRejected {
+	kind, text := corev1.EventTypeWarning, message
+	switch outcome {
+	case v1alpha1.OutcomeRejected:
 		text = "Worker " + string(r.Cluster) + " refused the TrainJob: " + message
+	case v1alpha1.OutcomePreempted: // It is meant to be, and the job goes on.
+		kind, text = corev1.EventTypeNormal, "Stopped on worker "+string(r.Cluster)+": "+message
+	default:
 	}
-	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, string(outcome), "Mirror", "%s", shorten(text, eventLimit))
+	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", shorten(text, eventLimit))
 }
 
 // warnMisplaced says once why nothing is done about a job that was placed on the cluster that its worker's name led to before.

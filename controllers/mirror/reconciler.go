@@ -69,6 +69,8 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 		return r.create(ctx, worker, f, past)
 	case mirrored:
 		return r.mirror(ctx, worker, f, past)
+	case evicting:
+		return r.evict(ctx, worker, f, past)
 	case finished:
 		return reconcile.Result{}, r.finish(ctx, f, past)
 	case misplaced:
@@ -84,7 +86,7 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 		if what == withdrawing {
 			return reconcile.Result{}, r.withdraw(ctx, worker, f.copy)
 		}
-		return r.release(ctx, worker, f)
+		return r.release(ctx, worker, f, past)
 	case idle, blocked:
 	}
 	return reconcile.Result{}, nil
@@ -216,6 +218,9 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 	if err != nil || alive {
 		return reconcile.Result{RequeueAfter: endCheck}, err
 	}
+	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
+		return reconcile.Result{RequeueAfter: conflictDelay}, err
+	}
 	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
 		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
 }
@@ -272,11 +277,18 @@ func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) er
 
 // withdraw deletes a copy, in the foreground: when it is gone, its JobSet and pods are.
 func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
+	uid := copy.GetUID()
+	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid})
+}
+
+// delete deletes a copy in the foreground, unless it is going already.
+func (r *reconciler) delete(
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, preconditions client.Preconditions,
+) error {
 	if copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	uid := copy.GetUID()
-	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), preconditions)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
 	}
@@ -285,16 +297,11 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 
 // release lets the Dispatch go after its copy. If its TrainJob is gone the Dispatch is deleted too, without waiting for the
 // garbage collector.
-func (r *reconciler) release(ctx context.Context, worker client.Client, f facts) (reconcile.Result, error) {
+func (r *reconciler) release(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	dispatch := f.dispatch
 	if !dispatch.IsFinished() && !dispatch.AttemptEnded() {
-		// A creation whose answer was lost may have left a copy that the cache does not show.
-		existing, err := r.find(ctx, f)
-		if err != nil {
-			return reconcile.Result{}, err
-		}
-		if existing != nil && isCopyOf(existing, dispatch) {
-			return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, existing)
+		if due, err := r.leaveNothing(ctx, worker, f, past); due > 0 || err != nil {
+			return reconcile.Result{RequeueAfter: due}, err
 		}
 	}
 	updated := dispatch.DeepCopy()

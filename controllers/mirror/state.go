@@ -23,6 +23,7 @@ const (
 	conflicting
 	misplaced
 	mirrored
+	evicting
 	finished
 	copyDeleted
 	withdrawing
@@ -31,7 +32,9 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"idle", "absent", "blocked", "conflicting", "misplaced", "mirrored", "finished", "copyDeleted", "withdrawing", "released"}[s]
+	return [...]string{
+		"idle", "absent", "blocked", "conflicting", "misplaced", "mirrored", "evicting", "finished", "copyDeleted", "withdrawing", "released",
+	}[s]
 }
 
 // facts are what has been observed of a key. Any of the three objects may be nil.
@@ -66,6 +69,8 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 		return idle
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
+	case f.copy == nil && f.dispatch.Spec.Eviction != nil:
+		return evicting
 	case f.copy == nil && (f.copied || f.dispatch.WasCopied()):
 		return copyDeleted
 	case f.copy == nil:
@@ -76,6 +81,8 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 		return blocked
 	case trainjobs.Terminal(f.copy) != nil:
 		return finished
+	case f.dispatch.Spec.Eviction != nil:
+		return evicting
 	case f.copy.GetDeletionTimestamp() != nil:
 		return blocked
 	default:
@@ -86,8 +93,12 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 // leaving is true if the copy has to go: the hub TrainJob is gone, going, or another one of the same name, or somebody deleted
 // the Dispatch.
 func leaving(f facts) bool {
-	return f.dispatch.DeletionTimestamp != nil || f.job == nil || f.job.GetDeletionTimestamp() != nil ||
-		f.job.GetUID() != f.dispatch.Spec.TrainJob.UID
+	return f.dispatch.DeletionTimestamp != nil || !jobStays(f)
+}
+
+// jobStays is true if the hub TrainJob is there and is not going.
+func jobStays(f facts) bool {
+	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
 // isCopyOf is true if copy was made for the Dispatch's TrainJob, in whichever attempt.

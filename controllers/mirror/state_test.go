@@ -63,6 +63,10 @@ func testDispatch(options ...dispatchOption) *v1alpha1.Dispatch {
 	return d
 }
 
+func evicted(d *v1alpha1.Dispatch) {
+	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted}
+}
+
 func condition(kind string, status metav1.ConditionStatus, attempt int32) dispatchOption {
 	return func(d *v1alpha1.Dispatch) {
 		d.Status.Attempt = attempt
@@ -181,6 +185,71 @@ func TestDecide(t *testing.T) {
 			reason: "an eviction: the copy goes, then the Dispatch, and placement makes another",
 			facts:  facts{job: testJob("origin"), dispatch: testDispatch(gone), copy: testCopy("origin", "2")},
 			want:   withdrawing,
+		},
+		"EvictedWhileItRuns": {
+			reason: "the copy is to be stopped",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
+			want:   evicting,
+		},
+		"EvictedBeforeTheCopy": {
+			reason: "none is to be created any more",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted)},
+			want:   evicting,
+		},
+		"EvictedCopyBeingDeleted": {
+			reason: "whoever deletes it, its end is awaited",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", deleting)},
+			want:   evicting,
+		},
+		"EvictedCopyGone": {
+			reason: "the attempt ends with the eviction, and not because somebody deleted the copy",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "True", 2)), copied: true},
+			want:   evicting,
+		},
+		"EvictedCopyComplete": {
+			reason: "what has finished is not to be stopped",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Complete"))},
+			want:   finished,
+		},
+		"EvictedCopyFailedAndBeingDeleted": {
+			reason: "the end counts, even if it came while the copy was being stopped",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Failed"), deleting)},
+			want:   finished,
+		},
+		"EvictedHubSaysComplete": {
+			reason: "the end is final, with or without the copy",
+			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted)},
+			want:   finished,
+		},
+		"EvictedAfterTheEnd": {
+			reason: "it has no object",
+			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted, condition("Finished", "True", 2))},
+			want:   idle,
+		},
+		"EvictedAndDone": {
+			reason: "the attempt is over, placement decides and takes the eviction away",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "False", 2))},
+			want:   idle,
+		},
+		"EvictedCopyOfOlderAttempt": {
+			reason: "the job must not be placed elsewhere while an old copy of it may run",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "1")},
+			want:   blocked,
+		},
+		"EvictedCopyOfAnotherJob": {
+			reason: "the attempt ends, and the next must not be made there",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("other", "2")},
+			want:   conflicting,
+		},
+		"EvictedJobGone": {
+			reason: "there is nothing to place again",
+			facts:  facts{dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"EvictedOnAnotherCluster": {
+			reason: "the copy is where the name does not lead any more",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), otherCluster: true},
+			want:   misplaced,
 		},
 		"FinishedJobGone": {
 			reason: "a retained copy does not outlive its job",

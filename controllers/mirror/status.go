@@ -109,6 +109,8 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
 	var due time.Duration
 	switch {
+	case f.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
+		// The eviction was taken back in time.
 	case !f.dispatch.WasCopied():
 		due = r.runningDue(f, past)
 	case hasProgressed(f):
@@ -123,6 +125,7 @@ func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollect
 	past.progressedAt = time.Time{}
 	return 0, r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
+		clearEvicting(status)
 		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
 	})
 }
@@ -154,6 +157,7 @@ func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
 	outcome := v1alpha1.Outcome(end.Type) // Complete or Failed, as the reasons are.
 	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
+		clearEvicting(status)
 		r.setCondition(status, f.dispatch, v1alpha1.DispatchFinished, metav1.ConditionTrue, end.Type, end.Message)
 		status.Phase, status.Reason = v1alpha1.PhaseFinished, end.Type
 		r.addHistory(status, f.dispatch, outcome, end.Message)
@@ -171,8 +175,11 @@ func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection
 	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		status.Cluster, status.Attempt, status.CopyUID = r.Cluster, f.dispatch.Spec.Attempt, ""
 		clearProgress(status)
+		clearEvicting(status)
 		r.setCondition(status, f.dispatch, v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(outcome), message)
-		r.addRefusal(status, outcome, message)
+		if outcome != v1alpha1.OutcomePreempted { // Which says nothing against the worker.
+			r.addRefusal(status, outcome, message)
+		}
 		status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
 		r.addHistory(status, f.dispatch, outcome, message)
 	})
@@ -180,6 +187,7 @@ func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection
 		return err
 	}
 	past.ended = true
+	attemptsEnded.WithLabelValues(string(r.Cluster), string(outcome)).Inc()
 	r.recordEnded(f, outcome, message)
 	return nil
 }

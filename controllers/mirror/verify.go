@@ -70,6 +70,30 @@ func (r *reconciler) find(ctx context.Context, f facts) (*unstructured.Unstructu
 	return existing, nil
 }
 
+// leaveNothing makes sure that nothing is left of an attempt that has not been reported as ended. It returns when to look again, zero
+// if nothing is.
+func (r *reconciler) leaveNothing(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
+	// A creation whose answer was lost may have left a copy that the cache does not show.
+	existing, err := r.find(ctx, f)
+	if err != nil {
+		return 0, err
+	}
+	if existing != nil && isCopyOf(existing, f.dispatch) {
+		return endCheck, r.withdraw(ctx, worker, existing)
+	}
+	if !jobStays(f) {
+		return 0, nil
+	}
+	// Somebody has deleted the Dispatch, and the job is about to be placed again.
+	if alive, err := r.podsAlive(ctx, worker, f); alive || err != nil {
+		return endCheck, err
+	}
+	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
+		return conflictDelay, err
+	}
+	return 0, nil
+}
+
 // podsAlive is true while the worker has a pod of the job that may run.
 func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, f facts) (bool, error) {
 	var pods corev1.PodList

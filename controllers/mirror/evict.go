@@ -1,0 +1,118 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// evict carries out an eviction a step further: it says so and deletes the copy, and when the worker has neither the copy nor a pod
+// of it that may run, it ends the attempt. What has been done is found again on the two API servers, so it can stop anywhere.
+func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	if past.ended {
+		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
+	}
+	if f.copy != nil && f.copy.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, r.reportEvicting(ctx, f) // Its end wakes us.
+	}
+	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
+	existing, err := r.find(ctx, f)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case existing != nil && isCopyOf(existing, f.dispatch):
+		f.copy = existing
+		return r.stop(ctx, worker, f, past)
+	case existing != nil && !f.copied && !f.dispatch.WasCopied():
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
+	}
+	f.copy = nil
+	alive, err := r.podsAlive(ctx, worker, f)
+	if err == nil && alive {
+		err = r.reportEvicting(ctx, f)
+	}
+	if err != nil || alive {
+		return reconcile.Result{RequeueAfter: endCheck}, err
+	}
+	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
+		return reconcile.Result{RequeueAfter: conflictDelay}, err
+	}
+	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomePreempted, r.evictionMessage(f.dispatch))
+}
+
+// stop deletes the copy as the worker's API server has it, unless it has ended.
+func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+	switch {
+	case !isCurrent(f.copy, f.dispatch): // garbagecollection deletes it.
+		return reconcile.Result{RequeueAfter: endCheck}, nil
+	case trainjobs.Terminal(f.copy) != nil:
+		return reconcile.Result{}, r.finish(ctx, f, past)
+	}
+	if err := r.reportEvicting(ctx, f); err != nil {
+		return reconcile.Result{}, err
+	}
+	// Nobody may tell us of the end of a copy that the cache does not show.
+	return reconcile.Result{RequeueAfter: endCheck}, r.deleteUnchanged(ctx, worker, f.copy)
+}
+
+// deleteUnchanged is withdraw of a copy as it was seen, and of one that has not ended since then. Otherwise it is a conflict.
+func (r *reconciler) deleteUnchanged(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
+	uid, version := copy.GetUID(), copy.GetResourceVersion()
+	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid, ResourceVersion: &version})
+}
+
+// reportEvicting says on the Dispatch that the attempt is being ended.
+func (r *reconciler) reportEvicting(ctx context.Context, f facts) error {
+	return r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+		if f.copy != nil && !f.dispatch.WasCopied() {
+			r.setCopied(f, status)
+		}
+		reason := string(f.dispatch.Spec.Eviction.Reason)
+		r.setCondition(status, f.dispatch, v1alpha1.DispatchEvicting, metav1.ConditionTrue, reason, r.evictionMessage(f.dispatch))
+		status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
+	})
+}
+
+// clearEvicting is for an eviction that is over, has become without object, or was taken back.
+func clearEvicting(status *v1alpha1.DispatchStatus) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+}
+
+// evictionMessage is for the owner of the job.
+func (r *reconciler) evictionMessage(dispatch *v1alpha1.Dispatch) string {
+	if message := dispatch.Spec.Eviction.Message; message != "" {
+		return message
+	}
+	return fmt.Sprintf("the job has to leave worker %q", r.Cluster)
+}
+
+// takeBackStatus removes from the hub TrainJob what a copy has said that is gone: its counters are of pods that are no more, and what
+// is true of the job now says the Dispatch. It is false if the cached Dispatch is not the API server's: another copy may be speaking.
+func (r *reconciler) takeBackStatus(ctx context.Context, f facts, past *recollection) (bool, error) {
+	shown := f.job.Object["status"] != nil || past.pushed != 0 // The cache may not show yet what this process has written.
+	if !shown || trainjobs.Terminal(f.job) != nil {
+		return true, nil
+	}
+	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
+		return false, err
+	}
+	updated := f.job.DeepCopy()
+	delete(updated.Object, "status") // The CRD does not take an empty one.
+	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return false, fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+	}
+	past.pushed = 0
+	return true, nil
+}
