@@ -37,9 +37,16 @@
 // So neither the order of any argument nor a worker that lost makes a difference, but for one: where a policy scores by Price and gives
 // no ceiling for a resource, the ceiling is the highest price in the fleet.
 //
+// # Who goes before whom
+//
+// In which order jobs are decided on is for package queue below this one. What it needs of the nodes is here. Hold is what jobs
+// behind a large one may use of a worker, so that it is not passed for ever; ReserveBehind is Reserve for them, and Places says
+// how much of a gang has room already. Preempt chooses the jobs of lower priority that are stopped for one that fits nowhere. How
+// far from the smallest set they can be stands there. Open says where nothing but room can keep a job away.
+//
 // # What to watch out for
 //
 // Workers must not share a name. Nodes must not have been reserved for the very job that is being decided. A decision is true
-// for the nodes it was made on: reserve what was placed before the next one. A *Nodes never changes and may be shared between
-// goroutines; calls have no state in common.
+// for the nodes it was made on: reserve what was placed before the next one. The worker's scheduler knows nothing of what is
+// held, see Hold. A *Nodes never changes and may be shared between goroutines; calls have no state in common.
 package dispatch

@@ -4,6 +4,9 @@
 package dispatch
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -52,26 +55,54 @@ func (g *gang) fitsTogether(n *Nodes, ph *phase) bool {
 	if g.room(n, ph.pods, &ph.upper) == ph.upper.need {
 		return true // Even if all pods were as large as the largest, which is a cheap question.
 	}
+	if g.fitsApart(n, ph) {
+		return true
+	}
 	g.place.begin(n)
 	return g.place.search(g, ph.pods)
 }
 
+// fitsApart says whether each pod can have a node to itself, which most often is so where there is room at all: if the kinds are put in
+// order by the number of nodes that have room for a pod, each has as many as it and those before it have pods.
+func (g *gang) fitsApart(n *Nodes, ph *phase) bool {
+	g.nodes = g.nodes[:0]
+	for i := range ph.pods {
+		p := &ph.pods[i]
+		g.nodes = append(g.nodes, nodesFor{pods: p.need, nodes: g.count(n, ph.pods[i:i+1], p.bound, ph.upper.need, 1)})
+	}
+	slices.SortFunc(g.nodes, func(a, b nodesFor) int { return cmp.Compare(a.nodes, b.nodes) })
+	var pods int64
+	for _, kind := range g.nodes {
+		if pods += kind.pods; kind.nodes < pods {
+			return false
+		}
+	}
+	return true
+}
+
+// nodesFor is for how many pods of a kind there are how many nodes.
+type nodesFor struct{ pods, nodes int64 }
+
 // room returns for how many of the pods there is a place on the nodes that admit the kinds, if there were no other pods. It stops
 // counting at what is needed.
 func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
-	if n == nil || lacksFirst(n.largest, p.bound) {
+	return g.count(n, kinds, p.bound, p.need, p.need)
+}
+
+// count counts the places for a pod on the nodes that admit the kinds, at most so many on one node. It stops at what is needed.
+func (g *gang) count(n *Nodes, kinds []pods, pod []demand, need, most int64) (found int64) {
+	if n == nil || lacksFirst(n.largest, pod) {
 		return 0
 	}
 	admits := g.admits(n, &kinds[0])
-	var found int64
-	for r, free := range n.scarcest(p.bound) {
+	for r, free := range n.scarcest(pod) {
 		// The cheap question first: on a busy worker most nodes have too little free. This is where a decision spends its time.
-		if len(p.bound) > 0 && free < p.bound[0].amount || !admits[n.class[r]] || !g.othersAdmit(n, kinds, n.class[r]) {
+		if len(pod) > 0 && free < pod[0].amount || !admits[n.class[r]] || !g.othersAdmit(n, kinds, n.class[r]) {
 			continue
 		}
-		if per := perNode(n.row(r), p.bound, p.need); per > 0 {
-			if found = addUpTo(found, mulUpTo(per, n.counts[r])); found >= p.need {
-				return p.need
+		if per := perNode(n.row(r), pod, most); per > 0 {
+			if found = addUpTo(found, mulUpTo(per, n.counts[r])); found >= need {
+				return need
 			}
 		}
 	}

@@ -27,6 +27,7 @@ type gang struct {
 	cols     []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
 	place    placement             // Scratch.
 	levels   [maxLevels]level      // Scratch.
+	nodes    []nodesFor            // Scratch.
 }
 
 // phase is what runs at the same time.

@@ -32,6 +32,25 @@ func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	return g.place.rest()
 }
 
+// Close returns what jobs behind a gang may use if it must not matter where the worker's scheduler puts their pods: all nodes are
+// closed that a pod of the gang could use if they were empty.
+func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
+	g := newGang(podSets)
+	if n == nil || len(g.phases) == 0 {
+		return n
+	}
+	g.bind(n)
+	p := &g.place
+	p.begin(n)
+	sizes := n.sizes(empty)
+	for i := range g.phases {
+		p.restart()
+		p.closeAll(g, g.phases[i].pods, sizes)
+		p.nextPhase()
+	}
+	return p.rest()
+}
+
 // ReserveBehind is Reserve for a job that was decided on what Hold returns: its pods are taken off where Hold leaves room.
 func (n *Nodes) ReserveBehind(podSets, held []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	first, g := newGang(held), newGang(podSets)
@@ -139,10 +158,13 @@ func (p *placement) closeNodes(g *gang, all []pods, sizes [][]size) {
 	for _, i := range p.order {
 		enough = p.closeFor(g, all[i:i+1], p.left[i], sizes) && enough
 	}
-	if enough {
-		return
+	if !enough { // Pods of one kind are where the only nodes of another are. Where each goes is found when no job is in the way.
+		p.closeAll(g, all, sizes)
 	}
-	// Pods of one kind are where the only nodes of another are. Where each goes is found when no job is in the way.
+}
+
+// closeAll closes all nodes that some of the pods could use.
+func (p *placement) closeAll(g *gang, all []pods, sizes [][]size) {
 	for i := range all {
 		for _, at := range p.soonest(g, all[i:i+1], sizes) {
 			p.closeSome(at, nil, take{nodes: p.runs[at].count})

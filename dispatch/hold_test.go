@@ -16,6 +16,24 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
+func TestClose(t *testing.T) {
+	h100 := map[string]string{"gpu": "h100"}
+	nodes := NewNodes([]NodeGroup{
+		{Free: Resources{gpu: 8}, Count: 2}, {Free: Resources{gpu: 3}, Count: 3}, {Labels: h100, Free: Resources{gpu: 8}, Count: 1},
+	})
+	empty := NewNodes([]NodeGroup{{Free: Resources{gpu: 8}, Count: 5}, {Labels: h100, Free: Resources{gpu: 8}, Count: 1}})
+	got := nodes.Close([]v1alpha1.PodSet{podSet(1, 4, onNodes(h100))}, empty).Groups()
+	want := []NodeGroup{{Free: Resources{gpu: 3}, Count: 3}, {Free: Resources{gpu: 8}, Count: 2}, {Labels: h100, Free: Resources{gpu: 0}, Count: 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("only what the gang could use is closed (-want +got):\n%s", diff)
+	}
+	got = nodes.Close([]v1alpha1.PodSet{podSet(1, 4)}, empty).Groups()
+	want = []NodeGroup{{Free: Resources{gpu: 0}, Count: 5}, {Labels: h100, Free: Resources{gpu: 0}, Count: 1}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("all that the gang could use is closed, however little it needs (-want +got):\n%s", diff)
+	}
+}
+
 func TestHold(t *testing.T) {
 	group := func(count int, gpus int64) NodeGroup { return NodeGroup{Free: Resources{gpu: gpus}, Count: count} }
 	h100 := map[string]string{"gpu": "h100"}
@@ -92,7 +110,7 @@ func TestHold(t *testing.T) {
 			podSets: []v1alpha1.PodSet{
 				podSet(1, 8, named("any", "")), podSet(1, 8, named("h100", ""), onNodes(h100)),
 			},
-			nodes: []NodeGroup{group(1, 0), {Labels: h100, Free: Resources{gpu: 4}, Count: 1}, {Labels: map[string]string{"a": "b"}, Free: Resources{gpu: 2}, Count: 1}},
+			nodes: []NodeGroup{group(1, 1), {Labels: h100, Free: Resources{gpu: 4}, Count: 1}, {Labels: map[string]string{"a": "b"}, Free: Resources{gpu: 2}, Count: 1}},
 			empty: []NodeGroup{group(1, 8), {Labels: h100, Free: Resources{gpu: 8}, Count: 1}, {Labels: map[string]string{"a": "b"}, Free: Resources{gpu: 2}, Count: 1}},
 			want: []NodeGroup{
 				group(1, 0), {Labels: map[string]string{"a": "b"}, Free: Resources{gpu: 2}, Count: 1}, {Labels: h100, Free: Resources{gpu: 0}, Count: 1},
