@@ -39,6 +39,9 @@ var errPredecessor = errors.New("waiting for the objects of an earlier TrainJob 
 // errPodsLeft: the pods of an earlier JobSet of the same name may still run. Those of a new one would have their host names.
 var errPodsLeft = errors.New("waiting for the pods of an earlier JobSet of the same name to end")
 
+// errEarlierJobs: the Jobs of an earlier JobSet of the same name may still make pods.
+var errEarlierJobs = errors.New("waiting for the Jobs of an earlier JobSet of the same name to be garbage-collected")
+
 // build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others. It does nothing if the last build
 // was of the same TrainJob and what it made is as it was.
 func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollection) error {
@@ -47,7 +50,7 @@ func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollec
 		return nil
 	}
 	if f.jobSet == nil {
-		if err := r.awaitPods(ctx, f.trainJob); err != nil {
+		if err := r.awaitEarlier(ctx, f.trainJob); err != nil {
 			return err
 		}
 	}
@@ -76,8 +79,26 @@ func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollec
 	return nil
 }
 
-// awaitPods returns errPodsLeft while pods of an earlier JobSet may run: a JobSet that was deleted in the background goes before them.
-// Their ends come as events.
+// awaitEarlier returns errPodsLeft or errEarlierJobs while pods of an earlier JobSet may run, or may yet be made: a JobSet that was
+// deleted in the background goes before its Jobs, and these before their pods. What cannot be excluded is that a controller which has
+// yet to see that a JobSet or Job is gone still makes a Job or a pod of it.
+func (r *Reconciler) awaitEarlier(ctx context.Context, job *trainer.TrainJob) error {
+	if err := r.awaitPods(ctx, job); err != nil { // This first, because it costs no request.
+		return err
+	}
+	jobs, err := r.jobsOf(ctx, client.ObjectKeyFromObject(job))
+	if err != nil {
+		return err
+	}
+	for i := range jobs {
+		if !isFinished(&jobs[i]) {
+			return fmt.Errorf("%w: Job %s", errEarlierJobs, klog.KObj(&jobs[i]))
+		}
+	}
+	return r.awaitPods(ctx, job) // Jobs that went in between may have made some.
+}
+
+// awaitPods returns errPodsLeft while pods of an earlier JobSet may run. Their ends come as events.
 func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{health.JobSetIndex: job.Name},

@@ -22,8 +22,9 @@
 //     started (rebuild.go).
 //   - A TrainJob that has ended goes when the TTL in its annotation is over (v1alpha1.AnnotationTTL).
 //   - What keeps a running job from getting on is told (package health), and so is why it failed.
-//   - A JobSet is made only when the pods of one before it have ended, and resumed only when its Jobs have the wanted template
-//     (resume.go). An apply to a JobSet that was seen names its UID, so that it never creates one.
+//   - A JobSet is made only when the pods of one before it have ended and no Job of it can make others, and resumed only when its Jobs
+//     have the wanted template (resume.go). What cannot be excluded is that a controller which has yet to see that a JobSet is gone makes
+//     a Job of it. An apply to a JobSet that was seen names its UID, so that it never creates one.
 //   - While a job runs and nothing of what was built for it has changed, nothing is built or applied.
 //
 // Use: register AddToScheme, give CacheOptions to the manager, and call Setup. Several instances can live in one process, each

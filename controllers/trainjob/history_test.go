@@ -4,7 +4,6 @@
 package trainjob
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,32 +11,36 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
 // change is what a watch has told about one object.
 type change struct {
-	version uint64
+	version int
 	isNew   bool // the object was created with it
 	isGone  bool // the object was removed with it
 	object  client.Object
 }
 
-// history is all that has happened to the TrainJobs, JobSets and pods of a namespace. One etcd counts their versions, so changes of
-// different kinds have an order as well.
+// history is all that has happened to the TrainJobs, JobSets, Jobs and pods of a namespace. One etcd counts their versions, so changes
+// of different kinds have an order as well.
 type history struct {
 	mu      sync.Mutex
 	changes []change // under mu
@@ -48,7 +51,9 @@ type history struct {
 	startsBefore int
 }
 
-var historyLists = []client.ObjectList{&trainer.TrainJobList{}, &jobsetv1alpha2.JobSetList{}, &corev1.PodList{}}
+var historyLists = []client.ObjectList{
+	&trainer.TrainJobList{}, &jobsetv1alpha2.JobSetList{}, &batchv1.JobList{}, &corev1.PodList{},
+}
 
 // record begins the history of a namespace that is still empty.
 func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
@@ -56,21 +61,13 @@ func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
 	_, starts := e.requests.of(namespace)
 	h := &history{deletions: map[types.UID]time.Time{}, startsBefore: starts}
 	var watches sync.WaitGroup
-	var stopped atomic.Bool
 	t.Cleanup(watches.Wait)
 	for _, list := range historyLists {
-		// It has to outlive the test's context, whose end is an error to a watch.
-		w, err := e.watcher.Watch(context.Background(), list.DeepCopyObject().(client.ObjectList), client.InNamespace(namespace))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			stopped.Store(true)
-			w.Stop()
-		})
+		w := e.watchAll(t, list, namespace)
+		t.Cleanup(w.Stop)
 		watches.Go(func() {
 			for event := range w.ResultChan() {
-				if err := h.add(event); err != nil && !stopped.Load() {
+				if err := h.add(event); err != nil {
 					t.Errorf("watch of %T: %v", list, err)
 				}
 			}
@@ -79,12 +76,32 @@ func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
 	return h
 }
 
+// watchAll watches the objects of a namespace from now on. The API server ends a watch whose client is too slow for it, and it does so
+// without a word, so the watch goes on from where it was.
+func (e *lifeEnvironment) watchAll(t *testing.T, list client.ObjectList, namespace string) watch.Interface {
+	t.Helper()
+	newList := func() client.ObjectList { return list.DeepCopyObject().(client.ObjectList) }
+	now := newList()
+	if err := e.List(t.Context(), now, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	watches := &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		return e.watcher.Watch(ctx, newList(), client.InNamespace(namespace), &client.ListOptions{Raw: &opts})
+	}}
+	// It has to outlive the test's context, whose end is an error to a watch.
+	w, err := watchtools.NewRetryWatcherWithContext(context.Background(), now.GetResourceVersion(), watches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
 func (h *history) add(event watch.Event) error {
 	object, ok := event.Object.(client.Object)
 	if !ok {
 		return fmt.Errorf("%s: %v", event.Type, event.Object)
 	}
-	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	version, err := strconv.Atoi(object.GetResourceVersion())
 	if err != nil {
 		return err
 	}
@@ -98,7 +115,7 @@ func (h *history) add(event watch.Event) error {
 func (h *history) all() []change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.SortedStableFunc(slices.Values(h.changes), func(a, b change) int { return cmp.Compare(a.version, b.version) })
+	return slices.SortedStableFunc(slices.Values(h.changes), func(a, b change) int { return a.version - b.version })
 }
 
 func (h *history) deleted(uid types.UID) {
@@ -115,7 +132,7 @@ func (h *history) catchUp(t *testing.T, e *lifeEnvironment, namespace string) {
 	eventually(t, "watches", func(g gomega.Gomega) {
 		told := map[types.UID]string{}
 		for _, c := range h.all() {
-			told[c.object.GetUID()] = c.object.GetResourceVersion()
+			told[c.object.GetUID()] = versionOf(c.object)
 			if c.isGone {
 				delete(told, c.object.GetUID())
 			}
@@ -125,12 +142,16 @@ func (h *history) catchUp(t *testing.T, e *lifeEnvironment, namespace string) {
 			list = list.DeepCopyObject().(client.ObjectList)
 			g.Expect(e.List(t.Context(), list, client.InNamespace(namespace))).To(gomega.Succeed())
 			g.Expect(meta.EachListItem(list, func(o apiruntime.Object) error {
-				there[o.(client.Object).GetUID()] = o.(client.Object).GetResourceVersion()
+				there[o.(client.Object).GetUID()] = versionOf(o.(client.Object))
 				return nil
 			})).To(gomega.Succeed())
 		}
-		g.Expect(told).To(gomega.Equal(there))
+		g.Expect(cmp.Diff(there, told)).To(gomega.BeEmpty())
 	})
+}
+
+func versionOf(object client.Object) string {
+	return fmt.Sprintf("%T %s at version %s", object, object.GetName(), object.GetResourceVersion())
 }
 
 // checks of a history, by the promise that they are about. Each returns what is against it.
@@ -143,15 +164,26 @@ var checks = map[string]func(*history, []request, int) []string{
 	"no JobSet applied without need":          checkApplies,
 }
 
-// check reports what is against the promises in the history of a namespace.
-func (h *history) check(t *testing.T, e *lifeEnvironment, namespace string) {
+// violations returns what is against the promises in the history of a namespace, each once.
+func (h *history) violations(t *testing.T, e *lifeEnvironment, namespace string) (all []string) {
 	t.Helper()
 	h.catchUp(t, e, namespace)
 	requests, starts := e.requests.of(namespace)
 	for _, name := range slices.Sorted(maps.Keys(checks)) {
 		for _, violation := range checks[name](h, requests, 1+starts-h.startsBefore) {
-			t.Errorf("%s: %s", name, violation)
+			if violation = name + ": " + violation; !slices.Contains(all, violation) {
+				all = append(all, violation)
+			}
 		}
+	}
+	return all
+}
+
+// check reports what is against the promises in the history of a namespace.
+func (h *history) check(t *testing.T, e *lifeEnvironment, namespace string) {
+	t.Helper()
+	for _, violation := range h.violations(t, e, namespace) {
+		t.Error(violation)
 	}
 }
 
@@ -228,32 +260,77 @@ func (h *history) allDeletions(requests []request) map[types.UID]time.Time {
 	return deleted
 }
 
-// checkOneRuns: pods of two JobSets of one TrainJob never run at the same time.
-func checkOneRuns(h *history, _ []request, _ int) (violations []string) {
-	jobs := map[string]types.UID{}                       // TrainJobs by the UID of their JobSet
+// checkOneRuns: pods of two JobSets of one TrainJob never run at the same time. Whoever creates a JobSet has asked in the same pass which
+// Jobs there are. What comes after that cannot be helped: the controllers of JobSets and Jobs may have yet to see that one is gone, and
+// make a Job or a pod of it.
+func checkOneRuns(h *history, requests []request, _ int) (violations []string) {
+	asked, made, gone := jobsAsked(requests), h.versions(isNew), h.versions(isGone)
+	owners := map[types.UID]types.UID{}                  // TrainJobs by JobSet
 	running := map[types.UID]map[types.UID]*corev1.Pod{} // by TrainJob
 	for _, c := range h.all() {
-		switch o := c.object.(type) {
-		case *jobsetv1alpha2.JobSet:
-			jobs[string(o.UID)] = ownerOf(o)
-		case *corev1.Pod:
-			owner := jobs[o.Labels[jobsetv1alpha2.JobSetUIDKey]]
-			if running[owner] == nil {
-				running[owner] = map[types.UID]*corev1.Pod{}
-			}
-			delete(running[owner], o.UID)
-			if c.isGone || o.Status.Phase != corev1.PodRunning {
-				continue
-			}
-			for _, other := range running[owner] {
-				if other.Labels[jobsetv1alpha2.JobSetUIDKey] != o.Labels[jobsetv1alpha2.JobSetUIDKey] {
-					violations = append(violations, fmt.Sprintf("%s and %s ran at the same time, for two JobSets", other.Name, o.Name))
-				}
-			}
-			running[owner][o.UID] = o
+		if jobSet, ok := c.object.(*jobsetv1alpha2.JobSet); ok {
+			owners[jobSet.UID] = ownerOf(jobSet)
 		}
+		pod, ok := c.object.(*corev1.Pod)
+		if !ok {
+			continue
+		}
+		owner := owners[jobSetOf(pod)]
+		if running[owner] == nil {
+			running[owner] = map[types.UID]*corev1.Pod{}
+		}
+		delete(running[owner], pod.UID)
+		if c.isGone || pod.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		for _, other := range running[owner] {
+			first, second := other, pod
+			if made[jobSetOf(first)] > made[jobSetOf(second)] {
+				first, second = second, first
+			}
+			job := metav1.GetControllerOf(first).UID
+			seen, hasAsked := asked[jobSetOf(second)]
+			isLate := hasAsked && made[job] > seen || gone[job] > 0 && made[first.UID] > gone[job]
+			if jobSetOf(first) != jobSetOf(second) && !isLate {
+				violations = append(violations, fmt.Sprintf("%s and %s ran at the same time, for two JobSets: the first one's Job is of version %d, "+
+					"and whoever made the second JobSet knew the Jobs of version %d", first.Name, second.Name, made[job], seen))
+			}
+		}
+		running[owner][pod.UID] = pod
 	}
 	return violations
+}
+
+// versions are those of the changes that a function is true for, by object.
+func (h *history) versions(of func(change) bool) map[types.UID]int {
+	versions := map[types.UID]int{}
+	for _, c := range h.all() {
+		if of(c) {
+			versions[c.object.GetUID()] = c.version
+		}
+	}
+	return versions
+}
+
+func isNew(c change) bool  { return c.isNew }
+func isGone(c change) bool { return c.isGone }
+
+func jobSetOf(pod *corev1.Pod) types.UID { return types.UID(pod.Labels[jobsetv1alpha2.JobSetUIDKey]) }
+
+// jobsAsked returns, by JobSet that was created, of which version the Jobs were that its creator knew.
+func jobsAsked(requests []request) map[types.UID]int {
+	byPass, byJobSet := map[types.UID]int{}, map[types.UID]int{}
+	for _, r := range requests {
+		switch {
+		case r.method == http.MethodGet && r.resource == "jobs":
+			byPass[r.pass] = r.listed
+		case r.isApply("jobsets") && r.code == http.StatusCreated:
+			if version, hasAsked := byPass[r.pass]; hasAsked {
+				byJobSet[r.got.Metadata.UID] = version
+			}
+		}
+	}
+	return byJobSet
 }
 
 // checkStatusWrites: each patch of a status names a version and leads to another one.

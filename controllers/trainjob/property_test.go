@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,7 +34,7 @@ const (
 	// seedVariable sets the seed of TestRandomLives, which then runs once. What happens still depends on how fast everybody is.
 	seedVariable = "TRAINYARD_LIVES_SEED"
 
-	randomSeeds = 3
+	randomSeeds = 2
 	livesAtOnce = 20
 	eventsEach  = 24
 
@@ -71,17 +73,36 @@ func (e *lifeEnvironment) randomLives(t *testing.T, seed uint64) {
 		lives.Go(l.live)
 	}
 	lives.Wait()
-	h.check(t, e, ns)
-	if t.Failed() {
-		t.Logf("%s=%d may show it again", seedVariable, seed)
-		for _, l := range all {
-			t.Logf("%s: %s", l.name, strings.Join(l.trace, ", "))
+	var wrong []string
+	for _, l := range all {
+		if l.err != nil {
+			wrong = append(wrong, l.err.Error())
 		}
 	}
+	defer func() { report(t, seed, all, wrong) }() // It may be that the history cannot be read.
+	wrong = append(wrong, h.violations(t, e, ns)...)
 	for _, l := range all { // Make room for the next.
 		if err := errors.Join(l.removeFinalizer(), client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground))); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// report tells what went wrong, and before it what had happened to the jobs concerned: the end of a log is what everybody gets to see.
+func report(t *testing.T, seed uint64, all []*life, wrong []string) {
+	t.Helper()
+	if len(wrong) == 0 && !t.Failed() {
+		return
+	}
+	for _, l := range all {
+		name := regexp.MustCompile(`\b` + l.name + `\b`)
+		if slices.ContainsFunc(wrong, name.MatchString) {
+			t.Logf("%s: %s\n%s", l.name, strings.Join(l.trace, ", "), l.last)
+		}
+	}
+	t.Logf("%s=%d may show it again", seedVariable, seed)
+	for _, text := range wrong {
+		t.Error(text)
 	}
 }
 
@@ -93,6 +114,9 @@ type life struct {
 	ns, name string
 	random   *rand.Rand
 	trace    []string
+	// err is what ended it early, and last what was in the cluster then.
+	err  error
+	last string
 
 	uid types.UID // of the present TrainJob
 	// wishes are what its runtimePatches say.
@@ -139,8 +163,8 @@ var happenings = []happening{
 	{"patch and suspend", 4, func(l *life) error { l.wish(); return l.patch(new(true)) }},
 	{"patch as it is", 2, func(l *life) error { l.wish(); return l.patch(nil) }},
 	{"patch and resume", 3, (*life).patchAndResume},
-	{"delete JobSet", 1, func(l *life) error { return l.deleteJobSet(metav1.DeletePropagationBackground) }},
-	{"delete JobSet with pods", 3, func(l *life) error {
+	{"delete JobSet", 3, func(l *life) error { return l.deleteJobSet(metav1.DeletePropagationBackground) }},
+	{"delete JobSet with pods", 2, func(l *life) error {
 		return errors.Join(l.awaitPods(), l.deleteJobSet(metav1.DeletePropagationBackground))
 	}},
 	{"delete JobSet in the foreground", 1, func(l *life) error { return l.deleteJobSet(metav1.DeletePropagationForeground) }},
@@ -169,16 +193,20 @@ func (l *life) live() {
 		if (l.deleting || l.over()) && l.random.IntN(3) == 0 {
 			l.trace = append(l.trace, "create again")
 			if err := l.createAgain(); err != nil {
-				l.t.Errorf("%s: create again: %v", l.name, err)
+				l.fail("create again", err)
 				return
 			}
 		}
 		l.trace = append(l.trace, step.name)
 		if err := step.do(l); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
-			l.t.Errorf("%s: %s: %v\n%s", l.name, step.name, err, l.describe())
+			l.fail(step.name, err)
 			return
 		}
 	}
+}
+
+func (l *life) fail(step string, err error) {
+	l.err, l.last = fmt.Errorf("%s: %s: %w", l.name, step, err), l.describe()
 }
 
 func (l *life) pick() happening {

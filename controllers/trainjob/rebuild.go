@@ -31,7 +31,7 @@ func (r *Reconciler) rebuild(ctx context.Context, f facts, refusal error) error 
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal
 	}
-	jobs, err := r.jobsOf(ctx, f.jobSet)
+	jobs, err := r.jobsOf(ctx, client.ObjectKeyFromObject(f.jobSet))
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
@@ -66,12 +66,12 @@ func (r *Reconciler) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.J
 	return nil
 }
 
-// jobsOf reads the Jobs of a JobSet's name from the API server: they are not watched, and this is rare.
-func (r *Reconciler) jobsOf(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]batchv1.Job, error) {
+// jobsOf reads the Jobs of JobSets of a name from the API server: they are not watched, and this is rare.
+func (r *Reconciler) jobsOf(ctx context.Context, jobSet types.NamespacedName) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
 	err := r.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
 	if err != nil {
-		return nil, fmt.Errorf("list Jobs of JobSet %s: %w", klog.KObj(jobSet), err)
+		return nil, fmt.Errorf("list Jobs of JobSet %s: %w", jobSet, err)
 	}
 	return jobs.Items, nil
 }

@@ -226,7 +226,7 @@ func result(d decision, err error) (ctrl.Result, error) {
 
 // isWaiting says whether err is that something is still there which goes by itself.
 func isWaiting(err error) bool {
-	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) || errors.Is(err, errJobsLeft)
+	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) || errors.Is(err, errEarlierJobs) || errors.Is(err, errJobsLeft)
 }
 
 // isPassing says whether all of err is that somebody else was faster, or that the namespace or the TrainJob is going.

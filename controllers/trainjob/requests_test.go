@@ -6,19 +6,23 @@ package trainjob
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 )
 
-// request is one that the controller has sent and that was answered: every write but Events, and every read of a single TrainJob.
+// request is one that the controller has sent and that was answered: every write but Events, every read of a single TrainJob, and
+// every list of Jobs.
 type request struct {
 	// pass is the call of Reconcile that it belongs to. Empty: none.
 	pass                  types.UID
@@ -28,6 +32,8 @@ type request struct {
 	begun, answered       time.Time
 	code                  int
 	sent, got             body
+	// listed is the version at which a list was read.
+	listed int
 }
 
 // body is what the checks want to know of an object in a request or an answer. It is empty if that was not JSON.
@@ -100,7 +106,12 @@ func (l *requestLog) transport(next http.RoundTripper) http.RoundTripper {
 			return nil, err
 		}
 		entry.answered, entry.code = time.Now(), answer.StatusCode
-		if answer.Body, entry.got, err = parseBody(answer.Body); err != nil {
+		if entry.resource == "jobs" && entry.method == http.MethodGet {
+			answer.Body, entry.listed, err = parseList(answer.Body)
+		} else {
+			answer.Body, entry.got, err = parseBody(answer.Body)
+		}
+		if err != nil {
 			return nil, err
 		}
 		l.mu.Lock()
@@ -126,7 +137,7 @@ func parseRequest(r *http.Request) (entry request, wanted bool) {
 	}
 	entry.pass = controller.ReconcileIDFromContext(r.Context())
 	if r.Method == http.MethodGet {
-		return entry, entry.resource == "trainjobs" && entry.key.Name != ""
+		return entry, entry.resource == "trainjobs" && entry.key.Name != "" || entry.resource == "jobs"
 	}
 	return entry, entry.resource != "events"
 }
@@ -144,4 +155,18 @@ func parseBody(stream io.ReadCloser) (io.ReadCloser, body, error) {
 		parsed = body{}
 	}
 	return io.NopCloser(bytes.NewReader(data)), parsed, stream.Close()
+}
+
+// parseList reads the version of a list of Kubernetes' own objects, in any encoding. 0: it is none, but a refusal.
+func parseList(stream io.ReadCloser) (io.ReadCloser, int, error) {
+	data, err := io.ReadAll(stream)
+	if err != nil {
+		return nil, 0, err
+	}
+	var version int
+	object, _, err := clientgoscheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
+	if list, ok := object.(metav1.ListInterface); ok && err == nil {
+		version, err = strconv.Atoi(list.GetResourceVersion())
+	}
+	return io.NopCloser(bytes.NewReader(data)), version, errors.Join(err, stream.Close())
 }

@@ -79,20 +79,24 @@ func (r *Reconciler) prepareJobs(
 
 // unfinishedJobs are the Jobs of this very JobSet that can still have pods.
 func (r *Reconciler) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]*batchv1.Job, error) {
-	all, err := r.jobsOf(ctx, jobSet)
+	all, err := r.jobsOf(ctx, client.ObjectKeyFromObject(jobSet))
 	if err != nil {
 		return nil, err
 	}
 	var jobs []*batchv1.Job
 	for i := range all {
-		finished := slices.ContainsFunc(all[i].Status.Conditions, func(c batchv1.JobCondition) bool {
-			return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
-		})
-		if !finished && metav1.IsControlledBy(&all[i], jobSet) {
+		if !isFinished(&all[i]) && metav1.IsControlledBy(&all[i], jobSet) {
 			jobs = append(jobs, &all[i])
 		}
 	}
 	return jobs, nil
+}
+
+// isFinished says whether a Job has no pods that run, and will have none.
+func isFinished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
 }
 
 // podTemplates are those of a JobSet's replicated jobs, by name.

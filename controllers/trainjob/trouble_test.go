@@ -13,6 +13,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainerruntime "github.com/kubeflow/trainer/v2/pkg/runtime"
 	"github.com/onsi/gomega"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -197,6 +198,51 @@ func TestRecreatedJobInheritsNothing(t *testing.T) {
 	if got := e.events(t, second); len(got) > 0 {
 		t.Errorf("waiting for the garbage collector is normal, but was told: %q", got)
 	}
+}
+
+// TestJobsOfEarlierJobSetAreAwaited: a JobSet that is deleted in the background goes before its Jobs, and they may make pods until they
+// go as well.
+func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	over := e.jobLeft(t, ns, "over")
+	over.Status = batchv1.JobStatus{
+		StartTime: new(metav1.Now()),
+		Conditions: []batchv1.JobCondition{
+			{Type: batchv1.JobFailureTarget, Status: corev1.ConditionTrue}, {Type: batchv1.JobFailed, Status: corev1.ConditionTrue},
+		},
+	}
+	if err := e.Status().Update(t.Context(), over); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitJobSet(t, e.createJob(t, ns, "over"))
+
+	left := e.jobLeft(t, ns, "left")
+	j := e.createJob(t, ns, "left")
+	e.fence(t, ns)
+	if e.jobSetExists(t, j) {
+		t.Error("a JobSet was made although a Job of an earlier one was there")
+	}
+	if err := e.Delete(t.Context(), left, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	e.awaitJobSet(t, j)
+	if got := e.events(t, j); len(got) > 0 {
+		t.Errorf("waiting for the garbage collector is normal, but was told: %q", got)
+	}
+}
+
+// jobLeft makes a Job of a JobSet that is gone.
+func (e *environment) jobLeft(t *testing.T, namespace, jobSet string) *batchv1.Job {
+	t.Helper()
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: jobSet + "-node-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: jobSet},
+	}}
+	job.Spec.Template.Spec = corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "node", Image: "example.com/trainer:1"}},
+	}
+	e.create(t, job)
+	return job
 }
 
 // behindClient is a cached client whose cache has not yet seen what happened to one TrainJob.
