@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -35,13 +36,23 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
+// capacityReportType is how a reflector names the type.
+var capacityReportType = fmt.Sprintf("%T", &v1alpha1.CapacityReport{})
+
 var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}
 
-const resourceJobSets = "jobsets"
+const (
+	resourceJobSets         = "jobsets"
+	resourcePods            = "pods"
+	resourceCapacityReports = "capacityreports"
+)
 
-// optional are the resources that a worker need not let us read: kubeconfigs are older than the wish to. What is said of them is
-// left out then. They hold up nothing.
-func optional(resource string) bool { return resource == resourceJobSets }
+// optional are the resources that a worker need not let us read, and which hold up nothing. What is said of JobSets is left out then:
+// kubeconfigs are older than the wish to. Without a CapacityReport there is no capacity (capacitySource.state), but the jobs there
+// are still looked after.
+func optional(resource string) bool {
+	return resource == resourceJobSets || resource == resourceCapacityReports
+}
 
 // errNotListed is of a kind that the worker has not let us list.
 var errNotListed = errors.New("the worker has not listed this kind")
@@ -61,23 +72,27 @@ type cachedKind struct {
 	options  cache.ByObject
 }
 
-func cachedKinds(hubID string) []cachedKind {
+func cachedKinds(hubID string, capacity capacitySource) []cachedKind {
 	metadataOnly := cache.ByObject{Transform: stripMetadata}
 	namespace := corev1.SchemeGroupVersion.WithKind("Namespace")
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobSetGVK)
-	return []cachedKind{
+	return append(capacity.kinds(), []cachedKind{
 		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
 		{resourceJobSets, jobSetGVK, meta.RESTScopeNamespace, jobSet, cache.ByObject{Transform: stripJobSet}},
 		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
-		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: stripNode}},
-		{"pods", corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: stripPod}},
 		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
 		{"trainjobs", trainjobs.GroupVersionKind, meta.RESTScopeNamespace, trainjobs.New(), cache.ByObject{
 			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: hubID}),
 			Transform: cache.TransformStripManagedFields(),
 		}},
-	}
+	}...)
+}
+
+// cacheScheme has the types that are cached as such. The others are unstructured, or metadata only.
+func cacheScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	return scheme, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
 }
 
 // caches are the informers of one worker.
@@ -87,24 +102,29 @@ type caches struct {
 	informers map[string]cache.Informer
 	// optional informers, by kind.
 	optional map[schema.GroupVersionKind]cache.Informer
-	// handled are the handlers of the inventory, which have to have seen everything too.
-	handled []toolscache.ResourceEventHandlerRegistration
+	// handled are the handlers of the inventory, and required those of them without which there is no connection. They have to have
+	// seen everything too.
+	handled, required []toolscache.ResourceEventHandlerRegistration
 }
 
 // newCaches makes the caches of a worker without any I/O: all kinds are known, so that no discovery is needed. The same cache
 // can be had by controllers before the worker has answered for the first time.
-func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, inventory *Inventory) (*caches, error) {
-	kinds := cachedKinds(opts.HubID)
+func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, capacity capacitySource) (*caches, error) {
+	kinds := cachedKinds(opts.HubID, capacity)
+	scheme, err := cacheScheme()
+	if err != nil {
+		return nil, err
+	}
 	byObject := map[client.Object]cache.ByObject{}
 	for _, kind := range kinds {
 		byObject[kind.object] = kind.options
 	}
 	all, err := cache.New(config, cache.Options{
-		HTTPClient: httpClient(transport), Scheme: opts.Scheme, Mapper: staticMapper(kinds), ByObject: byObject,
+		HTTPClient: httpClient(transport), Scheme: scheme, Mapper: staticMapper(kinds), ByObject: byObject,
 		ReaderFailOnMissingInformer: true,
 		// Interrupted watches are no error here; the state and its message say what is wrong.
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
-			if r.TypeDescription() == jobSetGVK.String() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+			if (r.TypeDescription() == jobSetGVK.String() || r.TypeDescription() == capacityReportType) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 				return // Cluster.answered has said it, once.
 			}
 			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
@@ -127,16 +147,41 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 			c.informers[kind.resource] = informer
 		}
 	}
-	for resource, handler := range map[string]toolscache.ResourceEventHandler{
-		"nodes": nodeHandler(inventory), "pods": podHandler(inventory),
-	} {
-		handled, err := c.informers[resource].AddEventHandler(handler)
+	return c, c.handle(capacity, kinds)
+}
+
+// handle has the inventory see the events that it needs.
+func (c *caches) handle(capacity capacitySource, kinds []cachedKind) error {
+	handlers := capacity.handlers()
+	for _, kind := range kinds {
+		handler := handlers[kind.resource]
+		if handler == nil {
+			continue
+		}
+		informer, required := c.informers[kind.resource]
+		if !required {
+			informer = c.optional[kind.gvk]
+		}
+		handled, err := informer.AddEventHandler(handler)
 		if err != nil {
-			return nil, fmt.Errorf("handle events of %s: %w", resource, err)
+			return fmt.Errorf("handle events of %s: %w", kind.resource, err)
 		}
 		c.handled = append(c.handled, handled)
+		if required {
+			c.required = append(c.required, handled)
+		}
 	}
-	return c, nil
+	return nil
+}
+
+// capacityListed says whether the inventory has seen all that there was in the beginning.
+func (c *caches) capacityListed() bool {
+	for _, handled := range c.handled {
+		if !handled.HasSynced() {
+			return false
+		}
+	}
+	return true
 }
 
 // Get reads from the cache. An optional kind that has not been listed is not waited for: that may take for ever.
@@ -170,8 +215,8 @@ func (c *caches) pending() []string {
 
 // wait waits until everything has been listed and counted, and returns false if the context ends before.
 func (c *caches) wait(ctx context.Context) bool {
-	counted := make([]toolscache.InformerSynced, 0, len(c.handled))
-	for _, handled := range c.handled {
+	counted := make([]toolscache.InformerSynced, 0, len(c.required))
+	for _, handled := range c.required {
 		counted = append(counted, handled.HasSynced)
 	}
 	return c.WaitForCacheSync(ctx) && toolscache.WaitForCacheSync(ctx.Done(), counted...)
@@ -189,20 +234,29 @@ func staticMapper(kinds []cachedKind) meta.RESTMapper {
 }
 
 // newClients returns a client that reads from the caches and one that reads from the API server.
-func newClients(config *rest.Config, opts Options, transport callers, reader client.Reader) (cached, live client.Client, err error) {
+func newClients(config *rest.Config, opts Options, transport callers, reader client.Reader, kinds []cachedKind) (cached, live client.Client, err error) {
 	httpClient := httpClient(transport)
 	dynamic, err := apiutil.NewDynamicRESTMapper(config, httpClient)
 	if err != nil {
 		return nil, nil, err
 	}
-	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{staticMapper(cachedKinds(opts.HubID)), dynamic}}
+	mapper := meta.FirstHitRESTMapper{MultiRESTMapper: meta.MultiRESTMapper{staticMapper(kinds), dynamic}}
 	cached, err = client.New(config, client.Options{
 		HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper,
-		Cache: &client.CacheOptions{Reader: reader, Unstructured: true},
+		Cache: &client.CacheOptions{Reader: reader, Unstructured: true, DisableFor: readLive(kinds)},
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	live, err = client.New(config, client.Options{HTTPClient: httpClient, Scheme: opts.Scheme, Mapper: mapper})
 	return cached, live, err
+}
+
+// readLive are the kinds that a client with the caches reads from the API server: pods, where the hub holds none. They are read so
+// seldom, and by name of the job, that it does not matter.
+func readLive(kinds []cachedKind) []client.Object {
+	if slices.ContainsFunc(kinds, func(kind cachedKind) bool { return kind.resource == resourcePods }) {
+		return nil
+	}
+	return []client.Object{&corev1.Pod{}}
 }

@@ -26,6 +26,7 @@ type target struct {
 	config      *rest.Config
 	fingerprint string
 	pinned      types.UID
+	capacity    v1alpha1.CapacitySource
 }
 
 // trouble is an answer that the caches can do nothing with. Code 0 is none at all.
@@ -56,7 +57,7 @@ type Cluster struct {
 	exchange     *exchange
 	prober       *prober
 	caches       *caches
-	inventory    *Inventory
+	capacity     capacitySource
 	cached, live client.Client
 
 	mu sync.Mutex
@@ -75,7 +76,10 @@ type Cluster struct {
 func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluster {
 	c := &Cluster{
 		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
-		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), inventory: newInventory(),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), capacity: NewTally(),
+	}
+	if t.capacity == v1alpha1.CapacityFromReport {
+		c.capacity = newReported(f.opts.Clock, func() { poke(c.wake) })
 	}
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
@@ -112,10 +116,10 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
 		return err
 	}
-	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.inventory); err != nil {
+	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.capacity); err != nil {
 		return err
 	}
-	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches)
+	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, cachedKinds(c.opts.HubID, c.capacity))
 	return err
 }
 
@@ -154,15 +158,15 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 // itself for the first time, and then keeps what was last seen through outages.
 func (c *Cluster) Cache() cache.Cache { return c.caches }
 
-// Inventory returns what the worker has and what its pods use.
-func (c *Cluster) Inventory() *Inventory { return c.inventory }
+// Inventory returns what the worker has and what its pods use. Status.Capacity says whether it can be believed.
+func (c *Cluster) Inventory() Inventory { return c.capacity }
 
 // retarget takes another target, if this Cluster can go on with it.
 func (c *Cluster) retarget(t target) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.locked.target
-	if c.ctx.Err() != nil || t.config.Host != c.host || (before.pinned != "" && t.pinned != before.pinned) {
+	if c.ctx.Err() != nil || t.config.Host != c.host || t.capacity != before.capacity || (before.pinned != "" && t.pinned != before.pinned) {
 		return false
 	}
 	if t.fingerprint != before.fingerprint || t.pinned != before.pinned {
@@ -214,6 +218,8 @@ func (c *Cluster) answered(request call, code int) {
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
+	case changed && request.resource == resourceCapacityReports:
+		poke(c.wake)
 	case changed && needed && (code == 403 || code == 404 || before == 403):
 		poke(c.wake)
 	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):

@@ -37,6 +37,15 @@
 // The same holds for outages: to the reflectors they are a watch that takes long to begin. That is why neither costs a list
 // (unless the worker has forgotten the resource version, and says so).
 //
+// # Capacity
+//
+// What a worker has and what its pods use is an Inventory (inventory.go), from one of two sources behind one interface. A Tally counts
+// nodes and pods, which the hub then holds, stripped. With CapacityFrom(Report) the hub holds no pods: it watches one CapacityReport
+// (reported.go), for which a Tally on the worker has counted (NewReport), and in which nodes that are alike are one (NodeState.Count).
+// A worker without a report is Connected all the same, and the jobs there are looked after; Status.Capacity says that nothing should be
+// placed there. A report that nobody renews is stale after a while on this process's own clock, of which the time in it is no part; a
+// process that has just begun believes what it finds until then. Clients read pods from the API server there.
+//
 // # What to watch out for
 //
 //   - A Cluster is of one host and one pin. Another host or pin makes another Cluster; Done says when the old one is over.
@@ -49,7 +58,8 @@
 // # Locks
 //
 // Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the way requests go, line.mu the
-// set of open connections, Inventory.mu the counts, subscription.mu what is to be told, meter.mu whether series may be
-// written. What a lock guards is in a struct named locked. Fleet.mu is taken before the others, and those are taken one at
-// a time. No I/O is done and nobody is called back under any of them.
+// set of open connections, Tally.mu the counts, reported.mu the last report, audience.mu who has subscribed to an inventory,
+// subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a struct named locked.
+// Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called back under any of
+// them.
 package remote

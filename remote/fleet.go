@@ -4,6 +4,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -45,6 +46,14 @@ type Fleet struct {
 	running sync.WaitGroup
 }
 
+// EnsureOption is an option of Fleet.Ensure.
+type EnsureOption func(*target)
+
+// CapacityFrom says where the worker's inventory is read. Without it, or with "", from its nodes and pods.
+func CapacityFrom(source v1alpha1.CapacitySource) EnsureOption {
+	return func(t *target) { t.capacity = cmp.Or(source, v1alpha1.CapacityFromPods) }
+}
+
 // NewFleet returns a fleet without workers, whose connections live until ctx ends.
 func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	opts, err := opts.complete()
@@ -61,9 +70,15 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 // Ensure makes a worker have these credentials and this pin, the cluster ID that it must have. The same again does nothing.
 // An empty pin is for the first contact: the worker then stays Connecting, and its status says which cluster ID it has. Other
 // credentials for the same host are swapped under the clients and caches, which go on. For another host, and for another pin
-// in place of a pin, a new Cluster replaces the old one, for its caches are of another cluster; the old one is closed.
-func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinned types.UID) {
-	t := target{config: rest.CopyConfig(credentials.Config), fingerprint: credentials.Fingerprint, pinned: pinned}
+// in place of a pin, a new Cluster replaces the old one, for its caches are of another cluster; the old one is closed. So it is for
+// another source of capacity.
+func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinned types.UID, options ...EnsureOption) {
+	t := target{
+		config: rest.CopyConfig(credentials.Config), fingerprint: credentials.Fingerprint, pinned: pinned, capacity: v1alpha1.CapacityFromPods,
+	}
+	for _, option := range options {
+		option(&t)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ctx.Err() != nil {

@@ -149,6 +149,27 @@ func (l *loop) troubles() (denied, stalled []call) {
 	return denied, stalled
 }
 
+// capacityState says whether the inventory can be believed.
+func (l *loop) capacityState(v verdict) (CapacityState, string) {
+	if v.state != Connected {
+		return CapacityPending, ""
+	}
+	return l.capacity.state(v.since, l.caches.capacityListed(), l.capacityTrouble())
+}
+
+// capacityTrouble is the code with which the worker refuses to let us read its CapacityReport, 0 if it does not.
+func (l *loop) capacityTrouble() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	code := 0
+	for request, trouble := range l.locked.troubles {
+		if request.resource == resourceCapacityReports {
+			code = max(code, trouble.code)
+		}
+	}
+	return code
+}
+
 // startCaches starts the caches and somebody who waits for them. They live as long as the Cluster.
 func (l *loop) startCaches() {
 	l.started = l.opts.Clock.Now()
@@ -178,9 +199,11 @@ func (l *loop) act(found *way, v verdict) {
 		// What these connections wait for will not come, or comes from a stranger. New ones may get through.
 		l.cut()
 	}
+	capacity, message := l.capacityState(v)
 	l.setStatus(func(s *Status) {
 		s.State, s.Message, s.Since = v.state, v.message, v.since
 		s.Fingerprint = l.facts.fingerprint
+		s.Capacity, s.CapacityMessage = capacity, message
 		if l.facts.answer == answered {
 			s.LastSeen, s.ClusterID = l.facts.lastSeen, l.facts.id
 		}

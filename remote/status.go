@@ -62,6 +62,10 @@ type Status struct {
 	State State
 	// Message says what an admin should know or do, stable while the cause is the same.
 	Message string
+	// Capacity says whether the inventory can be believed, and CapacityMessage what an admin should know or do about it. They count
+	// while State is Connected.
+	Capacity        CapacityState
+	CapacityMessage string
 	// Since is when the state began: for Unreachable the first failure.
 	Since time.Time
 	// LastSeen is when the worker last answered as itself. All but State and Message is of that time.
@@ -85,7 +89,8 @@ func (s Status) same(other Status) bool {
 			return false
 		}
 	}
-	return s.State == other.State && s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
+	return s.State == other.State && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
+		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
 		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint
 }
 

@@ -32,8 +32,8 @@ func stripMetadata(in any) (any, error) {
 	return in, nil
 }
 
-// stripPod keeps what placement needs of a pod: what it is, where it is, what it requests and whether it is over.
-func stripPod(in any) (any, error) {
+// StripPod keeps what placement needs of a pod: what it is, where it is, what it requests and whether it is over.
+func StripPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {
 		return in, nil
@@ -97,8 +97,8 @@ func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	return stripped
 }
 
-// stripNode keeps what placement needs of a node.
-func stripNode(in any) (any, error) {
+// StripNode keeps what placement needs of a node.
+func StripNode(in any) (any, error) {
 	node, ok := in.(*corev1.Node)
 	if !ok {
 		return in, nil

@@ -71,6 +71,10 @@ func TestInventoryOfServer(t *testing.T) {
 		Name: "gpu-0", Labels: node.Labels, Taints: node.Spec.Taints, Schedulable: true,
 		Allocatable: remote.Resources{"cpu": 96000, "nvidia.com/gpu": 8, "pods": 110},
 		Used:        remote.Resources{"cpu": 500, "nvidia.com/gpu": 4, "pods": 1},
+		Gangs: map[types.NamespacedName]remote.Resources{
+			{Namespace: "default", Name: "job"}: {"cpu": 500, "nvidia.com/gpu": 4, "pods": 1},
+		},
+		Count: 1,
 	}
 	snapshot := cluster.Inventory().Snapshot()
 	if diff := cmp.Diff([]*remote.NodeState{want}, snapshot.Nodes); diff != "" {

@@ -335,7 +335,7 @@ type DispatchStatus struct {
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions: Placed, Mirrored, Finished.
+	// conditions: Placed, Mirrored, Finished; Evicting while it is true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

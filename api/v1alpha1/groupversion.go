@@ -18,6 +18,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&Dispatch{}, &DispatchList{},
 		&WorkerCluster{}, &WorkerClusterList{},
 		&DispatchPolicy{}, &DispatchPolicyList{},
+		&CapacityReport{}, &CapacityReportList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -38,6 +38,23 @@ const (
 	ReasonTrainJobAPIMissing = "TrainJobAPIMissing"
 	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so that a TrainJob would never run.
 	ReasonJobSetAPIMissing = "JobSetAPIMissing"
+	// ReasonCapacityReportMissing: the worker's capacity is to be read from its CapacityReport, and there is none, or the hub may not
+	// read it; the message says what to do. Jobs that are there already go on.
+	ReasonCapacityReportMissing = "CapacityReportMissing"
+	// ReasonCapacityReportStale: nobody renews the worker's CapacityReport any more. Jobs that are there already go on.
+	ReasonCapacityReportStale = "CapacityReportStale"
+)
+
+// CapacitySource is where the hub reads what a worker has and what its pods use.
+// +kubebuilder:validation:Enum=Pods;Report
+type CapacitySource string
+
+// The sources of capacity.
+const (
+	// CapacityFromPods: the hub watches the worker's nodes and pods. The worker needs no agent.
+	CapacityFromPods CapacitySource = "Pods"
+	// CapacityFromReport: the hub watches the worker's CapacityReport, which the worker's agent keeps, and holds no pods.
+	CapacityFromReport CapacitySource = "Report"
 )
 
 // SecretReference names a Secret in the manager's namespace.
@@ -74,6 +91,11 @@ type WorkerClusterSpec struct {
 	// unschedulable cordons the worker: it gets no new jobs, and keeps those that it has.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
+	// capacity says where the hub reads what the worker has free: from its nodes and pods, or from the report that the worker's agent
+	// keeps. The numbers are the same.
+	// +optional
+	// +kubebuilder:default=Pods
+	Capacity CapacitySource `json:"capacity,omitempty"`
 	// price of the worker's resources. What is absent costs nothing. Policies can score by it.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"

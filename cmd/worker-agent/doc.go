@@ -3,7 +3,7 @@
 
 // Worker-agent is the process that Trainyard runs on a cluster that has no Kubeflow Trainer of its own, be it a worker or the
 // hub: it runs the TrainJobs of that cluster that carry the built-in managedBy value, and leaves the others alone. It needs
-// no hub.
+// no hub. For a hub that is not to read its nodes and pods it keeps a CapacityReport of them, where the CRD of that is installed.
 //
 // Any number of replicas can run. One works, by a lease that is the Kubeflow Trainer's, so that a Trainer and an agent never
 // work at the same time either; the others keep their caches warm and take over. All of them answer the admission webhooks.

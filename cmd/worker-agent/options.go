@@ -28,16 +28,18 @@ type options struct {
 	process.Options
 	concurrency        int
 	extendedConditions bool
+	capacityReport     bool
 	health             health.Limits
 	webhooks           webhookOptions
 }
 
 func defaultOptions() options {
 	return options{
-		Options:     process.DefaultOptions(leaseName, leaseNamespace),
-		concurrency: 10,
-		health:      health.DefaultLimits(),
-		webhooks:    webhookOptions{address: ":9443"},
+		Options:        process.DefaultOptions(leaseName, leaseNamespace),
+		concurrency:    10,
+		capacityReport: true,
+		health:         health.DefaultLimits(),
+		webhooks:       webhookOptions{address: ":9443"},
 	}
 }
 
@@ -46,6 +48,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "TrainJobs that are worked on at the same time.")
 	fs.BoolVar(&o.extendedConditions, "extended-conditions", o.extendedConditions,
 		"Give TrainJobs the conditions ResourcesCreated, Started and Stalled too. The Python SDK takes a job that has any condition for not running.")
+	fs.BoolVar(&o.capacityReport, "capacity-report", o.capacityReport,
+		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its CRD there is none.")
 	fs.DurationVar(&o.health.NoPodReady, "no-pod-ready-after", o.health.NoPodReady,
 		"How long a job may be without a ready pod before an Event tells so. 0: for ever.")
 	fs.DurationVar(&o.health.Unschedulable, "unschedulable-after", o.health.Unschedulable,

@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/capacityreport"
 	"github.com/trainyard/trainyard/controllers/trainjob"
 )
 
@@ -49,6 +50,11 @@ func run(ctx context.Context, o options) error {
 	})
 	if err != nil {
 		return err
+	}
+	if o.capacityReport {
+		if err := capacityreport.Add(mgr, capacityreport.Options{}); err != nil {
+			return err
+		}
 	}
 	if server == nil {
 		log.Info("No admission webhooks: they take --webhook-cert-dir or --webhook-service")

@@ -18,60 +18,79 @@ import (
 )
 
 const (
-	// groupLimit and freeLimit are those of the CRD.
+	// groupLimit, freeLimit, labelLimit and taintLimit are those of the CRD.
 	groupLimit = 64
 	freeLimit  = 64
+	labelLimit = 64
+	taintLimit = 32
+	// rowBudget is how many rows of free amounts all groups of a worker together may have, so that a status of many groups is not too
+	// large to be written often; fewestRows is what each may have all the same.
+	rowBudget  = 256
+	fewestRows = 4
 )
 
-// capacityOf sums up a worker's nodes for people: groups of alike nodes, and "free/total" GPUs. It counts what is bound to
-// nodes now; what has been placed and is not bound yet is placement's business.
+// capacityOf sums up a worker's nodes for people, and for those who ask what would fit: groups of alike nodes with what is free on
+// them, and "free/total" GPUs. It counts what is bound to nodes now; what has been placed and is not bound yet is placement's business.
+//
+// Where there are more kinds of nodes than there is room for, alike ones are shown as one with the least of each, and small groups are
+// left out: what is shown never has more free than there is.
 func capacityOf(snapshot *remote.Snapshot) ([]v1alpha1.NodeGroup, string) {
-	groups := map[string]*group{}
+	var nodes []*remote.NodeState
 	var free, total int64
 	for _, node := range snapshot.Nodes {
 		if !node.Schedulable {
 			continue
 		}
-		gpu := gpuResource(node.Allocatable)
-		key := fmt.Sprintf("%s/%s/%v", product(node.Labels, gpu), gpu, listOf(node.Allocatable))
-		g := groups[key]
-		if g == nil {
-			g = &group{free: map[int64]int32{}, NodeGroup: v1alpha1.NodeGroup{
-				Product: product(node.Labels, gpu), Resource: gpu, Allocatable: listOf(node.Allocatable),
-			}}
-			groups[key] = g
-		}
-		g.Nodes++
-		if gpu != "" {
-			left := max(0, node.Allocatable[gpu]-node.Used[gpu])
-			g.free[left]++
-			free += left
-			total += node.Allocatable[gpu]
+		nodes = append(nodes, node)
+		if gpu := gpuResource(node.Allocatable); gpu != "" {
+			free += int64(node.Count) * max(0, node.Allocatable[gpu]-node.Used[gpu])
+			total += int64(node.Count) * node.Allocatable[gpu]
 		}
 	}
-	return sorted(groups), fmt.Sprintf("%d/%d", free, total)
+	return nodeGroups(nodes), fmt.Sprintf("%d/%d", free, total)
 }
 
-// group is a NodeGroup in the making.
-type group struct {
-	v1alpha1.NodeGroup
-	free map[int64]int32
-}
-
-// sorted returns the largest groups first.
-func sorted(groups map[string]*group) []v1alpha1.NodeGroup {
-	var list []v1alpha1.NodeGroup
-	for _, key := range slices.Sorted(maps.Keys(groups)) {
-		g := groups[key]
-		for gpus, nodes := range g.free {
-			g.Free = append(g.Free, v1alpha1.FreeNodes{GPUs: gpus, Nodes: nodes})
+// nodeGroups returns the groups, the largest first.
+func nodeGroups(nodes []*remote.NodeState) []v1alpha1.NodeGroup {
+	grouping := chooseGrouping(nodes)
+	members := grouping.apply(nodes)
+	limit := min(max(rowBudget/max(len(members), 1), fewestRows), freeLimit)
+	var groups []v1alpha1.NodeGroup
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		if len(remote.HardTaints(members[key][0].Taints)) <= taintLimit { // With fewer taints than it has it would seem to take more pods.
+			groups = append(groups, grouping.groupOf(members[key], limit))
 		}
-		slices.SortFunc(g.Free, func(a, b v1alpha1.FreeNodes) int { return cmp.Compare(b.GPUs, a.GPUs) })
-		g.Free = g.Free[:min(len(g.Free), freeLimit)]
-		list = append(list, g.NodeGroup)
 	}
-	slices.SortStableFunc(list, func(a, b v1alpha1.NodeGroup) int { return cmp.Compare(b.Nodes, a.Nodes) })
-	return list[:min(len(list), groupLimit)]
+	slices.SortStableFunc(groups, func(a, b v1alpha1.NodeGroup) int { return cmp.Compare(b.Nodes, a.Nodes) })
+	return groups[:min(len(groups), groupLimit)]
+}
+
+// groupOf sums up the nodes of a group.
+func (g *grouping) groupOf(nodes []*remote.NodeState, limit int) v1alpha1.NodeGroup {
+	first := nodes[0]
+	gpu := gpuResource(first.Allocatable)
+	group := v1alpha1.NodeGroup{
+		Product: product(first.Labels, gpu), Resource: gpu, Labels: g.labelsOf(first), Taints: remote.HardTaints(first.Taints),
+	}
+	least := first.Allocatable
+	for _, node := range nodes {
+		group.Nodes += int32(node.Count) //nolint:gosec // A cluster has fewer nodes.
+		least = leastOf(least, node.Allocatable)
+	}
+	group.Allocatable = listOf(least)
+	group.Free = freeRows(nodes, gpu, limit)
+	return group
+}
+
+// leastOf is the smaller of two amounts for each resource that both have.
+func leastOf(a, b remote.Resources) remote.Resources {
+	least := make(remote.Resources, len(a))
+	for name, amount := range a {
+		if other, has := b[name]; has {
+			least[name] = min(amount, other)
+		}
+	}
+	return least
 }
 
 // gpuResource is the extended resource of a node's GPUs: the first by name whose last part speaks of GPUs.

@@ -132,13 +132,18 @@ func TestCapacity(t *testing.T) {
 		}
 		return list
 	}
+	used := of("5")
+	used[corev1.ResourcePods] = resource.MustParse("109")
 	want := []v1alpha1.NodeGroup{
 		{
-			Product: "NVIDIA-H100", Resource: gpu, Nodes: 2, Allocatable: of("8"),
-			Free: []v1alpha1.FreeNodes{{GPUs: 8, Nodes: 1}, {GPUs: 5, Nodes: 1}},
+			Product: "NVIDIA-H100", Resource: gpu, Nodes: 2, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-H100"}, Allocatable: of("8"),
+			Free: []v1alpha1.FreeNodes{{GPUs: 8, Nodes: 1, Free: of("8")}, {GPUs: 5, Nodes: 1, Free: used}},
 		},
-		{Nodes: 1, Allocatable: of("")},
-		{Product: "NVIDIA-L4", Resource: gpu, Nodes: 1, Allocatable: of("4"), Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 1}}},
+		{Nodes: 1, Allocatable: of(""), Free: []v1alpha1.FreeNodes{{Nodes: 1, Free: of("")}}},
+		{
+			Product: "NVIDIA-L4", Resource: gpu, Nodes: 1, Labels: map[string]string{string(gpu) + ".product": "NVIDIA-L4"}, Allocatable: of("4"),
+			Free: []v1alpha1.FreeNodes{{GPUs: 4, Nodes: 1, Free: of("4")}},
+		},
 	}
 	if diff := cmp.Diff(want, worker.Status.NodeGroups); diff != "" {
 		t.Errorf("node groups (-want +got):\n%s", diff)
@@ -166,6 +171,40 @@ func TestCapacity(t *testing.T) {
 	if after := s.become(t, "gpus", v1alpha1.ReasonConnected); after.Status.GPUs != "13/20" {
 		t.Errorf("after the interval GPUs are %q, want 13/20", after.Status.GPUs)
 	}
+}
+
+// A worker whose capacity is to be read from a report that nobody writes takes no jobs and says why; those that it has go on. It can
+// be changed back.
+func TestCapacityReportMissing(t *testing.T) {
+	s := newScene(t)
+	s.register(t, "reporting", s.first)
+	s.become(t, "reporting", v1alpha1.ReasonConnected)
+	counting := s.joined["reporting"]
+	set := func(source v1alpha1.CapacitySource) {
+		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}
+		patch := fmt.Sprintf(`{"spec": {"capacity": %q}}`, source)
+		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.awaitCached(t, worker)
+	}
+	set(v1alpha1.CapacityFromReport)
+	worker := s.become(t, "reporting", v1alpha1.ReasonCapacityReportMissing)
+	if message := messageOf(worker); !strings.Contains(message, "install it") || !strings.Contains(message, "spec.capacity to Pods") {
+		t.Errorf("the message does not say what to do: %s", message)
+	}
+	connection := s.joined["reporting"]
+	if connection == counting || connection == nil {
+		t.Fatal("controllers have not been given the new connection")
+	}
+	worked, err := connection.Client()
+	must(t, err)
+	// Whoever looks after a job asks for its pods, which the hub does not hold then.
+	s.createPod(t, "somebodys", "", "1")
+	var pods corev1.PodList
+	if err := worked.List(t.Context(), &pods, client.InNamespace(metav1.NamespaceDefault)); err != nil || len(pods.Items) == 0 {
+		t.Errorf("list pods: %d, %v", len(pods.Items), err)
+	}
+	set(v1alpha1.CapacityFromPods)
+	s.become(t, "reporting", v1alpha1.ReasonConnected)
 }
 
 func messageOf(worker *v1alpha1.WorkerCluster) string {

@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = r.write(ctx, worker, status)
 	}
 	if err == nil {
-		r.pin(seen, worker.UID, status)
+		r.pin(seen, worker, status)
 	}
 	// Also if the status could not be written: the controllers must not miss that the connection was away.
 	if joinErr := r.membership(seen, status); joinErr != nil {
@@ -176,7 +176,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	seen.credentials = credentials
 	// What must be found: the cluster of the first contact, or the one that an admin has accepted since.
 	pin := cmp.Or(seen.accepted, r.pinned(seen.name, worker.UID), worker.Status.ClusterID)
-	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin)
+	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin, remote.CapacityFrom(worker.Spec.Capacity))
 	cluster, ok := r.Fleet.Get(seen.name)
 	if !ok {
 		return seen, fmt.Errorf("connect worker %q: the fleet has ended", worker.Name)
@@ -244,6 +244,16 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return nil
 }
 
+// usable says whether the controllers of jobs can work with a worker that is Ready, or not, for this reason. Without a capacity report
+// nothing new can be placed there, but what is there goes on.
+func usable(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+		return true
+	}
+	return false
+}
+
 func ready(status *v1alpha1.WorkerClusterStatus) string {
 	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterReady); condition != nil {
 		return condition.Reason
@@ -252,11 +262,11 @@ func ready(status *v1alpha1.WorkerClusterStatus) string {
 }
 
 // pin tells the fleet the cluster ID that is now on record, or that an admin has accepted, which it needs before it connects.
-func (r *Reconciler) pin(seen observation, uid types.UID, status *v1alpha1.WorkerClusterStatus) {
+func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) {
 	id := cmp.Or(seen.accepted, status.ClusterID)
 	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
-		r.setPinned(seen.name, uid, id)
-		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id)
+		r.setPinned(seen.name, worker.UID, id)
+		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id, remote.CapacityFrom(worker.Spec.Capacity))
 	}
 }
 
@@ -267,7 +277,7 @@ func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerCluster
 		r.leave(seen.name)
 		return nil
 	}
-	if !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.WorkerClusterReady) {
+	if !usable(ready(status)) {
 		return nil // The controllers stay, idle, and get their jobs again with the next connection.
 	}
 	current := membership{cluster: seen.cluster, since: seen.connection.Since}

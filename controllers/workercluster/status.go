@@ -38,12 +38,14 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 	})
 	setSeen(status, reason, seen.connection)
 	setIdentity(status, reason, seen)
+	if usable(reason) {
+		status.KubernetesVersion = seen.connection.KubernetesVersion
+		status.Trainer = &v1alpha1.TrainerAPI{Version: seen.connection.Trainer.Version, Fields: seen.connection.Trainer.Fields}
+	}
 	if reason != v1alpha1.ReasonConnected {
 		status.Jobs = seen.jobs
 		return status, 0
 	}
-	status.KubernetesVersion = seen.connection.KubernetesVersion
-	status.Trainer = &v1alpha1.TrainerAPI{Version: seen.connection.Trainer.Version, Fields: seen.connection.Trainer.Fields}
 	if due := r.capacityDue(seen.name, seen.now); due > 0 && !changed {
 		return status, due
 	}
@@ -63,7 +65,7 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 	case seen.twin != "":
 		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.twin, seen.connection.ClusterID)
 	case seen.connection.State == remote.Connected:
-		return v1alpha1.ReasonConnected, "the worker answers and has the TrainJob and JobSet APIs"
+		return judgeCapacity(seen.connection)
 	case seen.connection.State == remote.IdentityChanged:
 		return v1alpha1.ReasonIdentityChanged, fmt.Sprintf(
 			"%s; if this is intended, agree with: kubectl annotate workercluster %s %s=%s",
@@ -75,6 +77,24 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 	}
 }
 
+// judgeCapacity returns reason and message of the Ready condition of a worker that is connected.
+func judgeCapacity(connection remote.Status) (reason, message string) {
+	switch connection.Capacity {
+	case remote.CapacityPending:
+		return v1alpha1.ReasonConnecting, connection.CapacityMessage
+	case remote.CapacityReportMissing:
+		return v1alpha1.ReasonCapacityReportMissing, connection.CapacityMessage
+	case remote.CapacityReportStale:
+		return v1alpha1.ReasonCapacityReportStale, connection.CapacityMessage
+	case remote.CapacityKnown:
+	}
+	message = "the worker answers and has the TrainJob and JobSet APIs"
+	if connection.CapacityMessage != "" {
+		message += "; " + connection.CapacityMessage
+	}
+	return v1alpha1.ReasonConnected, message
+}
+
 // setSeen keeps when the worker last answered, while it does not: the rest of the status is of that time.
 func setSeen(status *v1alpha1.WorkerClusterStatus, reason string, connection remote.Status) {
 	switch reason {
@@ -83,7 +103,7 @@ func setSeen(status *v1alpha1.WorkerClusterStatus, reason string, connection rem
 			seen := metav1.NewTime(connection.LastSeen)
 			status.LastSeenTime = &seen
 		}
-	case v1alpha1.ReasonConnected:
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
 		status.LastSeenTime = nil
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,7 +112,7 @@ func TestRequests(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			full := &corev1.Pod{Spec: tc.spec, Status: tc.status}
-			stripped, err := stripPod(full.DeepCopy())
+			stripped, err := StripPod(full.DeepCopy())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +132,7 @@ func TestStrip(t *testing.T) {
 	pod.Status.PodIP = "10.0.0.1"
 	want := newPod("a", "n", corev1.PodRunning, list("cpu", "1"), "gang", "node")
 	want.UID, want.ResourceVersion = "u", "7"
-	if got, err := stripPod(pod); err != nil || cmp.Diff(want, got) != "" {
+	if got, err := StripPod(pod); err != nil || cmp.Diff(want, got) != "" {
 		t.Errorf("pod: %v -want +got:\n%s", err, cmp.Diff(want, got))
 	}
 
@@ -141,7 +142,7 @@ func TestStrip(t *testing.T) {
 	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeDiskPressure})
 	wantNode := newNode("n", list("cpu", "8"), corev1.ConditionTrue)
 	wantNode.Labels = map[string]string{"zone": "a"}
-	if got, err := stripNode(node); err != nil || cmp.Diff(wantNode, got) != "" {
+	if got, err := StripNode(node); err != nil || cmp.Diff(wantNode, got) != "" {
 		t.Errorf("node: %v -want +got:\n%s", err, cmp.Diff(wantNode, got))
 	}
 
@@ -156,7 +157,7 @@ func TestStrip(t *testing.T) {
 		t.Errorf("metadata: %v -want +got:\n%s", err, cmp.Diff(wantMeta, got))
 	}
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "a"}
-	for _, strip := range []toolscache.TransformFunc{stripPod, stripNode, stripMetadata} {
+	for _, strip := range []toolscache.TransformFunc{StripPod, StripNode, stripMetadata} {
 		if got, err := strip(tombstone); err != nil || cmp.Diff(tombstone, got) != "" {
 			t.Errorf("tombstone: %v, %v", got, err)
 		}
@@ -165,7 +166,7 @@ func TestStrip(t *testing.T) {
 
 // TestInventory follows one worker through what can happen to it.
 func TestInventory(t *testing.T) {
-	i := newInventory()
+	i := NewTally()
 	changes := 0
 	cancel := i.Subscribe(func() { changes++ })
 	gang := types.NamespacedName{Namespace: "ns", Name: "job"}
@@ -198,13 +199,13 @@ func TestInventory(t *testing.T) {
 	}
 	for _, step := range steps {
 		before, told := i.Snapshot(), changes
-		frozen := fmt.Sprint(before.Gangs, len(before.Nodes))
+		frozen := printed(before)
 		step.event()
 		after := i.Snapshot()
 		if (before != after) != step.changed || (changes > told) != step.changed {
 			t.Errorf("%s: another snapshot %t, told %t, want %t", step.name, before != after, changes > told, step.changed)
 		}
-		if fmt.Sprint(before.Gangs, len(before.Nodes)) != frozen {
+		if printed(before) != frozen {
 			t.Errorf("%s: the snapshot before has changed", step.name)
 		}
 		var used Resources
@@ -213,6 +214,16 @@ func TestInventory(t *testing.T) {
 		}
 		if diff := cmp.Diff(step.used, used); diff != "" {
 			t.Errorf("%s: used: -want +got:\n%s", step.name, diff)
+		}
+		if len(after.Nodes) == 1 {
+			// But for the pod "q", what is used is the gang's.
+			want := map[types.NamespacedName]Resources{gang: step.used}
+			if step.pods.Bound == 0 {
+				want = nil
+			}
+			if diff := cmp.Diff(want, after.Nodes[0].Gangs); diff != "" {
+				t.Errorf("%s: gangs on the node: -want +got:\n%s", step.name, diff)
+			}
 		}
 		if diff := cmp.Diff(step.pods, after.Gangs[gang]["node"]); diff != "" {
 			t.Errorf("%s: pods of the gang: -want +got:\n%s", step.name, diff)
@@ -230,6 +241,15 @@ func TestInventory(t *testing.T) {
 	}
 }
 
+// printed is all that a snapshot says.
+func printed(s *Snapshot) string {
+	text := fmt.Sprint(s.Gangs)
+	for _, node := range s.Nodes {
+		text += fmt.Sprintf("\n%+v", *node)
+	}
+	return text
+}
+
 func TestSchedulable(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -244,13 +264,13 @@ func TestSchedulable(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			i, node := newInventory(), newNode("n", nil, tc.ready)
+			i, node := NewTally(), newNode("n", nil, tc.ready)
 			node.Spec.Unschedulable = tc.cordon
-			nodeHandler(i).OnAdd(node, true)
+			i.NodeHandler().OnAdd(node, true)
 			if got := i.Snapshot().Nodes[0].Schedulable; got != tc.want {
 				t.Errorf("%s\nSchedulable = %t", tc.reason, got)
 			}
-			nodeHandler(i).OnDelete(toolscache.DeletedFinalStateUnknown{Key: "n", Obj: node})
+			i.NodeHandler().OnDelete(toolscache.DeletedFinalStateUnknown{Key: "n", Obj: node})
 			if got := len(i.Snapshot().Nodes); got != 0 {
 				t.Errorf("%d nodes after a tombstone", got)
 			}
@@ -263,7 +283,7 @@ func TestInventoryIsExact(t *testing.T) {
 	phases := []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		i, pods, nodes := newInventory(), map[string]*corev1.Pod{}, map[string]*corev1.Node{}
+		i, pods, nodes := NewTally(), map[string]*corev1.Pod{}, map[string]*corev1.Node{}
 		for range 300 {
 			name, node := fmt.Sprint("p", random.IntN(20)), fmt.Sprint("n", random.IntN(5))
 			switch random.IntN(6) {
@@ -288,7 +308,7 @@ func TestInventoryIsExact(t *testing.T) {
 				i.Snapshot()
 			}
 		}
-		fresh := newInventory()
+		fresh := NewTally()
 		for _, node := range nodes {
 			fresh.setNode(node)
 		}
@@ -300,11 +320,46 @@ func TestInventoryIsExact(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("seed %d: -want +got:\n%s", seed, diff)
 		}
+		if diff := cmp.Diff(gangsByHand(pods, nodes), gangsOf(got.Nodes), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: gangs on nodes: -counted by hand +got:\n%s", seed, diff)
+		}
 	}
 }
 
+// gangsByHand counts what pods of JobSets use on nodes that are there, without an inventory.
+func gangsByHand(pods map[string]*corev1.Pod, nodes map[string]*corev1.Node) map[string]map[types.NamespacedName]Resources {
+	counted := map[string]map[types.NamespacedName]Resources{}
+	for _, pod := range pods {
+		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if over || nodes[pod.Spec.NodeName] == nil {
+			continue
+		}
+		gang := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[labelJobSetName]}
+		if counted[pod.Spec.NodeName] == nil {
+			counted[pod.Spec.NodeName] = map[types.NamespacedName]Resources{}
+		}
+		sum := counted[pod.Spec.NodeName][gang]
+		if sum == nil {
+			sum = Resources{}
+			counted[pod.Spec.NodeName][gang] = sum
+		}
+		sum.add(requestsOf(pod), 1)
+	}
+	return counted
+}
+
+func gangsOf(nodes []*NodeState) map[string]map[types.NamespacedName]Resources {
+	gangs := map[string]map[types.NamespacedName]Resources{}
+	for _, node := range nodes {
+		if node.Gangs != nil {
+			gangs[node.Name] = node.Gangs
+		}
+	}
+	return gangs
+}
+
 func BenchmarkInventory(b *testing.B) {
-	i := newInventory()
+	i := NewTally()
 	for n := range 1000 {
 		i.setNode(newNode(fmt.Sprint("n", n), list("cpu", "96", "nvidia.com/gpu", "8"), corev1.ConditionTrue))
 	}

@@ -1,0 +1,276 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacityreport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+const (
+	fieldOwner = client.FieldOwner("trainyard-capacity-report")
+	// writeTimeout bounds a write.
+	writeTimeout = 10 * time.Second
+)
+
+var kind = v1alpha1.GroupVersion.WithKind("CapacityReport")
+
+// Options of a Reporter.
+type Options struct {
+	// Clock paces writes and stamps reports. nil: the real one.
+	Clock clock.Clock
+	// Interval is the least time between two writes. 0: 1 s.
+	Interval time.Duration
+	// Limit is how many bytes of JSON a report may have. 0: remote.ReportLimit.
+	Limit int
+}
+
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Interval == 0 {
+		o.Interval = time.Second
+	}
+	if o.Limit == 0 {
+		o.Limit = remote.ReportLimit
+	}
+}
+
+// Add adds a Reporter to a manager. It works while this process leads.
+func Add(mgr ctrl.Manager, opts Options) error {
+	opts.setDefaults()
+	err := mgr.Add(&reporter{
+		Options: opts, config: mgr.GetConfig(), http: mgr.GetHTTPClient(), client: mgr.GetClient(), mapper: mgr.GetRESTMapper(),
+		log: mgr.GetLogger().WithName("capacityreport"), changed: make(chan struct{}, 1),
+	})
+	if err != nil {
+		return fmt.Errorf("add capacity reporter: %w", err)
+	}
+	return nil
+}
+
+// reporter keeps the report. Its fields are its goroutine's own, but for changed.
+type reporter struct {
+	Options
+	config *rest.Config
+	http   *http.Client
+	client client.Client
+	mapper meta.RESTMapper
+	log    logr.Logger
+	// changed has room for one: there is something to write.
+	changed chan struct{}
+
+	// written is what was last written, without its time; nil: nothing, or nobody knows. writtenAt is when it was.
+	written   *v1alpha1.CapacityReport
+	writtenAt time.Time
+	// failures to write, in a row, and what was said of the last one.
+	failures int
+	said     string
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (r *reporter) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable. It returns when ctx ends.
+func (r *reporter) Start(ctx context.Context) error {
+	if !r.awaitAPI(ctx) {
+		return nil
+	}
+	tally := remote.NewTally()
+	defer tally.Subscribe(r.poke)()
+	informers, err := r.newCache()
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	go func() { ended <- informers.Start(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.log.Error(err, "Caches of nodes and pods have ended")
+		}
+	}()
+	if counted, err := r.count(ctx, informers, tally); err != nil || !counted {
+		return err
+	}
+	r.log.Info("Reporting capacity", "nodes", len(tally.Snapshot().Nodes))
+	for ctx.Err() == nil {
+		r.report(ctx, tally.Snapshot())
+		r.wait(ctx)
+	}
+	return nil
+}
+
+// awaitAPI waits until the CRD is installed, and returns false if the context ends before.
+func (r *reporter) awaitAPI(ctx context.Context) bool {
+	for {
+		_, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err == nil {
+			return true
+		}
+		if meta.IsNoMatchError(err) {
+			err = errors.New("the CRD is not installed (kubectl apply --server-side -k config/crd/worker); until it is there is nothing to do")
+		}
+		r.complain(err)
+		if !r.pause(ctx, remote.RenewInterval) {
+			return false
+		}
+	}
+}
+
+func (r *reporter) newCache() (cache.Cache, error) {
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	informers, err := cache.New(r.config, cache.Options{
+		HTTPClient: r.http, Scheme: scheme, Mapper: r.mapper, SyncPeriod: new(365 * 24 * time.Hour),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Node{}: {Transform: remote.StripNode},
+			&corev1.Pod{}:  {Transform: remote.StripPod},
+		},
+		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
+			r.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make caches of nodes and pods: %w", err)
+	}
+	return informers, nil
+}
+
+// count has the tally count nodes and pods, and returns true when it has counted all, false if the context ends before.
+func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *remote.Tally) (bool, error) {
+	var counted []toolscache.InformerSynced
+	for _, source := range []struct {
+		object  client.Object
+		handler toolscache.ResourceEventHandler
+	}{{&corev1.Node{}, tally.NodeHandler()}, {&corev1.Pod{}, tally.PodHandler()}} {
+		informer, err := informers.GetInformer(ctx, source.object, cache.BlockUntilSynced(false))
+		if err != nil {
+			return false, fmt.Errorf("watch %T: %w", source.object, err)
+		}
+		handled, err := informer.AddEventHandler(source.handler)
+		if err != nil {
+			return false, fmt.Errorf("watch %T: %w", source.object, err)
+		}
+		counted = append(counted, handled.HasSynced)
+	}
+	return toolscache.WaitForCacheSync(ctx.Done(), counted...), nil
+}
+
+// report writes what a snapshot says, unless it is written already and need not be renewed.
+func (r *reporter) report(ctx context.Context, snapshot *remote.Snapshot) {
+	report, err := remote.NewReport(snapshot, r.Limit)
+	if err == nil && r.written != nil && r.renewal() > 0 && equality.Semantic.DeepEqual(report, r.written) {
+		return
+	}
+	if err == nil {
+		r.writtenAt = r.Clock.Now()
+		err = r.write(ctx, report)
+	}
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		r.failures++
+		r.written = nil
+		r.complain(err)
+	default:
+		if len(report.Abridged) > 0 && (r.written == nil || !slices.Equal(r.written.Abridged, report.Abridged)) {
+			r.log.Info("Capacity report would be too large and is abridged", "abridged", report.Abridged)
+		}
+		r.written, r.failures, r.said = report, 0, ""
+	}
+}
+
+// renewal is how long until the report has to be written even if nothing has changed.
+func (r *reporter) renewal() time.Duration {
+	return remote.RenewInterval - r.Clock.Since(r.writtenAt)
+}
+
+func (r *reporter) write(ctx context.Context, report *v1alpha1.CapacityReport) error {
+	stamped := *report
+	stamped.TypeMeta = metav1.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}
+	stamped.Name = v1alpha1.CapacityReportName
+	stamped.RenewTime = metav1.NewMicroTime(r.writtenAt)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&stamped)
+	if err != nil {
+		return fmt.Errorf("encode CapacityReport: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	object := client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content})
+	if err := r.client.Apply(ctx, object, fieldOwner, client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply CapacityReport %q: %w", v1alpha1.CapacityReportName, err)
+	}
+	return nil
+}
+
+// wait waits until there is something to write: a change, of which those that follow closely are gathered, or the renewal.
+func (r *reporter) wait(ctx context.Context) {
+	if r.failures > 0 {
+		r.pause(ctx, min(r.Interval<<min(r.failures, 10), remote.RenewInterval))
+		return
+	}
+	if !r.pause(ctx, r.Interval) {
+		return
+	}
+	renewal := r.Clock.NewTimer(r.renewal())
+	defer renewal.Stop()
+	select {
+	case <-r.changed:
+	case <-renewal.C():
+	case <-ctx.Done():
+	}
+}
+
+// pause returns false if the context has ended.
+func (r *reporter) pause(ctx context.Context, d time.Duration) bool {
+	timer := r.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// complain says the same thing once.
+func (r *reporter) complain(err error) {
+	if text := err.Error(); text != r.said {
+		r.said = text
+		r.log.Info("Capacity is not reported", "reason", text)
+	}
+}
+
+// poke says that there is something to write. It never blocks.
+func (r *reporter) poke() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}

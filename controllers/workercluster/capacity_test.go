@@ -1,0 +1,246 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workercluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+const nvidia = corev1.ResourceName("nvidia.com/gpu")
+
+func nodeOf(name string, labels map[string]string, memory, usedGPUs int64) *remote.NodeState {
+	all := map[string]string{corev1.LabelHostname: name, "example.com/instance-id": "i-" + name, "nvidia.com/gpu.product": "H100"}
+	maps.Copy(all, labels)
+	return &remote.NodeState{
+		Name: name, Labels: all, Schedulable: true, Count: 1,
+		Allocatable: remote.Resources{"cpu": 96000, "memory": memory, nvidia: 8, "pods": 110},
+		Used:        remote.Resources{"cpu": 10 * usedGPUs, nvidia: usedGPUs, "pods": usedGPUs},
+	}
+}
+
+// TestGroups: nodes are one group if nothing that matters tells them apart.
+func TestGroups(t *testing.T) {
+	type group struct {
+		Nodes  int32
+		Labels map[string]string
+		Taints int
+		Memory int64
+	}
+	const memory = 1 << 40
+	h100 := func(pairs ...string) map[string]string {
+		labels := map[string]string{"nvidia.com/gpu.product": "H100"}
+		for i := 0; i < len(pairs); i += 2 {
+			labels[pairs[i]] = pairs[i+1]
+		}
+		return labels
+	}
+	three := func(change func(i int, node *remote.NodeState)) (nodes []*remote.NodeState) {
+		for i := range 3 {
+			node := nodeOf(fmt.Sprint("n", i), nil, memory+int64(i), 0)
+			change(i, node)
+			nodes = append(nodes, node)
+		}
+		return nodes
+	}
+	cases := map[string]struct {
+		reason string
+		nodes  []*remote.NodeState
+		want   []group
+	}{
+		"Bytes": {
+			reason: "Real nodes differ by some bytes of memory, and by labels that name them.",
+			nodes:  three(func(int, *remote.NodeState) {}),
+			want:   []group{{Nodes: 3, Labels: h100(), Memory: memory}},
+		},
+		"Zones": {
+			reason: "A zone is something that jobs select by, even if there is one node in each.",
+			nodes: three(func(i int, node *remote.NodeState) {
+				node.Labels["topology.kubernetes.io/zone"] = string(rune('a' + i))
+			}),
+			want: []group{
+				{Nodes: 1, Labels: h100("topology.kubernetes.io/zone", "a"), Memory: memory},
+				{Nodes: 1, Labels: h100("topology.kubernetes.io/zone", "b"), Memory: memory + 1},
+				{Nodes: 1, Labels: h100("topology.kubernetes.io/zone", "c"), Memory: memory + 2},
+			},
+		},
+		"SomeLabelled": {
+			reason: "A label that some have tells them apart.",
+			nodes: three(func(i int, node *remote.NodeState) {
+				if i > 0 {
+					node.Labels["pool"] = "x"
+				}
+			}),
+			want: []group{{Nodes: 2, Labels: h100("pool", "x"), Memory: memory + 1}, {Nodes: 1, Labels: h100(), Memory: memory}},
+		},
+		"Taints": {
+			reason: "Only taints that keep pods off count.",
+			nodes: three(func(i int, node *remote.NodeState) {
+				effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectPreferNoSchedule}
+				node.Taints = []corev1.Taint{{Key: "t", Value: fmt.Sprint(i), Effect: effects[i]}}
+			}),
+			want: []group{{Nodes: 2, Labels: h100(), Memory: memory + 1}, {Nodes: 1, Labels: h100(), Taints: 1, Memory: memory}},
+		},
+		"Memory": {
+			reason: "Twice the memory is another kind of node.",
+			nodes: three(func(i int, node *remote.NodeState) {
+				if i == 2 {
+					node.Allocatable["memory"] *= 2
+				}
+			}),
+			want: []group{{Nodes: 2, Labels: h100(), Memory: memory}, {Nodes: 1, Labels: h100(), Memory: 2 * (memory + 2)}},
+		},
+		"Unschedulable": {
+			reason: "Nodes that take no pods are left out.",
+			nodes:  three(func(i int, node *remote.NodeState) { node.Schedulable = i == 0 }),
+			want:   []group{{Nodes: 1, Labels: h100("example.com/instance-id", "i-n0"), Memory: memory}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []group
+			groups, _ := capacityOf(&remote.Snapshot{Nodes: tc.nodes})
+			for _, g := range groups {
+				got = append(got, group{Nodes: g.Nodes, Labels: g.Labels, Taints: len(g.Taints), Memory: g.Allocatable.Memory().Value()})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestStatusNeverPromisesMore: within the limits of the CRD, whatever the nodes are, each node that is shown is another one that has at
+// least as much free, and the same labels and taints.
+func TestStatusNeverPromisesMore(t *testing.T) {
+	largest := 0
+	for seed := range uint64(30) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		var nodes []*remote.NodeState
+		for i := range 1 + random.IntN(600) {
+			node := nodeOf(fmt.Sprint("n", i), map[string]string{
+				"topology.kubernetes.io/zone": fmt.Sprint(random.IntN(3)), "rack": fmt.Sprint("rack-", random.IntN(1+int(seed)*5)),
+			}, 1<<40+random.Int64N(1<<20), random.Int64N(9))
+			node.Used["cpu"], node.Used["memory"] = random.Int64N(96001), random.Int64N(1<<40)
+			node.Count = 1 + random.IntN(2)
+			if random.IntN(4) == 0 {
+				node.Taints = []corev1.Taint{{Key: "t", Value: fmt.Sprint(random.IntN(2)), Effect: corev1.TaintEffectNoSchedule}}
+			}
+			nodes = append(nodes, node)
+		}
+		groups, gpus := capacityOf(&remote.Snapshot{Nodes: nodes})
+		if len(groups) == 0 || len(groups) > groupLimit {
+			t.Fatalf("seed %d: %d groups", seed, len(groups))
+		}
+		checkShown(t, nodes, groups)
+		data, err := json.Marshal(groups)
+		if err != nil {
+			t.Fatal(err)
+		}
+		largest = max(largest, len(data))
+		// The order of nodes makes no difference: another status would be another write.
+		slices.Reverse(nodes)
+		again, gpusAgain := capacityOf(&remote.Snapshot{Nodes: nodes})
+		if diff := cmp.Diff(groups, again); diff != "" || gpus != gpusAgain {
+			t.Fatalf("seed %d: reversed: %s %s\n%s", seed, gpus, gpusAgain, diff)
+		}
+	}
+	t.Logf("at most %d bytes", largest)
+	if largest > 200_000 {
+		t.Errorf("a status has %d bytes of node groups", largest)
+	}
+}
+
+// checkShown matches nodes that are shown with nodes that there are.
+func checkShown(t *testing.T, nodes []*remote.NodeState, groups []v1alpha1.NodeGroup) {
+	t.Helper()
+	for _, group := range groups {
+		var members []*remote.NodeState
+		there := 0
+		for _, node := range nodes {
+			if belongs(node, &group) {
+				members = append(members, node)
+				there += node.Count
+			}
+		}
+		if there != int(group.Nodes) || len(group.Free) > freeLimit {
+			t.Fatalf("%d nodes in %d rows are shown, there are %d: %+v", group.Nodes, len(group.Free), there, group.Labels)
+		}
+		shown := 0
+		for _, row := range group.Free {
+			shown += int(row.Nodes)
+			// At least as many nodes have at least this much free as are shown with at least this much.
+			if atLeast(members, row.Free) < shownWith(group.Free, row.Free) {
+				t.Fatalf("more nodes are shown than have %v free", row.Free)
+			}
+			if quantity := row.Free[nvidia]; quantity.Value() != row.GPUs {
+				t.Fatalf("%d GPUs, and free are %v", row.GPUs, row.Free)
+			}
+		}
+		if shown != int(group.Nodes) {
+			t.Fatalf("rows have %d nodes, the group %d", shown, group.Nodes)
+		}
+	}
+}
+
+func belongs(node *remote.NodeState, group *v1alpha1.NodeGroup) bool {
+	for key, value := range group.Labels {
+		if node.Labels[key] != value {
+			return false
+		}
+	}
+	return cmp.Diff(remote.HardTaints(node.Taints), group.Taints) == ""
+}
+
+func atLeast(nodes []*remote.NodeState, wanted corev1.ResourceList) (count int) {
+	for _, node := range nodes {
+		if covers(listOf(freeOf(node)), wanted) {
+			count += node.Count
+		}
+	}
+	return count
+}
+
+func shownWith(rows []v1alpha1.FreeNodes, wanted corev1.ResourceList) (count int) {
+	for _, row := range rows {
+		if covers(row.Free, wanted) {
+			count += int(row.Nodes)
+		}
+	}
+	return count
+}
+
+func covers(has, wanted corev1.ResourceList) bool {
+	for name, amount := range wanted {
+		if quantity := has[name]; quantity.Cmp(amount) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func BenchmarkCapacityOf(b *testing.B) {
+	var nodes []*remote.NodeState
+	for i := range 1000 {
+		node := nodeOf(fmt.Sprint("n", i), map[string]string{"topology.kubernetes.io/zone": fmt.Sprint(i % 3)}, 1<<40+int64(i), int64(i%9))
+		for l := range 30 {
+			node.Labels[fmt.Sprint("feature-", l)] = "present"
+		}
+		nodes = append(nodes, node)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		capacityOf(&remote.Snapshot{Nodes: nodes})
+	}
+}

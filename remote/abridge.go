@@ -1,0 +1,120 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// ReportLimit is how many bytes of JSON a CapacityReport may have. etcd takes 1.5 MiB, and the metadata comes on top.
+const ReportLimit = 1_000_000
+
+// abridgements make a snapshot smaller, the ones that cost least first. None of them makes more seem free.
+var abridgements = []struct {
+	name v1alpha1.Abridgement
+	by   func(*Snapshot) *Snapshot
+}{
+	{v1alpha1.AbridgedFinishedGangs, withoutFinishedGangs},
+	{v1alpha1.AbridgedNodeLabels, withoutNodeLabels},
+	{v1alpha1.AbridgedGangs, withoutGangsOnNodes},
+	{v1alpha1.AbridgedAmounts, withMostUsed},
+	{v1alpha1.AbridgedNodes, func(*Snapshot) *Snapshot { return &Snapshot{} }},
+}
+
+// NewReport says in an object what a snapshot says, in at most limit bytes of JSON: as long as it is larger, more is left out, and the
+// report says what. Equal snapshots make equal reports. RenewTime and metadata are for the caller to fill in.
+func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
+	report := newReport(s)
+	var abridged []v1alpha1.Abridgement
+	for _, step := range abridgements {
+		data, err := json.Marshal(report)
+		if err != nil {
+			return nil, fmt.Errorf("encode capacity report: %w", err)
+		}
+		if len(data) <= limit {
+			break
+		}
+		s = step.by(s)
+		abridged = append(abridged, step.name)
+		report = newReport(s)
+		report.Abridged = abridged
+	}
+	return report, nil
+}
+
+// withoutFinishedGangs leaves out gangs none of whose pods are bound.
+func withoutFinishedGangs(s *Snapshot) *Snapshot {
+	abridged := &Snapshot{Nodes: s.Nodes, Gangs: map[types.NamespacedName]map[string]GangPods{}}
+	for key, jobs := range s.Gangs {
+		for _, pods := range jobs {
+			if pods.Bound > 0 {
+				abridged.Gangs[key] = jobs
+				break
+			}
+		}
+	}
+	return abridged
+}
+
+// withoutNodeLabels leaves out labels that name a single node.
+func withoutNodeLabels(s *Snapshot) *Snapshot {
+	nodes := map[label]int{}
+	for _, node := range s.Nodes {
+		for key, value := range node.Labels {
+			nodes[label{key, value}] += node.Count
+		}
+	}
+	return eachNode(s, func(node *NodeState) {
+		node.Labels = maps.Clone(node.Labels)
+		maps.DeleteFunc(node.Labels, func(key, value string) bool { return nodes[label{key, value}] == 1 })
+	})
+}
+
+// withoutGangsOnNodes leaves out where gangs use what.
+func withoutGangsOnNodes(s *Snapshot) *Snapshot {
+	return eachNode(s, func(node *NodeState) { node.Gangs = nil })
+}
+
+// withMostUsed gives nodes that are alike but in what is used the most that is used on any of them.
+func withMostUsed(s *Snapshot) *Snapshot {
+	w := newReportWriter(s)
+	most := map[string]Resources{}
+	key := func(node *NodeState) string {
+		group := w.group(node)
+		return groupKey(&group)
+	}
+	for _, node := range s.Nodes {
+		most[key(node)] = largest(most[key(node)], node.Used)
+	}
+	return eachNode(s, func(node *NodeState) { node.Used = most[key(node)] })
+}
+
+// largest is the larger of two amounts for each resource.
+func largest(a, b Resources) Resources {
+	result := maps.Clone(a)
+	if result == nil {
+		result = make(Resources, len(b))
+	}
+	for name, amount := range b {
+		result[name] = max(result[name], amount)
+	}
+	return result
+}
+
+// eachNode changes copies of the nodes.
+func eachNode(s *Snapshot, change func(*NodeState)) *Snapshot {
+	abridged := &Snapshot{Gangs: s.Gangs, Nodes: make([]*NodeState, len(s.Nodes))}
+	for i, node := range s.Nodes {
+		changed := *node
+		change(&changed)
+		abridged.Nodes[i] = &changed
+	}
+	return abridged
+}

@@ -1,0 +1,335 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+)
+
+// Tally is an Inventory that counts nodes and pods as events of them come in: each costs the same, however large the cluster is. The
+// events come from informers, to which NodeHandler and PodHandler are added.
+type Tally struct {
+	audience
+	mu sync.Mutex
+	// locked is guarded by mu.
+	locked struct {
+		nodes      map[string]*node
+		pods       map[types.NamespacedName]podFacts
+		gangs      map[types.NamespacedName]*gang
+		generation uint64
+		snapshot   *Snapshot
+		names      []string // of the nodes, sorted; nil: to be made anew
+	}
+}
+
+// node is what is known under a node's name. Pods can be seen before their node, and after it.
+type node struct {
+	exists bool
+	state  NodeState
+	used   Resources
+	// gangs are the parts of used that are of JobSets. A value is never changed, but replaced: snapshots share it.
+	gangs map[types.NamespacedName]Resources
+	pods  int
+	// shared is the value in snapshots, nil after a change.
+	shared *NodeState
+}
+
+type gang struct {
+	pods map[string]GangPods
+	// shared is the value in snapshots, nil after a change.
+	shared map[string]GangPods
+}
+
+// podFacts are what a pod counts for.
+type podFacts struct {
+	node      string
+	bound     bool
+	succeeded bool
+	requests  Resources
+	gang      types.NamespacedName
+	job       string
+}
+
+// NewTally returns a tally of nothing.
+func NewTally() *Tally {
+	t := &Tally{}
+	t.locked.nodes = map[string]*node{}
+	t.locked.pods = map[types.NamespacedName]podFacts{}
+	t.locked.gangs = map[types.NamespacedName]*gang{}
+	return t
+}
+
+// Snapshot implements Inventory. After changes it shares what has not changed with the one before.
+func (t *Tally) Snapshot() *Snapshot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := &t.locked
+	if l.snapshot != nil && l.snapshot.Generation == l.generation {
+		return l.snapshot
+	}
+	if l.names == nil {
+		l.names = make([]string, 0, len(l.nodes))
+		for name, n := range l.nodes {
+			if n.exists {
+				l.names = append(l.names, name)
+			}
+		}
+		slices.Sort(l.names)
+	}
+	s := &Snapshot{
+		Generation: l.generation,
+		Nodes:      make([]*NodeState, 0, len(l.names)),
+		Gangs:      make(map[types.NamespacedName]map[string]GangPods, len(l.gangs)),
+	}
+	for _, name := range l.names {
+		s.Nodes = append(s.Nodes, l.nodes[name].share())
+	}
+	for key, g := range l.gangs {
+		if g.shared == nil {
+			g.shared = maps.Clone(g.pods)
+		}
+		s.Gangs[key] = g.shared
+	}
+	l.snapshot = s
+	return s
+}
+
+func (n *node) share() *NodeState {
+	if n.shared == nil {
+		state := n.state
+		state.Used = maps.Clone(n.used)
+		if len(n.gangs) > 0 {
+			state.Gangs = maps.Clone(n.gangs)
+		}
+		n.shared = &state
+	}
+	return n.shared
+}
+
+// update changes something under the lock, and tells subscribers if it says that it has.
+func (t *Tally) update(change func() bool) {
+	t.mu.Lock()
+	changed := change()
+	if changed {
+		t.locked.generation++
+	}
+	t.mu.Unlock()
+	if changed {
+		t.tell()
+	}
+}
+
+func (t *Tally) setNode(n *corev1.Node) {
+	state := NodeState{
+		Name: n.Name, Labels: n.Labels, Taints: n.Spec.Taints, Schedulable: ready(n) && !n.Spec.Unschedulable,
+		Allocatable: resourcesOf(n.Status.Allocatable), Count: 1,
+	}
+	t.update(func() bool {
+		known := t.nodeLocked(n.Name)
+		if known.exists && equality.Semantic.DeepEqual(known.state, state) {
+			return false
+		}
+		if !known.exists {
+			t.locked.names = nil
+		}
+		known.exists, known.state, known.shared = true, state, nil
+		return true
+	})
+}
+
+func (t *Tally) deleteNode(name string) {
+	t.update(func() bool {
+		known, ok := t.locked.nodes[name]
+		if !ok || !known.exists {
+			return false
+		}
+		known.exists, known.state, known.shared = false, NodeState{}, nil
+		t.locked.names = nil
+		t.forgetLocked(name, known)
+		return true
+	})
+}
+
+func (t *Tally) setPod(pod *corev1.Pod) {
+	key, facts := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, factsOf(pod)
+	t.update(func() bool {
+		before := t.locked.pods[key]
+		if before.same(facts) {
+			return false
+		}
+		t.countLocked(before, -1)
+		t.countLocked(facts, 1)
+		if facts.same(podFacts{}) {
+			delete(t.locked.pods, key)
+		} else {
+			t.locked.pods[key] = facts
+		}
+		return true
+	})
+}
+
+func (t *Tally) deletePod(key types.NamespacedName) {
+	t.update(func() bool {
+		before, ok := t.locked.pods[key]
+		if ok {
+			delete(t.locked.pods, key)
+			t.countLocked(before, -1)
+		}
+		return ok
+	})
+}
+
+// count adds or takes away what a pod on this node counts for.
+func (n *node) count(p podFacts, sign int32) {
+	n.used.add(p.requests, int64(sign))
+	n.pods += int(sign)
+	n.shared = nil
+	if p.gang.Name == "" {
+		return
+	}
+	sum := maps.Clone(n.gangs[p.gang])
+	if sum == nil {
+		sum = Resources{}
+	}
+	sum.add(p.requests, int64(sign))
+	if len(sum) == 0 {
+		delete(n.gangs, p.gang)
+		return
+	}
+	if n.gangs == nil {
+		n.gangs = map[types.NamespacedName]Resources{}
+	}
+	n.gangs[p.gang] = sum
+}
+
+// countLocked adds or takes away what a pod counts for.
+func (t *Tally) countLocked(p podFacts, sign int32) {
+	if p.bound {
+		n := t.nodeLocked(p.node)
+		n.count(p, sign)
+		t.forgetLocked(p.node, n)
+	}
+	if p.gang.Name == "" || (!p.bound && !p.succeeded) {
+		return
+	}
+	g := t.locked.gangs[p.gang]
+	if g == nil {
+		g = &gang{pods: map[string]GangPods{}}
+		t.locked.gangs[p.gang] = g
+	}
+	counts := g.pods[p.job]
+	if p.bound {
+		counts.Bound += sign
+	} else {
+		counts.Succeeded += sign
+	}
+	g.pods[p.job], g.shared = counts, nil
+	if counts == (GangPods{}) {
+		delete(g.pods, p.job)
+	}
+	if len(g.pods) == 0 {
+		delete(t.locked.gangs, p.gang)
+	}
+}
+
+func (t *Tally) nodeLocked(name string) *node {
+	n := t.locked.nodes[name]
+	if n == nil {
+		n = &node{used: Resources{}}
+		t.locked.nodes[name] = n
+	}
+	return n
+}
+
+// forgetLocked drops the record of a node that is not there and has no pods.
+func (t *Tally) forgetLocked(name string, n *node) {
+	if !n.exists && n.pods == 0 {
+		delete(t.locked.nodes, name)
+	}
+}
+
+// factsOf a pod that counts for nothing, because it is on no node or has failed, are zero.
+func factsOf(pod *corev1.Pod) podFacts {
+	facts := podFacts{}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded:
+		facts.succeeded = true
+	case pod.Status.Phase == corev1.PodFailed || pod.Spec.NodeName == "":
+		return facts
+	default:
+		facts.node, facts.bound, facts.requests = pod.Spec.NodeName, true, requestsOf(pod)
+	}
+	if name := pod.Labels[labelJobSetName]; name != "" {
+		facts.gang = types.NamespacedName{Namespace: pod.Namespace, Name: name}
+		facts.job = pod.Labels[labelReplicatedJobName]
+	} else if facts.succeeded {
+		return podFacts{}
+	}
+	return facts
+}
+
+func (p podFacts) same(other podFacts) bool {
+	return p.node == other.node && p.bound == other.bound && p.succeeded == other.succeeded && p.gang == other.gang &&
+		p.job == other.job && maps.Equal(p.requests, other.requests)
+}
+
+func ready(n *corev1.Node) bool {
+	for i := range n.Status.Conditions {
+		if n.Status.Conditions[i].Type == corev1.NodeReady {
+			return n.Status.Conditions[i].Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (t *Tally) kinds() []cachedKind {
+	return []cachedKind{
+		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: StripNode}},
+		{resourcePods, corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: StripPod}},
+	}
+}
+
+func (t *Tally) handlers() map[string]toolscache.ResourceEventHandler {
+	return map[string]toolscache.ResourceEventHandler{"nodes": t.NodeHandler(), resourcePods: t.PodHandler()}
+}
+
+// state implements capacitySource. A worker whose nodes and pods cannot be read is not Connected.
+func (t *Tally) state(time.Time, bool, int) (CapacityState, string) { return CapacityKnown, "" }
+
+// NodeHandler counts the nodes of an informer.
+func (t *Tally) NodeHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { t.setNode(obj.(*corev1.Node)) },
+		UpdateFunc: func(_, obj any) { t.setNode(obj.(*corev1.Node)) },
+		DeleteFunc: func(obj any) { t.deleteNode(keyOf(obj).Name) },
+	}
+}
+
+// PodHandler counts the pods of an informer, which has those of all namespaces.
+func (t *Tally) PodHandler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { t.setPod(obj.(*corev1.Pod)) },
+		UpdateFunc: func(_, obj any) { t.setPod(obj.(*corev1.Pod)) },
+		DeleteFunc: func(obj any) { t.deletePod(keyOf(obj)) },
+	}
+}
+
+// keyOf names a deleted object, of which only a tombstone may be left.
+func keyOf(obj any) types.NamespacedName {
+	name, err := toolscache.DeletionHandlingObjectToName(obj)
+	if err != nil {
+		return types.NamespacedName{}
+	}
+	return types.NamespacedName{Namespace: name.Namespace, Name: name.Name}
+}
