@@ -66,6 +66,43 @@ func gpuNodes(count int, gpus int64) NodeGroup {
 	return NodeGroup{Labels: map[string]string{"gpu": "a100"}, Free: Resources{gpu: gpus}, Count: count}
 }
 
+// Reserve leaves whole nodes, Spread spoils as many as a scheduler could.
+func TestSpread(t *testing.T) {
+	group := func(count int, gpus int64) NodeGroup { return NodeGroup{Free: Resources{gpu: gpus}, Count: count} }
+	for name, test := range map[string]struct {
+		reason                 string
+		nodes                  []NodeGroup
+		podSets                []v1alpha1.PodSet
+		reserved, wantedSpread []NodeGroup
+	}{
+		"OnEachNode": {
+			reason: "one after the other goes to the node with the most free", nodes: []NodeGroup{group(4, 4), group(1, 2)},
+			podSets:  []v1alpha1.PodSet{podSet(3, 1)},
+			reserved: []NodeGroup{group(1, 0), group(1, 3), group(3, 4)}, wantedSpread: []NodeGroup{group(1, 2), group(3, 3), group(1, 4)},
+		},
+		"MoreThanNodes": {
+			reason: "and then on those again", nodes: []NodeGroup{group(2, 4), group(1, 3)},
+			podSets:  []v1alpha1.PodSet{podSet(5, 1)},
+			reserved: []NodeGroup{group(1, 0), group(1, 2), group(1, 4)}, wantedSpread: []NodeGroup{group(3, 2)},
+		},
+		"MoreThanRoom": {
+			reason: "what has no place is taken off nothing", nodes: []NodeGroup{group(1, 4), group(1, 1)},
+			podSets:  []v1alpha1.PodSet{podSet(4, 2)},
+			reserved: []NodeGroup{group(1, 0), group(1, 1)}, wantedSpread: []NodeGroup{group(1, 0), group(1, 1)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nodes := NewNodes(test.nodes)
+			if diff := cmp.Diff(test.reserved, nodes.Reserve(test.podSets).Groups()); diff != "" {
+				t.Errorf("Reserve (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantedSpread, nodes.Spread(test.podSets).Groups()); diff != "" {
+				t.Errorf("Spread: %s (-want +got):\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
 func TestFit(t *testing.T) {
 	h100 := map[string]string{"gpu": "h100"}
 	infra := []corev1.Taint{taint("dedicated", "infra", corev1.TaintEffectNoSchedule)}

@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,7 +16,7 @@ import (
 // Reserve returns the nodes without what the pods take. Pods that have no place are taken off nothing; if Fit says that the
 // gang fits, there are none. Of the two phases the larger amount is taken off each node.
 //
-// It is for jobs of whose pods the worker's scheduler has not yet said where they go. It will put some of them on other nodes.
+// The pods go where they leave whole nodes free, as a scheduler would put them that fills nodes. See Spread for others.
 func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -29,6 +30,80 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 		p.nextPhase()
 	}
 	return p.rest()
+}
+
+// Spread is Reserve for pods of which it is not known on which nodes their scheduler puts them: each is taken off the node that has the
+// most free. So what fits on the result still fits if the scheduler spreads pods, as Kubernetes' own does unless it is told otherwise,
+// and would spoil nodes that a gang needs whole.
+func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
+	g := newGang(podSets)
+	if n == nil || len(g.phases) == 0 {
+		return n
+	}
+	g.bind(n)
+	p := &g.place
+	p.begin(n)
+	for i := range g.phases {
+		all := g.phases[i].pods
+		p.sort(all)
+		p.restart()
+		for _, kind := range p.order {
+			p.spread(g, &all[kind])
+		}
+		p.nextPhase()
+	}
+	return p.rest()
+}
+
+// spread places pods of one kind, one after the other, each on the node that has the most free.
+func (p *placement) spread(g *gang, pod *pods) {
+	admits := g.admits(p.nodes, pod)
+	p.candidates = p.candidates[:0]
+	for i := range p.runs {
+		if admits[p.runs[i].class] {
+			p.candidates = append(p.candidates, candidate{run: i, share: p.share(p.runs[i].free)})
+		}
+	}
+	emptiest := (*byShare)(&p.candidates)
+	heap.Init(emptiest)
+	for left := pod.need; left > 0 && len(p.candidates) > 0; {
+		at := p.candidates[0].run
+		if perNode(p.runs[at].free, pod.bound, 1) == 0 {
+			heap.Pop(emptiest)
+			continue
+		}
+		nodes := min(left, p.runs[at].count)
+		if rest := p.take(at, pod.bound, take{nodes: nodes, pods: 1}); rest {
+			return // Some nodes were enough for all that were left.
+		}
+		left -= nodes
+		p.candidates[0].share = p.share(p.runs[at].free)
+		heap.Fix(emptiest, 0)
+	}
+}
+
+// byShare is a heap, the run with the most free on top.
+type byShare []candidate
+
+// Len implements heap.Interface.
+func (s byShare) Len() int { return len(s) }
+
+// Less implements heap.Interface.
+func (s byShare) Less(i, j int) bool {
+	return cmp.Or(cmp.Compare(s[j].share, s[i].share), cmp.Compare(s[i].run, s[j].run)) < 0
+}
+
+// Swap implements heap.Interface.
+func (s byShare) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
+
+// Push implements heap.Interface.
+func (s *byShare) Push(x any) { *s = append(*s, x.(candidate)) }
+
+// Pop implements heap.Interface.
+func (s *byShare) Pop() any {
+	last := (*s)[len(*s)-1]
+	*s = (*s)[:len(*s)-1]
+	return last
 }
 
 // rest returns the nodes with the least that was free on each at the end of a phase.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -77,13 +78,14 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	job.PodSets = needs.PodSets
-	classes, err := listPriorities(ctx, r.Hub)
-	if err != nil {
-		return nil, err
+	var classes schedulingv1.PriorityClassList
+	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	var verdict *dispatch.Decision
-	job.Priority, verdict = classes.of(job.Annotations, needs.PriorityClasses)
-	return verdict, nil
+	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses); err != nil {
+		return &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	}
+	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
 }
 
 // waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.

@@ -149,7 +149,7 @@ func (f *fleet) assign(a *assignment) {
 	f.ledger.put(a)
 	if v := f.views[a.worker]; v != nil && v.nodes != nil && !a.suspended {
 		next := *v // Another view, so that it is seen that something has changed.
-		next.nodes = v.nodes.Reserve(a.podSets)
+		next.nodes = v.nodes.Spread(a.podSets)
 		next.queued++
 		f.views[a.worker] = &next
 	}

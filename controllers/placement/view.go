@@ -51,7 +51,7 @@ func (v *view) free(jobs []*assignment, without map[types.NamespacedName]bool) (
 			continue
 		}
 		if rest := unbound(a.podSets, v.snapshot.Gangs[a.key]); len(rest) > 0 {
-			nodes = nodes.Reserve(rest)
+			nodes = nodes.Spread(rest)
 			queued++
 		}
 	}
@@ -125,11 +125,6 @@ func (o *occupancy) Without(victims []types.UID) *dispatch.Nodes {
 			if a.uid == uid {
 				gone[a.key] = true
 			}
-		}
-	}
-	for _, a := range o.jobs { // Those that are going will be gone too.
-		if a.leaves() {
-			gone[a.key] = true
 		}
 	}
 	nodes, _ := o.view.free(o.jobs, gone)

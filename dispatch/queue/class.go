@@ -20,6 +20,10 @@ type class struct {
 	bucket  *bucket
 	line    *line // Nil: the policy is not strict.
 	entries []*entry
+	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked for; original is
+	// what it was made from. Without a policy they are those of the first job, and nil.
+	policies []dispatch.Policy
+	original *v1alpha1.DispatchPolicy
 
 	// fresh: not all workers have been asked about it.
 	fresh bool
@@ -50,6 +54,27 @@ type told struct {
 }
 
 func (c *class) head() *entry { return c.entries[0] }
+
+// narrow makes the policy of the class out of those of the hub.
+func (c *class) narrow(job *Job) {
+	c.policies = job.Policies
+	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
+	if err != nil || policy == nil {
+		return
+	}
+	c.original = policy.DispatchPolicy
+	narrowed := *policy
+	narrowed.DispatchPolicy = &v1alpha1.DispatchPolicy{ObjectMeta: policy.ObjectMeta, Spec: policy.Spec}
+	narrowed.Spec.Jobs = v1alpha1.JobSelector{}
+	c.policies = []dispatch.Policy{narrowed}
+}
+
+// decide asks some workers about a job of the class.
+func (c *class) decide(e *entry, workers []dispatch.Worker) dispatch.Decision {
+	decision := dispatch.Decide(e.Job.Job, c.policies, workers)
+	decision.Policy = c.original
+	return decision
+}
 
 // renew forgets what is known about workers.
 func (c *class) renew() {

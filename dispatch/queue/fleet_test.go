@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -36,8 +37,15 @@ func (n node) takes(set *v1alpha1.PodSet, d node) bool {
 type site struct {
 	dispatch.Worker
 	nodes []node
+	free  []node
 	stale bool
 	empty *dispatch.Nodes
+}
+
+// grow gives the worker another node.
+func (s *site) grow(n node) {
+	s.nodes, s.free = append(s.nodes, n), append(s.free, n)
+	s.stale, s.empty = true, nil
 }
 
 // runs is a job that has been placed.
@@ -59,6 +67,7 @@ type fleet struct {
 	now      time.Time
 	running  map[types.UID]*runs
 	byWorker map[v1alpha1.ClusterName]map[types.UID]*runs
+	ending   int // How many jobs are being stopped.
 	asked    int // How often it has been asked for more than its workers.
 }
 
@@ -72,7 +81,7 @@ func newFleet(t testing.TB) *fleet {
 func (f *fleet) add(name v1alpha1.ClusterName, nodes int) *site {
 	s := &site{Worker: dispatch.Worker{Name: name}, stale: true}
 	for range nodes {
-		s.nodes = append(s.nodes, node{pool: "a", cpus: 64_000, gpus: 8})
+		s.grow(node{pool: "a", cpus: 64_000, gpus: 8})
 	}
 	f.sites = append(f.sites, s)
 	return s
@@ -81,7 +90,10 @@ func (f *fleet) add(name v1alpha1.ClusterName, nodes int) *site {
 func (f *fleet) remove(name v1alpha1.ClusterName) {
 	f.sites = slices.DeleteFunc(f.sites, func(s *site) bool { return s.Name == name })
 	f.list = nil
-	for uid := range f.byWorker[name] {
+	for uid, r := range f.byWorker[name] {
+		if r.forJob != "" {
+			f.ending--
+		}
 		delete(f.running, uid)
 	}
 	delete(f.byWorker, name)
@@ -94,6 +106,17 @@ func (f *fleet) site(name v1alpha1.ClusterName) *site {
 		}
 	}
 	return nil
+}
+
+// shuffle changes the order of the workers, and sort puts them in that of their names.
+func (f *fleet) shuffle(r *rand.Rand) {
+	r.Shuffle(len(f.sites), func(i, j int) { f.sites[i], f.sites[j] = f.sites[j], f.sites[i] })
+	f.list = nil
+}
+
+func (f *fleet) sort() {
+	slices.SortFunc(f.sites, func(a, b *site) int { return cmp.Compare(a.Name, b.Name) })
+	f.list = nil
 }
 
 // touch notes that a worker is another one now.
@@ -111,7 +134,7 @@ func (f *fleet) Workers() []dispatch.Worker {
 		if s.stale {
 			f.revision++
 			s.stale, s.Revision = false, f.revision
-			s.Nodes = f.nodes(s, func(r *runs) bool { return false })
+			s.Nodes = f.nodes(s, nil)
 			s.Allocatable = dispatch.Resources{gpu: 8 * int64(len(s.nodes)), corev1.ResourceCPU: 64_000 * int64(len(s.nodes))}
 			s.Assigned = len(f.byWorker[s.Name])
 			f.list[i] = s.Worker
@@ -122,53 +145,53 @@ func (f *fleet) Workers() []dispatch.Worker {
 
 // nodes are those of a worker without some of its jobs.
 func (f *fleet) nodes(s *site, gone func(*runs) bool) *dispatch.Nodes {
-	free := slices.Clone(s.nodes)
-	for _, r := range f.byWorker[s.Name] {
-		if gone(r) {
+	free := slices.Clone(s.free)
+	if gone != nil {
+		for _, r := range f.byWorker[s.Name] {
+			if gone(r) {
+				r.giveBack(free)
+			}
+		}
+	}
+	slices.SortFunc(free, func(a, b node) int {
+		return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.gpus, b.gpus), cmp.Compare(a.cpus, b.cpus))
+	})
+	var groups []dispatch.NodeGroup
+	for i, n := range free {
+		if i > 0 && n == free[i-1] {
+			groups[len(groups)-1].Count++
 			continue
 		}
-		for at, taken := range r.on {
-			free[at].cpus -= taken.cpus
-			free[at].gpus -= taken.gpus
-		}
-	}
-	counts := map[node]int{}
-	for _, n := range free {
-		counts[n]++
-	}
-	groups := make([]dispatch.NodeGroup, 0, len(counts))
-	for n, count := range counts {
 		groups = append(groups, dispatch.NodeGroup{
-			Labels: map[string]string{"pool": n.pool}, Count: count, Free: dispatch.Resources{corev1.ResourceCPU: n.cpus, gpu: n.gpus},
+			Labels: pools[n.pool], Count: 1, Free: dispatch.Resources{corev1.ResourceCPU: n.cpus, gpu: n.gpus},
 		})
 	}
 	return dispatch.NewNodes(groups)
 }
 
+var pools = map[string]map[string]string{"a": {"pool": "a"}, "b": {"pool": "b"}}
+
 // Assign implements queue.Fleet.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	s := f.site(decision.Cluster)
 	r := &runs{job: *job, worker: s.Name, since: f.now, on: map[int]node{}}
-	free := slices.Clone(s.nodes)
-	for _, other := range f.byWorker[s.Name] {
-		for at, taken := range other.on {
-			free[at].cpus -= taken.cpus
-			free[at].gpus -= taken.gpus
-		}
-	}
 	for _, initializers := range []bool{true, false} {
-		phase := slices.Clone(free)
+		phase := slices.Clone(s.free)
 		for i := range job.PodSets {
-			if set := &job.PodSets[i]; (set.Role == v1alpha1.RoleModelInitializer) == initializers {
-				f.put(set, phase)
+			if set := &job.PodSets[i]; (set.Role == v1alpha1.RoleModelInitializer) == initializers && !put(set, phase) {
+				f.t.Fatalf("worker %s is over-filled: no node of %v has room for a pod of %s", s.Name, phase, job.UID)
 			}
 		}
 		for at := range phase {
-			taken := node{cpus: free[at].cpus - phase[at].cpus, gpus: free[at].gpus - phase[at].gpus}
+			taken := node{cpus: s.free[at].cpus - phase[at].cpus, gpus: s.free[at].gpus - phase[at].gpus}
 			if taken != (node{}) {
 				r.on[at] = node{cpus: max(taken.cpus, r.on[at].cpus), gpus: max(taken.gpus, r.on[at].gpus)}
 			}
 		}
+	}
+	for at, taken := range r.on {
+		s.free[at].cpus -= taken.cpus
+		s.free[at].gpus -= taken.gpus
 	}
 	f.running[job.UID] = r
 	if f.byWorker[s.Name] == nil {
@@ -178,8 +201,13 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	s.stale = true
 }
 
-// put places pods on the nodes with the least free.
-func (f *fleet) put(set *v1alpha1.PodSet, nodes []node) {
+// fits says whether there is room for a job of pods that are alike.
+func (s *site) fits(podSets []v1alpha1.PodSet) bool {
+	return put(&podSets[0], slices.Clone(s.free))
+}
+
+// put places pods on the nodes with the least free, as long as there is room.
+func put(set *v1alpha1.PodSet, nodes []node) bool {
 	requests := dispatch.FromList(set.Requests)
 	d := node{cpus: requests[corev1.ResourceCPU], gpus: requests[gpu]}
 	for range set.Count {
@@ -190,11 +218,12 @@ func (f *fleet) put(set *v1alpha1.PodSet, nodes []node) {
 			}
 		}
 		if best < 0 {
-			f.t.Fatalf("a worker is over-filled: no node of %v has room for a pod of %v", nodes, d)
+			return false
 		}
 		nodes[best].cpus -= d.cpus
 		nodes[best].gpus -= d.gpus
 	}
+	return true
 }
 
 // end takes a job away.
@@ -205,8 +234,20 @@ func (f *fleet) end(uid types.UID) *runs {
 	}
 	delete(f.running, uid)
 	delete(f.byWorker[r.worker], uid)
-	f.site(r.worker).stale = true
+	s := f.site(r.worker)
+	r.giveBack(s.free)
+	s.stale = true
+	if r.forJob != "" {
+		f.ending--
+	}
 	return r
+}
+
+func (r *runs) giveBack(free []node) {
+	for at, taken := range r.on {
+		free[at].cpus += taken.cpus
+		free[at].gpus += taken.gpus
+	}
 }
 
 // Empty implements queue.Fleet.
@@ -243,7 +284,7 @@ func (o occupancy) Victims() []dispatch.Victim {
 
 // Without implements dispatch.Occupancy.
 func (o occupancy) Without(victims []types.UID) *dispatch.Nodes {
-	return o.nodes(o.site, func(r *runs) bool { return r.forJob != "" || slices.Contains(victims, r.job.UID) })
+	return o.nodes(o.site, func(r *runs) bool { return slices.Contains(victims, r.job.UID) })
 }
 
 // Evict implements queue.Fleet.
@@ -259,12 +300,16 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 			f.t.Fatalf("%s preempts %s, whose priority is no lower", job.UID, victim.UID)
 		}
 		r.forJob = job.UID
+		f.ending++
 	}
 	f.site(preemption.Cluster).stale = true
 }
 
 // Evicting implements queue.Fleet.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
+	if f.ending == 0 {
+		return ""
+	}
 	for _, r := range f.running {
 		if r.forJob == job {
 			return r.worker

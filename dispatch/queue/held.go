@@ -4,7 +4,6 @@
 package queue
 
 import (
-	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -40,23 +39,31 @@ func (q *Queue) HeldFor(worker v1alpha1.ClusterName, job *Job) *Job {
 	return &r.entry.Job
 }
 
+// Job returns a job in line, nil if it is not.
+func (q *Queue) Job(key types.NamespacedName) *Job {
+	if e := q.entries[key]; e != nil {
+		return &e.Job
+	}
+	return nil
+}
+
 // Sight is the workers as a job in line sees them: without what is held for jobs before it. It may be kept.
 type Sight struct {
 	workers []dispatch.Worker
-	held    map[v1alpha1.ClusterName]types.NamespacedName
+	held    map[v1alpha1.ClusterName]bool
 }
 
 // Sight returns what a job sees at present. One that is not in line sees all.
 func (q *Queue) Sight(key types.NamespacedName, fleet Fleet) Sight {
-	s := Sight{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]types.NamespacedName{}}
+	s := Sight{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
 	e := q.entries[key]
 	if e == nil {
 		return s
 	}
 	for i := range s.workers {
 		if r := q.reservations[s.workers[i].Name]; r.isBefore(e) {
-			s.held[r.worker] = r.entry.Key()
-			s.workers[i].Nodes, s.workers[i].Revision = r.nodes(&s.workers[i], fleet), 0
+			s.held[r.worker] = true
+			s.workers[i].Nodes, s.workers[i].Revision = r.nodes(&s.workers[i], fleet, q.now), 0
 		}
 	}
 	return s
@@ -66,10 +73,9 @@ func (q *Queue) Sight(key types.NamespacedName, fleet Fleet) Sight {
 func (s Sight) Explain(job *Job) []v1alpha1.ClusterExplanation {
 	lines := dispatch.Explain(job.Job, job.Policies, s.workers)
 	for i := range lines {
-		holder, held := s.held[lines[i].Cluster]
-		if held && lines[i].Reason == v1alpha1.ReasonInsufficientResources {
-			lines[i].Reason = v1alpha1.ReasonReserved
-			lines[i].Message = dispatch.Cut(fmt.Sprintf("held for TrainJob %s, which is before this one; beside that it %s", holder, lines[i].Message))
+		if s.held[lines[i].Cluster] && lines[i].Reason == v1alpha1.ReasonInsufficientResources {
+			lines[i].Reason = v1alpha1.ReasonReserved // Without its name: it may be of another namespace, which is not everybody's to know.
+			lines[i].Message = dispatch.Cut("held for a job before this one; beside that it " + lines[i].Message)
 		}
 	}
 	return lines

@@ -96,9 +96,12 @@ func (r request) probe() []v1alpha1.PodSet {
 
 // bucket are classes that go by the same request.
 type bucket struct {
+	request
 	probe   []v1alpha1.PodSet
 	classes []*class // By pods.
 }
+
+func newBucket(r request) *bucket { return &bucket{request: r, probe: r.probe()} }
 
 func byPods(a, b *class) int {
 	return cmp.Or(cmp.Compare(a.need.pods, b.need.pods), cmp.Compare(a.name, b.name))
@@ -121,7 +124,7 @@ type needs map[request]*bucket
 func (n needs) add(c *class) {
 	b := n[c.need.request]
 	if b == nil {
-		b = &bucket{probe: c.need.probe()}
+		b = newBucket(c.need.request)
 		n[c.need.request] = b
 	}
 	at, _ := slices.BinarySearchFunc(b.classes, c, byPods)
@@ -139,7 +142,8 @@ func (n needs) remove(c *class) {
 	}
 }
 
-// places remembers how many pods of a bucket's request have a place on nodes, which never change.
+// places remembers for how many pods of a bucket's request there is a place on nodes, which never change, or says a number that is too
+// high, but less than any class needs.
 type places map[placesKey]int64
 
 type placesKey struct {
@@ -148,6 +152,12 @@ type placesKey struct {
 }
 
 func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
+	if b.name != "" {
+		// If there is not enough in sum nobody has to look closer.
+		if sum := nodes.Free(b.name) / b.amount; sum < b.classes[0].need.pods {
+			return sum
+		}
+	}
 	key := placesKey{nodes, b}
 	found, known := p[key]
 	if !known {

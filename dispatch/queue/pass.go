@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 )
 
@@ -23,7 +22,8 @@ type Outcome struct {
 // Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those that it has
 // placed, and of each class of jobs the first, if there is something new to say of it.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
-	p := &pass{q: q, now: now, fleet: fleet, places: places{}, lowest: map[int]int64{}}
+	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
+	q.now = now
 	p.look()
 	for {
 		p.sweep()
@@ -40,6 +40,8 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	for i := range p.workers {
 		q.seen[i].revision = p.workers[i].Revision
 	}
+	clear(q.places)
+	q.agenda = p.agenda
 	return p.outcomes
 }
 
@@ -67,8 +69,8 @@ func (p *pass) look() {
 	q := p.q
 	q.sweeps++
 	p.workers = p.fleet.Workers()
-	if !q.knows(p.workers) {
-		q.learn(p.workers)
+	if !q.knows(p.workers) && q.learn(p.workers) {
+		p.mourn()
 	}
 	for name := range q.released {
 		if at, known := q.index[name]; known {
@@ -100,19 +102,34 @@ func (q *Queue) knows(workers []dispatch.Worker) bool {
 	return true
 }
 
-func (q *Queue) learn(workers []dispatch.Worker) {
+// learn takes in which workers there are, and says whether one of the last pass has gone.
+func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
+	known := 0
 	seen := make([]sight, len(workers))
 	for i := range workers {
 		seen[i].name = workers[i].Name
-		if at, known := q.index[workers[i].Name]; known {
+		if at, is := q.index[workers[i].Name]; is {
 			seen[i].revision = q.seen[at].revision
+			known++
 		}
 	}
 	clear(q.index)
 	for i := range seen {
 		q.index[seen[i].name] = i
 	}
+	lost = known < len(q.seen)
 	q.seen = seen
+	return lost
+}
+
+// mourn puts on the agenda what waits for a worker that has gone: those that held others because of it, and those that speak of it.
+func (p *pass) mourn() {
+	for c := range p.q.blocked {
+		p.put(c)
+	}
+	for _, l := range p.q.lines {
+		p.walk(l)
+	}
 }
 
 // touch notes that a worker may have room.
@@ -194,7 +211,7 @@ func (p *pass) help(changed []int, behind *entry) {
 		}
 	}
 	for c := range q.blocked {
-		if at, known := q.index[c.blocker]; !known || slices.Contains(changed, at) {
+		if at, known := q.index[c.blocker]; known && slices.Contains(changed, at) {
 			wake(c)
 		}
 	}
@@ -271,7 +288,7 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 		p.few = append(p.few, *w)
 		if r := p.q.reservations[w.Name]; r.isBefore(e) {
 			last := &p.few[len(p.few)-1]
-			last.Nodes, last.Revision = r.nodes(w, p.fleet), 0
+			last.Nodes, last.Revision = r.nodes(w, p.fleet, p.now), 0
 		}
 	}
 	if len(p.few) == 0 {
@@ -280,7 +297,7 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 	if 4*len(p.few) >= len(p.workers) {
 		return p.askAll(e)
 	}
-	decision := dispatch.Decide(e.Job.Job, e.Policies, p.few)
+	decision := c.decide(e, p.few)
 	switch {
 	case decision.Cluster == "":
 		return dispatch.Decision{}
@@ -293,7 +310,7 @@ func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 func (p *pass) askAll(e *entry) dispatch.Decision {
 	restore := p.q.held(e, p.workers, p.fleet)
 	defer restore()
-	return dispatch.Decide(e.Job.Job, e.Policies, p.workers)
+	return e.class.decide(e, p.workers)
 }
 
 // place lets a job go, and has the next of its class looked at.
@@ -345,51 +362,4 @@ func (p *pass) wait(e *entry, decision dispatch.Decision) {
 	p.reserveIfDue(e)
 	c.answer = p.answer(e)
 	p.tell(c, preemption)
-}
-
-// tell reports the answer for the first of a class, if it is another one.
-func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
-	now := told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
-	if c.told != now || preemption != nil {
-		c.told = now
-		p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
-	}
-}
-
-// answer says what a job waits for that does not fit.
-func (p *pass) answer(e *entry) dispatch.Decision {
-	c, decision := e.class, e.class.raw
-	p.block(c, "")
-	if worker := p.fleet.Evicting(e.UID); worker != "" {
-		p.block(c, worker)
-		decision.Reason = v1alpha1.ReasonPreempting
-		decision.Message = "jobs of lower priority are being stopped on worker " + string(worker) + " to make room"
-		return decision
-	}
-	if e.reservation != nil {
-		return e.reservation.answer(decision)
-	}
-	if decision.Reason != v1alpha1.ReasonNoFit {
-		return decision
-	}
-	for name, r := range p.q.reservations {
-		if at := p.q.index[name]; r.isBefore(e) && isOpen(&p.workers[at]) && p.places.mayFit(c, p.workers[at].Nodes) &&
-			dispatch.Decide(e.Job.Job, e.Policies, p.workers[at:at+1]).Cluster != "" {
-			p.block(c, name)
-			decision.Reason = v1alpha1.ReasonQueued
-			decision.Message = dispatch.Cut("there is room that is held for a job before this one, which has waited longer than its policy " +
-				"lets it be passed; " + decision.Message)
-			break
-		}
-	}
-	return decision
-}
-
-// block notes which worker would have room for a class if it were not held, or if jobs had stopped there.
-func (p *pass) block(c *class, worker v1alpha1.ClusterName) {
-	if c.blocker = worker; worker == "" {
-		delete(p.q.blocked, c)
-	} else if c.line == nil {
-		p.q.blocked[c] = struct{}{}
-	}
 }

@@ -4,292 +4,16 @@
 package queue_test
 
 import (
-	"errors"
 	"flag"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
-
-// step is one thing that happens. What its numbers mean depends on what there is at the time, so that steps can be left out.
-type step struct {
-	what    string
-	a, b, c uint64
-}
-
-// kinds of steps, as often as they shall come.
-var kinds = strings.Fields("arrive arrive arrive arrive arrive arrive arrive arrive arrive end end end leave vanish vanish vanish cordon ready label node worker " +
-	"exclude age policy wait wait pass pass pass pass pass pass")
-
-func newSteps(seed uint64, count int) []step {
-	r := rand.New(rand.NewPCG(seed, 0))
-	steps := make([]step, count)
-	for i := range steps {
-		steps[i] = step{kinds[r.IntN(len(kinds))], r.Uint64(), r.Uint64(), r.Uint64()}
-	}
-	return steps
-}
-
-// decider is Queue or its reference.
-type decider interface {
-	Stand(job queue.Job) bool
-	Leave(key types.NamespacedName)
-	Pass(now time.Time, fleet queue.Fleet) []queue.Outcome
-	HeldFor(worker v1alpha1.ClusterName, job *queue.Job) *queue.Job
-}
-
-// world is a decider and its fleet.
-type world struct {
-	*fleet
-	decider
-	now      time.Time
-	most     int // Workers.
-	born     int
-	waiting  []queue.Job
-	policies []dispatch.Policy
-	log      []string
-}
-
-var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-func newWorld(t testing.TB, d decider, workers int) *world {
-	w := &world{fleet: newFleet(t), decider: d, now: start, most: workers + 1}
-	for i := range workers {
-		s := w.fleet.add(v1alpha1.ClusterName(fmt.Sprint("worker-", i)), 1+(i+workers/4)%3)
-		s.Labels = map[string]string{"region": []string{"eu", "us"}[i%2]}
-		s.nodes[0].pool = "b"
-	}
-	w.policies = newPolicies(0)
-	return w
-}
-
-// newPolicies has one of each kind, by the label team of the job. Those of another version differ.
-func newPolicies(version uint64) []dispatch.Policy {
-	policy := func(team string, change func(*v1alpha1.DispatchPolicySpec)) dispatch.Policy {
-		p := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: team}}
-		p.Spec.Jobs.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": team}}
-		change(&p.Spec)
-		return dispatch.Policy{DispatchPolicy: p}
-	}
-	after := func(minutes int) *metav1.Duration {
-		return &metav1.Duration{Duration: time.Duration(minutes) * time.Minute}
-	}
-	policies := []dispatch.Policy{
-		policy("best", func(s *v1alpha1.DispatchPolicySpec) {
-			s.Scoring = []v1alpha1.Score{{Name: v1alpha1.ScoreMostAllocated, Weight: 1}}
-		}),
-		policy("strict", func(s *v1alpha1.DispatchPolicySpec) {
-			s.Queueing = v1alpha1.StrictFIFO
-			s.Clusters.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"region": "eu"}}
-		}),
-		policy("order", func(s *v1alpha1.DispatchPolicySpec) {
-			s.Queueing, s.ReserveAfter = v1alpha1.StrictFIFO, after(20)
-		}),
-		policy("impatient", func(s *v1alpha1.DispatchPolicySpec) { s.ReserveAfter = after(10) }),
-		policy("mighty", func(s *v1alpha1.DispatchPolicySpec) { s.Preemption = v1alpha1.PreemptLowerPriority }),
-		policy("picky", func(s *v1alpha1.DispatchPolicySpec) { s.Clusters.Expression = "by hand" }),
-	}
-	policies[5].Expression = picky{}
-	switch version % 4 {
-	case 1:
-		policies[0].Spec.Clusters.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"region": "us"}}
-	case 2:
-		policies[1].Spec.Queueing = v1alpha1.BestEffortFIFO
-	case 3:
-		policies[4].Spec.Preemption = v1alpha1.PreemptNever
-	}
-	return policies
-}
-
-// picky is an expression that is true for workers with jobs, but not too many.
-type picky struct{}
-
-func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
-	return func(w *dispatch.Worker) (bool, error) {
-		if w.Assigned == 7 {
-			return false, errors.New("nobody likes seven")
-		}
-		return w.Assigned > 0 && w.Assigned < 5, nil
-	}
-}
-
-var teams = []string{"best", "best", "strict", "order", "impatient", "impatient", "mighty", "mighty", "picky", "nobody's"}
-
-// podSets are of one kind, and perhaps a model initializer.
-func podSets(count int32, gpus, cpus int64, pool string, initializer bool) []v1alpha1.PodSet {
-	set := func(name string, role v1alpha1.PodSetRole, count int32, gpus, cpus int64) v1alpha1.PodSet {
-		return v1alpha1.PodSet{Name: name, Role: role, Count: count, Requests: corev1.ResourceList{
-			corev1.ResourceCPU: *resource.NewQuantity(cpus, resource.DecimalSI), gpu: *resource.NewQuantity(gpus, resource.DecimalSI),
-		}}
-	}
-	sets := []v1alpha1.PodSet{set("node", v1alpha1.RoleTrainer, count, gpus, cpus)}
-	if pool != "" {
-		sets[0].NodeSelector = map[string]string{"pool": pool}
-	}
-	if initializer {
-		sets = append(sets, set("model-initializer", v1alpha1.RoleModelInitializer, 1, 0, 32))
-	}
-	return sets
-}
-
-func (w *world) arrive(s step) {
-	w.born++
-	team := teams[s.a%uint64(len(teams))]
-	gpus := []int64{1, 2, 4, 8, 0}[s.b%5]
-	count := int32(1 + s.b/8%5)
-	if s.c%40 == 0 {
-		count = 9 // Nowhere.
-	}
-	pool := ""
-	if s.b/64%6 == 0 {
-		pool = "b"
-	}
-	j := queue.Job{Created: w.now.Truncate(20 * time.Minute), Since: w.now}
-	j.Namespace, j.Name = "ns", fmt.Sprint("job-", w.born)
-	j.UID = types.UID(fmt.Sprintf("%04x-%d", s.c>>48, w.born))
-	j.Labels = map[string]string{"team": team}
-	if j.Priority = int32(s.c / 64 % 3); team == "mighty" {
-		j.Priority++
-	}
-	j.PodSets = podSets(count, gpus, max(1, 4*gpus), pool, s.c/16%5 == 0)
-	w.stand(j)
-}
-
-func (w *world) stand(j queue.Job) {
-	j.Policies = w.policies
-	policy := ""
-	if p, _, err := dispatch.SelectPolicy(j.Policies, j.Job); err == nil && p != nil {
-		policy = fmt.Sprint(p.Name, p.Spec)
-	}
-	j.Class = fmt.Sprint(j.PodSets, j.Excluded, policy)
-	w.waiting = slices.DeleteFunc(w.waiting, func(other queue.Job) bool { return other.UID == j.UID })
-	w.waiting = append(w.waiting, j)
-	w.Stand(j)
-}
-
-func pick[T any](from []T, n uint64) (T, bool) {
-	if len(from) == 0 {
-		var none T
-		return none, false
-	}
-	return from[n%uint64(len(from))], true
-}
-
-// do makes a step.
-func (w *world) do(s step) {
-	j, waits := pick(w.waiting, s.b)
-	site, _ := pick(w.fleet.sites, s.a)
-	switch s.what {
-	case "arrive":
-		w.arrive(s)
-	case "end":
-		if uid, ok := pick(w.uids(func(*runs) bool { return true }), s.a); ok {
-			w.gone(uid)
-		}
-	case "vanish": // Of a job that is being stopped, the last pod.
-		if uid, ok := pick(w.evicting(), s.a); ok {
-			w.stand(w.gone(uid))
-		}
-	case "leave":
-		if waits {
-			w.waiting = slices.DeleteFunc(w.waiting, func(other queue.Job) bool { return other.UID == j.UID })
-			w.Leave(j.Key())
-		}
-	case "age":
-		if waits {
-			j.Priority = int32(s.c % 3)
-			w.stand(j)
-		}
-	case "exclude":
-		if waits {
-			j.Excluded = map[v1alpha1.ClusterName]dispatch.Exclusion{site.Name: {Reason: v1alpha1.ReasonRejected, Message: "no"}}
-			if s.c%2 == 0 {
-				j.Excluded = nil
-			}
-			w.stand(j)
-		}
-	case "cordon":
-		site.Cordoned = !site.Cordoned
-		w.touch(site)
-	case "ready":
-		site.NotReady = map[string]string{"": "Unreachable"}[site.NotReady]
-		w.touch(site)
-	case "label":
-		site.Labels = map[string]string{"region": []string{"eu", "us"}[s.b%2]}
-		w.touch(site)
-	case "node":
-		site.nodes = append(site.nodes, node{pool: []string{"a", "b"}[s.b%2], cpus: 64_000, gpus: int64(4 + 4*(s.c%2))})
-		w.touch(site)
-	case "worker":
-		w.worker(s, site)
-	case "policy":
-		w.policies = newPolicies(s.a)
-		for _, j := range slices.Clone(w.waiting) {
-			w.stand(j)
-		}
-	case "wait":
-		w.now = w.now.Add(time.Duration(s.a%12) * time.Minute)
-		w.fleet.now = w.now
-	case "pass":
-		w.pass()
-	}
-}
-
-func (w *world) gone(uid types.UID) queue.Job {
-	return w.end(uid).job
-}
-
-// worker comes or goes.
-func (w *world) worker(s step, site *site) {
-	switch len(w.fleet.sites) {
-	case w.most - 3:
-	case w.most:
-		w.fleet.remove(site.Name)
-		return
-	default:
-		if s.b%2 == 0 {
-			w.fleet.remove(site.Name)
-			return
-		}
-	}
-	w.born++
-	w.fleet.add(v1alpha1.ClusterName(fmt.Sprint("extra-", w.born)), 1+int(s.c%3)).Labels = map[string]string{"region": "eu"}
-}
-
-// pass lets the decider decide, and writes down what it does.
-func (w *world) pass() {
-	for _, o := range w.Pass(w.now, w.fleet) {
-		switch {
-		case o.Decision.Cluster != "":
-			w.waiting = slices.DeleteFunc(w.waiting, func(j queue.Job) bool { return j.UID == o.Job.UID })
-			w.log = append(w.log, fmt.Sprintf("%s to %s", o.Job.UID, o.Decision.Cluster))
-		case o.Preemption != nil:
-			text := fmt.Sprintf("%s on %s preempts", o.Job.UID, o.Preemption.Cluster)
-			for _, v := range o.Preemption.Victims {
-				text += " " + string(v.UID)
-			}
-			w.log = append(w.log, text)
-		}
-	}
-	last := queue.Job{Job: dispatch.Job{UID: "~", Priority: -1}}
-	for _, s := range w.fleet.sites {
-		if holder := w.HeldFor(s.Name, &last); holder != nil {
-			w.log = append(w.log, fmt.Sprintf("  %s is held for %s", s.Name, holder.UID))
-		}
-	}
-}
 
 // differ runs steps in both, and returns where they differ.
 func differ(t testing.TB, workers int, steps []step) (at int, got, want []string) {
@@ -334,5 +58,85 @@ func TestLikeReference(t *testing.T) {
 		at, got, want := differ(t, workers, steps)
 		t.Fatalf("seed %d: after step %d of %+v the queue has\n%s\nand every job asked anew gives\n%s",
 			seed, at, steps, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// shuffled shows the queue its workers in another order on each pass.
+type shuffled struct {
+	*queue.Queue
+	*rand.Rand
+}
+
+func (s shuffled) Pass(now time.Time, f queue.Fleet) []queue.Outcome {
+	f.(*fleet).shuffle(s.Rand)
+	return s.Queue.Pass(now, f)
+}
+
+// TestShuffle: what is decided and said depends neither on the order of the workers nor on that in which jobs came to stand in line.
+func TestShuffle(t *testing.T) {
+	for seed := range *seeds {
+		r := rand.New(rand.NewPCG(seed, 1))
+		plain, other := newWorld(t, queue.New(), 6), newWorld(t, shuffled{queue.New(), r}, 6)
+		for _, s := range newSteps(seed, 200) {
+			plain.fleet.sort() // Steps count workers.
+			other.fleet.sort()
+			plain.do(s)
+			other.do(s)
+			if s.what == "policy" { // All stand in line again.
+				for _, j := range plain.waiting {
+					plain.Leave(j.Key())
+					plain.Stand(j)
+				}
+				for _, at := range r.Perm(len(other.waiting)) {
+					other.Leave(other.waiting[at].Key())
+					other.Stand(other.waiting[at])
+				}
+			}
+			if !slices.Equal(plain.log, other.log) {
+				t.Fatalf("seed %d: in another order it is\n%s\ninstead of\n%s", seed, strings.Join(other.log, "\n"), strings.Join(plain.log, "\n"))
+			}
+		}
+	}
+}
+
+// TestInvariants: whenever Pass ends, passing again changes nothing and asks for nothing; all jobs have an answer; and none that waits
+// would fit on what it may use, unless its policy is strict. That no worker is over-filled the fleet sees to.
+func TestInvariants(t *testing.T) {
+	reasons := map[string]int{}
+	for seed := range *seeds {
+		q := queue.New()
+		w := newWorld(t, q, 4+int(seed%9))
+		for at, s := range newSteps(seed, 200) {
+			if w.do(s); s.what != "pass" {
+				continue
+			}
+			w.log = nil
+			w.asked = 0
+			if w.pass(); w.asked > 0 {
+				t.Fatalf("seed %d, step %d: passing again asks the fleet %d questions", seed, at, w.asked)
+			}
+			if outcomes := w.Pass(w.now, w.fleet); len(outcomes) > 0 {
+				t.Fatalf("seed %d, step %d: passing again gives %+v", seed, at, outcomes[0])
+			}
+			for _, j := range w.waiting {
+				answer, ok := q.Answer(j.Key())
+				if reasons[answer.Reason]++; !ok || answer.Cluster != "" || answer.Reason == "" || answer.Message == "" {
+					t.Fatalf("seed %d, step %d: the answer for %s is %+v, %v", seed, at, j.UID, answer, ok)
+				}
+				held := policyOf(&j).Spec.Queueing == v1alpha1.StrictFIFO && answer.Reason == v1alpha1.ReasonQueued
+				for _, line := range q.Explain(&j, w.fleet) {
+					if line.Reason == v1alpha1.ReasonFits && !held {
+						t.Fatalf("seed %d, step %d: %s waits (%s), and would fit on %s", seed, at, j.UID, answer.Reason, line.Cluster)
+					}
+				}
+			}
+		}
+	}
+	for _, reason := range []string{
+		v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting, v1alpha1.ReasonNoPolicy,
+	} {
+		if reasons[reason] == 0 {
+			t.Errorf("no job has the answer %s: %v", reason, reasons)
+		}
 	}
 }

@@ -12,11 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch"
 )
 
 // Queue is the line of waiting jobs. It takes one call at a time.
 type Queue struct {
+	// now is when the last pass was made.
+	now time.Time
+
 	entries map[types.NamespacedName]*entry
 	classes map[string]*class
 	// needs has the classes of policies that are not strict, and lines those of the others by policy.
@@ -39,6 +41,8 @@ type Queue struct {
 	ready bool
 	// sweeps counts them.
 	sweeps uint64
+	places places // Scratch.
+	agenda agenda // Scratch.
 
 	reservations map[v1alpha1.ClusterName]*reservation
 	// released are workers which may have room for others because a reservation has ended or changed.
@@ -65,6 +69,7 @@ func New() *Queue {
 		blocked:      map[*class]struct{}{},
 		overdue:      map[*class]struct{}{},
 		index:        map[v1alpha1.ClusterName]int{},
+		places:       places{},
 		reservations: map[v1alpha1.ClusterName]*reservation{},
 		released:     map[v1alpha1.ClusterName]struct{}{},
 	}
@@ -142,10 +147,12 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 		return c
 	}
 	c := &class{name: name, rules: rules, need: needOf(e.PodSets)}
+	c.narrow(&e.Job)
 	c.renew()
 	q.classes[name] = c
 	if rules.strict {
-		c.bucket = &bucket{probe: c.need.probe()}
+		c.bucket = newBucket(c.need.request)
+		c.bucket.classes = []*class{c}
 		c.line = q.lines[rules.policy]
 		if c.line == nil {
 			c.line = &line{policy: rules.policy}
@@ -232,30 +239,4 @@ func (q *Queue) Next() time.Time {
 		q.timers.pop()
 	}
 	return time.Time{}
-}
-
-// Answer says what a job in line waits for, as of when it was last asked about: that of one that nothing could help since does not
-// change. It is false for one that is not in line, or has not been asked about.
-func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
-	e := q.entries[key]
-	if e == nil {
-		return dispatch.Decision{}, false
-	}
-	c := e.class
-	if c.line != nil && c.line.holds(e) {
-		return c.line.queued(), true
-	}
-	if first := e == c.head(); first || c.told.entry == nil {
-		return c.answer, first && c.told.entry == e
-	}
-	if e.reservation != nil {
-		return e.reservation.answer(c.raw), true
-	}
-	switch c.answer.Reason {
-	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
-		return dispatch.Decision{
-			Reason: v1alpha1.ReasonQueued, Message: "older jobs with the same demand wait too", Policy: c.answer.Policy,
-		}, true
-	}
-	return c.answer, true
 }

@@ -21,6 +21,7 @@ import (
 type reference struct {
 	jobs []*queue.Job
 	held map[v1alpha1.ClusterName]*queue.Job
+	now  time.Time
 }
 
 func newReference() *reference { return &reference{held: map[v1alpha1.ClusterName]*queue.Job{}} }
@@ -57,6 +58,7 @@ func (r *reference) HeldFor(worker v1alpha1.ClusterName, job *queue.Job) *queue.
 }
 
 func (r *reference) Pass(now time.Time, f queue.Fleet) (outcomes []queue.Outcome) {
+	r.now = now
 	for placed := true; placed; {
 		maps.DeleteFunc(r.held, func(name v1alpha1.ClusterName, j *queue.Job) bool { return !fitsEmpty(j, f, name) })
 		placed = false
@@ -96,12 +98,23 @@ func policyOf(j *queue.Job) *v1alpha1.DispatchPolicy {
 	return &v1alpha1.DispatchPolicy{}
 }
 
+func reserveAfter(j *queue.Job) time.Duration {
+	if after := policyOf(j).Spec.ReserveAfter; after != nil {
+		return after.Duration
+	}
+	return 30 * time.Minute
+}
+
 // view are the workers without what is held for jobs before this one.
 func (r *reference) view(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 	workers := slices.Clone(f.Workers())
 	for i := range workers {
 		if holder := r.HeldFor(workers[i].Name, j); holder != nil {
-			workers[i].Nodes = workers[i].Nodes.Hold(holder.PodSets, f.Empty(workers[i].Name))
+			hold := workers[i].Nodes.Hold
+			if !r.now.Before(holder.Since.Add(2*reserveAfter(holder))) || f.Evicting(holder.UID) == workers[i].Name {
+				hold = workers[i].Nodes.Close
+			}
+			workers[i].Nodes = hold(holder.PodSets, f.Empty(workers[i].Name))
 		}
 	}
 	return workers
@@ -132,10 +145,6 @@ func (r *reference) demand(j *queue.Job, policy *v1alpha1.DispatchPolicy, now ti
 			return &p
 		}
 	}
-	after := 30 * time.Minute
-	if policy.Spec.ReserveAfter != nil {
-		after = policy.Spec.ReserveAfter.Duration
-	}
 	for _, holder := range r.held {
 		if holder.UID == j.UID {
 			return nil
@@ -148,7 +157,7 @@ func (r *reference) demand(j *queue.Job, policy *v1alpha1.DispatchPolicy, now ti
 			best, most = w.Name, places
 		}
 	}
-	if best != "" && !now.Before(j.Since.Add(after)) {
+	if best != "" && !now.Before(j.Since.Add(reserveAfter(j))) {
 		r.hold(j, best)
 	}
 	return nil

@@ -5,6 +5,7 @@ package queue
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
@@ -14,19 +15,29 @@ import (
 type reservation struct {
 	worker v1alpha1.ClusterName
 	entry  *entry
-	// held are the nodes for those behind the job, at a revision of the worker.
+	// held are the nodes for those behind the job, at a revision of the worker. closed says how.
 	held     *dispatch.Nodes
 	revision uint64
+	closed   bool
 }
 
-// isFor says whether a job is behind the one that the worker is held for.
+// isBefore says whether the worker is held for a job before this one. A nil reservation is before none.
 func (r *reservation) isBefore(e *entry) bool { return r != nil && r.entry != e && r.entry.isBefore(e) }
 
-// nodes that the jobs behind the reservation see.
-func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet) *dispatch.Nodes {
-	if r.held == nil || r.revision != w.Revision {
-		r.held, r.revision = w.Nodes.Hold(r.entry.PodSets, fleet.Empty(w.Name)), w.Revision
+// nodes that the jobs behind the reservation see. The worker's scheduler knows of no reservation: it may put their pods where the job
+// needs the room. So where jobs are being stopped for it, and after as long again as it took to get the reservation, they see none
+// that the job could use.
+func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dispatch.Nodes {
+	e := r.entry
+	closed := !now.Before(e.due().Add(e.class.rules.reserveAfter)) || fleet.Evicting(e.UID) == w.Name
+	if r.held != nil && r.revision == w.Revision && r.closed == closed {
+		return r.held
 	}
+	hold := w.Nodes.Hold
+	if closed {
+		hold = w.Nodes.Close
+	}
+	r.held, r.revision, r.closed = hold(e.PodSets, fleet.Empty(w.Name)), w.Revision, closed
 	return r.held
 }
 
@@ -72,7 +83,7 @@ func (q *Queue) held(e *entry, workers []dispatch.Worker, fleet Fleet) (restore 
 	for name, r := range q.reservations {
 		if at, known := q.index[name]; known && at < len(workers) && workers[at].Name == name && r.isBefore(e) {
 			w := &workers[at]
-			held := r.nodes(w, fleet)
+			held := r.nodes(w, fleet, q.now)
 			changes = append(changes, change{at, w.Nodes, w.Revision})
 			w.Nodes, w.Revision = held, 0 // Nobody may remember what is said of it.
 		}

@@ -40,7 +40,7 @@ func (p *pass) fitsEmpty(e *entry, at int) bool {
 	}
 	empty := p.workers[at]
 	empty.Nodes, empty.Revision = p.fleet.Empty(empty.Name), 0
-	return dispatch.Decide(e.Job.Job, e.Policies, []dispatch.Worker{empty}).Cluster != ""
+	return e.class.decide(e, []dispatch.Worker{empty}).Cluster != ""
 }
 
 // findWitness finds out whether the first of a class would fit on some worker if no job ran there.
@@ -101,11 +101,12 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 	var best v1alpha1.ClusterName
 	most := int64(-1)
 	p.each(all, func(at int) bool {
-		if !p.mayReserve(e, at) || !p.fitsEmpty(e, at) {
+		if !p.mayReserve(e, at) {
 			return true
 		}
 		w := &p.workers[at]
-		if places := w.Nodes.Places(e.PodSets); places > most || places == most && w.Name < best {
+		places := w.Nodes.Places(e.PodSets)
+		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places
 		}
 		return true
@@ -159,7 +160,7 @@ func (p *pass) preempt(e *entry) *dispatch.Preemption {
 	if len(workers) == 0 {
 		return nil
 	}
-	preemption, ok := dispatch.Preempt(e.Job.Job, e.Policies, workers, p.fleet.Occupancy)
+	preemption, ok := dispatch.Preempt(e.Job.Job, c.policies, workers, p.fleet.Occupancy)
 	if !ok {
 		return nil
 	}

@@ -1,72 +1,68 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package placement
+package demand
 
 import (
-	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// priorities are the hub's PriorityClasses.
-type priorities struct {
-	values map[string]int32
-	// usual is the value of the class that is the default of the cluster, 0 if there is none.
-	usual int32
-}
+// Priorities are the PriorityClasses of the hub.
+type Priorities []schedulingv1.PriorityClass
 
-func listPriorities(ctx context.Context, hub client.Reader) (priorities, error) {
-	var classes schedulingv1.PriorityClassList
-	if err := hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
-		return priorities{}, fmt.Errorf("list PriorityClasses: %w", err)
-	}
-	p := priorities{values: make(map[string]int32, len(classes.Items))}
-	for i := range classes.Items {
-		class := &classes.Items[i]
-		p.values[class.Name] = class.Value
-		if class.GlobalDefault {
-			p.usual = class.Value
-		}
-	}
-	return p, nil
-}
-
-// of returns the priority of a job: that of the class which its annotation names, or else the highest of its pods, or else the usual
-// one. A class of pods that is not on the hub counts for nothing: pods are created on a worker, which may have others. An annotation
-// is for the hub, and one that names no class of it is a mistake, which the verdict tells.
-func (p priorities) of(annotations map[string]string, ofPods []string) (int32, *dispatch.Decision) {
+// Of returns the priority of a job: the value of the class that its annotation names, or else the highest of its pods' classes, or
+// else that of the default class, or 0. A class of pods that is not on the hub counts for nothing: pods are created on a worker, which
+// may have others. An annotation is for the hub, and one that names no class of it is a mistake, which the error tells.
+func (p Priorities) Of(annotations map[string]string, ofPods []string) (int32, error) {
 	if name, annotated := annotations[v1alpha1.AnnotationPriorityClass]; annotated {
-		value, known := p.values[name]
-		if !known {
-			return 0, &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: p.missing(name)}
+		if class := p.find(name); class != nil {
+			return class.Value, nil
 		}
-		return value, nil
+		return 0, fmt.Errorf("annotation %s: the hub has no PriorityClass %q; %s", v1alpha1.AnnotationPriorityClass, name, p.hint(name))
 	}
-	highest, found := p.usual, false
+	var highest *schedulingv1.PriorityClass
 	for _, name := range ofPods {
-		if value, known := p.values[name]; known && (!found || value > highest) {
-			highest, found = value, true
+		if class := p.find(name); class != nil && (highest == nil || class.Value > highest.Value) {
+			highest = class
 		}
 	}
-	return highest, nil
+	for i := range p {
+		if highest == nil && p[i].GlobalDefault {
+			highest = &p[i]
+		}
+	}
+	if highest == nil {
+		return 0, nil
+	}
+	return highest.Value, nil
 }
 
-// missing is what a user can act on.
-func (p priorities) missing(name string) string {
-	names := slices.Sorted(maps.Keys(p.values))
-	hint := "the hub has " + strings.Join(names, ", ")
-	if nearest := spelling.Nearest(name, names); nearest != "" {
-		hint = fmt.Sprintf("did you mean %q?", nearest)
+// Has says whether there is a class of that name.
+func (p Priorities) Has(name string) bool { return p.find(name) != nil }
+
+func (p Priorities) find(name string) *schedulingv1.PriorityClass {
+	for i := range p {
+		if p[i].Name == name {
+			return &p[i]
+		}
 	}
-	return fmt.Sprintf("annotation %s: the hub has no PriorityClass %q; %s", v1alpha1.AnnotationPriorityClass, name, hint)
+	return nil
+}
+
+// hint names the class that may have been meant, or all.
+func (p Priorities) hint(name string) string {
+	names := make([]string, len(p))
+	for i := range p {
+		names[i] = p[i].Name
+	}
+	if nearest := spelling.Nearest(name, names); nearest != "" {
+		return fmt.Sprintf("did you mean %q?", nearest)
+	}
+	return "it has: " + strings.Join(names, ", ")
 }

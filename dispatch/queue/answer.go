@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Answer says what a job in line waits for, as of when it was last asked about: that of one that nothing could help since does not
+// change. It is false for one that is not in line, or has not been asked about.
+func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
+	e := q.entries[key]
+	if e == nil {
+		return dispatch.Decision{}, false
+	}
+	c := e.class
+	if c.line != nil && c.line.holds(e) {
+		return c.line.queued(), true
+	}
+	if first := e == c.head(); first || c.told.entry == nil {
+		return c.answer, first && c.told.entry == e
+	}
+	if e.reservation != nil {
+		return e.reservation.answer(c.raw), true
+	}
+	switch c.answer.Reason {
+	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
+		return dispatch.Decision{
+			Reason: v1alpha1.ReasonQueued, Message: "older jobs with the same demand wait too", Policy: c.answer.Policy,
+		}, true
+	}
+	return c.answer, true
+}
+
+// tell reports the answer for the first of a class, if it is another one.
+func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
+	now := told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
+	if c.told != now || preemption != nil {
+		c.told = now
+		p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
+	}
+}
+
+// answer says what a job waits for that does not fit.
+func (p *pass) answer(e *entry) dispatch.Decision {
+	c, decision := e.class, e.class.raw
+	p.block(c, "")
+	if worker := p.fleet.Evicting(e.UID); worker != "" {
+		p.block(c, worker)
+		decision.Reason = v1alpha1.ReasonPreempting
+		decision.Message = "jobs of lower priority are being stopped on worker " + string(worker) + " to make room"
+		return decision
+	}
+	if e.reservation != nil {
+		return e.reservation.answer(decision)
+	}
+	if decision.Reason != v1alpha1.ReasonNoFit {
+		return decision
+	}
+	for name, r := range p.q.reservations {
+		if at := p.q.index[name]; r.isBefore(e) && isOpen(&p.workers[at]) && p.places.mayFit(c, p.workers[at].Nodes) &&
+			c.decide(e, p.workers[at:at+1]).Cluster != "" {
+			p.block(c, name)
+			decision.Reason = v1alpha1.ReasonQueued
+			decision.Message = dispatch.Cut("there is room that is held for a job before this one, which has waited longer than its policy " +
+				"lets it be passed; " + decision.Message)
+			break
+		}
+	}
+	return decision
+}
+
+// block notes which worker would have room for a class if it were not held, or if jobs had stopped there.
+func (p *pass) block(c *class, worker v1alpha1.ClusterName) {
+	if c.blocker = worker; worker == "" {
+		delete(p.q.blocked, c)
+	} else if c.line == nil {
+		p.q.blocked[c] = struct{}{}
+	}
+}
