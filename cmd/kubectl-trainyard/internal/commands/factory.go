@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
 // Requests per second, and how many more for a moment, as kubectl has them.
@@ -85,4 +87,13 @@ func (f *Factory) Dynamic() (dynamic.Interface, error) {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return client, nil
+}
+
+// Hub returns the cluster of the context as a hub.
+func (f *Factory) Hub() (*hub.Hub, error) {
+	config, err := f.Flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	return hub.New(config, f.Context())
 }

@@ -41,12 +41,7 @@ exit code is 0 then, however the job has ended; how it has is on standard error.
 Needed are the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch the two.`,
 		Example:           logsExamples,
 		ValidArgsFunction: f.completeJob,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("name one TrainJob: kubectl trainyard logs TRAINJOB")
-			}
-			return nil
-		},
+		Args:              onlyArg("logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := validateLogs(cmd, &o); err != nil {
 				return err

@@ -5,6 +5,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -23,8 +24,15 @@ const (
 const (
 	exitOK          = 0
 	exitError       = 1
+	exitWaits       = 2   // simulate: a job would wait.
 	exitInterrupted = 130 // As a shell says of what ended with SIGINT.
 )
+
+// exitCode is an answer, and not an error: nothing is printed for it.
+type exitCode int
+
+// Error implements error.
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // Main runs the plugin and returns its exit code. binary is the name under which it was called.
 func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string, args []string) int {
@@ -34,9 +42,12 @@ func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string
 	root := newRoot(NewFactory(streams))
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	var code exitCode
 	switch {
 	case ctx.Err() != nil:
 		return exitInterrupted
+	case errors.As(err, &code):
+		return int(code)
 	case err != nil:
 		fmt.Fprintln(streams.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's words end with a line.
 		return exitError
@@ -62,6 +73,16 @@ func newRoot(f *Factory) *cobra.Command {
 		return fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	f.addFlags(root)
-	root.AddCommand(newLogs(f), newVersion(f))
+	root.AddCommand(newClusters(f), newExplain(f), newLogs(f), newQueue(f), newSimulate(f), newVersion(f))
 	return root
+}
+
+// onlyArg returns what is wrong with the arguments of a command that takes one TrainJob.
+func onlyArg(command string) func(*cobra.Command, []string) error {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("name one TrainJob: " + displayName + " " + command + " TRAINJOB")
+		}
+		return nil
+	}
 }

@@ -39,6 +39,7 @@ var (
 	trainJobs  = schema.GroupVersionResource{Group: "trainer.kubeflow.org", Version: "v1alpha1", Resource: "trainjobs"}
 	jobSets    = schema.GroupVersionResource{Group: "jobset.x-k8s.io", Version: "v1alpha2", Resource: "jobsets"}
 	dispatches = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "dispatches"}
+	workers    = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "workerclusters"}
 )
 
 // world is a cluster with an agent that runs its TrainJobs on nodes that are played, shared by the tests.
@@ -92,7 +93,7 @@ func startWorld(ctx context.Context) (err error) {
 		return err
 	}
 	o := clusters.Full("plugin", clusters.NodeShape{Count: 2})
-	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"), "../../../../config/crd/bases/trainyard.dev_dispatches.yaml"}
+	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"), "../../../../config/crd/bases"}
 	if world.cluster, err = clusters.Start(ctx, o); err != nil {
 		return err
 	}

@@ -1,0 +1,235 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// hubWith makes the world's cluster a hub, with two workers whose names begin with that of the namespace, a job that runs, and two
+// that wait. What their manager would write is written by hand.
+func hubWith(t *testing.T, namespace string) {
+	t.Helper()
+	manifest := strings.ReplaceAll(`
+apiVersion: trainyard.dev/v1alpha1
+kind: WorkerCluster
+metadata: {name: NS-east, labels: {test: NS}}
+spec: {connection: {kubeconfigPath: /kubeconfig}}
+---
+apiVersion: trainyard.dev/v1alpha1
+kind: WorkerCluster
+metadata: {name: NS-lost, labels: {test: NS}}
+spec: {connection: {kubeconfigPath: /kubeconfig}}
+---
+apiVersion: trainyard.dev/v1alpha1
+kind: DispatchPolicy
+metadata: {name: NS}
+spec: {jobs: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}}, clusters: {selector: {matchLabels: {test: NS}}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: user, namespace: NS}
+rules: [{apiGroups: [trainer.kubeflow.org, trainyard.dev], resources: [trainjobs, dispatches], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: user, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: user}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-user}]
+`, "NS", namespace)
+	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // Other tests list all workers.
+		for _, name := range []string{namespace + "-east", namespace + "-lost"} {
+			if err := world.dynamic.Resource(workers).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	patch(t, workers, "", namespace+"-east", `{"status": {"kubernetesVersion": "v1.36.3", "jobs": 1,
+		"conditions": [{"type": "Ready", "status": "True", "reason": "Connected", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+		"nodeGroups": [{"product": "H100", "resource": "nvidia.com/gpu", "nodes": 3, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"},
+			"free": [{"gpus": 8, "nodes": 2, "free": {"cpu": "60", "nvidia.com/gpu": "8"}}, {"gpus": 0, "nodes": 1, "free": {"cpu": "60", "nvidia.com/gpu": "0"}}]}]}}`,
+		"status")
+	patch(t, workers, "", namespace+"-lost", `{"status": {"conditions": [
+		{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "timeout", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, "status")
+	for _, name := range []string{"runs", "waits", "urgent"} {
+		j := job{name: name, namespace: namespace, runtime: "fails", spec: "managedBy: kueue.x-k8s.io/multikueue"}
+		j.create(t)
+		record(t, j)
+	}
+	placed := fmt.Sprintf(`{"spec": {"cluster": "%s-east", "attempt": 1}}`, namespace)
+	patch(t, dispatches, namespace, "runs", placed)
+	patch(t, dispatches, namespace, "runs", `{"status": {"phase": "Running", "attempt": 1, "conditions": [
+		{"type": "Mirrored", "status": "True", "reason": "Copied", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, "status")
+	patch(t, dispatches, namespace, "urgent", `{"spec": {"priority": 1000}}`)
+	patch(t, dispatches, namespace, "waits", fmt.Sprintf(`{"status": {"phase": "Waiting", "conditions": [
+		{"type": "Placed", "status": "False", "reason": "NoFit", "message": "sum", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+		"explanation": [{"cluster": "%s-east", "reason": "InsufficientResources", "message": "lacks 8 nvidia.com/gpu"}]}}`, namespace), "status")
+}
+
+// record creates the Dispatch of a job.
+func record(t *testing.T, j job) {
+	t.Helper()
+	object, err := world.dynamic.Resource(trainJobs).Namespace(j.namespace).Get(t.Context(), j.name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := fmt.Sprintf(`
+apiVersion: trainyard.dev/v1alpha1
+kind: Dispatch
+metadata: {name: %[1]s, namespace: %[2]s}
+spec: {trainJob: {name: %[1]s, uid: %[3]s}, attempt: 0, podSets: [{name: node, count: 4, requests: {nvidia.com/gpu: 8}}]}
+`, j.name, j.namespace, object.GetUID())
+	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPlacementCommands(t *testing.T) {
+	namespace := setUp(t)
+	hubWith(t, namespace)
+	file := filepath.Join(t.TempDir(), "job.yaml")
+	const manifest = `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: new}
+spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
+`
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	east := namespace + "-east"
+	user := " --as=" + namespace + "-user"
+	tests := map[string]struct {
+		reason  string
+		args    string
+		want    []string
+		not     []string
+		wantErr string
+		code    int
+	}{
+		"Clusters":          {reason: "what is free", args: "clusters " + east, want: []string{"H100   16/24        2x8", "v1.36.3"}},
+		"ClustersLost":      {reason: "why one is not ready", args: "clusters -o wide", want: []string{namespace + "-lost   Unreachable", "timeout"}},
+		"ClustersNoHeaders": {reason: "for scripts", args: "clusters --no-headers " + east, want: []string{east + "   True"}, not: []string{"NAME"}},
+		"ClustersName":      {reason: "for scripts", args: "clusters -o name " + east, want: []string{"workercluster.trainyard.dev/" + east + "\n"}},
+		"ClustersJSON":      {reason: "the objects", args: "clusters -o jsonpath={.items[*].kind} " + east + " " + namespace + "-lost", want: []string{"WorkerCluster WorkerCluster"}},
+		"ClustersUnknown":   {reason: "the nearest is named", args: "clusters " + namespace + "-eats", wantErr: `did you mean "` + east + `"?`, code: 1},
+		"ClustersForbidden": {reason: "the server's words", args: "clusters" + user, wantErr: `cannot list resource "workerclusters"`, code: 1},
+		"ClustersFormat":    {reason: "a format that there is not", args: "clusters -o tsv", wantErr: `output format "tsv", allowed formats are: `, code: 1},
+		"Queue":             {reason: "the order", args: "queue -o name", want: []string{"dispatch.trainyard.dev/urgent\ndispatch.trainyard.dev/waits\n"}},
+		"QueueWide":         {reason: "the policy", args: "queue -o wide", want: []string{"waits    0          NoFit         4x8 nvidia.com/gpu", namespace + "   sum"}},
+		"QueueAll":          {reason: "all namespaces", args: "queue -A", want: []string{"NAMESPACE", namespace + "   urgent   1000"}},
+		"QueueOne":          {reason: "who may see one namespace is not told positions", args: "queue" + user, want: []string{"<unknown>   urgent"}, wantErr: "positions are not known"},
+		"QueueForbidden":    {reason: "what was asked for cannot be shown", args: "queue -A" + user, wantErr: "forbidden", code: 1},
+		"QueueEmpty":        {reason: "nothing is not left unsaid", args: "queue -n default", wantErr: "No TrainJobs wait in default namespace."},
+		"ExplainWaiting":    {reason: "why, and where in line", args: "explain waits", want: []string{"State:        Waiting (NoFit)", "Position:     2 of 2", "Policy:       " + namespace, east + "   InsufficientResources   -       lacks 8 nvidia.com/gpu"}},
+		"ExplainRunning":    {reason: "where", args: "explain runs", want: []string{"State:        Running on worker " + east}},
+		"ExplainUser":       {reason: "with few rights less is said", args: "explain waits" + user, want: []string{"State:        Waiting (NoFit)"}, not: []string{"Position", "Policy"}},
+		"ExplainObject":     {reason: "the object", args: "explain runs -o jsonpath={.kind}/{.spec.cluster}", want: []string{"Dispatch/" + east}},
+		"ExplainUnknown":    {reason: "the nearest is named", args: "explain wait", wantErr: `there is no TrainJob "wait" in namespace "` + namespace + `"`, code: 1},
+		"ExplainNothing":    {reason: "one job", args: "explain", wantErr: "name one TrainJob", code: 1},
+		"Simulate":          {reason: "where it would run, behind whom", args: "simulate -f " + file, want: []string{"TrainJob " + namespace + "/new would run on worker " + east, "Behind:    2 waiting jobs", "Policy:    " + namespace, "NotReady"}},
+		"SimulateElsewhere": {reason: "a policy selects the worker by namespace", args: "simulate -n default -f " + file, want: []string{"would wait (NoPolicy)"}, code: 2},
+		"SimulateForbidden": {reason: "the server's words", args: "simulate -f " + file + user, wantErr: "forbidden", code: 1},
+		"SimulateNothing":   {reason: "a file is needed", args: "simulate", wantErr: "must specify -f", code: 1},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(tc.args)
+			if !strings.Contains(tc.args, "-n ") {
+				args = append(args, "-n", namespace)
+			}
+			c := start(t, args...)
+			if code := c.wait(t); code != tc.code {
+				t.Errorf("%s: exit code %d, want %d; stderr %q", tc.reason, code, tc.code, &c.err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(c.out.String(), want) {
+					t.Errorf("%s: no %q on stdout:\n%s", tc.reason, want, &c.out)
+				}
+			}
+			for _, not := range tc.not {
+				if strings.Contains(c.out.String(), not) {
+					t.Errorf("%s: %q on stdout:\n%s", tc.reason, not, &c.out)
+				}
+			}
+			if tc.wantErr == "" && c.err.String() != "" || !strings.Contains(c.err.String(), tc.wantErr) {
+				t.Errorf("%s: want %q on stderr, got %q", tc.reason, tc.wantErr, &c.err)
+			}
+		})
+	}
+}
+
+// What clusters prints is what simulate reads, and nothing was created by any of this.
+func TestSimulateFromPrintedWorkers(t *testing.T) {
+	namespace := setUp(t)
+	hubWith(t, namespace)
+	printed := start(t, "clusters", "-o", "yaml", namespace+"-east", namespace+"-lost")
+	if code := printed.wait(t); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &printed.err)
+	}
+	dir := t.TempDir()
+	files := map[string]string{
+		"workers.yaml": printed.out.String(), "runtime.yaml": strings.Split(runtimes, "---")[0],
+		"job.yaml": `
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: new}
+spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limits: {nvidia.com/gpu: 8}}}}
+`,
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	// The server is none, so that it would be noticed if it were asked.
+	c := start(t, "simulate", "--server", "https://127.0.0.1:1", "--workers", at("workers.yaml"), "-f", at("runtime.yaml"), "-f", at("job.yaml"),
+		"-o", "jsonpath={.metadata.namespace}/{.spec.cluster}")
+	if code := c.wait(t); code != 0 || c.err.String() != "" {
+		t.Errorf("exit code %d, stderr %q", code, &c.err)
+	}
+	if diff := cmp.Diff("default/"+namespace+"-east", c.out.String()); diff != "" {
+		t.Errorf("decision (-want +got):\n%s", diff)
+	}
+	list, err := world.dynamic.Resource(trainJobs).Namespace(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=new"})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("%d TrainJobs were created, %v", len(list.Items), err)
+	}
+}
+
+func TestPlacementCompletion(t *testing.T) {
+	namespace := setUp(t)
+	hubWith(t, namespace)
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"Clusters":     {args: []string{"clusters", namespace}, want: namespace + "-east\n" + namespace + "-lost\n:4\n"},
+		"MoreClusters": {args: []string{"clusters", namespace + "-east", namespace}, want: namespace + "-lost\n:4\n"},
+		"Explain":      {args: []string{"explain", "w"}, want: "waits\n:4\n"},
+		"Output":       {args: []string{"queue", "-o", "ya"}, want: "yaml\n:4\n"},
+		"Files":        {args: []string{"simulate", "-f", ""}, want: "yaml\nyml\njson\n:8\n"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, append([]string{"__complete", "-n", namespace}, tc.args...)...)
+			c.wait(t)
+			if diff := cmp.Diff(tc.want, c.out.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

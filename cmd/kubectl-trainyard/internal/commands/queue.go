@@ -1,0 +1,167 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+const queueExamples = `  # Your jobs that wait
+  kubectl trainyard queue
+
+  # All that wait, with what keeps them
+  kubectl trainyard queue -A -o wide`
+
+func newQueue(f *Factory) *cobra.Command {
+	flags, all := output.NewFlags(), false
+	cmd := &cobra.Command{
+		Use:   "queue",
+		Short: "Print the TrainJobs that wait for a worker",
+		Long: `Print the TrainJobs that wait for a worker, in the order in which they are looked at: by priority, then by age.
+
+POSITION counts the jobs of all namespaces. Those without one wait for something else than room, such as their runtime, and hold nobody
+back. The first in line is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that do not.
+
+Needed are the rights to list Dispatches and TrainJobs; to count positions, in all namespaces. With -o wide the policies of the jobs are
+told to those who may list DispatchPolicies and get Namespaces. With -o json and the like the Dispatches are printed, in order.`,
+		Example:           queueExamples,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.Check(); err != nil {
+				return err
+			}
+			return f.queue(cmd.Context(), all, flags)
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "print the jobs of all namespaces")
+	f.addOutput(cmd, flags)
+	return cmd
+}
+
+func (f *Factory) queue(ctx context.Context, all bool, flags *output.Flags) error {
+	namespace, err := f.Namespace()
+	if err != nil {
+		return err
+	}
+	h, err := f.Hub()
+	if err != nil {
+		return err
+	}
+	line, err := f.readLine(ctx, h, namespace, all)
+	if err != nil {
+		return err
+	}
+	shown := line.Line
+	if !all {
+		shown = shown.Of(namespace)
+	}
+	if !flags.ForPeople() {
+		return flags.PrintObjects(f.Streams.Out, dispatchObjects(shown))
+	}
+	switch {
+	case len(shown) == 0 && all:
+		return f.remark("No TrainJobs wait.")
+	case len(shown) == 0:
+		return f.remark("No TrainJobs wait in %s namespace.", namespace)
+	}
+	options := jobs.TableOptions{Namespaces: all, Positions: line.whole, Now: time.Now()}
+	if flags.Wide() {
+		options.Policy = f.policyOf(ctx, h, line.meta)
+	}
+	return flags.PrintTable(f.Streams.Out, shown.Table(options))
+}
+
+// waitingLine is the line as far as the user may see it.
+type waitingLine struct {
+	jobs.Line
+	meta map[types.UID]hub.JobMeta
+	// whole is true if it has the jobs of all namespaces.
+	whole bool
+}
+
+// readLine reads the waiting jobs of all namespaces, or, of a user who may not, those of one, and says so.
+func (f *Factory) readLine(ctx context.Context, h *hub.Hub, namespace string, all bool) (waitingLine, error) {
+	line, err := readLine(ctx, h, metav1.NamespaceAll)
+	if !apierrors.IsForbidden(err) || all {
+		line.whole = true
+		return line, err
+	}
+	if line, err = readLine(ctx, h, namespace); err != nil {
+		return line, err
+	}
+	return line, f.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
+}
+
+func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLine, err error) {
+	dispatches, err := h.Dispatches(ctx, namespace)
+	if err != nil {
+		return line, err
+	}
+	if line.meta, err = h.Jobs(ctx, namespace); err != nil {
+		return line, err
+	}
+	line.Line = jobs.NewLine(dispatches, func(uid types.UID) (metav1.Time, bool) {
+		job, known := line.meta[uid]
+		return job.Created, known
+	})
+	return line, nil
+}
+
+// policyOf returns what tells the policy of a job.
+func (f *Factory) policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
+	policies, err := h.Policies(ctx)
+	if err != nil {
+		return func(jobs.Place) string { return output.Unknown }
+	}
+	namespaces := map[string]map[string]string{}
+	return func(place jobs.Place) string {
+		labels, known := namespaces[place.Namespace]
+		if !known {
+			labels, _ = h.NamespaceLabels(ctx, place.Namespace) // Not everybody may. Most policies do not ask for them.
+			namespaces[place.Namespace] = labels
+		}
+		return policyName(policies, dispatch.Job{Labels: meta[place.Spec.TrainJob.UID].Labels, NamespaceLabels: labels})
+	}
+}
+
+// policyName is the name of a job's policy, or says that there is none.
+func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
+	ready := make([]dispatch.Policy, len(policies))
+	for i := range policies {
+		ready[i].DispatchPolicy = &policies[i]
+	}
+	policy, ok, err := dispatch.SelectPolicy(ready, job)
+	switch {
+	case err != nil:
+		return "invalid: " + err.Error()
+	case policy == nil && ok:
+		return output.None
+	case policy == nil:
+		return "none matches"
+	}
+	return policy.Name
+}
+
+func dispatchObjects(line jobs.Line) []runtime.Object {
+	objects := make([]runtime.Object, len(line))
+	for i, place := range line {
+		place.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
+		objects[i] = place.Dispatch
+	}
+	return objects
+}

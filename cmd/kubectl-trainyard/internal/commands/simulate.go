@@ -1,0 +1,194 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/simulation"
+)
+
+const simulateExamples = `  # Where a job would run
+  kubectl trainyard simulate -f job.yaml
+
+  # Would it, if this policy were there, or this worker?
+  kubectl trainyard simulate -f job.yaml -f policy.yaml -f worker.yaml
+
+  # Without any cluster: the workers come from one file, the runtime from another
+  kubectl trainyard clusters -o yaml > workers.yaml
+  kubectl trainyard simulate --workers workers.yaml -f runtime.yaml -f job.yaml
+
+  # Only the names of the workers
+  cat jobs.yaml | kubectl trainyard simulate -f - -o jsonpath='{.spec.cluster}'`
+
+// simulateOptions say what to simulate.
+type simulateOptions struct {
+	files   []string
+	workers []string
+}
+
+func newSimulate(f *Factory) *cobra.Command {
+	var o simulateOptions
+	flags := output.NewFlags()
+	cmd := &cobra.Command{
+		Use:   "simulate -f FILENAME",
+		Short: "Say where TrainJobs would run, and create nothing",
+		Long: `Say on which worker the TrainJobs in some files would run, and why, and create nothing. The decisions are made by the code that the hub
+decides with. Several jobs are decided on in the order of the files, and each takes its room. It makes no difference what spec.managedBy is.
+
+The files may have WorkerClusters, DispatchPolicies, ClusterTrainingRuntimes, TrainingRuntimes, PriorityClasses and Namespaces besides.
+They count as if they were on the hub, in place of what has the same name there. With --workers no cluster is asked at all: what is not in
+the files is not there.
+
+What the workers have free is what their status on the hub says, which can be some seconds old, without what has been placed since and has
+no pods yet. Jobs that wait already, reservations and preemption make no difference, so a job that "would run" can still have to wait
+behind others.
+
+Needed are the rights to list WorkerClusters and DispatchPolicies, and to get the runtimes; better also to list Dispatches and
+PriorityClasses, and to get Namespaces. With -o json and the like the Dispatches are printed that the hub would write.
+
+The exit code is 0 if there is a worker for each job, 2 if a job would have to wait, and 1 after an error.`,
+		Example:           simulateExamples,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := flags.Check(); err != nil {
+				return err
+			}
+			return f.simulate(cmd.Context(), o, flags)
+		},
+	}
+	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "`files` or directories with TrainJobs and what else is to count; -: standard input")
+	cmd.Flags().StringSliceVar(&o.workers, "workers", nil, "`files` of WorkerClusters, as clusters -o yaml prints them; no cluster is asked then")
+	for _, flag := range []string{"filename", "workers"} {
+		if err := cmd.MarkFlagFilename(flag, "yaml", "yml", "json"); err != nil {
+			panic(err) // There is no such flag.
+		}
+	}
+	f.addOutput(cmd, flags)
+	return cmd
+}
+
+func (f *Factory) simulate(ctx context.Context, o simulateOptions, flags *output.Flags) error {
+	objects, err := f.readObjects(o)
+	if err != nil {
+		return err
+	}
+	for _, text := range objects.Ignored {
+		if err := f.remark("note: %s", text); err != nil {
+			return err
+		}
+	}
+	outcome, err := f.runSimulation(ctx, o, objects)
+	if err != nil {
+		return err
+	}
+	for _, text := range outcome.Notes {
+		if err := f.remark("note: %s", text); err != nil {
+			return err
+		}
+	}
+	if err := f.printOutcome(outcome, flags); err != nil {
+		return err
+	}
+	if outcome.Waiting() > 0 {
+		return exitCode(exitWaits)
+	}
+	return nil
+}
+
+// readObjects reads the files.
+func (f *Factory) readObjects(o simulateOptions) (*manifests.Objects, error) {
+	if len(o.files) == 0 {
+		return nil, errors.New("must specify -f: a file with a TrainJob")
+	}
+	scheme := hub.Scheme()
+	objects, err := manifests.Read(scheme, simulation.Kinds(), f.Streams.In, o.files...)
+	if err != nil {
+		return nil, err
+	}
+	if jobs, _ := manifests.Of[*trainer.TrainJob](objects); len(jobs) == 0 {
+		return nil, noJobIn(o.files, objects)
+	}
+	if len(o.workers) > 0 {
+		workers, err := manifests.Read(scheme, simulation.Kinds(), f.Streams.In, o.workers...)
+		if err != nil {
+			return nil, err
+		}
+		if found, _ := manifests.Of[*v1alpha1.WorkerCluster](workers); len(found) == 0 {
+			return nil, fmt.Errorf("no WorkerCluster in %s", strings.Join(o.workers, ", "))
+		}
+		objects.Add(workers)
+	}
+	namespace, err := f.simulateNamespace(o)
+	if err != nil {
+		return nil, err
+	}
+	required := f.Flags.Namespace != nil && *f.Flags.Namespace != ""
+	return objects, objects.SetNamespace(namespace, required)
+}
+
+func noJobIn(files []string, objects *manifests.Objects) error {
+	text := "no TrainJob in " + strings.Join(files, ", ")
+	if len(objects.Ignored) > 0 {
+		text += "\n" + strings.Join(objects.Ignored, "\n")
+	}
+	return errors.New(text)
+}
+
+// simulateNamespace is that of jobs that have none. Without a cluster no kubeconfig is needed.
+func (f *Factory) simulateNamespace(o simulateOptions) (string, error) {
+	if len(o.workers) == 0 {
+		return f.Namespace()
+	}
+	if namespace := f.Flags.Namespace; namespace != nil && *namespace != "" {
+		return *namespace, nil
+	}
+	return metav1.NamespaceDefault, nil
+}
+
+// runSimulation decides, on what is in the files alone or in front of the hub.
+func (f *Factory) runSimulation(ctx context.Context, o simulateOptions, objects *manifests.Objects) (*simulation.Outcome, error) {
+	var behind client.Client
+	hint := func(err error) error { return err }
+	if len(o.workers) == 0 {
+		h, err := f.Hub()
+		if err != nil {
+			return nil, err
+		}
+		behind, hint = h, h.Hint
+	}
+	outcome, err := simulation.Run(ctx, objects.Over(behind), objects, time.Now())
+	if err != nil {
+		return nil, hint(err)
+	}
+	return outcome, nil
+}
+
+func (f *Factory) printOutcome(outcome *simulation.Outcome, flags *output.Flags) error {
+	if flags.ForPeople() {
+		table := func(out io.Writer, table *metav1.Table) error { return flags.PrintTable(out, table) }
+		return outcome.Print(f.Streams.Out, table, time.Now())
+	}
+	objects := make([]runtime.Object, len(outcome.Results))
+	for i, result := range outcome.Results {
+		objects[i] = result.Dispatch
+	}
+	return flags.PrintObjects(f.Streams.Out, objects)
+}

@@ -1,0 +1,133 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explanation
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// Describe writes what there is to say of a job.
+func Describe(out io.Writer, f Facts, wide bool) error {
+	var b bytes.Buffer
+	head(&b, f)
+	sections := []struct {
+		name  string
+		table *metav1.Table
+	}{{"Demand", f.demand()}, {"Workers", f.workers()}, {"Attempts", f.attempts()}}
+	for _, section := range sections {
+		if len(section.table.Rows) == 0 {
+			continue
+		}
+		if err := indented(&b, section.name, section.table, wide); err != nil {
+			return err
+		}
+	}
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// head writes a line for each fact, as kubectl describe does.
+func head(b *bytes.Buffer, f Facts) {
+	w := printers.GetNewTabWriter(b)
+	line := func(name, value string) {
+		if value != "" {
+			_, _ = fmt.Fprintf(w, "%s:\t%s\n", name, printers.EscapeTerminal(oneLine(value)))
+		}
+	}
+	line("Name", f.Job.GetName())
+	line("Namespace", f.Job.GetNamespace())
+	line("Managed By", trainjobs.ManagedBy(f.Job))
+	line("State", f.headline())
+	line("Message", f.message())
+	if d := f.Dispatch; d != nil {
+		line("Decision", d.Annotations[v1alpha1.AnnotationDecision])
+		if d.Spec.Attempt > 0 {
+			line("Attempt", fmt.Sprint(d.Spec.Attempt))
+		}
+		line("Priority", fmt.Sprint(d.Spec.Priority))
+	}
+	line("Position", f.position())
+	line("Policy", f.Policy)
+	if f.Dispatch != nil {
+		line("Needs", jobs.Needs(f.Dispatch.Spec.PodSets))
+	}
+	line("Age", output.Age(f.Job.GetCreationTimestamp(), f.Now))
+	_ = w.Flush() // Into memory.
+}
+
+// oneLine is for what may have several lines, such as the words of a worker.
+func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+func (f Facts) position() string {
+	if f.Place == nil {
+		return ""
+	}
+	switch before := f.Place.Position - 1; {
+	case before < 0:
+		return "not in line: it waits for something else than room"
+	case before == 0:
+		return fmt.Sprintf("1 of %d: no waiting job comes before it", f.Length)
+	case before == 1:
+		return fmt.Sprintf("2 of %d: one waiting job comes before it", f.Length)
+	default:
+		return fmt.Sprintf("%d of %d: %d waiting jobs come before it", before+1, f.Length, before)
+	}
+}
+
+func indented(b *bytes.Buffer, name string, table *metav1.Table, wide bool) error {
+	var text bytes.Buffer
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, &text); err != nil {
+		return err
+	}
+	fmt.Fprintf(b, "%s:\n", name)
+	for line := range strings.Lines(text.String()) {
+		b.WriteString("  " + strings.TrimRight(line, " \n") + "\n")
+	}
+	return nil
+}
+
+// demand has a row for each PodSet.
+func (f Facts) demand() *metav1.Table {
+	table := output.NewTable(output.Column{Name: "PodSet"}, output.Column{Name: "Pods"}, output.Column{Name: "Each-Requests"},
+		output.Column{Name: "Role", Wide: true}, output.Column{Name: "Node-Selector", Wide: true})
+	if f.Dispatch == nil {
+		return table
+	}
+	for _, p := range f.Dispatch.Spec.PodSets {
+		output.Add(table, p.Name, p.Count, jobs.Requests(p.Requests), output.Or(string(p.Role), output.None), labels.FormatLabels(p.NodeSelector))
+	}
+	return table
+}
+
+// workers has the explanation of a job that waits.
+func (f Facts) workers() *metav1.Table {
+	if f.Dispatch == nil || f.State() != Waiting {
+		return output.NewTable()
+	}
+	return Workers(f.Dispatch, f.Clusters, f.Now)
+}
+
+func (f Facts) attempts() *metav1.Table {
+	table := output.NewTable(output.Column{Name: "Attempt"}, output.Column{Name: "Worker"}, output.Column{Name: "Ended"},
+		output.Column{Name: "Outcome"}, output.Column{Name: "Message"})
+	if f.Dispatch == nil {
+		return table
+	}
+	for _, a := range f.Dispatch.Status.History {
+		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, oneLine(a.Message))
+	}
+	return table
+}

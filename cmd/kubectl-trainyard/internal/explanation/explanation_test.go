@@ -1,0 +1,243 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explanation_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/explanation"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func trainJob(edits ...func(map[string]any)) *unstructured.Unstructured {
+	job := trainjobs.New()
+	job.SetName("llama")
+	job.SetNamespace("research")
+	job.SetUID("uid")
+	job.SetCreationTimestamp(metav1.NewTime(now.Add(-time.Hour)))
+	job.Object["spec"] = map[string]any{"managedBy": v1alpha1.ManagedByMultiKueue}
+	for _, edit := range edits {
+		edit(job.Object)
+	}
+	return job
+}
+
+func managedBy(value string) func(map[string]any) {
+	return func(o map[string]any) { o["spec"].(map[string]any)["managedBy"] = value }
+}
+
+func suspended(o map[string]any) { o["spec"].(map[string]any)["suspend"] = true }
+
+func failed(o map[string]any) {
+	o["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Failed", "status": "True", "reason": "JobFailed", "message": "exit code 1"}}}
+}
+
+func deleted(o map[string]any) {
+	o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+}
+
+// condition of a Dispatch.
+func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+func dispatchOf(edits ...func(*v1alpha1.Dispatch)) *v1alpha1.Dispatch {
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "research", Name: "llama"},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "llama", UID: "uid"}, Priority: 7},
+	}
+	for _, edit := range edits {
+		edit(d)
+	}
+	return d
+}
+
+func placed(d *v1alpha1.Dispatch) {
+	d.Spec.Cluster, d.Spec.Attempt, d.Status.Attempt = "west", 2, 2
+	d.Annotations = map[string]string{v1alpha1.AnnotationDecision: "score 50: LeastAllocated 50; the only worker on which the job fits"}
+	d.Status.History = []v1alpha1.Attempt{{Attempt: 1, Cluster: "east", To: metav1.NewTime(now.Add(-30 * time.Minute)), Outcome: v1alpha1.OutcomeRejected, Message: "no\nquota"}}
+}
+
+func with(c metav1.Condition) func(*v1alpha1.Dispatch) {
+	return func(d *v1alpha1.Dispatch) { d.Status.Conditions = append(d.Status.Conditions, c) }
+}
+
+func explained(d *v1alpha1.Dispatch) {
+	d.Spec.PodSets = []v1alpha1.PodSet{{
+		Name: "node", Role: v1alpha1.RoleTrainer, Count: 4,
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("32"), "nvidia.com/gpu": resource.MustParse("8")},
+	}}
+	d.Status.Explanation = []v1alpha1.ClusterExplanation{
+		{Cluster: "east", Reason: v1alpha1.ReasonInsufficientResources, Message: "lacks 8 nvidia.com/gpu"},
+		{Cluster: "north", Reason: v1alpha1.ReasonFits, Message: "score 20: LeastAllocated 20", Score: ptr.To[int32](20)},
+		{Cluster: "west", Reason: v1alpha1.ReasonFits, Message: "score 40: LeastAllocated 40", Score: ptr.To[int32](40)},
+	}
+	d.Status.Refusals = []v1alpha1.Refusal{{Cluster: "east", Count: 3}}
+}
+
+func TestDescribe(t *testing.T) {
+	noFit := with(condition(v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonNoFit, "east: lacks 8 nvidia.com/gpu"))
+	clusters := []v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.WorkerClusterStatus{
+		Jobs: 3, Conditions: []metav1.Condition{condition(v1alpha1.WorkerClusterReady, metav1.ConditionTrue, "Connected", "")},
+	}}}
+	tests := map[string]struct {
+		reason string
+		facts  explanation.Facts
+		wide   bool
+		want   string
+	}{
+		"Waiting": {
+			reason: "why each worker does not take it, those first that are nearest; what only sums this up is left out",
+			facts: explanation.Facts{
+				Job: trainJob(), Dispatch: dispatchOf(noFit, explained), Policy: "gold", Place: &jobs.Place{Position: 3}, Length: 9,
+			},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Waiting (NoFit)
+Priority:     7
+Position:     3 of 9: 2 waiting jobs come before it
+Policy:       gold
+Needs:        4x8 nvidia.com/gpu
+Age:          60m
+Demand:
+  PODSET   PODS   EACH-REQUESTS
+  node     4      8 nvidia.com/gpu, 32 cpu
+Workers:
+  WORKER   RESULT                  SCORE   MESSAGE
+  west     Fits                    40      LeastAllocated 40
+  north    Fits                    20      LeastAllocated 20
+  east     InsufficientResources   -       lacks 8 nvidia.com/gpu
+`,
+		},
+		"Wide": {
+			reason: "and the state of the workers that the user may read", wide: true,
+			facts: explanation.Facts{Job: trainJob(), Dispatch: dispatchOf(noFit, explained), Clusters: clusters},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Waiting (NoFit)
+Priority:     7
+Needs:        4x8 nvidia.com/gpu
+Age:          60m
+Demand:
+  PODSET   PODS   EACH-REQUESTS              ROLE      NODE-SELECTOR
+  node     4      8 nvidia.com/gpu, 32 cpu   trainer   <none>
+Workers:
+  WORKER   RESULT                  SCORE   READY       GPUS        JOBS        REFUSALS   MESSAGE
+  west     Fits                    40      <unknown>   <unknown>   <unknown>   0          LeastAllocated 40
+  north    Fits                    20      <unknown>   <unknown>   <unknown>   0          LeastAllocated 20
+  east     InsufficientResources   -       True        0/0         3           3          lacks 8 nvidia.com/gpu
+`,
+		},
+		"Running": {
+			reason: "why it is there, and where it was before",
+			facts:  explanation.Facts{Job: trainJob(), Dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")))},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Running on worker west
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME    MESSAGE
+  1         east     30m ago   Rejected   no quota
+`,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.facts.Now = now
+			var out bytes.Buffer
+			if err := explanation.Describe(&out, tc.facts, tc.wide); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), out.String()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestStates(t *testing.T) {
+	waits := func(reason, message string) func(*v1alpha1.Dispatch) {
+		return with(condition(v1alpha1.DispatchPlaced, metav1.ConditionFalse, reason, message))
+	}
+	tests := map[string]struct {
+		reason   string
+		job      *unstructured.Unstructured
+		dispatch *v1alpha1.Dispatch
+		place    *jobs.Place
+		want     []string
+	}{
+		"Unmanaged": {
+			reason: "what it is managed by, and what to do", job: trainJob(managedBy(v1alpha1.ManagedByBuiltIn)),
+			want: []string{"State:        Not managed by Trainyard", `spec.managedBy is "trainer.kubeflow.org/trainjob-controller"`, `of "kueue.x-k8s.io/multikueue"`, "create the job again"},
+		},
+		"OtherManager": {reason: "a value of somebody else's", job: trainJob(managedBy("example.com/x")), want: []string{"Not managed by Trainyard"}},
+		"OwnManager":   {reason: "a manager may own another value, and then there is a Dispatch", job: trainJob(managedBy("example.com/x")), dispatch: dispatchOf(), want: []string{"State:        Waiting"}},
+		"Unseen":       {reason: "no Dispatch yet", job: trainJob(), want: []string{"State:        Not seen by Trainyard yet", "there is no Dispatch"}},
+		"Suspended":    {reason: "the gate", job: trainJob(suspended), want: []string{"State:        Suspended", "spec.suspend is true"}},
+		"Gated":        {reason: "the gate, of a job that has a Dispatch", job: trainJob(suspended), dispatch: dispatchOf(waits(v1alpha1.ReasonSuspended, "")), want: []string{"State:        Suspended"}},
+		"Undecided":    {reason: "nothing has been said yet", job: trainJob(), dispatch: dispatchOf(), want: []string{"State:        Waiting\n"}},
+		"Queued":       {reason: "what sums up nothing is told", job: trainJob(), dispatch: dispatchOf(waits(v1alpha1.ReasonQueued, "older jobs wait"), explained), want: []string{"Waiting (Queued)", "Message:      older jobs wait"}},
+		"First":        {reason: "the first in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 1}, want: []string{"1 of 5: no waiting job comes before it"}},
+		"Second":       {reason: "the second in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 2}, want: []string{"2 of 5: one waiting job comes before it"}},
+		"NoPlace":      {reason: "not in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{}, want: []string{"not in line"}},
+		"Placed":       {reason: "no copy yet", job: trainJob(), dispatch: dispatchOf(placed), want: []string{"State:        Placed on worker west"}},
+		"Returned": {
+			reason: "the worker refused it", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonRejected, "no quota"))),
+			want:     []string{"State:        Waiting\n", "worker west ended attempt 2 (Rejected): no quota"},
+		},
+		"Evicting": {
+			reason: "it makes room", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
+				d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "for research/urgent"}
+			}),
+			want: []string{"State:        Evicting from worker west (Preempted)", "Message:      for research/urgent"},
+		},
+		"Ended":    {reason: "how it ended, and where", job: trainJob(failed), dispatch: dispatchOf(placed), want: []string{"State:        Failed on worker west", "Message:      exit code 1"}},
+		"Deleting": {reason: "it goes", job: trainJob(deleted), dispatch: dispatchOf(placed), want: []string{"State:        Deleting", "when its copy is gone from worker west"}},
+		"Succeeding": {
+			reason: "another one of its name was before", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) { d.Spec.TrainJob.UID = "old" }),
+			want:     []string{"State:        Waiting\n", "the Dispatch of an earlier TrainJob", "from worker west"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			facts := explanation.Facts{Job: tc.job, Dispatch: tc.dispatch, Place: tc.place, Length: 5, Now: now}
+			if err := explanation.Describe(&out, facts, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("no %q in: %s\n%s", want, tc.reason, &out)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explanation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+)
+
+// Facts are what is known of a job.
+type Facts struct {
+	Job *unstructured.Unstructured
+	// Dispatch of the job. Nil: there is none.
+	Dispatch *v1alpha1.Dispatch
+	// Place of a job that waits, and how many do that are in line. Nil: it has none, or it is not known.
+	Place  *jobs.Place
+	Length int
+	// Policy is what is known of the job's DispatchPolicy; it may be empty.
+	Policy string
+	// Clusters are the WorkerClusters, as far as the user may read them.
+	Clusters []v1alpha1.WorkerCluster
+	Now      time.Time
+}
+
+// State is how far a job is with its placement.
+type State int
+
+const (
+	// Unmanaged jobs are somebody else's.
+	Unmanaged State = iota
+	// Deleting jobs are going.
+	Deleting
+	// Suspended jobs are not placed.
+	Suspended
+	// Unseen jobs have no Dispatch yet.
+	Unseen
+	// Succeeding jobs have a Dispatch of an earlier job of their name, which must go first.
+	Succeeding
+	// Waiting jobs have no worker.
+	Waiting
+	// Returned jobs have an attempt that has ended without an end of the job, and are placed again.
+	Returned
+	// Evicting jobs are being taken off their worker.
+	Evicting
+	// Placed jobs have a worker on which nothing has been reported of them yet.
+	Placed
+	// Running jobs have a copy on their worker.
+	Running
+	// Ended jobs are Complete or Failed.
+	Ended
+)
+
+// String returns the state for people.
+func (s State) String() string {
+	return [...]string{
+		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting", "Evicting",
+		"Placed", "Running", "Ended",
+	}[s]
+}
+
+// State of the job.
+func (f Facts) State() State {
+	d := f.Dispatch
+	switch {
+	case f.Job.GetDeletionTimestamp() != nil:
+		return Deleting
+	case trainjobs.Terminal(f.Job) != nil:
+		return Ended
+	case d == nil:
+		return f.stateWithoutDispatch()
+	case d.Spec.TrainJob.UID != f.Job.GetUID() || d.DeletionTimestamp != nil:
+		return Succeeding
+	case d.Spec.Cluster == "" && trainjobs.Suspended(f.Job):
+		return Suspended
+	case d.Spec.Cluster == "":
+		return Waiting
+	case d.Spec.Eviction != nil:
+		return Evicting
+	case d.AttemptEnded():
+		return Returned
+	case d.WasCopied():
+		return Running
+	}
+	return Placed
+}
+
+func (f Facts) stateWithoutDispatch() State {
+	switch trainjobs.ManagedBy(f.Job) {
+	case v1alpha1.ManagedByMultiKueue, v1alpha1.ManagedByDispatcher:
+	default:
+		return Unmanaged
+	}
+	if trainjobs.Suspended(f.Job) {
+		return Suspended
+	}
+	return Unseen
+}
+
+// headline is the state with where and why, in a few words.
+func (f Facts) headline() string {
+	state, d := f.State(), f.Dispatch
+	switch state {
+	case Ended:
+		end := trainjobs.Terminal(f.Job)
+		if d != nil && d.Spec.Cluster != "" {
+			return fmt.Sprintf("%s on worker %s", end.Type, d.Spec.Cluster)
+		}
+		return end.Type
+	case Waiting:
+		if reason := jobs.Reason(d); reason != "" {
+			return fmt.Sprintf("%s (%s)", state, reason)
+		}
+	case Evicting:
+		return fmt.Sprintf("%s from worker %s (%s)", state, d.Spec.Cluster, d.Spec.Eviction.Reason)
+	case Placed, Running:
+		return fmt.Sprintf("%s on worker %s", state, d.Spec.Cluster)
+	case Unmanaged, Deleting, Suspended, Unseen, Succeeding, Returned:
+	}
+	return state.String()
+}
+
+// message says why it is so, and what can be done about it, in the words of the record where there is one.
+func (f Facts) message() string {
+	d, manager := f.Dispatch, trainjobs.ManagedBy(f.Job)
+	switch f.State() {
+	case Unmanaged:
+		return fmt.Sprintf("spec.managedBy is %q, and Trainyard places jobs of %q (the default of the manager's --managed-by); "+
+			"it cannot be changed, so create the job again with it", manager, v1alpha1.ManagedByMultiKueue)
+	case Unseen:
+		return fmt.Sprintf("there is no Dispatch: the manager has not come to it, does not run, or owns another value of spec.managedBy than %q", manager)
+	case Suspended:
+		return "spec.suspend is true; the job is placed when it is false"
+	case Succeeding:
+		return "the Dispatch of an earlier TrainJob of this name has to go first, and goes when its copy is gone" + at(d)
+	case Deleting:
+		return "the job goes when its copy is gone" + at(d)
+	case Waiting:
+		return Message(d)
+	case Returned:
+		if mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored); mirrored != nil {
+			return fmt.Sprintf("worker %s ended attempt %d (%s): %s", d.Spec.Cluster, d.Spec.Attempt, mirrored.Reason, mirrored.Message)
+		}
+	case Evicting:
+		return d.Spec.Eviction.Message
+	case Ended:
+		return strings.TrimSpace(trainjobs.Terminal(f.Job).Message)
+	case Placed, Running:
+		return f.trouble()
+	}
+	return ""
+}
+
+// trouble is what the copy's mirror has to say of a placed job, if it is nothing good.
+func (f Facts) trouble() string {
+	mirrored := meta.FindStatusCondition(f.Dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	if mirrored == nil || mirrored.Status == "True" {
+		return ""
+	}
+	return mirrored.Message
+}
+
+func at(d *v1alpha1.Dispatch) string {
+	if d == nil || d.Status.Cluster == "" && d.Spec.Cluster == "" {
+		return ""
+	}
+	if d.Status.Cluster != "" {
+		return " from worker " + string(d.Status.Cluster)
+	}
+	return " from worker " + string(d.Spec.Cluster)
+}

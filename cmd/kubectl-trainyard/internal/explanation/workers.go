@@ -1,0 +1,86 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explanation
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// Workers has a row for each worker in the explanation of a Dispatch: the chosen one first, then those that fit by their score, then
+// the others. Wide columns say more of the workers as far as their WorkerClusters are given.
+func Workers(d *v1alpha1.Dispatch, clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
+	table := output.NewTable(output.Column{Name: "Worker"}, output.Column{Name: "Result"}, output.Column{Name: "Score"},
+		output.Column{Name: "Ready", Wide: true}, output.Column{Name: "GPUs", Wide: true}, output.Column{Name: "Jobs", Wide: true},
+		output.Column{Name: "Refusals", Wide: true}, output.Column{Name: "Message"})
+	lines := slices.Clone(d.Status.Explanation)
+	slices.SortStableFunc(lines, func(a, b v1alpha1.ClusterExplanation) int {
+		return cmp.Or(cmp.Compare(rank(b, d), rank(a, d)), cmp.Compare(a.Cluster, b.Cluster))
+	})
+	for _, line := range lines {
+		result, score := line.Reason, any("-")
+		if line.Cluster == d.Spec.Cluster {
+			result += " (chosen)"
+		}
+		if line.Score != nil {
+			score = *line.Score
+		}
+		ready, gpus, running := any(output.Unknown), any(output.Unknown), any(output.Unknown)
+		if at := slices.IndexFunc(clusters, func(c v1alpha1.WorkerCluster) bool { return c.Name == string(line.Cluster) }); at >= 0 {
+			ready, gpus, running = fleet.Ready(&clusters[at], now), fleet.GPUs(&clusters[at]), clusters[at].Status.Jobs
+		}
+		output.Add(table, line.Cluster, result, score, ready, gpus, running, refusals(d, line.Cluster), oneLine(withoutScore(line)))
+	}
+	return table
+}
+
+// withoutScore is the message of a line without the score that it begins with, which has a column.
+func withoutScore(line v1alpha1.ClusterExplanation) string {
+	if line.Score == nil {
+		return line.Message
+	}
+	return strings.TrimPrefix(line.Message, fmt.Sprintf("score %d: ", *line.Score))
+}
+
+// Message is why the job of a Dispatch is placed or waits, in one line. It is empty where it only sums up the explanation.
+func Message(d *v1alpha1.Dispatch) string {
+	switch jobs.Reason(d) {
+	case v1alpha1.ReasonNoFit, v1alpha1.ReasonNoWorkers:
+		if len(d.Status.Explanation) > 0 {
+			return ""
+		}
+	}
+	return oneLine(jobs.Message(d))
+}
+
+// rank is higher for workers that are nearer to having the job.
+func rank(line v1alpha1.ClusterExplanation, d *v1alpha1.Dispatch) int32 {
+	switch {
+	case line.Cluster == d.Spec.Cluster:
+		return 200
+	case line.Score != nil:
+		return 1 + *line.Score
+	}
+	return 0
+}
+
+// refusals is how often a worker has refused the job.
+func refusals(d *v1alpha1.Dispatch, worker v1alpha1.ClusterName) int32 {
+	for _, refusal := range d.Status.Refusals {
+		if refusal.Cluster == worker {
+			return refusal.Count
+		}
+	}
+	return 0
+}

@@ -1,0 +1,278 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+const gpu = corev1.ResourceName("nvidia.com/gpu")
+
+// list makes a list of pairs: list("cpu", "4", "memory", "1Gi").
+func list(pairs ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		l[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return l
+}
+
+func gpus(each, allocatable int64, count int32) v1alpha1.FreeNodes {
+	return v1alpha1.FreeNodes{GPUs: each, Nodes: count, Free: list("cpu", fmt.Sprint(2*allocatable+each), "memory", "16Gi", string(gpu), fmt.Sprint(each))}
+}
+
+// group of nodes with so many GPUs each.
+func group(product string, allocatable int64, free ...v1alpha1.FreeNodes) v1alpha1.NodeGroup {
+	g := v1alpha1.NodeGroup{
+		Product: product, Resource: gpu, Free: free, Labels: map[string]string{"product": product},
+		Allocatable: list("cpu", "64", "memory", "64Gi", string(gpu), fmt.Sprint(allocatable)),
+	}
+	for _, f := range free {
+		g.Nodes += f.Nodes
+	}
+	return g
+}
+
+func ready(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
+	return []metav1.Condition{{Type: v1alpha1.WorkerClusterReady, Status: status, Reason: reason, Message: message}}
+}
+
+func worker(name string, groups ...v1alpha1.NodeGroup) v1alpha1.WorkerCluster {
+	return v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status:     v1alpha1.WorkerClusterStatus{Conditions: ready(metav1.ConditionTrue, "Connected", ""), NodeGroups: groups, Jobs: 2},
+	}
+}
+
+func gang(pods int32, requests ...string) []v1alpha1.PodSet {
+	return []v1alpha1.PodSet{{Name: "node", Count: pods, Requests: list(requests...)}}
+}
+
+func TestTable(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+	east := worker("east", group("L4", 1, gpus(1, 1, 4)), group("H100", 8, gpus(8, 8, 3), gpus(4, 8, 2), gpus(0, 8, 1)),
+		v1alpha1.NodeGroup{Nodes: 3, Allocatable: list("cpu", "8"), Free: []v1alpha1.FreeNodes{{Nodes: 3, Free: list("cpu", "8")}}})
+	east.CreationTimestamp, east.Status.KubernetesVersion, east.Labels = ago(48*time.Hour), "v1.36.3", map[string]string{"region": "eu"}
+	east.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse("2.5")}
+	east.Status.NodeGroups[0].Taints = []corev1.Taint{{Key: "inference", Effect: corev1.TaintEffectNoSchedule}}
+	east.Spec.Capacity = v1alpha1.CapacityFromReport
+	full := worker("full", group("H100", 8, gpus(7, 8, 9)))
+	full.Spec.Unschedulable = true
+	lost := worker("lost", group("A100", 8, gpus(8, 8, 1)))
+	lost.Status.Conditions = ready(metav1.ConditionFalse, "Unreachable", "i/o timeout")
+	seen := ago(5 * time.Minute)
+	lost.Status.LastSeenTime = &seen
+	fresh := v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
+	mixed := worker("mixed", group("", 4, gpus(4, 4, 4)), group("", 8, gpus(8, 8, 2)))
+	tests := map[string]struct {
+		reason string
+		wide   bool
+		of     []v1alpha1.WorkerCluster
+		want   string
+	}{
+		"Products": {
+			reason: "a row for each product, the most GPUs first; nodes without GPUs have none", of: []v1alpha1.WorkerCluster{east},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
+east|True|H100|32/48|3x8|2|v1.36.3|2d
+east|True|L4|4/4|4x1|2|v1.36.3|2d`,
+		},
+		"NoWholeNode": {
+			reason: "free GPUs on nodes in use are no gang of whole nodes", of: []v1alpha1.WorkerCluster{full},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
+full|True,Cordoned|H100|63/72|0|2|<unknown>|<unknown>`,
+		},
+		"Stale": {
+			reason: "what is not seen any more is marked as such", of: []v1alpha1.WorkerCluster{lost},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
+lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|<unknown>|<unknown>`,
+		},
+		"Unseen": {
+			reason: "a worker of which nothing is known", of: []v1alpha1.WorkerCluster{fresh},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
+new|NotSeen|<none>|<none>|<none>|0|<unknown>|<unknown>`,
+		},
+		"EqualGangs": {
+			reason: "of two gangs with as many GPUs the one on fewer nodes is told; without a product the resource stands for it", of: []v1alpha1.WorkerCluster{mixed},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
+mixed|True|nvidia.com/gpu|32/32|2x8|2|<unknown>|<unknown>`,
+		},
+		"Wide": {
+			reason: "cpu, memory and taints are those of the product's nodes", wide: true, of: []v1alpha1.WorkerCluster{east, lost},
+			want: `
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE|CPU-FREE|MEMORY-FREE|SOURCE|PRICE|LABELS|TAINTS|MESSAGE
+east|True|H100|32/48|3x8|2|v1.36.3|2d|128|96Gi|Report|nvidia.com/gpu=2.5|region=eu|<none>
+east|True|L4|4/4|4x1|2|v1.36.3|2d|12|64Gi|Report|nvidia.com/gpu=2.5|region=eu|inference:NoSchedule
+lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|<unknown>|<unknown>|24|16Gi|Pods|<none>|<none>|<none>|i/o timeout`,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), printed(t, fleet.Table(tc.of, now), tc.wide)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+var gap = regexp.MustCompile(` {2,}`)
+
+// printed returns a table with | between its columns.
+func printed(t *testing.T, table *metav1.Table, wide bool) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, &b); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(b.String()) {
+		lines = append(lines, gap.ReplaceAllString(strings.TrimSpace(line), "|"))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestWorkers(t *testing.T) {
+	placed := func(phase v1alpha1.DispatchPhase) v1alpha1.Dispatch {
+		return v1alpha1.Dispatch{
+			Spec:   v1alpha1.DispatchSpec{Cluster: "east", Attempt: 1, PodSets: gang(2, string(gpu), "8")},
+			Status: v1alpha1.DispatchStatus{Phase: phase},
+		}
+	}
+	refused := placed(v1alpha1.PhasePending)
+	refused.Status.Attempt = 1
+	refused.Status.Conditions = []metav1.Condition{{Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse}}
+	unknown := group("H100", 8, v1alpha1.FreeNodes{GPUs: 8, Nodes: 3})
+	lost := worker("east", unknown)
+	lost.Status.Conditions = ready(metav1.ConditionFalse, "Unreachable", "i/o timeout")
+	type seen struct {
+		Free             int64
+		Assigned, Queued int
+		NotReady         string
+		Notes            []string
+	}
+	const inexact = `the status of WorkerCluster "east" does not say what its nodes have free besides GPUs: all else counts as free`
+	tests := map[string]struct {
+		reason     string
+		cluster    v1alpha1.WorkerCluster
+		dispatches []v1alpha1.Dispatch
+		want       seen
+	}{
+		"Idle":    {reason: "what the status says", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), want: seen{Free: 24, Assigned: 2}},
+		"Pending": {reason: "a job that is placed and not seen there holds its room", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), dispatches: []v1alpha1.Dispatch{placed(v1alpha1.PhasePending)}, want: seen{Free: 8, Assigned: 2, Queued: 1}},
+		"Running": {reason: "the pods of one that runs are in the status", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), dispatches: []v1alpha1.Dispatch{placed(v1alpha1.PhaseRunning)}, want: seen{Free: 24, Assigned: 2}},
+		"Refused": {reason: "a refused one holds nothing", cluster: worker("east", group("H100", 8, gpus(8, 8, 3))), dispatches: []v1alpha1.Dispatch{refused}, want: seen{Free: 24, Assigned: 2}},
+		"Inexact": {reason: "a status that knows GPUs only is used, and it is said", cluster: worker("east", unknown), want: seen{Free: 24, Assigned: 2, Notes: []string{inexact}}},
+		"Lost":    {reason: "of a worker that takes no jobs it is not said", cluster: lost, want: seen{Free: 24, Assigned: 2, NotReady: "Unreachable: i/o timeout"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			workers, notes := fleet.Workers([]v1alpha1.WorkerCluster{tc.cluster}, tc.dispatches)
+			w := workers[0]
+			got := seen{Free: w.Nodes.Free(gpu), Assigned: w.Assigned, Queued: w.Queued, NotReady: w.NotReady, Notes: notes}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			if all := w.Allocatable[gpu]; all != 24 {
+				t.Errorf("%s: allocatable %d, want 24", tc.reason, all)
+			}
+		})
+	}
+}
+
+// What a status says of nodes decides as the nodes do.
+func TestStatusDecidesAsItsNodes(t *testing.T) {
+	random := rand.New(rand.NewPCG(4, 2))
+	placed := 0
+	for range 300 {
+		var nodes, statuses []dispatch.Worker
+		for w := range 1 + random.IntN(4) {
+			name := v1alpha1.ClusterName(fmt.Sprintf("worker-%d", w))
+			groups := randomGroups(random)
+			exactly := dispatch.Worker{Name: name, Nodes: dispatch.NewNodes(groups), Allocatable: dispatch.Resources{gpu: 64, "cpu": 64000}}
+			status := exactly
+			var exact bool
+			if status.Nodes, exact = fleet.Nodes(statusOf(exactly.Nodes.Groups())); !exact {
+				t.Fatal("the status is said to be inexact")
+			}
+			nodes, statuses = append(nodes, exactly), append(statuses, status)
+		}
+		job := dispatch.Job{UID: "uid", PodSets: gang(1+random.Int32N(4), string(gpu), fmt.Sprint(1+random.IntN(8)), "cpu", fmt.Sprintf("%dm", 100+random.IntN(8000)))}
+		if random.IntN(2) == 0 {
+			job.PodSets[0].NodeSelector = map[string]string{"zone": fmt.Sprint(random.IntN(2))}
+		}
+		if random.IntN(2) == 0 {
+			job.PodSets[0].Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+		}
+		want, got := dispatch.Decide(job, nil, nodes), dispatch.Decide(job, nil, statuses)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("decision (-nodes +status):\n%s", diff)
+		}
+		if diff := cmp.Diff(dispatch.Explain(job, nil, nodes), dispatch.Explain(job, nil, statuses)); diff != "" {
+			t.Fatalf("explanation (-nodes +status):\n%s", diff)
+		}
+		if got.Cluster != "" {
+			placed++
+		}
+	}
+	if placed < 50 || placed > 250 {
+		t.Errorf("%d of 300 jobs were placed, which tests little", placed)
+	}
+}
+
+func randomGroups(random *rand.Rand) []dispatch.NodeGroup {
+	var groups []dispatch.NodeGroup
+	for range 1 + random.IntN(5) {
+		g := dispatch.NodeGroup{
+			Labels: map[string]string{"zone": fmt.Sprint(random.IntN(2))}, Count: 1 + random.IntN(2),
+			Free: dispatch.Resources{gpu: random.Int64N(9), "cpu": random.Int64N(20000), "memory": random.Int64N(1 << 40), "pods": random.Int64N(110)},
+		}
+		if random.IntN(3) == 0 {
+			g.Taints = []corev1.Taint{{Key: "gpu", Value: "yes", Effect: corev1.TaintEffectNoSchedule}}
+		}
+		groups = append(groups, g)
+	}
+	return groups
+}
+
+// statusOf writes nodes down as the status of a WorkerCluster does.
+func statusOf(nodes []dispatch.NodeGroup) []v1alpha1.NodeGroup {
+	var groups []v1alpha1.NodeGroup
+	for _, n := range nodes {
+		free := v1alpha1.FreeNodes{GPUs: n.Free[gpu], Nodes: int32(n.Count), Free: corev1.ResourceList{}}
+		for name, amount := range n.Free {
+			if free.Free[name] = *resource.NewQuantity(amount, resource.DecimalSI); name == "cpu" {
+				free.Free[name] = *resource.NewMilliQuantity(amount, resource.DecimalSI)
+			}
+		}
+		at := slices.IndexFunc(groups, func(g v1alpha1.NodeGroup) bool { return cmp.Equal(g.Labels, n.Labels) && cmp.Equal(g.Taints, n.Taints) })
+		if at < 0 {
+			at, groups = len(groups), append(groups, v1alpha1.NodeGroup{Resource: gpu, Labels: n.Labels, Taints: n.Taints})
+		}
+		groups[at].Nodes += free.Nodes
+		groups[at].Free = append(groups[at].Free, free)
+	}
+	return groups
+}

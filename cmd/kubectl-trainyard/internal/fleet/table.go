@@ -1,0 +1,122 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// Table shows workers, with a row for each GPU product of each.
+func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
+	table := output.NewTable(
+		output.Column{Name: "Name"}, output.Column{Name: "Ready"}, output.Column{Name: "GPU"}, output.Column{Name: "Free/Total"},
+		output.Column{Name: "Largest-Gang"}, output.Column{Name: "Jobs"}, output.Column{Name: "Version"}, output.Column{Name: "Age"},
+		output.Column{Name: "CPU-Free", Wide: true}, output.Column{Name: "Memory-Free", Wide: true}, output.Column{Name: "Source", Wide: true},
+		output.Column{Name: "Price", Wide: true},
+		output.Column{Name: "Labels", Wide: true}, output.Column{Name: "Taints", Wide: true}, output.Column{Name: "Message", Wide: true})
+	for i := range clusters {
+		cluster := &clusters[i]
+		all := pools(cluster.Status.NodeGroups)
+		if len(all) == 0 {
+			all = []*pool{nil}
+		}
+		for _, p := range all {
+			groups := cluster.Status.NodeGroups
+			if p != nil {
+				groups = p.groups
+			}
+			output.Add(table, append(cells(cluster, p, now), wideCells(cluster, groups)...)...)
+		}
+	}
+	return table
+}
+
+func cells(cluster *v1alpha1.WorkerCluster, p *pool, now time.Time) []any {
+	gpu, free, largest := output.None, output.None, output.None
+	if p != nil {
+		gpu = cmp.Or(p.product, string(p.resource))
+		free = fmt.Sprintf("%d/%d", p.free, p.total)
+		largest = "0"
+		if nodes, gpus := p.gang(); nodes > 0 {
+			largest = fmt.Sprintf("%dx%d", nodes, gpus)
+		}
+	}
+	return []any{
+		cluster.Name, Ready(cluster, now), gpu, free, largest, cluster.Status.Jobs,
+		output.Or(cluster.Status.KubernetesVersion, output.Unknown), output.Age(cluster.CreationTimestamp, now),
+	}
+}
+
+// wideCells speak of the nodes of some groups.
+func wideCells(cluster *v1alpha1.WorkerCluster, groups []v1alpha1.NodeGroup) []any {
+	_, message := readiness(cluster)
+	cpu, memory := output.Unknown, output.Unknown
+	if nodes, exact := Nodes(groups); exact && nodes.Count() > 0 {
+		cpu = resource.NewMilliQuantity(nodes.Free(corev1.ResourceCPU), resource.DecimalSI).String()
+		memory = gibibytes(nodes.Free(corev1.ResourceMemory))
+	}
+	return []any{
+		cpu, memory, cmp.Or(cluster.Spec.Capacity, v1alpha1.CapacityFromPods), prices(cluster.Spec.Price),
+		labels.FormatLabels(cluster.Labels), taints(groups), message,
+	}
+}
+
+// Ready is the worker's state in a word, with how old the rest is where that matters.
+func Ready(cluster *v1alpha1.WorkerCluster, now time.Time) string {
+	state, _ := readiness(cluster)
+	state = output.Or(state, "True")
+	if cluster.Spec.Unschedulable {
+		state += ",Cordoned"
+	}
+	if seen := cluster.Status.LastSeenTime; seen != nil {
+		state += fmt.Sprintf(" (seen %s ago)", output.Age(*seen, now))
+	}
+	return state
+}
+
+// gibibytes rounds down.
+func gibibytes(bytes int64) string { return fmt.Sprintf("%dGi", bytes>>30) }
+
+func prices(of v1alpha1.Prices) string {
+	var texts []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		price := of[name]
+		texts = append(texts, fmt.Sprintf("%s=%g", name, price.AsApproximateFloat64()))
+	}
+	return output.Or(strings.Join(texts, ","), output.None)
+}
+
+// taints are those of any node.
+func taints(groups []v1alpha1.NodeGroup) string {
+	var texts []string
+	for i := range groups {
+		for _, taint := range groups[i].Taints {
+			texts = append(texts, taint.ToString())
+		}
+	}
+	slices.Sort(texts)
+	return output.Or(strings.Join(slices.Compact(texts), ","), output.None)
+}
+
+// GPUs is "free/total" over all products of a worker.
+func GPUs(cluster *v1alpha1.WorkerCluster) string {
+	var free, total int64
+	for _, p := range pools(cluster.Status.NodeGroups) {
+		free, total = free+p.free, total+p.total
+	}
+	return fmt.Sprintf("%d/%d", free, total)
+}

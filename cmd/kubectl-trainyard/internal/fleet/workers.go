@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Workers makes of WorkerClusters what dispatch decides on. What Dispatches hold that are placed, and whose pods the status cannot
+// have yet, is taken off. notes are about what is not known as well as it should be.
+func Workers(clusters []v1alpha1.WorkerCluster, dispatches []v1alpha1.Dispatch) (workers []dispatch.Worker, notes []string) {
+	pending := map[v1alpha1.ClusterName][]*v1alpha1.Dispatch{}
+	for i := range dispatches {
+		if d := &dispatches[i]; isPending(d) {
+			pending[d.Spec.Cluster] = append(pending[d.Spec.Cluster], d)
+		}
+	}
+	for i := range clusters {
+		worker, exact := newWorker(&clusters[i])
+		if !exact && worker.NotReady == "" {
+			notes = append(notes, fmt.Sprintf("the status of WorkerCluster %q does not say what its nodes have free besides GPUs: all else counts as free",
+				worker.Name))
+		}
+		for _, d := range pending[worker.Name] {
+			Place(&worker, d.Spec.PodSets)
+			worker.Assigned-- // It is counted in the status.
+		}
+		workers = append(workers, worker)
+	}
+	return workers, notes
+}
+
+// Place takes what a job needs off a worker.
+func Place(worker *dispatch.Worker, podSets []v1alpha1.PodSet) {
+	worker.Nodes = worker.Nodes.Reserve(podSets)
+	worker.Assigned++
+	worker.Queued++
+}
+
+// isPending is true for a Dispatch that holds room of which the worker has not reported anything.
+func isPending(d *v1alpha1.Dispatch) bool {
+	return d.Spec.Cluster != "" && d.Status.Phase == v1alpha1.PhasePending && !d.IsFinished() && !d.AttemptEnded()
+}
+
+func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact bool) {
+	nodes, exact := Nodes(cluster.Status.NodeGroups)
+	return dispatch.Worker{
+		Name: v1alpha1.ClusterName(cluster.Name), Labels: cluster.Labels,
+		NotReady: unready(cluster), Cordoned: cluster.Spec.Unschedulable,
+		Nodes: nodes, Allocatable: Allocatable(cluster.Status.NodeGroups),
+		Price: dispatch.PricesOf(cluster.Spec.Price), Assigned: int(cluster.Status.Jobs),
+		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
+	}, exact
+}
+
+// unready is reason and message of a worker that is not Ready, empty for one that is.
+func unready(cluster *v1alpha1.WorkerCluster) string {
+	reason, message := readiness(cluster)
+	if reason == "" {
+		return ""
+	}
+	return reason + ": " + message
+}
+
+// readiness is empty for a worker that is Ready.
+func readiness(cluster *v1alpha1.WorkerCluster) (reason, message string) {
+	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterReady)
+	switch {
+	case cluster.DeletionTimestamp != nil:
+		return "Deleting", "the WorkerCluster is being deleted"
+	case ready == nil:
+		return "NotSeen", "the manager has not said anything about it yet"
+	case ready.Status != metav1.ConditionTrue:
+		return ready.Reason, ready.Message
+	}
+	return "", ""
+}

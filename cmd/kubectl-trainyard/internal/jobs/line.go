@@ -1,0 +1,175 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package jobs
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// Place is a job that waits.
+type Place struct {
+	*v1alpha1.Dispatch
+	// Created is when its TrainJob was created, or its Dispatch if that is not known.
+	Created metav1.Time
+	// Position in line, from 1. 0: the job waits for something else than room.
+	Position int
+}
+
+// Line has the jobs that wait, in order; at the end those that wait for something else than room.
+type Line []Place
+
+// NewLine puts those of some Dispatches in order whose jobs wait. created is when the TrainJobs were created, as far as it is known.
+func NewLine(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Time, bool)) Line {
+	var line Line
+	for i := range dispatches {
+		d := &dispatches[i]
+		if !Waits(d) {
+			continue
+		}
+		place := Place{Dispatch: d, Created: d.CreationTimestamp}
+		if at, known := created(d.Spec.TrainJob.UID); known {
+			place.Created = at
+		}
+		line = append(line, place)
+	}
+	slices.SortFunc(line, before)
+	for i := range line {
+		if isForRoom(Reason(line[i].Dispatch)) {
+			line[i].Position = i + 1
+		}
+	}
+	return line
+}
+
+// before is the order of the manager, with those at the end that are not in it.
+func before(a, b Place) int {
+	return cmp.Or(
+		compareBool(isForRoom(Reason(b.Dispatch)), isForRoom(Reason(a.Dispatch))),
+		cmp.Compare(b.Spec.Priority, a.Spec.Priority),
+		a.Created.Compare(b.Created.Time),
+		cmp.Compare(a.Spec.TrainJob.UID, b.Spec.TrainJob.UID))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// Waits is true for the Dispatch of a job that is to be placed. A suspended one is not.
+func Waits(d *v1alpha1.Dispatch) bool {
+	return d.Spec.Cluster == "" && d.DeletionTimestamp == nil && Reason(d) != v1alpha1.ReasonSuspended
+}
+
+// Reason is why a job is where it is, empty if nothing has been said yet.
+func Reason(d *v1alpha1.Dispatch) string {
+	if placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
+		return placed.Reason
+	}
+	return ""
+}
+
+// Message goes with Reason.
+func Message(d *v1alpha1.Dispatch) string {
+	if placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
+		return placed.Message
+	}
+	return ""
+}
+
+// isForRoom says whether a job with this reason waits for room, and not for somebody to create or mend something.
+func isForRoom(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonRuntimeNotFound, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
+		v1alpha1.ReasonNoPolicy, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidPin:
+		return false
+	}
+	return true
+}
+
+// Of returns the places of one namespace.
+func (l Line) Of(namespace string) Line {
+	return slices.DeleteFunc(slices.Clone(l), func(p Place) bool { return p.Namespace != namespace })
+}
+
+// Find returns the place of a job, nil if it has none, and how many are in line.
+func (l Line) Find(uid types.UID) (place *Place, length int) {
+	for i := range l {
+		if l[i].Position > 0 {
+			length++
+		}
+		if l[i].Spec.TrainJob.UID == uid {
+			place = &l[i]
+		}
+	}
+	return place, length
+}
+
+// Before is how many jobs in line come before one of a priority that is created now. It does not count itself, should it be there.
+func (l Line) Before(self types.NamespacedName, priority int32) (count int) {
+	for _, place := range l {
+		isSelf := place.Namespace == self.Namespace && place.Name == self.Name
+		if !isSelf && place.Position > 0 && place.Spec.Priority >= priority {
+			count++
+		}
+	}
+	return count
+}
+
+// TableOptions say what a table of waiting jobs shows.
+type TableOptions struct {
+	Namespaces bool
+	// Positions are known: all namespaces could be read.
+	Positions bool
+	// Policy of a place; nil if that is not asked for.
+	Policy func(Place) string
+	Now    time.Time
+}
+
+// Table shows waiting jobs.
+func (l Line) Table(o TableOptions) *metav1.Table {
+	columns := []output.Column{{Name: "Position"}}
+	if o.Namespaces {
+		columns = append(columns, output.Column{Name: "Namespace"})
+	}
+	columns = append(columns, output.Column{Name: "Name"}, output.Column{Name: "Priority"}, output.Column{Name: "Waiting-For"},
+		output.Column{Name: "Needs"}, output.Column{Name: "Age"}, output.Column{Name: "Policy", Wide: true}, output.Column{Name: "Message", Wide: true})
+	table := output.NewTable(columns...)
+	for _, place := range l {
+		cells := []any{position(place, o.Positions)}
+		if o.Namespaces {
+			cells = append(cells, place.Namespace)
+		}
+		policy := output.Unknown
+		if o.Policy != nil {
+			policy = o.Policy(place)
+		}
+		output.Add(table, append(cells, place.Name, place.Spec.Priority, output.Or(Reason(place.Dispatch), output.Unknown),
+			Needs(place.Spec.PodSets), output.Age(place.Created, o.Now), policy, Message(place.Dispatch))...)
+	}
+	return table
+}
+
+func position(place Place, known bool) any {
+	switch {
+	case place.Position == 0:
+		return "-"
+	case !known:
+		return output.Unknown
+	}
+	return place.Position
+}

@@ -1,0 +1,162 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Of returns the objects of one type with where they stand, in the order of the files.
+func Of[T client.Object](o *Objects) (found []T, at []string) {
+	for _, item := range o.items {
+		if object, ok := item.Object.(T); ok {
+			found, at = append(found, object), append(at, item.At)
+		}
+	}
+	return found, at
+}
+
+// Add puts the objects of others behind these.
+func (o *Objects) Add(others *Objects) {
+	o.items = append(o.items, others.items...)
+	o.Ignored = append(o.Ignored, others.Ignored...)
+}
+
+// SetNamespace gives those objects a namespace that have none and need one. If it is required, others must not have another one.
+func (o *Objects) SetNamespace(namespace string, required bool) error {
+	for _, item := range o.items {
+		switch item.Object.(type) {
+		case *trainer.TrainJob, *trainer.TrainingRuntime, *v1alpha1.Dispatch:
+		default:
+			continue
+		}
+		if item.GetNamespace() == "" {
+			item.SetNamespace(namespace)
+		}
+		if required && item.GetNamespace() != namespace {
+			return fmt.Errorf("%s: the namespace from the provided object %q does not match the namespace %q. "+
+				"You must pass '--namespace=%s' to perform this operation", item.At, item.GetNamespace(), namespace, item.GetNamespace())
+		}
+	}
+	return nil
+}
+
+// Twins returns an error if two objects are the same.
+func (o *Objects) Twins() error {
+	type key struct {
+		kind reflect.Type
+		name types.NamespacedName
+	}
+	known := map[key]string{}
+	for _, item := range o.items {
+		if item.GetName() == "" {
+			continue
+		}
+		k := key{reflect.TypeOf(item.Object), client.ObjectKeyFromObject(item.Object)}
+		if at, twice := known[k]; twice {
+			return fmt.Errorf("%s: it stands already in %s", item.At, at)
+		}
+		known[k] = item.At
+	}
+	return nil
+}
+
+// Over returns a client that reads these objects, and what they do not hide of the cluster behind. Without one (nil) nothing else is
+// there. It reads types only, no unstructured objects, and writes nothing.
+func (o *Objects) Over(behind client.Client) client.Client {
+	return &layered{Client: behind, objects: o, alone: behind == nil}
+}
+
+// layered has the methods of a client that those need who derive a demand: calls of others panic.
+type layered struct {
+	client.Client
+	objects *Objects
+	alone   bool
+}
+
+// Get implements client.Reader.
+func (l *layered) Get(ctx context.Context, key types.NamespacedName, into client.Object, options ...client.GetOption) error {
+	for _, item := range l.objects.items {
+		if reflect.TypeOf(item.Object) == reflect.TypeOf(into) && client.ObjectKeyFromObject(item.Object) == key {
+			reflect.ValueOf(into).Elem().Set(reflect.ValueOf(item.Object.DeepCopyObject()).Elem())
+			return nil
+		}
+	}
+	if !l.alone {
+		return l.Client.Get(ctx, key, into, options...)
+	}
+	gvk, err := apiutil.GVKForObject(into, l.objects.scheme)
+	if err != nil {
+		return err
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.Name)
+}
+
+// List implements client.Reader. Options are for the cluster behind.
+func (l *layered) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+	var behind []runtime.Object
+	if !l.alone {
+		if err := l.Client.List(ctx, into, options...); err != nil {
+			return err
+		}
+		var err error
+		if behind, err = meta.ExtractList(into); err != nil {
+			return err
+		}
+	}
+	items, err := l.mine(into)
+	if err != nil {
+		return err
+	}
+	hidden := map[types.NamespacedName]bool{}
+	for _, item := range items {
+		hidden[client.ObjectKeyFromObject(item.(client.Object))] = true
+	}
+	for _, object := range behind {
+		if !hidden[client.ObjectKeyFromObject(object.(client.Object))] {
+			items = append(items, object)
+		}
+	}
+	return meta.SetList(into, items)
+}
+
+// mine are the objects that belong into a list.
+func (l *layered) mine(list client.ObjectList) ([]runtime.Object, error) {
+	of, err := meta.GetItemsPtr(list)
+	if err != nil {
+		return nil, fmt.Errorf("list of %T: %w", list, err)
+	}
+	kind := reflect.TypeOf(of).Elem().Elem()
+	var items []runtime.Object
+	for _, item := range l.objects.items {
+		if reflect.TypeOf(item.Object).Elem() == kind {
+			items = append(items, item.Object.DeepCopyObject())
+		}
+	}
+	return items, nil
+}
+
+// Scheme implements client.Client.
+func (l *layered) Scheme() *runtime.Scheme { return l.objects.scheme }
+
+// RESTMapper implements client.Client.
+func (l *layered) RESTMapper() meta.RESTMapper {
+	if l.alone {
+		return meta.NewDefaultRESTMapper(nil)
+	}
+	return l.Client.RESTMapper()
+}

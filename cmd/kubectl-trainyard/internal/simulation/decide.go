@@ -1,0 +1,204 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
+	"github.com/trainyard/trainyard/controllers/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Result is what would become of a job.
+type Result struct {
+	// Dispatch is what would be on record: with spec.cluster if the job was placed, and with an explanation.
+	Dispatch *v1alpha1.Dispatch
+	// Policy of the job, empty if there is none.
+	Policy string
+	// Equals are other workers with the score of the chosen one, if the job has no UID that decides between them.
+	Equals []v1alpha1.ClusterName
+	// Before is how many jobs wait on the hub that come before it in line.
+	Before int
+}
+
+// Outcome of a simulation.
+type Outcome struct {
+	// Results of the jobs, in the order of the files.
+	Results []Result
+	// Clusters are the workers that there were.
+	Clusters []v1alpha1.WorkerCluster
+	// Notes are about what is not known as well as it should be, and Ignored about what the files had besides.
+	Notes []string
+}
+
+// Waiting is how many of the jobs found no worker.
+func (o *Outcome) Waiting() (count int) {
+	for _, result := range o.Results {
+		if result.Dispatch.Spec.Cluster == "" {
+			count++
+		}
+	}
+	return count
+}
+
+// Run decides on the TrainJobs of some files. c reads what else there is, and the files with it.
+func Run(ctx context.Context, c client.Client, objects *manifests.Objects, now time.Time) (*Outcome, error) {
+	jobs, at := manifests.Of[*trainer.TrainJob](objects)
+	if err := check(objects); err != nil {
+		return nil, err
+	}
+	w, err := newWorld(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	w.now = metav1.NewTime(now)
+	outcome := &Outcome{Clusters: w.clusters}
+	for i, job := range jobs {
+		result, err := w.decide(ctx, job)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", at[i], err)
+		}
+		outcome.Results = append(outcome.Results, result)
+	}
+	outcome.Notes = w.notes
+	return outcome, nil
+}
+
+// decide decides on one job, which takes its room.
+func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result, error) {
+	job, decision, err := w.job(ctx, trainJob)
+	if err != nil {
+		return Result{}, err
+	}
+	result := Result{Dispatch: newDispatch(job, trainJob.UID)}
+	if decision == nil {
+		d := dispatch.Decide(job, w.policies, w.workers)
+		decision = &d
+		result.Dispatch.Status.Explanation = dispatch.Explain(job, w.policies, w.workers)
+	}
+	if decision.Policy != nil {
+		result.Policy = decision.Policy.Name
+	}
+	w.record(result.Dispatch, *decision)
+	if trainJob.UID == "" {
+		result.Equals = equals(result.Dispatch)
+	}
+	result.Before = w.waiting.Before(client.ObjectKeyFromObject(result.Dispatch), job.Priority)
+	for i := range w.workers {
+		if w.workers[i].Name == decision.Cluster {
+			fleet.Place(&w.workers[i], job.PodSets)
+		}
+	}
+	return result, nil
+}
+
+// job gathers what is asked about a job. A decision says that it waits whatever the workers have.
+func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.Job, *dispatch.Decision, error) {
+	name := cmp.Or(trainJob.Name, trainJob.GenerateName+"xxxxx")
+	job := dispatch.Job{
+		UID:  cmp.Or(trainJob.UID, types.UID(trainJob.Namespace+"/"+name)),
+		Name: name, Namespace: trainJob.Namespace, Labels: trainJob.Labels, Annotations: trainJob.Annotations,
+	}
+	var err error
+	if job.NamespaceLabels, err = w.namespaceLabels(ctx, trainJob.Namespace); err != nil {
+		return job, nil, err
+	}
+	if ptr.Deref(trainJob.Spec.Suspend, false) {
+		w.note("TrainJob %q has spec.suspend: true: it is decided on as if it had not, and would not be placed before", name)
+	}
+	needs, err := w.demands.Of(ctx, trainJob.DeepCopy())
+	switch {
+	case errors.Is(err, demand.ErrRuntimeNotFound):
+		return job, nil, w.runtimeMissing(ctx, trainJob)
+	case err != nil:
+		return job, nil, err
+	}
+	job.PodSets = needs.PodSets
+	for _, name := range needs.PriorityClasses {
+		if !w.classes.Has(name) {
+			w.note("there is no PriorityClass %q, which the pods of a runtime name: it counts as none", name)
+		}
+	}
+	if job.Priority, err = w.classes.Of(trainJob.Annotations, needs.PriorityClasses); err != nil {
+		return job, &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: err.Error()}, nil //nolint:nilerr // It is the decision.
+	}
+	return job, nil, nil
+}
+
+// runtimeMissing names the runtime that may have been meant.
+func (w *world) runtimeMissing(ctx context.Context, job *trainer.TrainJob) error {
+	reference := job.Spec.RuntimeRef
+	kind := ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind)
+	var list client.ObjectList = &trainer.ClusterTrainingRuntimeList{}
+	if kind == trainer.TrainingRuntimeKind {
+		list = &trainer.TrainingRuntimeList{}
+	}
+	var names []string
+	if err := w.client.List(ctx, list, client.InNamespace(job.Namespace)); err == nil {
+		_ = meta.EachListItem(list, func(object runtime.Object) error {
+			names = append(names, object.(client.Object).GetName())
+			return nil
+		})
+	}
+	return fmt.Errorf("spec.runtimeRef: there is no %s %q%s", kind, reference.Name, hub.DidYouMean(reference.Name, names))
+}
+
+// newDispatch is the record of a job that is not placed yet.
+func newDispatch(job dispatch.Job, uid types.UID) *v1alpha1.Dispatch {
+	return &v1alpha1.Dispatch{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Dispatch"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: uid}, Priority: job.Priority, PodSets: job.PodSets,
+		},
+	}
+}
+
+// record puts the decision on record.
+func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
+	condition := metav1.Condition{
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
+		LastTransitionTime: w.now,
+	}
+	d.Status.Phase, d.Status.Reason = v1alpha1.PhaseWaiting, decision.Reason
+	if decision.Cluster != "" {
+		condition.Status = metav1.ConditionTrue
+		d.Status.Phase = v1alpha1.PhasePending
+		d.Spec.Cluster, d.Spec.Attempt = decision.Cluster, 1
+		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, decision.Message)
+	}
+	d.Status.Conditions = []metav1.Condition{condition}
+}
+
+// equals are the workers whose scores are those of the chosen one, part for part.
+func equals(d *v1alpha1.Dispatch) (names []v1alpha1.ClusterName) {
+	score := map[v1alpha1.ClusterName]string{}
+	for _, line := range d.Status.Explanation {
+		if line.Score != nil {
+			score[line.Cluster] = line.Message
+		}
+	}
+	for _, line := range d.Status.Explanation {
+		if line.Cluster != d.Spec.Cluster && line.Score != nil && line.Message == score[d.Spec.Cluster] {
+			names = append(names, line.Cluster)
+		}
+	}
+	return names
+}
