@@ -53,7 +53,7 @@ test-unit: ## Run the tests that need no API server
 	hack/test.sh unit
 
 .PHONY: test-integration
-test-integration: controlplane ## Run the tests on real API servers, one package at a time
+test-integration: controlplane ## Run the tests on real API servers, two packages at a time
 	hack/test.sh integration
 
 .PHONY: test-contract
@@ -67,6 +67,10 @@ test-e2e: build controlplane ## Run the tests of whole processes on a hub and wo
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: simulate
+simulate: ## Make the report of docs/simulation.md again (SIMULATE_ARGS=flags of test/simulation)
+	go run ./test/simulation --seeds 5 --plots docs/simulation $(SIMULATE_ARGS)
 
 ##@ Check
 

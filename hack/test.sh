@@ -72,9 +72,10 @@ unit)
   run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 integration)
-  # One package at a time: each starts API servers. Never cached: they are not inputs that go test knows.
+  # Two packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
+  # go test knows.
   # shellcheck disable=SC2046
-  run integration testname $(race) -count=1 -p 1 -timeout "${TIMEOUT:-20m}" "$@"
+  run integration testname $(race) -count=1 -p 2 -timeout "${TIMEOUT:-20m}" "$@"
   run_controlplane
   ;;
 e2e)

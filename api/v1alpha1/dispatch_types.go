@@ -171,7 +171,7 @@ type PodSet struct {
 // +kubebuilder:validation:Enum=Preempted
 type EvictionReason string
 
-// EvictionPreempted: a job of higher priority takes the room.
+// EvictionPreempted says that a job of higher priority takes the room.
 const EvictionPreempted EvictionReason = ReasonPreempted
 
 // Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.
