@@ -1,0 +1,65 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"cmp"
+
+	"github.com/trainyard/trainyard/test/simulation/internal/stream"
+)
+
+// line has the jobs that wait, those that are alike together: what the first of them cannot have the others cannot have either.
+type line struct {
+	groups map[alike]*group
+	order  []*group // In the order of their first job's arrival, so that runs are repeatable.
+}
+
+type alike struct {
+	shape    string
+	priority int32
+}
+
+// group has jobs that are alike, the oldest first. It has at least one while it is in line.
+type group struct {
+	alike
+	jobs []*stream.Job
+	// fresh: not all workers have been asked yet.
+	fresh bool
+	// failed: in this pass.
+	failed bool
+}
+
+func (l *line) add(job *stream.Job) {
+	key := alike{shape: job.Shape(), priority: job.Priority}
+	g := l.groups[key]
+	if g == nil {
+		g = &group{alike: key, fresh: true}
+		l.groups[key] = g
+		l.order = append(l.order, g)
+	}
+	g.jobs = append(g.jobs, job)
+}
+
+// first returns the group whose oldest job is the first in line of those that have not failed, or nil.
+func (l *line) first() *group {
+	var first *group
+	for _, g := range l.order {
+		if len(g.jobs) > 0 && !g.failed && (first == nil || g.before(first) < 0) {
+			first = g
+		}
+	}
+	return first
+}
+
+func (g *group) before(other *group) int {
+	return cmp.Or(cmp.Compare(other.priority, g.priority), cmp.Compare(g.jobs[0].ID, other.jobs[0].ID))
+}
+
+// pop takes the first job of a group out of line.
+func (g *group) pop() {
+	g.jobs[0] = nil
+	if g.jobs = g.jobs[1:]; len(g.jobs) == 0 {
+		g.jobs, g.fresh = nil, true
+	}
+}

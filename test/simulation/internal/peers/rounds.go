@@ -1,0 +1,113 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package peers
+
+import (
+	"time"
+
+	"github.com/trainyard/trainyard/test/simulation/internal/stream"
+	"github.com/trainyard/trainyard/test/simulation/internal/world"
+)
+
+// rounds are how many workers are nominated for each waiting job. The zero value nominates all.
+type rounds struct {
+	step    int
+	workers int
+	begun   map[int]time.Duration
+	// due are the next rounds of jobs, in order: all rounds are of the same length.
+	due []round
+}
+
+type round struct {
+	at  time.Duration
+	job int
+}
+
+// begin nominates the first workers for a job.
+func (r *rounds) begin(job *stream.Job, now time.Duration) {
+	if r.step > 0 {
+		r.begun[job.ID] = now
+		r.due = append(r.due, round{at: now + IncrementalRound, job: job.ID})
+	}
+}
+
+// end forgets a job that has been placed.
+func (r *rounds) end(job *stream.Job) {
+	if r.step > 0 {
+		delete(r.begun, job.ID)
+	}
+}
+
+// nominated is how many workers are, for a job that waits: the first ones.
+func (r *rounds) nominated(job *stream.Job, now time.Duration) int {
+	if r.step == 0 {
+		return int(^uint(0) >> 1)
+	}
+	return r.step * (1 + int((now-r.begun[job.ID])/IncrementalRound))
+}
+
+// pass begins the rounds that are due, and says whether more workers have been nominated for somebody.
+func (r *rounds) pass(now time.Duration) bool {
+	more := false
+	for len(r.due) > 0 && r.due[0].at <= now {
+		next := r.due[0]
+		r.due = r.due[1:]
+		begun, waits := r.begun[next.job]
+		if !waits {
+			continue
+		}
+		more = true
+		if r.step*(1+int((now-begun)/IncrementalRound)) < r.workers {
+			r.due = append(r.due, round{at: next.at + IncrementalRound, job: next.job})
+		}
+	}
+	return more
+}
+
+func (r *rounds) next() time.Duration {
+	for len(r.due) > 0 {
+		if _, waits := r.begun[r.due[0].job]; waits {
+			return r.due[0].at
+		}
+		r.due = r.due[1:]
+	}
+	return world.Never
+}
+
+// gate lets jobs through at a rate. The zero value lets them through at once.
+type gate struct {
+	rate  float64
+	last  time.Duration
+	queue []passage
+}
+
+type passage struct {
+	job *stream.Job
+	at  time.Duration
+}
+
+func (g *gate) enter(job *stream.Job, now time.Duration) {
+	if g.rate > 0 {
+		g.last = max(g.last+time.Duration(float64(time.Second)/g.rate), now)
+		now = g.last
+	}
+	g.queue = append(g.queue, passage{job: job, at: now})
+}
+
+// leave returns the next job that is through, or nil.
+func (g *gate) leave(now time.Duration) *stream.Job {
+	if len(g.queue) == 0 || g.queue[0].at > now {
+		return nil
+	}
+	job := g.queue[0].job
+	g.queue = g.queue[1:]
+	return job
+}
+
+func (g *gate) next() time.Duration {
+	if len(g.queue) == 0 {
+		return world.Never
+	}
+	return g.queue[0].at
+}

@@ -1,0 +1,299 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trace
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/simulation/internal/stream"
+)
+
+// example is that of the documentation of the Philly traces, with a second server, another job and one that was never started.
+const example = `[
+{
+    "status": "Pass",
+    "vc": "ee9e8c",
+    "jobid": "application_1506638472019_14199",
+    "attempts": [
+        {
+            "start_time": "2017-10-07 01:12:09",
+            "end_time": "2017-10-07 01:13:09",
+            "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1", "gpu2"]}]
+        },
+        {
+            "start_time": "2017-10-07 01:13:30",
+            "end_time": "2017-10-07 01:15:30",
+            "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}, {"ip": "m412", "gpus": ["gpu0", "gpu1"]}, {"ip": "m3", "gpus": ["gpu4"]}]
+        }
+    ],
+    "submitted_time": "2017-10-07 01:11:39",
+    "user": "ce2f4c"
+},
+{"status": "Killed", "vc": "ee9e8c", "jobid": "b", "attempts": [], "submitted_time": "2017-10-07 01:11:40", "user": "x"},
+{"status": "Killed", "vc": "ee9e8c", "jobid": "c", "submitted_time": "2017-10-07 01:11:41", "user": "x",
+ "attempts": [{"start_time": "2017-10-07 01:12:00", "end_time": null, "detail": []}]},
+{"status": "Pass", "vc": "ee9e8c", "jobid": "d", "submitted_time": "2017-10-07 01:10:39", "user": "x",
+ "attempts": [{"start_time": "2017-10-07 01:12:00", "end_time": "2017-10-07 01:12:05", "detail": [{"ip": "m1", "gpus": ["gpu0"]}]}]}
+]`
+
+func TestReadPhilly(t *testing.T) {
+	got, err := ReadPhilly("log.json", strings.NewReader(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Trace{
+		Jobs: []stream.Job{
+			{ID: 0, Name: "d", Duration: 5 * time.Second, Pods: []stream.Pods{{Count: 1, GPUs: 1}}},
+			{
+				ID: 1, Name: "application_1506638472019_14199", Submitted: time.Minute, Duration: 3 * time.Minute,
+				Pods: []stream.Pods{{Count: 2, GPUs: 2}, {Count: 1, GPUs: 1}},
+			},
+		},
+		Omitted: map[string]int{"without an attempt": 1, "with an attempt without start or end": 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestReadPhillyFaults(t *testing.T) {
+	for name, tc := range map[string]struct{ old, new, want string }{
+		"Time": {
+			old: `"2017-10-07 01:13:30"`, new: `"yesterday"`,
+			want: `log.json:13:27: attempts[1].start_time is "yesterday", but must be a time such as "2017-10-07 01:12:09", or null`,
+		},
+		"Type": {
+			old: `["gpu4"]`, new: `3`, want: `log.json:15:128: attempts[1].detail[2].gpus is "3", but must be a list of GPUs`,
+		},
+		"Null": {
+			old: `"application_1506638472019_14199"`, new: `null`, want: `log.json:5:14: jobid is "null", but must be the name of the job`,
+		},
+		"Missing": {
+			old: `"jobid": "b", `, want: `log.json:21:1: "an object", but must be an object with jobid, which is missing`,
+		},
+		"NoList": {old: "[\n{", new: "{", want: `log.json:1:1: "{", but must be a list of jobs`},
+		"Syntax": {old: `"attempts": [],`, new: `"attempts": [,`, want: "log.json:21:65: no JSON: invalid character ','"},
+		"Cut":    {old: "}]}\n]", new: "}]}\n", want: "log.json:25:133: the file ends in the middle of the list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadPhilly("log.json", strings.NewReader(strings.Replace(example, tc.old, tc.new, 1)))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got error:\n%v\nwant:\n%s", err, tc.want)
+			}
+		})
+	}
+}
+
+const tasks = `job_a,ps,1.0,Terminated,1000.0,2000.0,600.0,29.3,,
+job_b,tensorflow,2.0,Terminated,1739162.0,1739200.0,600.0,29.296875,50.0,MISC
+job_a,worker,4.0,Failed,1010.0,2020.0,400.0,10,200.0,V100
+job_c,worker,1.0,Running,5.0,,600.0,1,100.0,T4
+`
+
+func TestReadPAI(t *testing.T) {
+	want := &Trace{
+		Jobs: []stream.Job{
+			{ID: 0, Name: "job_a", Duration: 1020 * time.Second, Pods: []stream.Pods{
+				{Count: 1, Millicores: 6000}, {Count: 4, GPUs: 2, Millicores: 4000, Products: []string{"V100"}},
+			}},
+			{ID: 1, Name: "job_b", Submitted: 1738162 * time.Second, Duration: 38 * time.Second, Pods: []stream.Pods{
+				{Count: 2, GPUs: 1, Millicores: 6000, Products: []string{"MISC"}},
+			}},
+		},
+		Omitted: map[string]int{"that have not ended": 1},
+	}
+	header := strings.Join(paiTaskColumns, ",") + "\n"
+	for name, in := range map[string]string{"Published": tasks, "WithNames": header + tasks} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadPAI("tasks.csv", strings.NewReader(in), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReadPAISubmissions: a job is submitted when the table of jobs says so.
+func TestReadPAISubmissions(t *testing.T) {
+	submissions, err := ReadPAIJobs("jobs.csv", strings.NewReader("job_b,inst,user,Terminated,900.0,1739200.0\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadPAI("tasks.csv", strings.NewReader(tasks), submissions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Jobs[0].Name != "job_b" || got.Jobs[1].Submitted != 100*time.Second {
+		t.Errorf("job_b was submitted at 900 and job_a began at 1000, but the jobs are %+v", got.Jobs)
+	}
+}
+
+const pods = `name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+openb-pod-0009,12000,16384,1,1000,V100M16|V100M32,LS,Running,100,400,150
+openb-pod-0005,20000,65536,0,0,,LS,Running,90,95,91
+openb-pod-0061,11908,47104,1,1000,,BE,Pending,10001278,10001403,
+`
+
+func TestReadOpenB(t *testing.T) {
+	got, err := ReadOpenB("pods.csv", strings.NewReader(pods))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &Trace{
+		Jobs: []stream.Job{
+			{ID: 0, Name: "openb-pod-0005", Duration: 4 * time.Second, Pods: []stream.Pods{{Count: 1, Millicores: 20000}}},
+			{ID: 1, Name: "openb-pod-0009", Submitted: 10 * time.Second, Duration: 250 * time.Second, Pods: []stream.Pods{
+				{Count: 1, GPUs: 1, Millicores: 12000, Products: []string{"V100M16", "V100M32"}},
+			}},
+		},
+		Omitted: map[string]int{"that were never scheduled, or have not ended": 1},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTableFaults(t *testing.T) {
+	read := func(format, in string) error {
+		switch format {
+		case PAI:
+			_, err := ReadPAI("t.csv", strings.NewReader(in), nil)
+			return err
+		default:
+			_, err := ReadOpenB("t.csv", strings.NewReader(in))
+			return err
+		}
+	}
+	for name, tc := range map[string]struct{ format, in, old, new, want string }{
+		"Number": {
+			format: PAI, in: tasks, old: ",50.0,", new: ",half,",
+			want: `t.csv:2:69: plan_gpu is "half", but must be a percentage of GPUs such as 50.0, or empty`,
+		},
+		"Negative": {
+			format: PAI, in: tasks, old: "1739162.0", new: "-5",
+			want: `t.csv:2:33: start_time is "-5", but must be a time in seconds such as 1739162.0, or empty`,
+		},
+		"Fraction": {
+			format: PAI, in: tasks, old: "4.0", new: "4.5", want: `t.csv:3:14: inst_num is "4.5", but must be a whole number of at least 1`,
+		},
+		"Status": {
+			format: PAI, in: tasks, old: "Failed", new: "Lost",
+			want: `t.csv:3:18: status is "Lost", but must be one of Terminated, Failed, Running, Waiting`,
+		},
+		"Columns": {
+			format: PAI, in: tasks, old: ",MISC", new: "",
+			want: `t.csv:2:1: "job_b,tensorflow,2.0,Terminated,1739162.0,1739200.0,600.0,29.296875,50.0", but must be 10 columns`,
+		},
+		"Required": {
+			format: OpenB, in: pods, old: "12000", new: "", want: `t.csv:2:16: cpu_milli is "", but must be an amount of CPU`,
+		},
+		"NoColumn": {
+			format: OpenB, in: pods, old: "num_gpu", new: "gpus", want: "there is no num_gpu",
+		},
+		"Quote": {format: OpenB, in: pods, old: "openb-pod-0009", new: `"openb`, want: "t.csv:"},
+		"Empty": {format: OpenB, in: pods, old: pods, new: "", want: "t.csv:1:1:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := read(tc.format, strings.Replace(tc.in, tc.old, tc.new, 1))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got error:\n%v\nwant:\n%s", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestManyFaults: a file with nothing right in it is reported in a few lines.
+func TestManyFaults(t *testing.T) {
+	_, err := ReadOpenB("t.csv", strings.NewReader(pods+strings.Repeat("x,y\n", 50)))
+	if err == nil || strings.Count(err.Error(), "\n") != maxFaults || !strings.HasSuffix(err.Error(), "and 40 more") {
+		t.Errorf("got error:\n%v", err)
+	}
+}
+
+// TestRoundTrip: what is written as a sample is read as the same jobs, as far as the format can tell.
+func TestRoundTrip(t *testing.T) {
+	jobs := []stream.Job{
+		{ID: 0, Duration: 90 * time.Second, Pods: []stream.Pods{{Count: 1, GPUs: 2, Millicores: 4000, Products: []string{"A100"}}}},
+		{ID: 1, Submitted: time.Minute, Duration: time.Hour, Pods: []stream.Pods{{Count: 3, GPUs: 8, Millicores: 1000, Products: []string{"L4"}}}},
+	}
+	read := func(t *testing.T, got *Trace, err error) []stream.Job {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range got.Jobs {
+			got.Jobs[i].Name = ""
+		}
+		return got.Jobs
+	}
+	t.Run("Philly", func(t *testing.T) {
+		var out bytes.Buffer
+		if err := WritePhilly(&out, jobs); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadPhilly("log.json", &out)
+		want := []stream.Job{jobs[0], jobs[1]}
+		for i := range want {
+			want[i].Pods = []stream.Pods{{Count: jobs[i].Pods[0].Count, GPUs: jobs[i].Pods[0].GPUs}}
+		}
+		if diff := cmp.Diff(want, read(t, got, err)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("PAI", func(t *testing.T) {
+		var tasks, table bytes.Buffer
+		if err := WritePAI(&tasks, &table, jobs); err != nil {
+			t.Fatal(err)
+		}
+		submissions, err := ReadPAIJobs("jobs.csv", &table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadPAI("tasks.csv", &tasks, submissions)
+		if diff := cmp.Diff(jobs, read(t, got, err)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("OpenB", func(t *testing.T) {
+		var out bytes.Buffer
+		if err := WriteOpenB(&out, jobs); err != nil {
+			t.Fatal(err)
+		}
+		got, err := ReadOpenB("pods.csv", &out)
+		if diff := cmp.Diff(jobs[:1], read(t, got, err)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(Philly, example)
+	f.Add(PAI, tasks)
+	f.Add(OpenB, pods)
+	f.Fuzz(func(t *testing.T, format, in string) {
+		name := filepath.Join(t.TempDir(), "trace")
+		if err := os.WriteFile(name, []byte(in), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(format, name, "")
+		if err != nil {
+			return
+		}
+		for _, j := range got.Jobs {
+			if j.Submitted < 0 || j.Duration <= 0 || len(j.Pods) == 0 {
+				t.Errorf("job %+v", j)
+			}
+		}
+	})
+}

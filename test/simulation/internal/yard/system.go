@@ -1,0 +1,104 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/simulation/internal/stream"
+	"github.com/trainyard/trainyard/test/simulation/internal/world"
+)
+
+// began is when the virtual time begins, for what goes by dates.
+var began = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// System dispatches as Trainyard does.
+type System struct {
+	world    *world.World
+	queue    *queue.Queue
+	fleet    *fleet
+	policies []dispatch.Policy
+	podSets  map[string][]v1alpha1.PodSet
+	clock    func() time.Time
+	effort   Effort
+}
+
+var _ world.System = &System{}
+
+// Effort is what decisions have cost, on the clock of this machine.
+type Effort struct {
+	// Passes of the queue, and Took the time in them. It has in it what the simulator does to bind pods and to lay out nodes again.
+	Passes int
+	Took   time.Duration
+	// Placed is how many jobs have been given a worker, Answered how many have been told why they wait, or that it has changed.
+	Placed, Answered int
+}
+
+// New returns a system under one policy. The clock is that by which Effort is measured.
+func New(w *world.World, policy v1alpha1.DispatchPolicySpec, clock func() time.Time) *System {
+	return &System{
+		world: w,
+		queue: queue.New(),
+		fleet: newFleet(w),
+		policies: []dispatch.Policy{{DispatchPolicy: &v1alpha1.DispatchPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: "simulation"}, Spec: policy,
+		}}},
+		podSets: map[string][]v1alpha1.PodSet{},
+		clock:   clock,
+	}
+}
+
+// Effort so far.
+func (s *System) Effort() Effort { return s.effort }
+
+// Arrive implements world.System.
+func (s *System) Arrive(job *stream.Job) {
+	shape := job.Shape()
+	podSets, known := s.podSets[shape]
+	if !known {
+		podSets = podSetsOf(job)
+		s.podSets[shape] = podSets
+	}
+	name := strconv.Itoa(job.ID)
+	s.queue.Stand(queue.Job{
+		Job: dispatch.Job{
+			UID: types.UID(name), Namespace: namespace, Name: name, Priority: job.Priority, PodSets: podSets,
+		},
+		Class: shape, Policies: s.policies, Created: began.Add(job.Submitted), Since: began.Add(s.world.Now()),
+	})
+}
+
+// Freed implements world.System.
+func (s *System) Freed(worker int, job *stream.Job) { s.fleet.freed(worker, job.ID) }
+
+// Decide implements world.System.
+func (s *System) Decide() {
+	start := s.clock()
+	outcomes := s.queue.Pass(began.Add(s.world.Now()), s.fleet)
+	s.effort.Took += s.clock().Sub(start)
+	s.effort.Passes++
+	for i := range outcomes {
+		if outcomes[i].Decision.Cluster != "" {
+			s.effort.Placed++
+		} else {
+			s.effort.Answered++
+		}
+	}
+}
+
+// Wake implements world.System.
+func (s *System) Wake() time.Duration {
+	next := s.queue.Next()
+	if next.IsZero() {
+		return world.Never
+	}
+	return max(next.Sub(began), s.world.Now()+time.Second)
+}
