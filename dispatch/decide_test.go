@@ -57,7 +57,7 @@ func explained(cluster v1alpha1.ClusterName, reason, message string) v1alpha1.Cl
 
 func scored(cluster v1alpha1.ClusterName, score int32) v1alpha1.ClusterExplanation {
 	return v1alpha1.ClusterExplanation{
-		Cluster: cluster, Reason: v1alpha1.ReasonFits, Score: ptr.To(score), Message: fmt.Sprintf("score %d: LeastAllocated %d", score, score),
+		Cluster: cluster, Reason: v1alpha1.ReasonFits, Score: ptr.To(score), Message: fmt.Sprintf("score %d: MostAllocated %d", score, score),
 	}
 }
 
@@ -146,11 +146,11 @@ func TestDecide(t *testing.T) {
 			policies: []Policy{asking(fewerQueued(2), policy("eu", 0, expressed("queued < 2")))},
 			workers:  []Worker{worker("a", 9, 8, queued(3)), worker("b", 9, 8, queued(2)), worker("c", 4, 8, queued(1))},
 			want: want{
-				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
+				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu is false for the worker"),
 					explained("b", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu cannot be evaluated for the worker: nobody knows"),
-					scored("c", 50),
+					scored("c", 88),
 				},
 			},
 		},
@@ -162,10 +162,10 @@ func TestDecide(t *testing.T) {
 				worker("a", 9, 8, inRegion("eu")), worker("b", 4, 8, labelled("region", "eu", "disk", "nvme")), worker("c", 9, 8, labelled("region", "us", "disk", "nvme")),
 			},
 			want: want{
-				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
+				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonPinMismatch, `the job is pinned to trainyard.dev/clusters="disk=nvme", which does not select the worker`),
-					scored("b", 50),
+					scored("b", 88),
 					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
 				},
 			},
@@ -190,23 +190,23 @@ func TestDecide(t *testing.T) {
 				worker("c", 9, 8, inRegion("us")), worker("b", 9, 8, isCordoned), worker("a", 9, 8, isNotReady),
 			},
 			want: want{
-				Cluster: "f", Reason: v1alpha1.ReasonPlaced, Message: "score 50: LeastAllocated 50; the only worker on which the job fits", Policy: "eu",
+				Cluster: "f", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonNotReady, down),
 					explained("b", v1alpha1.ReasonCordoned, cordon),
 					explained("c", v1alpha1.ReasonPolicyMismatch, "DispatchPolicy eu does not select the worker"),
 					explained("d", v1alpha1.ReasonInsufficientResources, lacks),
 					explained("e", v1alpha1.ReasonNameConflict, exists),
-					scored("f", 50),
+					scored("f", 88),
 				},
 			},
 		},
-		"MostFree": {
-			reason:  "the worker wins that has the largest share free afterwards",
+		"MostAllocated": {
+			reason:  "the worker wins that is the fullest afterwards, so that whole nodes stay free elsewhere",
 			workers: []Worker{worker("a", 4, 8), worker("b", 20, 8), worker("c", 8, 8)},
 			want: want{
-				Cluster: "b", Reason: v1alpha1.ReasonPlaced, Message: "score 90: LeastAllocated 90; the highest of 3 workers on which the job fits",
-				Explanation: []v1alpha1.ClusterExplanation{scored("a", 50), scored("b", 90), scored("c", 75)},
+				Cluster: "a", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the highest of 3 workers on which the job fits",
+				Explanation: []v1alpha1.ClusterExplanation{scored("a", 88), scored("b", 78), scored("c", 81)},
 			},
 		},
 		"NoFit": {

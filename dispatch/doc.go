@@ -28,7 +28,7 @@
 // which is why it is not stretched so that the best has 100 and the worst 0, as is done elsewhere: then a third worker could make
 // two others change places.
 //
-//	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards; the default
+//	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards
 //	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses, 1/4 share of the worker that is then used
 //	Price           1 - cost / cost at the ceiling, by what the job takes per hour
 //	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)

@@ -27,8 +27,9 @@ type scores struct {
 	price    *pricing // Nil: no part asks for it.
 }
 
-// defaultScoring is that of jobs whose policy has none.
-var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreLeastAllocated, Weight: 1}}
+// defaultScoring is that of jobs whose policy has none. It keeps whole nodes free for gangs: docs/simulation.md says what that means for
+// how long jobs wait.
+var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreMostAllocated, Weight: 1}}
 
 // newScores takes all workers, those that lose too, because their prices are a measure of what is dear.
 func newScores(f *filters, workers []Worker) *scores {

@@ -210,7 +210,7 @@ type DispatchSpec struct {
 	Attempt int32 `json:"attempt"`
 	// priority of the job, from its PriorityClass: the higher, the earlier it is placed.
 	// +optional
-	Priority int32 `json:"priority,omitempty"`
+	Priority int32 `json:"priority"`
 	// eviction ends the current attempt. It goes when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

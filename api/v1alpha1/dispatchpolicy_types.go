@@ -145,7 +145,7 @@ type DispatchPolicySpec struct {
 	// +optional
 	Clusters ClusterSelector `json:"clusters,omitempty"`
 	// scoring says which of the workers on which a job fits gets it: the one with the highest total, and of equal ones a
-	// different one for each job. Absent: LeastAllocated.
+	// different one for each job. Absent: MostAllocated.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

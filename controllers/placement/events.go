@@ -25,7 +25,7 @@ func (r *Reconciler) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Di
 // recordWaiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
 func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	note := decision.Reason + ": " + decision.Message
-	if len(d.Status.Explanation) > 0 {
+	if len(d.Status.Explanation) > 0 && isAboutWorkers(decision.Reason) {
 		lines := make([]string, len(d.Status.Explanation))
 		for i, line := range d.Status.Explanation {
 			lines[i] = fmt.Sprintf("%s: %s: %s", line.Cluster, line.Reason, line.Message)
@@ -33,6 +33,15 @@ func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.D
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
 	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", cut(note, noteLimit))
+}
+
+// isAboutWorkers is false where other jobs are the reason.
+func isAboutWorkers(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
+		return false
+	}
+	return true
 }
 
 // cut shortens a text to a number of bytes.

@@ -38,7 +38,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.namespace, Name: "job", Generation: 1,
 			Finalizers:  []string{v1alpha1.FinalizerCopy},
-			Annotations: map[string]string{v1alpha1.AnnotationDecision: "score 50: LeastAllocated 50; the only worker on which the job fits"},
+			Annotations: map[string]string{v1alpha1.AnnotationDecision: "score 88: MostAllocated 88; the only worker on which the job fits"},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: job.UID,
 				Controller: new(true), BlockOwnerDeletion: new(true),

@@ -96,7 +96,7 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if f.dispatch == nil {
 		return nil
 	}
-	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority)
+	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
 	if err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 
 // wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
 func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision dispatch.Decision) (reconcile.Result, error) {
-	d, err := r.withdrawn(ctx, f, job.Priority)
+	d, err := r.withdrawn(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -130,22 +130,22 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 	return reconcile.Result{}, nil
 }
 
-// withdrawn returns the job's Dispatch with no worker in it, writing it first if need be. The worker goes only out of a Dispatch
-// whose attempt has ended, and with it the eviction, and the finalizer, which guards a copy.
-func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32) (*v1alpha1.Dispatch, error) {
-	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" && f.dispatch.Spec.Priority == priority {
-		return f.dispatch, nil
+// withdrawn returns the job's Dispatch with no worker in it, and with what the job needs, writing it first if need be. The worker goes
+// only out of a Dispatch whose attempt has ended, and with it the eviction, and the finalizer, which guards a copy.
+func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
+	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
+		return d, nil
 	}
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
-		d.Spec.Cluster, d.Spec.Eviction = "", nil
+		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Eviction = "", "", nil
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
 		d.Spec.Attempt = r.nextAttempt(f) - 1
 	}
-	d.Spec.Priority = priority
+	d.Spec.Priority, d.Spec.PodSets = priority, podSets
 	return d, r.write(ctx, f.dispatch, d)
 }
 

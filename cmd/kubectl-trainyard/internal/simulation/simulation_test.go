@@ -99,7 +99,7 @@ func TestDecisions(t *testing.T) {
 		want      []string
 		notes     []string
 	}{
-		"Fits":    {reason: "the worker with the most free", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2)}, want: []string{"a large 0 Placed"}},
+		"Fits":    {reason: "the worker that is the fullest then", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2)}, want: []string{"a small 0 Placed"}},
 		"Waits":   {reason: "no worker has room", documents: []string{torch, worker("small", 2), job("a", 3)}, want: []string{"a  0 NoFit"}},
 		"Several": {reason: "each takes its room", documents: []string{torch, worker("small", 2), job("a", 1), job("b", 1), job("c", 1)}, want: []string{"a small 0 Placed", "b small 0 Placed", "c  0 NoFit"}},
 		"Passing": {reason: "one that waits takes none", documents: []string{torch, worker("small", 2), job("a", 3), job("b", 2)}, want: []string{"a  0 NoFit", "b small 0 Placed"}},
@@ -216,15 +216,15 @@ func TestPrint(t *testing.T) {
 	// Which of the two it is goes by the hash of their names and the job's.
 	want := strings.NewReplacer("CHOSEN", string(chosen), "OTHER", string(other)).Replace(`
 TrainJob research/a would run on worker CHOSEN
-  Why:       score 50: LeastAllocated 50; the highest of 2 workers on which the job fits
+  Why:       score 88: MostAllocated 88; the highest of 2 workers on which the job fits
   Or:        OTHER; the scores are equal, and the UID decides that the job gets when it is created
   Behind:    2 waiting jobs, which come before it and may take the room
   Needs:     1x8 nvidia.com/gpu
   Policy:    <none>
   Priority:  0
 WORKER   RESULT          SCORE   MESSAGE
-CHOSEN     Fits (chosen)   50      LeastAllocated 50
-OTHER     Fits            50      LeastAllocated 50
+CHOSEN     Fits (chosen)   88      MostAllocated 88
+OTHER     Fits            88      MostAllocated 88
 
 TrainJob research/b would wait (NoFit)
   Behind:    2 waiting jobs, which come before it and may take the room
