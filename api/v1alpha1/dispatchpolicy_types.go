@@ -155,7 +155,7 @@ type DispatchPolicySpec struct {
 	// +optional
 	Queueing Queueing `json:"queueing,omitempty"`
 	// reserveAfter is how long a job lets others pass. Then a worker is chosen for it, on which jobs behind it get only what it does
-	// not need, so that it is not passed for ever. Absent: 30m.
+	// not need, so that it is not passed for ever. Absent: 2h.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="reserveAfter must not be negative"
 	ReserveAfter *metav1.Duration `json:"reserveAfter,omitempty"`

@@ -15,7 +15,7 @@ import (
 )
 
 // defaultReserveAfter is that of policies which say nothing.
-const defaultReserveAfter = 30 * time.Minute
+const defaultReserveAfter = 2 * time.Hour
 
 // Job is a job that waits.
 type Job struct {

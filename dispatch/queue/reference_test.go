@@ -102,7 +102,7 @@ func reserveAfter(j *queue.Job) time.Duration {
 	if after := policyOf(j).Spec.ReserveAfter; after != nil {
 		return after.Duration
 	}
-	return 30 * time.Minute
+	return 2 * time.Hour
 }
 
 // view are the workers without what is held for jobs before this one.

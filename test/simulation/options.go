@@ -50,7 +50,7 @@ func defaultOptions() options {
 		seeds:        3,
 		grace:        30 * time.Second,
 		checkpoint:   30 * time.Minute,
-		reserveAfter: 30 * time.Minute,
+		reserveAfter: 2 * time.Hour,
 		parallel:     runtime.GOMAXPROCS(0),
 	}
 }
