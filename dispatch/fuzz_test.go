@@ -88,10 +88,35 @@ func (s scene) checkHold(t *testing.T) {
 	}
 }
 
-// FuzzHold looks for a job that takes a place of the gang that it comes behind.
+// FuzzHold looks for nodes that a gang could use and that are not closed, and for more room behind it than there is.
 func FuzzHold(f *testing.F) {
 	seedTapes(func(data []byte) { f.Add(data) })
-	f.Fuzz(func(t *testing.T, data []byte) { checkBehind(t, newTape(data), uint64(len(data))) })
+	f.Fuzz(func(t *testing.T, data []byte) { checkClose(t, newTape(data)) })
+}
+
+// TestCloseIsTighterThanHold: where all is closed there is no more than where some is, and no place for the gang either.
+func TestCloseIsTighterThanHold(t *testing.T) {
+	for seed := range uint64(500) {
+		checkClose(t, newRandom(seed))
+	}
+}
+
+func checkClose(t *testing.T, r random) {
+	t.Helper()
+	y := r.newYard()
+	for range 6 {
+		y.start(r.small(), y.free, 1)
+	}
+	n, empty, gang := NewNodes(y.free), NewNodes(y.size), r.large()
+	held, closed := n.Hold(gang, empty), n.Close(gang, empty)
+	for _, name := range []corev1.ResourceName{gpu, corev1.ResourceCPU, corev1.ResourcePods} {
+		if closed.Free(name) > held.Free(name) || held.Free(name) > n.Free(name) {
+			t.Errorf("of %d %s free, %d remain where some nodes are closed, and %d where all are", n.Free(name), name, held.Free(name), closed.Free(name))
+		}
+	}
+	if places := closed.Places(gang); places > 0 {
+		t.Errorf("%d pods of the gang have a place on closed nodes", places)
+	}
 }
 
 // FuzzPreempt looks for jobs that are stopped and should not be.

@@ -20,9 +20,9 @@ import (
 // many as it takes. A closed node has nothing free. Of nodes with the same labels and taints that differ in size it is not known
 // which is which, so those are closed that suffice in the worst case.
 //
-// If what is placed meanwhile goes where Hold leaves room, as ReserveBehind assumes, no place that the gang has is lost, and
-// when the jobs on the closed nodes have ended, the gang fits. The worker's scheduler does not know of it, and may put a pod that
-// has its place elsewhere on a closed node. One that scores nodes by MostAllocated rarely does.
+// If what is placed meanwhile goes where Hold leaves room, no place that the gang has is lost, and when the jobs on the closed nodes have
+// ended, the gang fits. The worker's scheduler does not know of it, and may put a pod that has its place elsewhere on a closed node. One
+// that scores nodes by MostAllocated rarely does; for others there is Close.
 func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -48,26 +48,6 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 		p.closeAll(g, g.phases[i].pods, sizes)
 		p.nextPhase()
 	}
-	return p.rest()
-}
-
-// ReserveBehind is Reserve for a job that was decided on what Hold returns: its pods are taken off where Hold leaves room.
-func (n *Nodes) ReserveBehind(podSets, held []v1alpha1.PodSet, empty *Nodes) *Nodes {
-	first, g := newGang(held), newGang(podSets)
-	if n == nil || len(first.phases) == 0 || len(g.phases) == 0 {
-		return n.Reserve(podSets)
-	}
-	first.hold(n, empty)
-	p := &first.place
-	p.rebase()
-	g.bind(n)
-	for i := range g.phases {
-		if !p.search(g, g.phases[i].pods) {
-			return n.Reserve(podSets)
-		}
-		p.nextPhase()
-	}
-	p.giveBack(n)
 	return p.rest()
 }
 
@@ -300,21 +280,4 @@ func (p *placement) closeSome(at int, pod []demand, t take) {
 	}
 	r.count -= t.nodes
 	p.runs = append(p.runs, closed)
-}
-
-// rebase makes what is left on the nodes so far what the next phases begin with.
-func (p *placement) rebase() {
-	for i := range p.start {
-		r := &p.start[i]
-		r.base, r.free = r.low, r.low
-	}
-	p.nodes = p.rest()
-}
-
-// giveBack puts back on each node what had been taken off it before rebase.
-func (p *placement) giveBack(n *Nodes) {
-	for i := range p.start {
-		r := &p.start[i]
-		r.low = less(n.row(r.row), less(r.base, r.low))
-	}
 }

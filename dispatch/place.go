@@ -137,7 +137,6 @@ type run struct {
 	class int
 	count int64
 	free  []int64
-	base  []int64 // What was free before the first pod.
 	low   []int64 // The least that was free at the end of a phase so far.
 	claim []int64 // Of a closed node, what pods take that will be there, see Hold. Nil: it is not closed.
 }
@@ -153,7 +152,7 @@ func (p *placement) begin(n *Nodes) {
 	p.nodes = n
 	p.start = p.start[:0]
 	for r := range n.counts {
-		p.start = append(p.start, run{row: r, class: n.class[r], count: n.counts[r], free: n.row(r), base: n.row(r), low: n.row(r)})
+		p.start = append(p.start, run{row: r, class: n.class[r], count: n.counts[r], free: n.row(r), low: n.row(r)})
 	}
 }
 
@@ -171,7 +170,7 @@ func (p *placement) nextPhase() {
 		for col := range low {
 			low[col] = min(low[col], r.free[col])
 		}
-		p.start = append(p.start, run{row: r.row, class: r.class, count: r.count, free: r.base, base: r.base, low: low})
+		p.start = append(p.start, run{row: r.row, class: r.class, count: r.count, free: p.nodes.row(r.row), low: low})
 	}
 }
 

@@ -29,8 +29,7 @@ func (q *Queue) Holders(key types.NamespacedName) []types.UID {
 	return holders
 }
 
-// HeldFor returns the job before a job for which a worker is held. Nil: there is none. A Fleet can ask it in Assign, for
-// dispatch.Nodes.ReserveBehind.
+// HeldFor returns the job before a job for which a worker is held. Nil: there is none.
 func (q *Queue) HeldFor(worker v1alpha1.ClusterName, job *Job) *Job {
 	r := q.reservations[worker]
 	if r == nil || r.entry.UID == job.UID || before(&r.entry.Job, job) > 0 {
