@@ -212,6 +212,11 @@ func dispatched(t *testing.T, namespace, name, worker string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // Other tests list all Dispatches.
+		if err := world.dynamic.Resource(dispatches).Namespace(namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
 	if worker != "" {
 		patch(t, dispatches, namespace, name, fmt.Sprintf(`{"spec":{"cluster":%q,"attempt":1}}`, worker))
 		return
