@@ -100,7 +100,8 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 		if r.line.observe(d) {
 			r.signal()
 		}
-		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || d.AttemptEnded() {
+		evict := d.Spec.Eviction == nil && r.line.eviction(d.Spec.TrainJob.UID) != nil
+		if evict || d.Spec.Cluster == "" || d.DeletionTimestamp != nil || d.AttemptEnded() {
 			queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(d)})
 		}
 	}
@@ -191,11 +192,9 @@ func (w *waker) Start(ctx context.Context) error {
 		if timer != nil {
 			timer.Stop()
 		}
-		workers, err := r.workers(ctx)
-		if err != nil {
+		if err := r.pass(ctx, types.NamespacedName{}); err != nil {
 			return err
 		}
-		r.pass(workers, types.NamespacedName{})
 	}
 }
 
@@ -210,6 +209,7 @@ func (r *Reconciler) expectWaiting(ctx context.Context) error {
 	for _, key := range waiting {
 		r.inbox.Add(key)
 	}
+	r.signal() // For those that have come meanwhile, should nobody have waited before.
 	return nil
 }
 

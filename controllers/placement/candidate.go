@@ -27,14 +27,10 @@ import (
 
 // candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
 // have.
-func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, []v1alpha1.WorkerCluster, *dispatch.Decision, error) {
+func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
 	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
 	if err != nil {
-		return nil, nil, nil, err
-	}
-	workers, err := r.workers(ctx)
-	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	job := &queue.Job{
 		Job: dispatch.Job{
@@ -48,16 +44,7 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, []v1al
 		Attempt:  r.nextAttempt(f),
 	}
 	verdict, err := r.demand(ctx, f, job)
-	return job, workers, verdict, err
-}
-
-// workers are those of the hub's cache, which must not be written to.
-func (r *Reconciler) workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
-	var workers v1alpha1.WorkerClusterList
-	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list WorkerClusters: %w", err)
-	}
-	return workers.Items, nil
+	return job, verdict, err
 }
 
 // demand fills in what the job needs, and how important it is.
@@ -104,11 +91,13 @@ func (r *Reconciler) waitsSince(f facts) time.Time {
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
-	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
+	policy, ok, err := dispatch.SelectPolicy(job.Policies, job.Job)
 	if policy != nil {
 		_ = encoder.Encode([]any{policy.UID, policy.Generation})
 	} else if err != nil {
 		_ = encoder.Encode(err.Error())
+	} else {
+		_ = encoder.Encode(ok) // Without any policy, or none matches.
 	}
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
 	_ = encoder.Encode(job.PodSets)

@@ -110,6 +110,17 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
+// A job that no policy matches waits, and one where there is no policy does not.
+func TestClassWithoutPolicy(t *testing.T) {
+	var c compiled
+	other := v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	other.Spec.Jobs.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "other"}}
+	job := dispatch.Job{UID: "1", Name: "a"}
+	if classOf(&queue.Job{Job: job}) == classOf(&queue.Job{Job: job, Policies: c.of([]v1alpha1.DispatchPolicy{other})}) {
+		t.Error("both are of one class")
+	}
+}
+
 // BenchmarkExpression asks about 1,000 workers: all for the first time, or with one that has changed since.
 func BenchmarkExpression(b *testing.B) {
 	expression, err := expressions.Compile("worker.free['nvidia.com/gpu'] >= 8 && worker.labels[?'region'].orValue('') == 'eu' && job.namespace != 'test'")

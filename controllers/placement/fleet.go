@@ -5,6 +5,7 @@ package placement
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,7 +36,14 @@ type fleet struct {
 	objects []v1alpha1.WorkerCluster
 	list    []dispatch.Worker
 	stale   []v1alpha1.ClusterName
+	// settling: not all workers that should be connected are, shortly after the start. Nobody is preempted while one of them may have
+	// room. It is over when settled at the latest.
+	settling bool
+	settled  time.Time
 }
+
+// settleTime is how long after the start workers are waited for before somebody is preempted.
+const settleTime = 30 * time.Second
 
 // face is a worker as dispatch sees it, and what it was made from.
 type face struct {
@@ -49,6 +57,7 @@ func newFleet(connections Connections, clock clock.PassiveClock) *fleet {
 	return &fleet{
 		connections: connections,
 		clock:       clock,
+		settled:     clock.Now().Add(settleTime),
 		views:       map[v1alpha1.ClusterName]*view{},
 		faces:       map[v1alpha1.ClusterName]*face{},
 	}
@@ -58,8 +67,18 @@ func newFleet(connections Connections, clock clock.PassiveClock) *fleet {
 func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	f.objects, f.stale = objects, f.stale[:0]
 	f.list = f.list[:0]
+	connected := true
 	for i := range objects {
-		f.list = append(f.list, f.face(&objects[i]).Worker)
+		face := f.face(&objects[i])
+		f.list = append(f.list, face.Worker)
+		connected = connected && face.NotReady != connecting
+	}
+	settling := f.settling
+	f.settling = !connected && f.clock.Now().Before(f.settled)
+	if settling && !f.settling { // What nobody was asked about before is another question now.
+		clear(f.faces)
+		f.refresh(objects)
+		return
 	}
 	if len(f.faces) == len(objects) {
 		return
@@ -113,7 +132,17 @@ func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
 
 // Occupancy implements queue.Fleet.
 func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
-	return &occupancy{jobs: f.ledger.on(worker), view: f.view(worker)}
+	o := &occupancy{view: f.view(worker)}
+	if f.settling {
+		return o
+	}
+	for i := range f.objects {
+		if f.objects[i].Name == string(worker) {
+			o.clusterID = f.objects[i].Status.ClusterID
+		}
+	}
+	o.jobs = f.ledger.on(worker)
+	return o
 }
 
 // Evict implements queue.Fleet.

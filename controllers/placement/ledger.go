@@ -78,6 +78,12 @@ func (l *ledger) evict(a *assignment, eviction *v1alpha1.Eviction) {
 	}
 }
 
+// confirm notes that the decision about a job is on the API server.
+func (l *ledger) confirm(a *assignment) {
+	a.grant = nil
+	delete(l.grants, a.key)
+}
+
 // drop forgets a job, and returns what was known of it, nil if nothing was.
 func (l *ledger) drop(uid types.UID) *assignment {
 	a := l.byJob[uid]

@@ -30,31 +30,34 @@ type line struct {
 	fleet *fleet
 	// parked are the jobs that wait for something else than workers: they are not in the queue. Under mu.
 	parked map[types.NamespacedName]struct{}
-	// expected are the jobs that wait for their first look since the start. Until all have had it nothing is decided, so that it is not
-	// the first to come who is served first. Under mu.
+	// expected are the jobs that wait for their first look since the start, nil until they are known. Until all have had it nothing is
+	// decided, so that it is not the first to come who is served first. Under mu.
 	expected map[types.NamespacedName]struct{}
 	// told is when a job's explanation was last written. Under mu.
 	told map[types.NamespacedName]time.Time
 	// explained are the explanations that have been made for a revision of the fleet, by what they are about. Under mu.
 	explained   map[string][]v1alpha1.ClusterExplanation
 	explainedAt uint64
+	// due is when a pass is needed though nothing happens, as of the last one. Under mu.
+	due time.Time
 }
 
 func newLine(connections Connections, clock clock.PassiveClock) *line {
 	return &line{
-		clock:    clock,
-		queue:    queue.New(),
-		fleet:    newFleet(connections, clock),
-		parked:   map[types.NamespacedName]struct{}{},
-		expected: map[types.NamespacedName]struct{}{},
-		told:     map[types.NamespacedName]time.Time{},
+		clock:     clock,
+		queue:     queue.New(),
+		fleet:     newFleet(connections, clock),
+		parked:    map[types.NamespacedName]struct{}{},
+		told:      map[types.NamespacedName]time.Time{},
+		explained: map[string][]v1alpha1.ClusterExplanation{},
 	}
 }
 
-// expect names the jobs that are to be looked at before anything is decided.
+// expect names the jobs that are to be looked at before anything is decided. Nothing is before they have been named.
 func (l *line) expect(keys []types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.expected = map[types.NamespacedName]struct{}{}
 	for _, key := range keys {
 		l.expected[key] = struct{}{}
 	}
@@ -71,45 +74,62 @@ func (l *line) met(key types.NamespacedName) bool {
 	return len(l.expected) == 0
 }
 
-// stand puts a job in line.
+// stand puts a job in line, unless a pass has placed it meanwhile.
 func (l *line) stand(job queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.parked, job.Key())
+	if a := l.fleet.ledger.byJob[job.UID]; a != nil && a.attempt >= job.Attempt {
+		return
+	}
 	l.queue.Stand(job)
 }
 
-// park notes that a job waits for something else than workers.
-func (l *line) park(key types.NamespacedName) {
+// park notes that a job waits for something else than workers. It returns true if others may go on because of that.
+func (l *line) park(key types.NamespacedName) (helps bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	helps = l.queue.Has(key)
 	l.queue.Leave(key)
 	l.parked[key] = struct{}{}
+	return helps
 }
 
-// leave takes a job out of line, and takes back a decision about it that has not been written. It returns true if that has freed
-// something.
-func (l *line) leave(key types.NamespacedName) (freed bool) {
+// leave takes a job out of line, and takes back a decision about it that has not been written. It returns true if others may go on
+// because of that.
+func (l *line) leave(key types.NamespacedName) (helps bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	helps = l.queue.Has(key)
 	l.queue.Leave(key)
 	delete(l.parked, key)
 	delete(l.told, key)
 	if a := l.fleet.ledger.grants[key]; a != nil {
 		return l.fleet.release(a.uid)
 	}
-	return false
+	return helps
 }
 
-// pass decides on what a change could help.
-func (l *line) pass(workers []v1alpha1.WorkerCluster) []queue.Outcome {
+// pass decides on what a change could help. It lists the workers under the lock, so that no pass sees older ones than the pass before.
+// rearm: the next pass that is needed though nothing happens is another one.
+func (l *line) pass(workers func() ([]v1alpha1.WorkerCluster, error)) (outcomes []queue.Outcome, rearm bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.expected) > 0 {
-		return nil
+	if l.expected == nil || len(l.expected) > 0 {
+		return nil, false, nil
 	}
-	l.fleet.refresh(workers)
-	return l.queue.Pass(l.clock.Now(), l.fleet)
+	objects, err := workers()
+	if err != nil {
+		return nil, false, err
+	}
+	l.fleet.refresh(objects)
+	outcomes = l.queue.Pass(l.clock.Now(), l.fleet)
+	due := l.queue.Next()
+	if l.fleet.settling && (due.IsZero() || l.fleet.settled.Before(due)) {
+		due = l.fleet.settled
+	}
+	rearm, l.due = !due.Equal(l.due), due
+	return outcomes, rearm, nil
 }
 
 // answer says what a job in line waits for; false: it has not been decided on.
@@ -126,12 +146,11 @@ func (l *line) all() []types.NamespacedName {
 	return append(l.queue.Keys(), slices.Collect(maps.Keys(l.parked))...)
 }
 
-// next is how long until a job is due for a reservation; false: none is.
+// next is how long until a pass is needed though nothing happens; false: none is.
 func (l *line) next() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := l.queue.Next()
-	return max(0, at.Sub(l.clock.Now())), !at.IsZero()
+	return max(0, l.due.Sub(l.clock.Now())), !l.due.IsZero()
 }
 
 // granted returns the assignment of a job, nil if it has none, and whether it has been written.
@@ -150,10 +169,8 @@ func (l *line) written(uid types.UID, attempt int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if a := l.fleet.ledger.byJob[uid]; a != nil && a.attempt == attempt {
-		a.grant = nil
-		delete(l.fleet.ledger.grants, a.key)
+		l.fleet.ledger.confirm(a)
 	}
-	// A copy of the job may be on its way to the worker: nothing else has changed.
 }
 
 // observe follows a Dispatch as the hub's cache shows it, and returns true if that has freed something. What was decided since
@@ -176,7 +193,8 @@ func (l *line) observe(d *v1alpha1.Dispatch) (freed bool) {
 		})
 		return false
 	}
-	if d.Spec.Eviction != nil {
+	l.fleet.ledger.confirm(known) // It is on the API server, whatever the answer to the write was.
+	if d.Spec.Eviction != nil || known.evictor.Name == "" {
 		l.fleet.ledger.evict(known, d.Spec.Eviction)
 		known.evictor = types.NamespacedName{}
 	}
@@ -216,7 +234,7 @@ func (l *line) eviction(uid types.UID) *v1alpha1.Eviction {
 	if a == nil || a.eviction == nil || a.evictor.Name == "" {
 		return nil
 	}
-	if !l.queue.Has(a.evictor) {
+	if evictor := l.queue.Job(a.evictor); evictor == nil || evictor.UID != a.eviction.For {
 		l.fleet.ledger.evict(a, nil)
 		return nil
 	}

@@ -22,7 +22,17 @@ type nobody struct{}
 
 func (nobody) Get(v1alpha1.ClusterName) (*remote.Cluster, bool) { return nil, false }
 
-func unconnectedLine() *line { return newLine(nobody{}, clocktesting.NewFakeClock(time.Unix(1000, 0))) }
+func unconnectedLine() *line {
+	l := newLine(nobody{}, clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	l.expect(nil)
+	return l
+}
+
+// decide makes a pass over workers.
+func (l *line) decide(workers []v1alpha1.WorkerCluster) []queue.Outcome {
+	outcomes, _, _ := l.pass(func() ([]v1alpha1.WorkerCluster, error) { return workers, nil })
+	return outcomes
+}
 
 // An explanation is made anew only if something that it speaks of has changed, and jobs of a class have it together.
 func TestExplanationIsMadeOnce(t *testing.T) {
@@ -33,7 +43,7 @@ func TestExplanationIsMadeOnce(t *testing.T) {
 		{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "2", ResourceVersion: "1"}},
 	}
 	explain := func() *v1alpha1.ClusterExplanation {
-		l.pass(workers)
+		l.decide(workers)
 		return &l.explain(job)[0]
 	}
 	last := explain()
@@ -76,7 +86,7 @@ func TestExplanationIsMadeOnce(t *testing.T) {
 // What is remembered is bounded.
 func TestExplanationsAreBounded(t *testing.T) {
 	l := unconnectedLine()
-	l.pass([]v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: types.UID("1")}}})
+	l.decide([]v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: types.UID("1")}}})
 	for i := range 5 * maxExplained {
 		l.explain(&queue.Job{Class: string(rune('a' + i))})
 	}
@@ -87,19 +97,23 @@ func TestExplanationsAreBounded(t *testing.T) {
 
 // Nothing is decided until every job that waited at the start has been looked at.
 func TestNothingIsDecidedBeforeAllAreInLine(t *testing.T) {
-	l := unconnectedLine()
+	l := newLine(nobody{}, clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	l.stand(queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
+	if outcomes := l.decide(nil); len(outcomes) > 0 {
+		t.Errorf("decided on %d jobs before it was known which wait", len(outcomes))
+	}
 	first, second := types.NamespacedName{Namespace: "default", Name: "first"}, types.NamespacedName{Namespace: "default", Name: "second"}
 	l.expect([]types.NamespacedName{first, second})
 	for _, key := range []types.NamespacedName{second, first} {
 		l.stand(queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
-		if outcomes := l.pass(nil); len(outcomes) > 0 {
+		if outcomes := l.decide(nil); len(outcomes) > 0 {
 			t.Errorf("decided on %d jobs before all were in line", len(outcomes))
 		}
 		if all := l.met(key); all != (key == first) {
 			t.Errorf("met(%s) = %t: whoever comes last opens the gate", key.Name, all)
 		}
 	}
-	if outcomes := l.pass(nil); len(outcomes) == 0 {
+	if outcomes := l.decide(nil); len(outcomes) == 0 {
 		t.Error("nothing was decided when all were in line")
 	}
 }
@@ -119,5 +133,52 @@ func TestUnwrittenDecisionIsTakenBack(t *testing.T) {
 	l.written("uid", 1)
 	if _, written := l.granted("uid"); !written || l.leave(job.Key()) {
 		t.Error("a decision that is written stays")
+	}
+}
+
+// A job that a pass has placed while it was being looked at is not in line again.
+func TestPlacedJobDoesNotStandAgain(t *testing.T) {
+	l := unconnectedLine()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
+	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	if l.stand(job); l.queue.Has(job.Key()) {
+		t.Error("the job stands in line, and is placed too")
+	}
+	job.Attempt = 2
+	l.stand(job)
+	if !l.queue.Has(job.Key()) {
+		t.Error("the job does not stand in line for its next attempt")
+	}
+}
+
+// Whoever leaves the line may have held others, and a hub without workers can be explained.
+func TestLeavingHelpsOthers(t *testing.T) {
+	l := unconnectedLine()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
+	l.stand(job)
+	l.decide(nil)
+	if lines := l.explain(&job); len(lines) > 0 {
+		t.Errorf("explained are %v, and there are no workers", lines)
+	}
+	if !l.park(job.Key()) || l.park(job.Key()) {
+		t.Error("parking a job that stands in line may help others, and only then")
+	}
+	l.stand(job)
+	if !l.leave(job.Key()) || l.leave(job.Key()) {
+		t.Error("leaving the line may help others, and only then")
+	}
+}
+
+// A Dispatch that is seen is on record, whatever the answer to its write was.
+func TestSeenDecisionIsWritten(t *testing.T) {
+	l := unconnectedLine()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Attempt: 1}
+	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	l.observe(&v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job"},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "uid"}, Cluster: "east", Attempt: 1},
+	})
+	if _, written := l.granted("uid"); !written || l.leave(job.Key()) {
+		t.Error("the room of a job that is placed was given back")
 	}
 }

@@ -88,14 +88,17 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 // Reconcile places one TrainJob, or says why it waits.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
+	defer func() { // Whatever happens to one job, the others go on.
+		if r.line.met(key) {
+			r.signal()
+			r.wakeAll()
+		}
+	}()
 	f, err := r.observe(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	result, err := r.act(ctx, key, f)
-	if r.line.met(key) {
-		r.signal()
-	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}
@@ -161,20 +164,27 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
 	r.notice(f)
-	job, workers, verdict, err := r.candidate(ctx, f)
+	job, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if verdict != nil {
-		r.line.park(job.Key())
+		if r.line.park(job.Key()) {
+			r.signal()
+		}
 		return r.wait(ctx, f, job, *verdict)
 	}
 	var expire time.Duration
 	job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
 	job.Class = classOf(job)
 	r.line.stand(*job)
-	r.pass(workers, job.Key())
-	if a, _ := r.line.granted(job.UID); a != nil {
+	if err := r.pass(ctx, job.Key()); err != nil {
+		return reconcile.Result{}, err
+	}
+	if a, written := r.line.granted(job.UID); a != nil && a.attempt >= job.Attempt {
+		if written {
+			return reconcile.Result{}, nil
+		}
 		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
 	answer, decided := r.line.answer(job.Key())
@@ -186,8 +196,21 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 }
 
 // pass decides on what a change could help, and has the jobs looked at that it is about, but the one that is being looked at.
-func (r *Reconciler) pass(workers []v1alpha1.WorkerCluster, except types.NamespacedName) {
-	for _, outcome := range r.line.pass(workers) {
+func (r *Reconciler) pass(ctx context.Context, except types.NamespacedName) error {
+	outcomes, rearm, err := r.line.pass(func() ([]v1alpha1.WorkerCluster, error) {
+		var workers v1alpha1.WorkerClusterList
+		if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, fmt.Errorf("list WorkerClusters: %w", err)
+		}
+		return workers.Items, nil
+	})
+	if err != nil {
+		return err
+	}
+	if rearm {
+		r.signal()
+	}
+	for _, outcome := range outcomes {
 		if key := outcome.Job.Key(); key != except {
 			r.inbox.Add(key)
 		}
@@ -197,9 +220,11 @@ func (r *Reconciler) pass(workers []v1alpha1.WorkerCluster, except types.Namespa
 			}
 		}
 	}
+	return nil
 }
 
-// grant writes a decision. If that fails but for a conflict, what the job was given is free for others.
+// grant writes a decision. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
+// known whether the decision is on record, so the job keeps its room, and tries again.
 func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) error {
 	err := r.record(ctx, f, a)
 	if err == nil {
@@ -208,10 +233,16 @@ func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) error {
 		r.forget(a.key)
 		return nil
 	}
-	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) && r.line.forget(a.uid, a.attempt) {
+	if isRefused(err) && r.line.forget(a.uid, a.attempt) {
 		r.signal()
 	}
 	return err
+}
+
+// isRefused: what was to be written has certainly not been.
+func isRefused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
 }
 
 // recall returns what is remembered of a job; of another one of the same name, nothing. The caller holds mu.

@@ -39,7 +39,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 		d = f.dispatch.DeepCopy()
 	}
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = a.worker, a.clusterID, a.attempt
-	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = a.podSets, a.priority, nil
+	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(a.podSets), a.priority, nil
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, a.grant.Message)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := r.write(ctx, f.dispatch, d); err != nil {
@@ -54,6 +54,11 @@ func (r *Reconciler) evict(ctx context.Context, f facts) error {
 	d := f.dispatch.DeepCopy()
 	d.Spec.Eviction = f.eviction.DeepCopy()
 	return r.write(ctx, f.dispatch, d)
+}
+
+// copied is for what is sent: the API server's answer is decoded into it, and the queue reads the original meanwhile.
+func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
+	return (&v1alpha1.DispatchSpec{PodSets: podSets}).DeepCopy().PodSets
 }
 
 // write creates the Dispatch, or patches it if there was one before.
@@ -145,7 +150,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 	} else {
 		d.Spec.Attempt = r.nextAttempt(f) - 1
 	}
-	d.Spec.Priority, d.Spec.PodSets = priority, podSets
+	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
 	return d, r.write(ctx, f.dispatch, d)
 }
 

@@ -101,13 +101,15 @@ func unbound(podSets []v1alpha1.PodSet, pods map[string]remote.GangPods) []v1alp
 type occupancy struct {
 	jobs []*assignment
 	view *view
+	// clusterID of the worker. What was placed on another cluster under its name is not there.
+	clusterID types.UID
 }
 
 // Victims implements dispatch.Occupancy. A job whose Dispatch has not been written yet cannot be evicted.
 func (o *occupancy) Victims() []dispatch.Victim {
 	var victims []dispatch.Victim
 	for _, a := range o.jobs {
-		if !a.leaves() && a.grant == nil {
+		if !a.leaves() && a.grant == nil && (a.clusterID == "" || a.clusterID == o.clusterID) {
 			victims = append(victims, dispatch.Victim{UID: a.uid, Key: a.key, Priority: a.priority, Since: a.since})
 		}
 	}

@@ -27,8 +27,7 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	if e.reservation != nil {
 		return e.reservation.answer(c.raw), true
 	}
-	switch c.answer.Reason {
-	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
+	if waitsBehind(c.answer.Reason) {
 		return dispatch.Decision{
 			Reason: v1alpha1.ReasonQueued, Message: "older jobs with the same demand wait too", Policy: c.answer.Policy,
 		}, true
@@ -36,12 +35,30 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	return c.answer, true
 }
 
-// tell reports the answer for the first of a class, if it is another one.
+// waitsBehind: while the first of a class waits for this reason, the others wait for the first.
+func waitsBehind(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
+		return true
+	}
+	return false
+}
+
+// tell reports the answer for the first of a class, if it is another one, and for the others if theirs is.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
-	now := told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
-	if c.told != now || preemption != nil {
-		c.told = now
-		p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
+	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
+	if last == now && preemption == nil {
+		return
+	}
+	c.told = now
+	p.outcomes = append(p.outcomes, Outcome{Job: c.head().Job, Decision: c.answer, Preemption: preemption})
+	if last.entry == nil || last.reason == now.reason || waitsBehind(last.reason) && waitsBehind(now.reason) {
+		return
+	}
+	for _, e := range c.entries[1:] {
+		if answer, ok := p.q.Answer(e.Key()); ok {
+			p.outcomes = append(p.outcomes, Outcome{Job: e.Job, Decision: answer})
+		}
 	}
 }
 

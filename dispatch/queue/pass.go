@@ -20,7 +20,7 @@ type Outcome struct {
 }
 
 // Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those that it has
-// placed, and of each class of jobs the first, if there is something new to say of it.
+// placed, and those of which there is something new to say: the first of a class, and all if they wait for something else now.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now

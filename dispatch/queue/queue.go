@@ -107,6 +107,7 @@ func (q *Queue) Stand(job Job) bool {
 	if same && known.Job.Class == job.Class && known.class.rules == rules && before(&known.Job, &job) == 0 {
 		job.Class, job.PodSets = known.Job.Class, known.PodSets
 		known.Job = job
+		known.class.narrow(&known.Job)
 		return false
 	}
 	next := &entry{Job: job}
