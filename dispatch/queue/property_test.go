@@ -44,7 +44,7 @@ func shrink(steps []step, fails func([]step) bool) []step {
 }
 
 // seeds is how many random cases a test has.
-var seeds = flag.Uint64("seeds", 100, "random cases for each property")
+var seeds = flag.Uint64("seeds", 30, "random cases for each property")
 
 // TestLikeReference: Pass places, preempts and holds what is right by the rules if on each change every job is asked about anew.
 func TestLikeReference(t *testing.T) {
