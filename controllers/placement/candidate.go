@@ -92,11 +92,12 @@ func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
 	policy, ok, err := dispatch.SelectPolicy(job.Policies, job.Job)
-	if policy != nil {
+	switch {
+	case policy != nil:
 		_ = encoder.Encode([]any{policy.UID, policy.Generation})
-	} else if err != nil {
+	case err != nil:
 		_ = encoder.Encode(err.Error())
-	} else {
+	default:
 		_ = encoder.Encode(ok) // Without any policy, or none matches.
 	}
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
