@@ -42,7 +42,7 @@
 // In which order jobs are decided on is for package queue below this one. What it needs of the nodes is here. Hold is what jobs
 // behind a large one may use of a worker, so that it is not passed for ever, Close the same where pods may go anywhere, and Places says
 // how much of a gang has room already. Preempt chooses the jobs of lower priority that are stopped for one that fits nowhere. How
-// far from the smallest set they can be stands there. Open says where nothing but room can keep a job away.
+// far from the smallest set they can be stands there.
 //
 // # What to watch out for
 //

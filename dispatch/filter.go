@@ -90,16 +90,6 @@ func newFilters(job Job, policies []Policy) *filters {
 	return f
 }
 
-// Open says for each worker whether the job may go there, so that nothing but room can keep it away.
-func Open(job Job, policies []Policy, workers []Worker) []bool {
-	f := newFilters(job, policies)
-	open := make([]bool, len(workers))
-	for i := range workers {
-		open[i] = f.open(&workers[i]) == fits
-	}
-	return open
-}
-
 // judge asks the filters, the cheap ones first.
 func (f *filters) judge(w *Worker) verdict {
 	if v := f.open(w); v != fits || f.gang.fits(w.Nodes) {

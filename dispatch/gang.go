@@ -68,8 +68,8 @@ type demand struct {
 
 type label struct{ key, value string }
 
-// phaseOf numbers what runs one after the other. It is the only place that knows what a role means.
-func phaseOf(role v1alpha1.PodSetRole) int {
+// PhaseOf numbers what runs one after the other. It is the only place that knows what a role means.
+func PhaseOf(role v1alpha1.PodSetRole) int {
 	if strings.HasSuffix(string(role), "-initializer") {
 		return 0
 	}
@@ -93,7 +93,7 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 	g.phases = make([]phase, 2)
 	for i := range podSets {
 		if set := &podSets[i]; set.Count > 0 {
-			g.phases[phaseOf(set.Role)].merge(g.compile(set))
+			g.phases[PhaseOf(set.Role)].merge(g.compile(set))
 		}
 	}
 	g.phases = slices.DeleteFunc(g.phases, func(ph phase) bool { return len(ph.pods) == 0 })

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -98,28 +99,33 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 // Workers implements queue.Fleet: they are as of the last refresh, with what has been assigned since.
 func (f *fleet) Workers() []dispatch.Worker {
 	for _, name := range f.stale {
-		for i := range f.objects {
-			if f.objects[i].Name == string(name) {
-				f.list[i] = f.face(&f.objects[i]).Worker
-			}
+		if at := f.find(name); at >= 0 {
+			f.list[at] = f.face(&f.objects[at]).Worker
 		}
 	}
 	f.stale = f.stale[:0]
 	return f.list
 }
 
+// find returns where a worker is in objects and list, -1 if it is not.
+func (f *fleet) find(name v1alpha1.ClusterName) int {
+	return slices.IndexFunc(f.objects, func(worker v1alpha1.WorkerCluster) bool { return worker.Name == string(name) })
+}
+
+// clusterID is the ID of the cluster that a worker's name leads to, empty if that is not known.
+func (f *fleet) clusterID(name v1alpha1.ClusterName) types.UID {
+	if at := f.find(name); at >= 0 {
+		return f.objects[at].Status.ClusterID
+	}
+	return ""
+}
+
 // Assign implements queue.Fleet.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
-	a := &assignment{
-		key: job.Key(), uid: job.UID, worker: decision.Cluster, attempt: job.Attempt, podSets: job.PodSets, priority: job.Priority,
-		since: f.clock.Now(), grant: &decision,
-	}
-	for i := range f.objects {
-		if f.objects[i].Name == string(a.worker) {
-			a.clusterID = f.objects[i].Status.ClusterID
-		}
-	}
-	f.assign(a)
+	f.assign(&assignment{
+		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: f.clusterID(decision.Cluster), attempt: job.Attempt,
+		podSets: job.PodSets, priority: job.Priority, since: f.clock.Now(), grant: &decision,
+	})
 }
 
 // Empty implements queue.Fleet.
@@ -132,17 +138,10 @@ func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
 
 // Occupancy implements queue.Fleet.
 func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
-	o := &occupancy{view: f.view(worker)}
 	if f.settling {
-		return o
+		return &occupancy{}
 	}
-	for i := range f.objects {
-		if f.objects[i].Name == string(worker) {
-			o.clusterID = f.objects[i].Status.ClusterID
-		}
-	}
-	o.jobs = f.ledger.on(worker)
-	return o
+	return &occupancy{jobs: f.ledger.on(worker), view: f.view(worker), clusterID: f.clusterID(worker)}
 }
 
 // Evict implements queue.Fleet.

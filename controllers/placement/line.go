@@ -153,15 +153,16 @@ func (l *line) next() (time.Duration, bool) {
 	return max(0, l.due.Sub(l.clock.Now())), !l.due.IsZero()
 }
 
-// granted returns the assignment of a job, nil if it has none, and whether it has been written.
-func (l *line) granted(uid types.UID) (a *assignment, written bool) {
+// granted returns the assignment of a job for an attempt, or a later one, as it is now; nil if it has none.
+func (l *line) granted(uid types.UID, attempt int32) *assignment {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a = l.fleet.ledger.byJob[uid]; a == nil {
-		return nil, false
+	a := l.fleet.ledger.byJob[uid]
+	if a == nil || a.attempt < attempt {
+		return nil
 	}
 	copied := *a
-	return &copied, a.grant == nil
+	return &copied
 }
 
 // written notes that the decision about a job is on the API server.
@@ -277,11 +278,14 @@ func (l *line) sight(job *queue.Job) (known []v1alpha1.ClusterExplanation, sight
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key = l.explanationKey(job)
-	sight = l.queue.Sight(job.Key(), l.fleet)
+	l.fleet.Workers() // It brings the revision up to date.
 	if revision = l.fleet.revision; l.explainedAt != revision || len(l.explained) >= maxExplained {
 		l.explained, l.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
 	}
-	return l.explained[key], sight, key, revision
+	if known = l.explained[key]; known == nil {
+		sight = l.queue.Sight(job.Key(), l.fleet)
+	}
+	return known, sight, key, revision
 }
 
 // explanationKey tells apart jobs of which other things are said.

@@ -123,15 +123,15 @@ func TestUnwrittenDecisionIsTakenBack(t *testing.T) {
 	l := unconnectedLine()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Attempt: 1}
 	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
-	if a, written := l.granted("uid"); a == nil || written || a.worker != "east" {
-		t.Fatalf("granted() = %+v, %t, want an unwritten assignment to east", a, written)
+	if a := l.granted("uid", 1); a == nil || a.grant == nil || a.worker != "east" {
+		t.Fatalf("granted() = %+v, want an unwritten assignment to east", a)
 	}
 	if !l.leave(job.Key()) {
 		t.Error("nothing was freed")
 	}
 	l.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
 	l.written("uid", 1)
-	if _, written := l.granted("uid"); !written || l.leave(job.Key()) {
+	if a := l.granted("uid", 1); a == nil || a.grant != nil || l.leave(job.Key()) {
 		t.Error("a decision that is written stays")
 	}
 }
@@ -178,7 +178,7 @@ func TestSeenDecisionIsWritten(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job"},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "uid"}, Cluster: "east", Attempt: 1},
 	})
-	if _, written := l.granted("uid"); !written || l.leave(job.Key()) {
+	if a := l.granted("uid", 1); a == nil || a.grant != nil || l.leave(job.Key()) {
 		t.Error("the room of a job that is placed was given back")
 	}
 }

@@ -157,10 +157,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 
 // place finds a worker for a job and records it, or records why there is none.
 func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
-	if a, written := r.line.granted(f.job.GetUID()); a != nil && a.attempt >= r.nextAttempt(f) {
-		if written {
-			return reconcile.Result{}, nil // The cache will show it.
-		}
+	if a := r.line.granted(f.job.GetUID(), r.nextAttempt(f)); a != nil {
 		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
 	r.notice(f)
@@ -181,10 +178,7 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	if err := r.pass(ctx, job.Key()); err != nil {
 		return reconcile.Result{}, err
 	}
-	if a, written := r.line.granted(job.UID); a != nil && a.attempt >= job.Attempt {
-		if written {
-			return reconcile.Result{}, nil
-		}
+	if a := r.line.granted(job.UID, job.Attempt); a != nil {
 		return reconcile.Result{}, r.grant(ctx, f, a)
 	}
 	answer, decided := r.line.answer(job.Key())
@@ -223,9 +217,12 @@ func (r *Reconciler) pass(ctx context.Context, except types.NamespacedName) erro
 	return nil
 }
 
-// grant writes a decision. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
+// grant writes a decision that has not been written. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
 // known whether the decision is on record, so the job keeps its room, and tries again.
 func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) error {
+	if a.grant == nil {
+		return nil // The cache will show it.
+	}
 	err := r.record(ctx, f, a)
 	if err == nil {
 		r.line.written(a.uid, a.attempt)

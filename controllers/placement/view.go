@@ -33,8 +33,8 @@ func newView(cluster *remote.Cluster, snapshot *remote.Snapshot, jobs []*assignm
 	v := &view{cluster: cluster, snapshot: snapshot, allocatable: dispatch.Resources{}}
 	for _, node := range snapshot.Nodes {
 		if node.Schedulable {
-			for range max(node.Count, 1) {
-				v.allocatable.Add(dispatch.Resources(node.Allocatable))
+			for name, amount := range node.Allocatable {
+				v.allocatable[name] += amount * int64(node.Count)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func (v *view) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Node
 				free.Add(dispatch.Resources(used))
 			}
 		}
-		groups = append(groups, dispatch.NodeGroup{Labels: node.Labels, Taints: node.Taints, Free: free, Count: max(node.Count, 1)})
+		groups = append(groups, dispatch.NodeGroup{Labels: node.Labels, Taints: node.Taints, Free: free, Count: node.Count})
 	}
 	return dispatch.NewNodes(groups)
 }

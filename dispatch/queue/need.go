@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -47,18 +46,10 @@ func needOf(podSets []v1alpha1.PodSet) need {
 	var pods [2]int64
 	for i := range podSets {
 		if count := podSets[i].Count; count > 0 && all[i][most.name] >= most.amount {
-			pods[phaseOf(podSets[i].Role)] += int64(count)
+			pods[dispatch.PhaseOf(podSets[i].Role)] += int64(count)
 		}
 	}
 	return need{request: most, pods: max(pods[0], pods[1])}
-}
-
-// phaseOf numbers what runs one after the other.
-func phaseOf(role v1alpha1.PodSetRole) int {
-	if strings.HasSuffix(string(role), "-initializer") {
-		return 0
-	}
-	return 1
 }
 
 // compare says which request tells more about where a pod can go: extended resources are what most nodes lack, and then CPU.
