@@ -17,9 +17,28 @@ const (
 	DispatchMirrored = "Mirrored"
 	// DispatchFinished is True when the copy is Complete or Failed and the hub TrainJob says so.
 	DispatchFinished = "Finished"
-	// DispatchEvicting is True while spec.eviction is being carried out; the reason is that of the eviction.
+	// DispatchEvicting is True while spec.eviction is being carried out; the reason is that of the eviction. It is False, with reason
+	// NoRoomElsewhere, while the worker is being drained and the job fits on no other.
 	DispatchEvicting = "Evicting"
+	// DispatchWorkerLost is True while the job's worker has not answered for longer than its grace period; the reason says what is
+	// done about it.
+	DispatchWorkerLost = "WorkerLost"
 )
+
+// Reasons of DispatchWorkerLost.
+const (
+	// ReasonHold: the job stays where it is until its worker answers again, because it may be running there.
+	ReasonHold = "Hold"
+	// ReasonFencing: the job is placed anew as soon as the worker's agent must have stopped it.
+	ReasonFencing = "Fencing"
+	// ReasonFailoverPaused: so many workers were lost at once that it is rather the hub that is cut off; nothing is moved.
+	ReasonFailoverPaused = "FailoverPaused"
+	// ReasonDeletionPending: the job was deleted on the hub, and its copy is deleted when the worker answers again.
+	ReasonDeletionPending = "DeletionPending"
+)
+
+// ReasonNoRoomElsewhere of a False DispatchEvicting: the worker is being drained, and the job fits on no other.
+const ReasonNoRoomElsewhere = "NoRoomElsewhere"
 
 // Reasons of DispatchPlaced.
 const (
@@ -47,6 +66,9 @@ const (
 	ReasonReserved = "Reserved"
 	// ReasonPreempting: jobs of lower priority are being stopped to make room for the job on one worker.
 	ReasonPreempting = "Preempting"
+	// ReasonUnknownCopy: a worker has a copy of the job's name that the hub has no record of, and that may be running; the message says
+	// how to decide about it.
+	ReasonUnknownCopy = "UnknownCopy"
 	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement.
 	ReasonSuspended = "Suspended"
 )
@@ -59,6 +81,14 @@ const (
 	ReasonCopyDeleted = "CopyDeleted"
 	// ReasonPreempted: the copy was stopped to make room for a job of higher priority.
 	ReasonPreempted = "Preempted"
+	// ReasonDrained: the copy was stopped because its worker is being drained.
+	ReasonDrained = "Drained"
+	// ReasonAdmissionTimeout: the worker had not let the copy run within the policy's admissionTimeout.
+	ReasonAdmissionTimeout = "AdmissionTimeout"
+	// ReasonCopyChanged: somebody changed the copy's spec on the worker, and it could not be changed back.
+	ReasonCopyChanged = "CopyChanged"
+	// ReasonWorkerLost: the worker has not answered for longer than its grace period, and the job's failover lets it be placed anew.
+	ReasonWorkerLost = "WorkerLost"
 )
 
 // Reasons of DispatchFinished.
@@ -84,7 +114,7 @@ const (
 )
 
 // DispatchPhase sums up a Dispatch for people. Controllers read conditions.
-// +kubebuilder:validation:Enum=Pending;Waiting;Running;Evicting;Finished
+// +kubebuilder:validation:Enum=Pending;Waiting;Running;Evicting;WorkerLost;Finished
 type DispatchPhase string
 
 const (
@@ -96,22 +126,28 @@ const (
 	PhaseRunning DispatchPhase = "Running"
 	// PhaseEvicting means that the copy is being stopped, for the job to be placed again.
 	PhaseEvicting DispatchPhase = "Evicting"
+	// PhaseWorkerLost means that the worker has not answered for longer than its grace period.
+	PhaseWorkerLost DispatchPhase = "WorkerLost"
 	// PhaseFinished means that the copy is Complete or Failed.
 	PhaseFinished DispatchPhase = "Finished"
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;Preempted
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;WorkerLost
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it.
 const (
-	OutcomeComplete     Outcome = ReasonComplete
-	OutcomeFailed       Outcome = ReasonFailed
-	OutcomeRejected     Outcome = ReasonRejected
-	OutcomeNameConflict Outcome = ReasonNameConflict
-	OutcomeCopyDeleted  Outcome = ReasonCopyDeleted
-	OutcomePreempted    Outcome = ReasonPreempted
+	OutcomeComplete         Outcome = ReasonComplete
+	OutcomeFailed           Outcome = ReasonFailed
+	OutcomeRejected         Outcome = ReasonRejected
+	OutcomeNameConflict     Outcome = ReasonNameConflict
+	OutcomeCopyDeleted      Outcome = ReasonCopyDeleted
+	OutcomeCopyChanged      Outcome = ReasonCopyChanged
+	OutcomePreempted        Outcome = ReasonPreempted
+	OutcomeDrained          Outcome = ReasonDrained
+	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout
+	OutcomeWorkerLost       Outcome = ReasonWorkerLost
 )
 
 // TrainJobReference names the TrainJob of a Dispatch, in the Dispatch's namespace.
@@ -168,11 +204,20 @@ type PodSet struct {
 }
 
 // EvictionReason says why an attempt is to end.
-// +kubebuilder:validation:Enum=Preempted
+// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged
 type EvictionReason string
 
-// EvictionPreempted says that a job of higher priority takes the room.
-const EvictionPreempted EvictionReason = ReasonPreempted
+// Reasons of an eviction. Each is also the outcome of the attempt that it ends.
+const (
+	// EvictionPreempted says that a job of higher priority takes the room.
+	EvictionPreempted EvictionReason = ReasonPreempted
+	// EvictionDrained says that the worker is being drained, and that the job fits elsewhere.
+	EvictionDrained EvictionReason = ReasonDrained
+	// EvictionAdmissionTimeout says that the worker has not let the copy run in time.
+	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
+	// EvictionCopyChanged says that the copy is no longer what the hub's job is, and cannot be made so.
+	EvictionCopyChanged EvictionReason = ReasonCopyChanged
+)
 
 // Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.
 type Eviction struct {
@@ -211,6 +256,10 @@ type DispatchSpec struct {
 	// priority of the job, from its PriorityClass: the higher, the earlier it is placed.
 	// +optional
 	Priority int32 `json:"priority"`
+	// failover says what happens to the job if its worker is lost, as it was decided when the job was placed: a copy that is to be fenced
+	// says so to the worker's agent. Absent: Hold.
+	// +optional
+	Failover Failover `json:"failover,omitempty"`
 	// eviction ends the current attempt. It goes when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`
@@ -335,7 +384,7 @@ type DispatchStatus struct {
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions: Placed, Mirrored, Finished; Evicting while it is true.
+	// conditions: Placed, Mirrored, Finished; Evicting and WorkerLost while they say something.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -121,6 +121,23 @@ const (
 	PreemptLowerPriority Preemption = "LowerPriority"
 )
 
+// Failover says what happens to a job whose worker is lost: that has not answered for longer than its grace period.
+// +kubebuilder:validation:Enum=Hold;Fenced;Immediate
+type Failover string
+
+const (
+	// FailoverHold leaves the job where it is until its worker answers again.
+	FailoverHold Failover = "Hold"
+	// FailoverFenced places the job anew when its copy is known to be stopped, or when the worker's agent must have stopped it: it stops
+	// what is Fenced when it has had no sign of life from the hub for the worker's fenceAfter. A worker whose agent does not answer when
+	// the job is placed, or when the worker is lost, is treated as with Hold; so is one at whose address something still answers, for
+	// there the API server that the agent needs may be down while the job runs on.
+	FailoverFenced Failover = "Fenced"
+	// FailoverImmediate places the job anew as soon as the grace period is over. If the worker is cut off and not dead, the job runs twice
+	// until it is back: take it for jobs only that cannot do harm to each other.
+	FailoverImmediate Failover = "Immediate"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces: create the job's namespace where it is missing.
@@ -163,6 +180,19 @@ type DispatchPolicySpec struct {
 	// too. Absent: Never.
 	// +optional
 	Preemption Preemption `json:"preemption,omitempty"`
+	// failover says what happens to a job whose worker is lost. It counts when the job is placed. Absent: Fenced on workers whose agent
+	// answers, Hold on others.
+	// +optional
+	Failover Failover `json:"failover,omitempty"`
+	// maxConcurrentMoves is how many jobs of this policy may be on their way from drained workers at a time. Absent: 1.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxConcurrentMoves *int32 `json:"maxConcurrentMoves,omitempty"`
+	// admissionTimeout is how long a copy may stay suspended by its worker's own queue, or without any pod, until the job is moved to
+	// another worker. Absent: for ever.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="admissionTimeout must be positive"
+	AdmissionTimeout *metav1.Duration `json:"admissionTimeout,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

@@ -18,7 +18,9 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&Dispatch{}, &DispatchList{},
 		&WorkerCluster{}, &WorkerClusterList{},
 		&DispatchPolicy{}, &DispatchPolicyList{},
+		&Tombstone{}, &TombstoneList{},
 		&CapacityReport{}, &CapacityReportList{},
+		&ExecutionLease{}, &ExecutionLeaseList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

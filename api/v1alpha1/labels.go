@@ -31,6 +31,14 @@ const (
 	LabelOriginUID = "trainyard.dev/origin-uid"
 	// AnnotationAttempt is the attempt of the Dispatch for which the copy was created.
 	AnnotationAttempt = "trainyard.dev/attempt"
+	// AnnotationFailover is on a copy: the Dispatch's spec.failover. An agent stops those with Fenced when it hears nothing from the hub.
+	AnnotationFailover = "trainyard.dev/failover"
+	// AnnotationChallenge is on a copy with failover Fenced: the agent's challenge that the hub had last answered when it created the
+	// copy. A creation that was on its way for so long that the hub may have given it up is known by it, and not run.
+	AnnotationChallenge = "trainyard.dev/challenge"
+	// AnnotationFenced is on a copy that the worker's agent has suspended because it heard nothing from the hub: the last challenge that
+	// the hub had answered. The hub takes it off when it resumes the copy.
+	AnnotationFenced = "trainyard.dev/fenced"
 	// AnnotationSuspended is on a copy that is suspended because its hub TrainJob is. Without it a suspended copy in a queue of the
 	// worker's Kueue is suspended by that, and left so.
 	AnnotationSuspended = "trainyard.dev/suspended"
@@ -46,8 +54,26 @@ const (
 	FinalizerCopy = "trainyard.dev/copy"
 	// AnnotationAcceptIdentity names, on a WorkerCluster, the cluster ID to which an admin agrees after IdentityChanged.
 	AnnotationAcceptIdentity = "trainyard.dev/accept-identity"
+	// AnnotationForget on a WorkerCluster says that this cluster (its value is the cluster ID) will never return, or that nothing of it
+	// runs any more: its jobs are placed anew at once, whatever their failover is, and what is deleted is let go. Should it come back,
+	// what is there of them is deleted first.
+	AnnotationForget = "trainyard.dev/forget"
+	// AnnotationDecisionPrefix followed by the UID of an unknown copy is, on the WorkerCluster, what an admin has decided about it.
+	AnnotationDecisionPrefix = "decision.trainyard.dev/"
 )
 
 // ClusterName is the name of a WorkerCluster.
 // +kubebuilder:validation:MaxLength=253
 type ClusterName string
+
+// CopyDecision is what an admin has decided about a copy that the hub has no record of.
+type CopyDecision string
+
+const (
+	// DecisionAdopt makes it the copy of the hub TrainJob of its name, which has to exist and wait.
+	DecisionAdopt CopyDecision = "Adopt"
+	// DecisionRelease takes our labels and annotations off it: it becomes a TrainJob of the worker, and runs on.
+	DecisionRelease CopyDecision = "Release"
+	// DecisionDelete deletes it.
+	DecisionDelete CopyDecision = "Delete"
+)

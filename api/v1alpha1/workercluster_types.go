@@ -45,6 +45,33 @@ const (
 	ReasonCapacityReportStale = "CapacityReportStale"
 )
 
+// WorkerClusterAgentReady is the condition type that says whether the worker's agent answers, without which no job there can be fenced.
+const WorkerClusterAgentReady = "AgentReady"
+
+// Reasons of WorkerClusterAgentReady.
+const (
+	// ReasonAgentAnswers: the agent renews its challenge in the worker's ExecutionLease of this hub.
+	ReasonAgentAnswers = "AgentAnswers"
+	// ReasonAgentMissing: the worker has no agent that fences, or the hub may not use its ExecutionLease; the message says what to do.
+	ReasonAgentMissing = "AgentMissing"
+	// ReasonAgentSilent: the agent has stopped renewing its challenge.
+	ReasonAgentSilent = "AgentSilent"
+)
+
+// WorkerClusterFailoverPaused is the condition type that is True while the jobs of a lost worker are not moved because too many workers
+// were lost at once.
+const WorkerClusterFailoverPaused = "FailoverPaused"
+
+// ReasonManyWorkersLost of WorkerClusterFailoverPaused: it is rather the hub that is cut off.
+const ReasonManyWorkersLost = "ManyWorkersLost"
+
+// WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that the hub has no record of, as
+// after a restore from a backup. They are left alone until an admin decides about them.
+const WorkerClusterUnknownCopies = "UnknownCopies"
+
+// ReasonQuarantined of WorkerClusterUnknownCopies: status.unknownCopies lists them.
+const ReasonQuarantined = "Quarantined"
+
 // CapacitySource is where the hub reads what a worker has and what its pods use.
 // +kubebuilder:validation:Enum=Pods;Report
 type CapacitySource string
@@ -91,6 +118,13 @@ type WorkerClusterSpec struct {
 	// unschedulable cordons the worker: it gets no new jobs, and keeps those that it has.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
+	// drain cordons the worker and moves its jobs elsewhere, as many at a time as their policies allow. A job that fits on no other worker
+	// stays, and its Dispatch says so.
+	// +optional
+	Drain bool `json:"drain,omitempty"`
+	// failover says when the worker counts as lost. What is done then say its jobs' policies.
+	// +optional
+	Failover WorkerFailover `json:"failover,omitempty"`
 	// capacity says where the hub reads what the worker has free: from its nodes and pods, or from the report that the worker's agent
 	// keeps. The numbers are the same.
 	// +optional
@@ -100,6 +134,19 @@ type WorkerClusterSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
 	Price Prices `json:"price,omitempty"`
+}
+
+// WorkerFailover says when a worker counts as lost.
+// +kubebuilder:validation:XValidation:rule="!has(self.gracePeriod) || duration(self.gracePeriod) >= duration('0s')",message="gracePeriod must not be negative"
+// +kubebuilder:validation:XValidation:rule="!has(self.fenceAfter) || duration(self.fenceAfter) >= duration('5s')",message="fenceAfter must be at least 5s"
+type WorkerFailover struct {
+	// gracePeriod is how long the worker may be unreachable until something is done about its jobs. Absent: 5m.
+	// +optional
+	GracePeriod *metav1.Duration `json:"gracePeriod,omitempty"`
+	// fenceAfter is how long the worker's agent lets copies with failover Fenced go on without a sign of life from the hub. By then their
+	// pods have ended, termination grace included. A hub that is away for less stops nothing. Absent: 10m.
+	// +optional
+	FenceAfter *metav1.Duration `json:"fenceAfter,omitempty"`
 }
 
 // TrainerAPI is what a worker's TrainJob API is able to express.
@@ -157,9 +204,24 @@ type FreeNodes struct {
 	Free corev1.ResourceList `json:"free,omitempty"`
 }
 
+// UnknownCopy is a copy of which the hub has no record.
+type UnknownCopy struct {
+	// namespace of the copy.
+	Namespace string `json:"namespace"`
+	// name of the copy.
+	Name string `json:"name"`
+	// uid of the copy.
+	UID types.UID `json:"uid"`
+	// originUID is the UID of the hub TrainJob of which it is the copy.
+	OriginUID types.UID `json:"originUID"`
+	// attempt for which it was made.
+	// +optional
+	Attempt int32 `json:"attempt,omitempty"`
+}
+
 // WorkerClusterStatus is what the hub knows of a worker.
 type WorkerClusterStatus struct {
-	// conditions: Ready.
+	// conditions: Ready, AgentReady; FailoverPaused and UnknownCopies while they are true.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -188,6 +250,11 @@ type WorkerClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	GPUs string `json:"gpus,omitempty"`
+	// unknownCopies are copies of this hub that the hub has no record of, the first 64 by namespace and name.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	UnknownCopies []UnknownCopy `json:"unknownCopies,omitempty"`
 	// jobs placed here that have not finished.
 	// +optional
 	// +kubebuilder:default=0
@@ -200,6 +267,7 @@ type WorkerClusterStatus struct {
 // +kubebuilder:resource:scope=Cluster,categories=trainyard,shortName=wc
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Agent",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="AgentReady")].status`
 // +kubebuilder:printcolumn:name="GPUs",type=string,JSONPath=`.status.gpus`,description="free/total"
 // +kubebuilder:printcolumn:name="Jobs",type=integer,JSONPath=`.status.jobs`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.kubernetesVersion`

@@ -1,0 +1,90 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LeaseState says whether an agent takes a hub for alive.
+// +kubebuilder:validation:Enum=Pending;Valid;Expired
+type LeaseState string
+
+const (
+	// LeasePending: the hub has not answered any challenge of the agent yet that counts.
+	LeasePending LeaseState = "Pending"
+	// LeaseValid: the hub has answered in time.
+	LeaseValid LeaseState = "Valid"
+	// LeaseExpired: the hub has not. The copies that it wants fenced are being stopped, or are.
+	LeaseExpired LeaseState = "Expired"
+)
+
+// ExecutionLeaseSpec is the hub's part.
+type ExecutionLeaseSpec struct {
+	// fenceAfter is how long after a challenge that the hub has answered the pods of fenced copies may live.
+	FenceAfter metav1.Duration `json:"fenceAfter"`
+	// answer is the last challenge that the hub has read: the sign of life. Whoever repeats an old one says nothing new, so an answer
+	// that was long on its way does no harm.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Answer string `json:"answer,omitempty"`
+	// manager is the process that answered, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Manager string `json:"manager,omitempty"`
+}
+
+// ExecutionLeaseStatus is the agent's part.
+type ExecutionLeaseStatus struct {
+	// run counts the agents that have taken over, one after the other.
+	// +optional
+	Run int64 `json:"run,omitempty"`
+	// challenge is "<run>.<number>", new each time. Only the agent knows when it wrote it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Challenge string `json:"challenge,omitempty"`
+	// interval between two challenges.
+	// +optional
+	Interval *metav1.Duration `json:"interval,omitempty"`
+	// state of the lease in the agent's eyes.
+	// +optional
+	State LeaseState `json:"state,omitempty"`
+	// agent is the process that wrote, for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Agent string `json:"agent,omitempty"`
+	// fenced is how many copies are stopped.
+	// +optional
+	Fenced int32 `json:"fenced,omitempty"`
+}
+
+// ExecutionLease is, on a worker, the permission of one hub for its copies to run. The agent writes challenges and the hub answers them;
+// the age of an answer is that of the challenge in it, by the agent's own monotonic clock. It is named after the hub's ID.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=trainyard
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Fenced",type=integer,JSONPath=`.status.fenced`
+// +kubebuilder:printcolumn:name="Challenge",type=string,JSONPath=`.status.challenge`
+// +kubebuilder:printcolumn:name="Answer",type=string,JSONPath=`.spec.answer`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ExecutionLease struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is written by the hub.
+	Spec ExecutionLeaseSpec `json:"spec"`
+	// status is written by the agent.
+	// +optional
+	Status ExecutionLeaseStatus `json:"status,omitempty"`
+}
+
+// ExecutionLeaseList is a list of ExecutionLeases.
+// +kubebuilder:object:root=true
+type ExecutionLeaseList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ExecutionLease `json:"items"`
+}
