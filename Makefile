@@ -64,6 +64,10 @@ test-contract: controlplane ## Run the Kubeflow Trainer's integration tests agai
 test-e2e: build controlplane ## Run the tests of whole processes on a hub and workers
 	hack/test.sh e2e
 
+.PHONY: model
+model: ## Explore the model of fencing with spin, and that each of its rules is needed (MODEL=large: further)
+	hack/model.sh
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
