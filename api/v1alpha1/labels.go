@@ -34,7 +34,7 @@ const (
 	// AnnotationFailover is on a copy: the Dispatch's spec.failover. An agent stops those with Fenced when it hears nothing from the hub.
 	AnnotationFailover = "trainyard.dev/failover"
 	// AnnotationChallenge is on a copy with failover Fenced: the agent's challenge that the hub had last answered when it created the
-	// copy. A creation that was on its way for so long that the hub may have given it up is known by it, and not run.
+	// copy, resumed it or stamped it anew. What was on its way for so long that the hub may have given it up is known by it, and not run.
 	AnnotationChallenge = "trainyard.dev/challenge"
 	// AnnotationFenced is on a copy that the worker's agent has suspended because it heard nothing from the hub: the last challenge that
 	// the hub had answered. The hub takes it off when it resumes the copy.

@@ -15,7 +15,7 @@ type TombstoneSpec struct {
 	Cluster ClusterName `json:"cluster"`
 	// clusterID is the cluster that it led to: the Tombstone counts there, whatever its name is then.
 	ClusterID types.UID `json:"clusterID"`
-	// trainJob that is gone.
+	// trainJob that is gone, or runs elsewhere.
 	TrainJob TrainJobReference `json:"trainJob"`
 	// namespace of the TrainJob.
 	// +kubebuilder:validation:MinLength=1
@@ -26,8 +26,9 @@ type TombstoneSpec struct {
 	Attempt int32 `json:"attempt"`
 }
 
-// Tombstone is what is left to do on a worker that was away when a TrainJob went: a copy to delete, before anything new is done there.
-// It is written before the Dispatch is let go, is named after the TrainJob's UID, and goes when the worker has nothing of the job.
+// Tombstone is what is left to do on a worker that was away when a TrainJob went, or was moved to another worker: a copy to delete, before
+// anything new is done there. It is written before the Dispatch of a job that went is let go, is named after the TrainJob's UID (that of a
+// second lost worker has the attempt behind it), and goes when the worker has nothing of the job.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`

@@ -62,8 +62,14 @@ const (
 // were lost at once.
 const WorkerClusterFailoverPaused = "FailoverPaused"
 
-// ReasonManyWorkersLost of WorkerClusterFailoverPaused: it is rather the hub that is cut off.
-const ReasonManyWorkersLost = "ManyWorkersLost"
+// Reasons of WorkerClusterFailoverPaused.
+const (
+	// ReasonManyWorkersLost: it is rather the hub that is cut off.
+	ReasonManyWorkersLost = "ManyWorkersLost"
+	// ReasonWorkersReturned of a False FailoverPaused: so many others answer again that the worker is really lost if it does not come back
+	// within its grace period, which begins anew. It stays until the worker answers, for the end of the pause to be on record.
+	ReasonWorkersReturned = "WorkersReturned"
+)
 
 // WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that the hub has no record of, as
 // after a restore from a backup. They are left alone until an admin decides about them.
