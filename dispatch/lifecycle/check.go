@@ -1,0 +1,88 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Check returns nil if the step from before to after is one that may be seen on the API server: nothing, or one transition of the table.
+// Nil is for no Dispatch. A Dispatch with another UID is another Dispatch: the first has gone, and the second has come.
+func Check(before, after *v1alpha1.Dispatch) error {
+	if before != nil && after != nil && before.UID != after.UID {
+		return errors.Join(Check(before, nil), Check(nil, after))
+	}
+	c := change{before: before, after: after, from: StateOf(before), to: StateOf(after)}
+	if c.saysNothing() {
+		return nil
+	}
+	for _, law := range laws {
+		if wrong := law(c); wrong != "" {
+			return c.error(wrong)
+		}
+	}
+	wrong := "there is no such transition"
+	for _, transition := range Transitions() {
+		if transition.From != c.from || transition.To != c.to {
+			continue
+		}
+		if wrong = transition.allows(c); wrong == "" {
+			return nil
+		}
+	}
+	return c.error(wrong)
+}
+
+// change is one step of a Dispatch.
+type change struct {
+	before, after *v1alpha1.Dispatch
+	from, to      State
+}
+
+// rule returns what is wrong with a change, empty if nothing is.
+type rule func(change) string
+
+func (c change) error(wrong string) error {
+	d := c.after
+	if d == nil {
+		d = c.before
+	}
+	return fmt.Errorf("dispatch %s/%s, attempt %d, from %s to %s: %s", d.Namespace, d.Name, d.Spec.Attempt, c.from, c.to, wrong)
+}
+
+// saysNothing is true if neither spec, status nor the way to the end has changed. Labels and the like are everybody's.
+func (c change) saysNothing() bool {
+	if c.before == nil || c.after == nil {
+		return c.before == c.after
+	}
+	return !c.specChanged() && !c.statusChanged() && c.from == c.to && guarded(c.before) == guarded(c.after)
+}
+
+func (c change) specChanged() bool {
+	return c.before != nil && c.after != nil && !equality.Semantic.DeepEqual(c.before.Spec, c.after.Spec)
+}
+
+func (c change) statusChanged() bool {
+	return c.before != nil && c.after != nil && !equality.Semantic.DeepEqual(c.before.Status, c.after.Status)
+}
+
+// AdoptedDecision begins the annotation AnnotationDecision of a Dispatch that has been given the attempt of a copy of which the hub had no
+// record.
+const AdoptedDecision = "adopted"
+
+// isAdoption is true if the spec has got a later attempt with which a copy was found.
+func (c change) isAdoption() bool {
+	return c.after != nil && strings.HasPrefix(c.after.Annotations[v1alpha1.AnnotationDecision], AdoptedDecision) &&
+		c.after.Spec.Cluster != "" && (c.before == nil || c.after.Spec.Attempt > c.before.Spec.Attempt)
+}
+
+// guarded is true if the Dispatch does not go before its copy.
+func guarded(d *v1alpha1.Dispatch) bool { return slices.Contains(d.Finalizers, v1alpha1.FinalizerCopy) }

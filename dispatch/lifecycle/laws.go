@@ -1,0 +1,148 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// laws hold for every write, whatever kind it is of.
+var laws = []rule{
+	oneWrite, oneJob, attemptNeverFalls, workerMovesAfterEnd, decisionStands, oneCopyAnAttempt, keepsGuard, endsAreFinal, historyGrows,
+}
+
+// oneWrite: spec and status are written by two requests, and what leads from one state to another is one.
+func oneWrite(c change) string {
+	if c.specChanged() && c.statusChanged() {
+		return "spec and status have changed in one step"
+	}
+	return ""
+}
+
+// oneJob: a Dispatch is that of one TrainJob.
+func oneJob(c change) string {
+	if c.specChanged() && c.before.Spec.TrainJob != c.after.Spec.TrainJob {
+		return fmt.Sprintf("the TrainJob has changed from %+v to %+v", c.before.Spec.TrainJob, c.after.Spec.TrainJob)
+	}
+	return ""
+}
+
+// attemptNeverFalls: it is the fencing token. And nothing is reported of an attempt that has not been decided on.
+func attemptNeverFalls(c change) string {
+	switch {
+	case c.after == nil:
+	case c.before != nil && c.after.Spec.Attempt < c.before.Spec.Attempt:
+		return fmt.Sprintf("spec.attempt has fallen from %d to %d", c.before.Spec.Attempt, c.after.Spec.Attempt)
+	case c.before != nil && c.after.Status.Attempt < c.before.Status.Attempt:
+		return fmt.Sprintf("status.attempt has fallen from %d to %d", c.before.Status.Attempt, c.after.Status.Attempt)
+	case c.after.Status.Attempt > c.after.Spec.Attempt:
+		return fmt.Sprintf("the status speaks of attempt %d, and the spec of %d", c.after.Status.Attempt, c.after.Spec.Attempt)
+	}
+	return ""
+}
+
+// workerMovesAfterEnd: a worker is left only by an attempt that has ended, and chosen only together with a higher attempt.
+func workerMovesAfterEnd(c change) string {
+	if !c.specChanged() || c.isAdoption() {
+		return ""
+	}
+	before, after := c.before.Spec, c.after.Spec
+	moved := before.Cluster != after.Cluster || before.ClusterID != after.ClusterID
+	switch {
+	case moved && before.Cluster != "" && c.from != Ended:
+		return fmt.Sprintf("the job has left worker %q before the attempt there had ended", before.Cluster)
+	case moved && after.Cluster != "" && after.Attempt <= before.Attempt:
+		return fmt.Sprintf("worker %q was chosen without a higher attempt", after.Cluster)
+	case after.Attempt != before.Attempt && c.from != Ended && c.from != Waiting:
+		return fmt.Sprintf("attempt %d has begun before attempt %d had ended", after.Attempt, before.Attempt)
+	}
+	return ""
+}
+
+// decisionStands: of an attempt on a worker only the eviction is decided later, once, and may be taken back.
+func decisionStands(c change) string {
+	if !c.specChanged() || c.before.Spec.Cluster == "" || c.before.Spec.Attempt != c.after.Spec.Attempt || c.after.Spec.Cluster == "" {
+		return ""
+	}
+	before, after := c.before.Spec, c.after.Spec
+	if before.Eviction != nil && after.Eviction != nil {
+		return "an eviction was replaced by another"
+	}
+	before.Eviction, after.Eviction = nil, nil
+	if !equality.Semantic.DeepEqual(before, after) {
+		return "the decision was changed without a new attempt"
+	}
+	return ""
+}
+
+// oneCopyAnAttempt: no second copy is made in the name of an attempt.
+func oneCopyAnAttempt(c change) string {
+	if !c.statusChanged() || c.before.Status.Attempt != c.after.Status.Attempt {
+		return ""
+	}
+	if before, after := c.before.Status.CopyUID, c.after.Status.CopyUID; before != "" && after != "" && before != after {
+		return fmt.Sprintf("attempt %d has two copies, %s and %s", c.after.Status.Attempt, before, after)
+	}
+	return ""
+}
+
+// keepsGuard: a Dispatch that names a worker does not go before its copy.
+func keepsGuard(c change) string {
+	if c.after != nil && c.to != Leaving && c.after.Spec.Cluster != "" && !guarded(c.after) {
+		return "it names a worker and has no finalizer " + v1alpha1.FinalizerCopy
+	}
+	if c.to == None && c.from != Leaving && guarded(c.before) {
+		return "it has gone although it had the finalizer " + v1alpha1.FinalizerCopy
+	}
+	return ""
+}
+
+// historyGrows: by one entry when an attempt ends, and else not at all. The oldest go first.
+func historyGrows(c change) string {
+	if !c.statusChanged() {
+		return ""
+	}
+	before, after := c.before.Status.History, c.after.Status.History
+	ends := (c.to == Ended || c.to == Finished) && c.from != c.to
+	switch {
+	case !ends && !equality.Semantic.DeepEqual(before, after):
+		return "the history has changed although no attempt has ended"
+	case ends && len(after) == 0:
+		return "the history does not have the end of the attempt"
+	case ends && !isTail(before, after[:len(after)-1]):
+		return "the history has forgotten, or made up, past attempts"
+	}
+	return ""
+}
+
+// isTail is true if tail is what history is without its oldest entries.
+func isTail(history, tail []v1alpha1.Attempt) bool {
+	return len(tail) <= len(history) && equality.Semantic.DeepEqual(history[len(history)-len(tail):], tail)
+}
+
+// endsAreFinal: nothing is decided or reported about what has finished or leaves, but for whom a deletion waits.
+func endsAreFinal(c change) string {
+	if c.after == nil || c.from != Finished && c.from != Leaving {
+		return ""
+	}
+	if c.specChanged() && (c.from == Finished || !c.isAdoption()) {
+		return "the spec has changed after the end"
+	}
+	before, after := *c.before.Status.DeepCopy(), *c.after.Status.DeepCopy()
+	if c.from == Leaving {
+		for _, status := range []*v1alpha1.DispatchStatus{&before, &after} {
+			status.Phase, status.Reason = "", ""
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+		}
+	}
+	if !equality.Semantic.DeepEqual(before, after) {
+		return "the status has changed after the end"
+	}
+	return ""
+}
