@@ -1,0 +1,19 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attempts
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "trainyard_attempts_ended_total",
+	Help: "Attempts that ended without the end of their job, by worker and outcome (Rejected, NameConflict, CopyDeleted, CopyChanged, " +
+		"Preempted, Drained, AdmissionTimeout, WorkerLost).",
+}, []string{"cluster", "outcome"})
+
+func init() {
+	metrics.Registry.MustRegister(attemptsEnded)
+}

@@ -1,0 +1,109 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attempts
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Limits of the CRD.
+const (
+	historyLimit = 16
+	refusalLimit = 1000
+	messageLimit = 1024
+)
+
+// end is the status of an attempt that is over without the end of its job.
+func end(
+	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
+) {
+	status.Cluster, status.Attempt, status.CopyUID = dispatch.Spec.Cluster, dispatch.Spec.Attempt, ""
+	ClearProgress(status)
+	ClearTroubles(status)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: message,
+	}, now)
+	if isRefusal(outcome) {
+		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now)
+	}
+	status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
+	AddHistory(status, dispatch, outcome, message, now)
+}
+
+// ClearProgress removes what is shown of a copy.
+func ClearProgress(status *v1alpha1.DispatchStatus) {
+	status.Steps, status.Restarts, status.StartTime, status.CompletionTime = nil, 0, nil, nil
+}
+
+// ClearTroubles removes the conditions that are there only while they say something: Evicting and WorkerLost.
+func ClearTroubles(status *v1alpha1.DispatchStatus) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+}
+
+// SetCondition sets a condition of type, status, reason and message, as observed of the Dispatch as it is.
+func SetCondition(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, condition metav1.Condition, now time.Time) {
+	condition.ObservedGeneration = dispatch.Generation
+	condition.LastTransitionTime = metav1.NewTime(now)
+	condition.Message = Shorten(condition.Message, messageLimit)
+	meta.SetStatusCondition(&status.Conditions, condition)
+}
+
+// AddHistory notes how the current attempt ended.
+func AddHistory(
+	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
+) {
+	status.History = append(status.History, v1alpha1.Attempt{
+		Attempt: dispatch.Spec.Attempt,
+		Cluster: dispatch.Spec.Cluster,
+		To:      metav1.NewTime(now),
+		Outcome: outcome,
+		Message: Shorten(message, messageLimit),
+	})
+	if excess := len(status.History) - historyLimit; excess > 0 {
+		status.History = status.History[excess:]
+	}
+}
+
+// isRefusal is true for an end that says something against the worker, which is then asked again later. A worker that was lost or is
+// drained takes no jobs anyway, and that a copy had to make room or was changed by somebody says nothing about the next one.
+func isRefusal(outcome v1alpha1.Outcome) bool {
+	switch outcome {
+	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeAdmissionTimeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// addRefusal counts a worker that ended an attempt without having run it.
+func addRefusal(status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, outcome v1alpha1.Outcome, message string, now time.Time) {
+	at := slices.IndexFunc(status.Refusals, func(refusal v1alpha1.Refusal) bool { return refusal.Cluster == worker })
+	if at < 0 {
+		if len(status.Refusals) == refusalLimit {
+			status.Refusals = status.Refusals[1:]
+		}
+		status.Refusals = append(status.Refusals, v1alpha1.Refusal{Cluster: worker})
+		at = len(status.Refusals) - 1
+	}
+	refusal := &status.Refusals[at]
+	refusal.Count++
+	refusal.Outcome, refusal.Message, refusal.Last = outcome, Shorten(message, messageLimit), metav1.NewTime(now)
+}
+
+// Shorten cuts a worker's words to what a field takes, in bytes.
+func Shorten(words string, limit int) string {
+	words = strings.TrimSpace(words)
+	if len(words) <= limit {
+		return words
+	}
+	return strings.ToValidUTF8(words[:limit-3], "") + "..."
+}

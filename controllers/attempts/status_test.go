@@ -1,0 +1,98 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package attempts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+func TestShorten(t *testing.T) {
+	for name, test := range map[string]struct {
+		words string
+		want  string
+	}{
+		"Short":           {words: " as it is\n", want: "as it is"},
+		"Long":            {words: "0123456789abc", want: "0123456..."},
+		"NotWithinAGlyph": {words: "012345äöüxyz", want: "012345..."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Shorten(test.words, 10); got != test.want {
+				t.Errorf("Shorten() = %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// The end of an attempt leaves nothing of its copy, and counts against the worker only if the worker is why there was none.
+func TestEnd(t *testing.T) {
+	now := time.Now()
+	for outcome, test := range map[v1alpha1.Outcome]struct {
+		reason  string
+		refused bool
+	}{
+		v1alpha1.OutcomeRejected:         {reason: "the worker said no", refused: true},
+		v1alpha1.OutcomeNameConflict:     {reason: "the name is taken there", refused: true},
+		v1alpha1.OutcomeCopyDeleted:      {reason: "somebody there does not want it", refused: true},
+		v1alpha1.OutcomeAdmissionTimeout: {reason: "its queue did not let it run", refused: true},
+		v1alpha1.OutcomePreempted:        {reason: "the job made room"},
+		v1alpha1.OutcomeDrained:          {reason: "nothing goes to a drained worker anyway"},
+		v1alpha1.OutcomeWorkerLost:       {reason: "nothing goes to a lost worker anyway"},
+		v1alpha1.OutcomeCopyChanged:      {reason: "that somebody changed this copy says nothing about the next"},
+	} {
+		t.Run(string(outcome), func(t *testing.T) {
+			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+			status := v1alpha1.DispatchStatus{
+				Phase: v1alpha1.PhaseWorkerLost, Cluster: "worker", Attempt: 2, CopyUID: "copy", Restarts: 3,
+				Steps: []v1alpha1.Step{{Name: "trainer"}}, StartTime: &metav1.Time{Time: now}, CompletionTime: &metav1.Time{Time: now},
+			}
+			for _, kind := range []string{v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchMirrored} {
+				SetCondition(&status, dispatch, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Some"}, now)
+			}
+			end(&status, dispatch, outcome, "words", now)
+			want := v1alpha1.DispatchStatus{
+				Phase: v1alpha1.PhasePending, Reason: string(outcome), Cluster: "worker", Attempt: 2,
+				Conditions: []metav1.Condition{{
+					Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: "words",
+				}},
+				History: []v1alpha1.Attempt{{Attempt: 2, Cluster: "worker", Outcome: outcome, Message: "words"}},
+			}
+			if test.refused {
+				want.Refusals = []v1alpha1.Refusal{{Cluster: "worker", Outcome: outcome, Message: "words", Count: 1}}
+			}
+			if diff := cmp.Diff(want, status, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
+				t.Errorf("end() (-want +got): %s\n%s", test.reason, diff)
+			}
+			dispatch.Status = status
+			if !dispatch.AttemptEnded() {
+				t.Error("the attempt has not ended")
+			}
+		})
+	}
+}
+
+// What a CRD limits stays within its limits, and the oldest goes first.
+func TestLimits(t *testing.T) {
+	var status v1alpha1.DispatchStatus
+	dispatch := &v1alpha1.Dispatch{}
+	for attempt := range int32(historyLimit + 1) {
+		dispatch.Spec.Attempt = attempt
+		AddHistory(&status, dispatch, v1alpha1.OutcomeRejected, "", time.Time{})
+	}
+	if len(status.History) != historyLimit || status.History[0].Attempt != 1 {
+		t.Errorf("history is %+v, want the last %d", status.History, historyLimit)
+	}
+	for worker := range refusalLimit + 1 {
+		addRefusal(&status, v1alpha1.ClusterName(rune('0'+worker)), v1alpha1.OutcomeRejected, "", time.Time{})
+	}
+	if len(status.Refusals) != refusalLimit || status.Refusals[0].Cluster != "1" {
+		t.Errorf("there are %d refusals from %+v on, want the last %d", len(status.Refusals), status.Refusals[0], refusalLimit)
+	}
+}
