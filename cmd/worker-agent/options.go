@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/fencing"
 	"github.com/trainyard/trainyard/controllers/trainjob/health"
 )
 
@@ -29,6 +30,7 @@ type options struct {
 	concurrency        int
 	extendedConditions bool
 	capacityReport     bool
+	fencing            bool
 	health             health.Limits
 	webhooks           webhookOptions
 }
@@ -38,6 +40,7 @@ func defaultOptions() options {
 		Options:        process.DefaultOptions(leaseName, leaseNamespace),
 		concurrency:    10,
 		capacityReport: true,
+		fencing:        true,
 		health:         health.DefaultLimits(),
 		webhooks:       webhookOptions{address: ":9443"},
 	}
@@ -50,6 +53,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"Give TrainJobs the conditions ResourcesCreated, Started and Stalled too. The Python SDK takes a job that has any condition for not running.")
 	fs.BoolVar(&o.capacityReport, "capacity-report", o.capacityReport,
 		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its CRD there is none.")
+	fs.BoolVar(&o.fencing, "fencing", o.fencing,
+		"Stop copies with failover Fenced when their hub is silent for too long, by one replica that holds the lease \""+fencing.LeaseName+
+			"\" in the same namespace. Without it, and without the CRD ExecutionLease, such copies do not start.")
 	fs.DurationVar(&o.health.NoPodReady, "no-pod-ready-after", o.health.NoPodReady,
 		"How long a job may be without a ready pod before an Event tells so. 0: for ever.")
 	fs.DurationVar(&o.health.Unschedulable, "unschedulable-after", o.health.Unschedulable,

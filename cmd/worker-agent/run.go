@@ -5,13 +5,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
 	"github.com/trainyard/trainyard/controllers/capacityreport"
+	"github.com/trainyard/trainyard/controllers/fencing"
 	"github.com/trainyard/trainyard/controllers/trainjob"
 )
 
@@ -26,7 +31,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	scheme := apiruntime.NewScheme()
-	if err := trainjob.AddToScheme(scheme); err != nil {
+	if err := errors.Join(trainjob.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return fmt.Errorf("register types: %w", err)
 	}
 	managerOptions := ctrl.Options{Scheme: scheme, Cache: trainjob.CacheOptions()}
@@ -43,12 +48,15 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("set up: %w", err)
 	}
-	err = trainjob.Setup(ctx, mgr, trainjob.Options{
+	trainJobs := trainjob.Options{
 		MaxConcurrentReconciles: o.concurrency,
 		ExtendedConditions:      o.extendedConditions,
 		Health:                  &o.health,
-	})
-	if err != nil {
+	}
+	if err := setUpFencing(ctx, mgr, o, &trainJobs); err != nil {
+		return err
+	}
+	if err := trainjob.Setup(ctx, mgr, trainJobs); err != nil {
 		return err
 	}
 	if o.capacityReport {
@@ -62,4 +70,28 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	return process.Run(ctx, mgr)
+}
+
+// setUpFencing adds fencing to a manager, and its gate to the TrainJob controller.
+func setUpFencing(ctx context.Context, mgr ctrl.Manager, o options, trainJobs *trainjob.Options) error {
+	if !o.fencing {
+		trainJobs.Gate = fencing.Shut
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("find a name for this process: %w", err)
+	}
+	fencingOptions := fencing.Options{Identity: name + "_" + string(uuid.NewUUID())}
+	if o.LeaderElect {
+		fencingOptions.Election = &fencing.Election{
+			Namespace: o.LeaseNamespace, LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
+		}
+	}
+	fencer, err := fencing.Add(ctx, mgr, fencingOptions)
+	if err != nil {
+		return err
+	}
+	trainJobs.Gate, trainJobs.Rechecks = fencer.Gate, fencer.Rechecks()
+	return nil
 }

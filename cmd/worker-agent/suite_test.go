@@ -87,7 +87,8 @@ func startWorld(ctx context.Context) (err error) {
 		return err
 	}
 	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
-	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"), "../../config/crd/worker/trainyard.dev_capacityreports.yaml"}
+	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"),
+		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml"}
 	if world.cluster, err = clusters.Start(ctx, o); err != nil {
 		return err
 	}

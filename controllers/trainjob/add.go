@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/controllers/trainjob/health"
@@ -48,6 +49,11 @@ type Options struct {
 	ExtendedConditions bool
 	// Health says from when on it is trouble if a job does not get on. nil: health.DefaultLimits.
 	Health *health.Limits
+	// Gate says whether a TrainJob that has no JobSet may get one now and, if not, why: a sentence that is the same as long as the cause
+	// is. nil: all may.
+	Gate func(*trainer.TrainJob) (open bool, why string)
+	// Rechecks are TrainJobs for which Gate may say something else now. nil: they come with an event of their own only.
+	Rechecks source.Source
 	// MaxConcurrentReconciles is how many TrainJobs are worked on at once. 0: 10.
 	MaxConcurrentReconciles int
 	// Clock stamps conditions and measures deadlines. nil: the real one.
@@ -64,6 +70,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.MaxConcurrentReconciles == 0 {
 		o.MaxConcurrentReconciles = defaultConcurrency
+	}
+	if o.Gate == nil {
+		o.Gate = func(*trainer.TrainJob) (bool, string) { return true, "" }
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
@@ -112,6 +121,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opt
 			// A replica that waits for the lease has its caches full and takes over at once.
 			EnableWarmup: new(true),
 		})
+	if opts.Rechecks != nil {
+		b = b.WatchesRawSource(opts.Rechecks)
+	}
 	for _, runtime := range r.runtimes {
 		for _, register := range runtime.EventHandlerRegistrars() {
 			if register != nil {

@@ -36,6 +36,8 @@ const (
 	ReasonRestarted = "Restarted"
 	// ReasonWaiting: what is left of an earlier JobSet or TrainJob of the name does not go.
 	ReasonWaiting = "Waiting"
+	// ReasonHeld: the TrainJob may not get a JobSet now (Options.Gate).
+	ReasonHeld = "Held"
 	// ReasonFailed: the TrainJob has failed.
 	ReasonFailed = "Failed"
 )
@@ -88,6 +90,11 @@ func (a *announcer) waiting(job *trainer.TrainJob, past *recollection, what stri
 	if now.Sub(past.waitingSince) >= waitTold {
 		a.warnOnce(job, past, ReasonWaiting, "Wait", what)
 	}
+}
+
+// held tells why the job may not start.
+func (a *announcer) held(job *trainer.TrainJob, past *recollection, why string) {
+	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
 }
 
 func (a *announcer) warnOnce(job *trainer.TrainJob, past *recollection, reason, act, note string) {

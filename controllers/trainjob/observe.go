@@ -47,6 +47,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	} else if err != nil {
 		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
+	if open, why := r.gate(f.trainJob); !open {
+		f.held = why
+	}
 	return f, nil
 }
 

@@ -46,6 +46,7 @@ type Reconciler struct {
 	runtimes map[string]trainerruntime.Runtime
 	kinds    []string
 	rules    rules
+	gate     func(*trainer.TrainJob) (open bool, why string)
 	clock    clock.PassiveClock
 	announce *announcer
 	memory   *memory
@@ -65,6 +66,7 @@ func NewReconciler(
 		runtimes: runtimes,
 		kinds:    slices.Sorted(maps.Keys(runtimes)),
 		rules:    rules{extendedConditions: opts.ExtendedConditions, limits: *opts.Health},
+		gate:     opts.Gate,
 		clock:    opts.Clock,
 		announce: &announcer{recorder: recorder, clock: opts.Clock},
 		memory:   newMemory(),
@@ -86,10 +88,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	d := decide(f, r.rules, now)
 	log := ctrl.LoggerFrom(ctx).WithValues("state", d.state.String())
 	ctx = ctrl.LoggerInto(ctx, log)
-	log.V(1).Info("Decided", "action", d.action.String(), "recheck", d.recheck)
+	log.V(1).Info("Decided", "action", d.action.String(), "recheck", d.recheck, "held", f.held)
 
 	err = r.act(ctx, f, d, past)
-	if r.rules.extendedConditions && isLive(d.state) {
+	if r.rules.extendedConditions && isLive(d.state) && f.held == "" {
 		setResourcesCreated(&d.status, f, d.state, err, now)
 	}
 	r.tell(f, d, err, past)
@@ -168,6 +170,8 @@ func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
 		r.announce.waiting(f.trainJob, past, conflictMessage(f.jobSet))
 	case d.state == stateBlocked:
 		r.announce.jobSetTaken(f.trainJob, f.jobSet, past)
+	case f.held != "":
+		r.announce.held(f.trainJob, past, f.held)
 	case isWaiting(err):
 		r.announce.waiting(f.trainJob, past, err.Error())
 	case errors.As(err, &p) && !isPassing(err):

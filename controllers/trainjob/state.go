@@ -92,6 +92,8 @@ type facts struct {
 	jobSet *jobsetv1alpha2.JobSet
 	// reported is the status that the runtime framework derives from the TrainJob's own JobSet. nil: it has none.
 	reported *trainer.TrainJobStatus
+	// held says why a job without a JobSet must not get one now. Empty: it may.
+	held string
 	// health is what its pods say, while the TrainJob's own JobSet is meant to run.
 	health health.Input
 	// lastTrouble is what the pods had when there was one last, or empty. Pods that failed may be gone by now.
@@ -213,7 +215,7 @@ func decideLive(f facts, r rules, now time.Time) decision {
 		}
 	}
 	// A JobSet that is going is made anew when it is gone; what is applied to it before would go with it.
-	if f.jobSet == nil || f.jobSet.DeletionTimestamp.IsZero() {
+	if f.held == "" && (f.jobSet == nil || f.jobSet.DeletionTimestamp.IsZero()) {
 		d.action = actionBuild
 	}
 	return d

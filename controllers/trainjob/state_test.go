@@ -402,6 +402,15 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+func TestHeldJobIsNotBuilt(t *testing.T) {
+	for _, j := range []*trainer.TrainJob{job(), job(suspend)} {
+		f := facts{trainJob: j, runtimeKinds: supported, held: "its hub has yet to answer"}
+		if d := decide(f, rules{}, t0); d.action != actionNone {
+			t.Errorf("%s: a job that is held gets the action %s", d.state, d.action)
+		}
+	}
+}
+
 func reportsOnly(cs ...metav1.Condition) trainer.TrainJobStatus {
 	return *reports(nil, cs...)
 }

@@ -77,7 +77,8 @@ var keptLabels = []string{
 	batchv1.JobCompletionIndexAnnotation, jobset.RestartsKey, jobset.JobRestartAttemptKey,
 }
 
-// Strip cuts a pod down to what this package reads, for a cache. It changes the pod, and may be applied again.
+// Strip cuts a pod down to what this package reads, and the time that it has to end, for a cache. It changes the pod, and may be applied
+// again.
 func Strip(pod *corev1.Pod) {
 	// The containers' spec says which line of a termination message counts, so the status is first.
 	status := corev1.PodStatus{
@@ -104,8 +105,10 @@ func Strip(pod *corev1.Pod) {
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
 			Labels:            kept,
+			// How long it may still live matters to who has to end it.
+			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
 		},
-		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName},
+		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds},
 		Status: status,
 	}
 }

@@ -1,0 +1,48 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/dispatch/fencing"
+)
+
+// ReasonFenced of an Event: a copy was stopped.
+const ReasonFenced = "Fenced"
+
+// tell says what was done to a copy, why, and what resumes it.
+func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
+	done, then := "suspended", "the hub resumes it when it is there and the job has not been placed elsewhere"
+	if d.Action == fencing.Delete {
+		done, then = "deleted", "the hub places the job anew"
+	}
+	note := fmt.Sprintf("%s, because %s; %s", done, d.why(hubOf(job)), then)
+	c.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFenced, d.Action.String(), "%s", note)
+	ctrl.LoggerFrom(ctx).Info("Stopped a copy", "hub", hubOf(job), "action", d.Action.String(), "reason", d.Reason.String(),
+		"silence", d.silence, "heard", d.heard)
+}
+
+// why names the cause, in the words of an Event.
+func (d decision) why(hub string) string {
+	switch d.Reason {
+	case fencing.LateCreation:
+		return "its creation was on its way for too long, or is from before this cluster's agent"
+	case fencing.OldAttempt:
+		return "a later attempt of its hub TrainJob was here"
+	case fencing.ResumedByOthers:
+		return "somebody other than its hub has resumed it after it was stopped"
+	default:
+	}
+	if !d.heard {
+		return fmt.Sprintf("its hub %s has not answered this cluster's agent", hub)
+	}
+	return fmt.Sprintf("its hub %s has not answered this cluster's agent for %s", hub, d.silence.Round(time.Second))
+}

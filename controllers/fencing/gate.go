@@ -1,0 +1,103 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fencing
+
+import (
+	"strconv"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/fencing"
+)
+
+// Gate says whether a TrainJob that has no JobSet may get one now and, if not, why. It is shut for a copy of an attempt that is lower
+// than one that was seen, and for one with failover Fenced that is marked as stopped, whose hub is not known to be there, or whose
+// creation was on its way for too long. Whoever may come through later is among Rechecks then.
+func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
+	if !isCopy(job) {
+		return true, ""
+	}
+	return f.book.admit(job)
+}
+
+// Shut is a gate for a process that does no fencing: the hub takes copies with failover Fenced for stopped when nobody would have
+// stopped them, so they must not start.
+func Shut(job *trainer.TrainJob) (open bool, why string) {
+	if isCopy(job) && isFenced(job) {
+		return false, "its failover is Fenced, and this cluster's agent runs with --fencing=false"
+	}
+	return true, ""
+}
+
+func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
+	now := b.clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isStale(job, now) {
+		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
+	}
+	if !isFenced(job) {
+		return true, ""
+	}
+	h, key := b.hub(hubOf(job)), keyOf(job)
+	delete(h.refused, key)
+	if _, stopped := job.Annotations[v1alpha1.AnnotationFenced]; stopped {
+		return false, "it was stopped while its hub was silent; the hub resumes it"
+	}
+	admission := h.agent.Admits(challengeOf(job), now)
+	if admission == fencing.Refused && len(job.Status.JobsStatus) > 0 {
+		admission = fencing.Admitted // It came through before: only the lease counts.
+	}
+	switch admission {
+	case fencing.Admitted:
+		return true, ""
+	case fencing.Refused:
+		h.refused[key] = struct{}{}
+		b.bells.stops.Add(key)
+		return false, "its creation was on its way for too long, or is from before this agent; the hub stamps it anew"
+	default:
+		h.waiting[key] = struct{}{}
+		return false, "its hub has yet to answer this cluster's agent"
+	}
+}
+
+// isCopy is true for what a hub has created, whatever its failover is.
+func isCopy(job *trainer.TrainJob) bool {
+	return hubOf(job) != ""
+}
+
+// isFenced is true for a copy that has to be stopped when its hub is silent.
+func isFenced(job *trainer.TrainJob) bool {
+	return job.Annotations[v1alpha1.AnnotationFailover] == string(v1alpha1.FailoverFenced)
+}
+
+// isFenceable is true for a copy that may have to be stopped: one that has not ended.
+func isFenceable(job *trainer.TrainJob) bool {
+	return isCopy(job) && isFenced(job) && !meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete) &&
+		!meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobFailed)
+}
+
+func keyOf(job *trainer.TrainJob) types.NamespacedName {
+	return types.NamespacedName{Namespace: job.Namespace, Name: job.Name}
+}
+
+func hubOf(job *trainer.TrainJob) string { return job.Labels[v1alpha1.LabelHub] }
+
+func originOf(job *trainer.TrainJob) types.UID { return types.UID(job.Labels[v1alpha1.LabelOriginUID]) }
+
+func challengeOf(job *trainer.TrainJob) fencing.Challenge {
+	return fencing.ParseChallenge(job.Annotations[v1alpha1.AnnotationChallenge])
+}
+
+// attemptOf is 0 for what is no number.
+func attemptOf(job *trainer.TrainJob) int64 {
+	attempt, err := strconv.ParseInt(job.Annotations[v1alpha1.AnnotationAttempt], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return attempt
+}
