@@ -37,7 +37,7 @@ type Job struct {
 
 // Exclusion is why a worker cannot take one job, whatever it has free.
 type Exclusion struct {
-	// Reason is v1alpha1.ReasonNameConflict or v1alpha1.ReasonRejected.
+	// Reason is the outcome of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
 	Reason string
 	// Message in the worker's words.
 	Message string
@@ -51,8 +51,8 @@ type Worker struct {
 	Labels map[string]string
 	// NotReady is reason and message of a Ready condition that is not True. Empty: the worker is Ready.
 	NotReady string
-	// Cordoned is spec.unschedulable.
-	Cordoned bool
+	// Cordoned: the worker takes no jobs, by spec.unschedulable or because it is Draining, by spec.drain.
+	Cordoned, Draining bool
 	// Nodes that take pods, without what is reserved for jobs whose pods they do not have yet.
 	Nodes *Nodes
 	// Allocatable of all nodes together, for scores and expressions.
@@ -73,7 +73,8 @@ type Worker struct {
 type Decision struct {
 	// Cluster is the chosen worker. Empty: the job waits.
 	Cluster v1alpha1.ClusterName
-	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, InvalidPolicy, InvalidPin, NoFit, NameConflict or Rejected.
+	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, InvalidPolicy, InvalidPin, NoFit, or the
+	// reason of an exclusion, if those workers have excluded the job on which it would fit.
 	Reason string
 	// Message for the condition Placed, one line of at most 1024 bytes. The same workers give the same message.
 	Message string

@@ -152,6 +152,9 @@ func (f *filters) message(w *Worker, v verdict) string {
 		}
 		return "DispatchPolicy " + f.policy.Name + " does not select the worker"
 	case cordoned:
+		if w.Draining {
+			return "the worker is being drained (spec.drain)"
+		}
 		return "the worker is cordoned (spec.unschedulable)"
 	case notReady:
 		return w.NotReady

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,8 +37,12 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
-// capacityReportType is how a reflector names the type.
-var capacityReportType = fmt.Sprintf("%T", &v1alpha1.CapacityReport{})
+// optionalTypes are the optional kinds as a reflector names them.
+var optionalTypes = []string{
+	jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{}),
+}
+
+var executionLeaseGVK = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
 var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1alpha2", Kind: "JobSet"}
 
@@ -45,17 +50,15 @@ const (
 	resourceJobSets         = "jobsets"
 	resourcePods            = "pods"
 	resourceCapacityReports = "capacityreports"
+	resourceExecutionLeases = "executionleases"
 )
 
 // optional are the resources that a worker need not let us read, and which hold up nothing. What is said of JobSets is left out then:
 // kubeconfigs are older than the wish to. Without a CapacityReport there is no capacity (capacitySource.state), but the jobs there
-// are still looked after.
+// are still looked after. Without an ExecutionLease nothing there can be fenced (Status.LeaseRefusal).
 func optional(resource string) bool {
-	return resource == resourceJobSets || resource == resourceCapacityReports
+	return resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
 }
-
-// errNotListed is of a kind that the worker has not let us list.
-var errNotListed = errors.New("the worker has not listed this kind")
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
@@ -78,6 +81,10 @@ func cachedKinds(hubID string, capacity capacitySource) []cachedKind {
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobSetGVK)
 	return append(capacity.kinds(), []cachedKind{
+		{resourceExecutionLeases, executionLeaseGVK, meta.RESTScopeRoot, &v1alpha1.ExecutionLease{}, cache.ByObject{
+			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, hubID),
+			Transform: cache.TransformStripManagedFields(),
+		}},
 		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
 		{resourceJobSets, jobSetGVK, meta.RESTScopeNamespace, jobSet, cache.ByObject{Transform: stripJobSet}},
 		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
@@ -98,6 +105,7 @@ func cacheScheme() (*runtime.Scheme, error) {
 // caches are the informers of one worker.
 type caches struct {
 	cache.Cache
+	scheme *runtime.Scheme
 	// informers of what a worker must let us read, by resource.
 	informers map[string]cache.Informer
 	// optional informers, by kind.
@@ -124,7 +132,7 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 		ReaderFailOnMissingInformer: true,
 		// Interrupted watches are no error here; the state and its message say what is wrong.
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
-			if (r.TypeDescription() == jobSetGVK.String() || r.TypeDescription() == capacityReportType) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+			if slices.Contains(optionalTypes, r.TypeDescription()) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 				return // Cluster.answered has said it, once.
 			}
 			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
@@ -135,7 +143,7 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	if err != nil {
 		return nil, err
 	}
-	c := &caches{Cache: all, informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{}}
+	c := &caches{Cache: all, scheme: scheme, informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{}}
 	for _, kind := range kinds {
 		informer, err := all.GetInformer(ctx, kind.object, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -186,8 +194,12 @@ func (c *caches) capacityListed() bool {
 
 // Get reads from the cache. An optional kind that has not been listed is not waited for: that may take for ever.
 func (c *caches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	if informer := c.optional[object.GetObjectKind().GroupVersionKind()]; informer != nil && !informer.HasSynced() {
-		return errNotListed
+	gvk, err := apiutil.GVKForObject(object, c.scheme)
+	if err != nil {
+		return fmt.Errorf("read from the worker's caches: %w", err)
+	}
+	if informer := c.optional[gvk]; informer != nil && !informer.HasSynced() {
+		return ErrNotListed
 	}
 	return c.Cache.Get(ctx, key, object, opts...)
 }

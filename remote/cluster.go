@@ -55,6 +55,7 @@ type Cluster struct {
 	unusable error
 
 	exchange     *exchange
+	dialer       *dialer
 	prober       *prober
 	caches       *caches
 	capacity     capacitySource
@@ -88,6 +89,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	c.locked.apisDue = true
 	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
 	c.exchange = newExchange(func() { poke(c.wake) })
+	c.dialer = &dialer{timeout: c.opts.ProbeTimeout * 4 / 5, silence: newSilence(c.host)}
 	m.state(Connecting)
 	address, err := url.Parse(c.host)
 	if err != nil || address.Host == "" {
@@ -109,7 +111,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 		limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.opts.QPS, c.opts.Burst)
 	}
 	s := &sender{
-		exchange: c.exchange, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
+		exchange: c.exchange, silence: c.dialer.silence, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
 		requestTimeout: c.opts.RequestTimeout, syncTimeout: c.opts.SyncTimeout,
 		unauthorized: c.unauthorized, answered: c.answered,
 	}
@@ -218,12 +220,12 @@ func (c *Cluster) answered(request call, code int) {
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
-	case changed && request.resource == resourceCapacityReports:
+	case changed && (request.resource == resourceCapacityReports || request.resource == resourceExecutionLeases):
 		poke(c.wake)
 	case changed && needed && (code == 403 || code == 404 || before == 403):
 		poke(c.wake)
 	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):
-		c.log.Info("Worker does not list what could be shown of its jobs", "resource", request.resource, "code", code)
+		c.log.Info("Worker does not list a kind that can be done without", "resource", request.resource, "code", code)
 	}
 }
 

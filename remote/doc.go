@@ -24,6 +24,13 @@
 // 401 and 403 are answers of a worker that is there: they make CredentialsInvalid, never Unreachable, and must not start a
 // failover. A probe that fails makes Unreachable only after FailureThreshold of them. The end of a watch means nothing.
 //
+// # Silence
+//
+// That a worker is Unreachable says nothing about its jobs. Status.SilentSince says whether anything at all answers at its address: if
+// something does, as a load balancer without a backend, the worker's API server may be down while its pods run on and its agent can do
+// nothing. It is known when connections are made (dial.go, silence.go), so those of before are cut when a worker becomes Unreachable. A
+// control plane on one machine that loses power is as silent as a network that is cut.
+//
 // # Identity
 //
 // All requests go through an exchange (exchange.go) whose gate is open to callers only while the worker is Connected, so that
@@ -51,15 +58,15 @@
 //   - A Cluster is of one host and one pin. Another host or pin makes another Cluster; Done says when the old one is over.
 //   - The caches of a worker that is not Connected hold what was last seen. Status.LastSeen says when that was.
 //   - The cache has few kinds (caches.go); reading another one through Client is an error, and APIReader reads it live.
-//   - JobSets are optional: a worker that forbids to read them is Connected all the same. Until they have been listed, getting one is an
-//     error at once. They are cached unstructured, and stripped (strip.go).
+//   - JobSets and the hub's ExecutionLease are optional: a worker that forbids to read them is Connected all the same. Until they have
+//     been listed, getting one is ErrNotListed at once. JobSets are cached unstructured, and stripped (strip.go).
 //   - Pods that have succeeded vanish from the inventory's counts when they are deleted.
 //
 // # Locks
 //
 // Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the way requests go, line.mu the
-// set of open connections, Tally.mu the counts, reported.mu the last report, audience.mu who has subscribed to an inventory,
-// subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a struct named locked.
-// Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called back under any of
-// them.
+// set of open connections, silence.mu what was heard, Tally.mu the counts, reported.mu the last report, audience.mu who has
+// subscribed to an inventory, subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a
+// struct named locked. Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called
+// back under any of them.
 package remote

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
@@ -25,7 +26,7 @@ var errUnverified = errors.New("the worker's identity is being verified")
 type line struct {
 	transport http.RoundTripper
 	pool      *http.Transport
-	dialer    net.Dialer
+	dialer    *dialer
 	// lost is called when the last connection has gone.
 	lost func(*line)
 
@@ -37,12 +38,12 @@ type line struct {
 }
 
 // newLine does no I/O. Its error is about the credentials.
-func newLine(config *rest.Config, lost func(*line)) (*line, error) {
+func newLine(config *rest.Config, dialer *dialer, lost func(*line)) (*line, error) {
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("use the TLS data of the credentials: %w", err)
 	}
-	l := &line{lost: lost, dialer: net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}}
+	l := &line{lost: lost, dialer: dialer}
 	l.locked.connections = map[*connection]bool{}
 	// The defaults include HTTP/2 pings, by which watches notice that the other end has gone without a word.
 	l.pool = utilnet.SetTransportDefaults(&http.Transport{
@@ -69,7 +70,7 @@ func (l *line) dial(ctx context.Context, network, address string) (net.Conn, err
 		l.lost(l)
 		return nil, errUnverified
 	}
-	raw, err := l.dialer.DialContext(ctx, network, address)
+	raw, err := l.dialer.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (l *line) cut() {
 	}
 	l.mu.Unlock()
 	for _, c := range connections {
-		_ = c.Close() // What closing says is of no interest.
+		_ = c.cut() // What closing says is of no interest.
 	}
 	l.pool.CloseIdleConnections()
 }
@@ -118,10 +119,33 @@ func (l *line) remove(c *connection) {
 type connection struct {
 	net.Conn
 	line *line
+	// reading counts the reads that wait, timedOut says that one has ended because nothing came back, and closed that we have closed it.
+	reading          atomic.Int32
+	timedOut, closed atomic.Bool
 }
 
-// Close closes the connection.
+// Read reads from the connection.
+func (c *connection) Read(p []byte) (int, error) {
+	c.reading.Add(1)
+	n, err := c.Conn.Read(p)
+	c.reading.Add(-1)
+	if err != nil && nothingThere(err) {
+		c.timedOut.Store(true)
+	}
+	return n, err
+}
+
+// Close closes the connection. There is always somebody who reads from it, unless he has read that it ends.
 func (c *connection) Close() error {
+	if c.reading.Load() == 0 && !c.timedOut.Load() && !c.closed.Load() {
+		c.line.dialer.silence.hear()
+	}
+	return c.cut()
+}
+
+// cut closes the connection because we want it.
+func (c *connection) cut() error {
+	c.closed.Store(true)
 	err := c.Conn.Close()
 	c.line.remove(c)
 	return err

@@ -59,6 +59,9 @@ func (l *loop) observe() *way {
 	id, how, err := l.prober.identity(ctx)
 	cancel()
 	l.facts.record(id, how, err, l.opts.Clock.Now())
+	if how != none {
+		l.dialer.silence.contact()
+	}
 	if how != answered || t.pinned == "" || id != t.pinned {
 		return w
 	}
@@ -102,7 +105,7 @@ func (l *loop) takeTarget() target {
 		return t
 	}
 	l.facts.fingerprint = t.fingerprint
-	fresh, err := newLine(t.config, l.exchange.lost)
+	fresh, err := newLine(t.config, l.dialer, l.exchange.lost)
 	if err != nil {
 		l.broken, l.facts.unusable = err, err
 		return t
@@ -154,16 +157,16 @@ func (l *loop) capacityState(v verdict) (CapacityState, string) {
 	if v.state != Connected {
 		return CapacityPending, ""
 	}
-	return l.capacity.state(v.since, l.caches.capacityListed(), l.capacityTrouble())
+	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal(resourceCapacityReports))
 }
 
-// capacityTrouble is the code with which the worker refuses to let us read its CapacityReport, 0 if it does not.
-func (l *loop) capacityTrouble() int {
+// refusal is the code with which the worker refuses to let us read a resource, 404 or 403; 0 if it does not.
+func (l *loop) refusal(resource string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	code := 0
 	for request, trouble := range l.locked.troubles {
-		if request.resource == resourceCapacityReports {
+		if request.resource == resource && (trouble.code == http.StatusNotFound || trouble.code == http.StatusForbidden) {
 			code = max(code, trouble.code)
 		}
 	}
@@ -200,8 +203,13 @@ func (l *loop) act(found *way, v verdict) {
 		l.cut()
 	}
 	capacity, message := l.capacityState(v)
+	silent, refusal := time.Time{}, l.refusal(resourceExecutionLeases)
+	if v.state == Unreachable {
+		silent = l.dialer.silence.since(v.since)
+	}
 	l.setStatus(func(s *Status) {
 		s.State, s.Message, s.Since = v.state, v.message, v.since
+		s.SilentSince, s.LeaseRefusal = silent, refusal
 		s.Fingerprint = l.facts.fingerprint
 		s.Capacity, s.CapacityMessage = capacity, message
 		if l.facts.answer == answered {

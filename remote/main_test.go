@@ -69,7 +69,7 @@ func allCRDs(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	jobSet, err := jobSetCRDs(ctx)
-	return []string{trainer, jobSet}, err
+	return []string{trainer, jobSet, "../config/crd/worker/trainyard.dev_executionleases.yaml"}, err
 }
 
 // sharedServer starts the shared API server on first use.
@@ -158,9 +158,11 @@ func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules 
 
 // hubRules are the least rights with which everything works.
 func hubRules() []rbacv1.PolicyRule {
-	return append(neededRules(), rbacv1.PolicyRule{
-		APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: []string{"get", "list", "watch"},
-	})
+	read := []string{"get", "list", "watch"}
+	return append(neededRules(),
+		rbacv1.PolicyRule{APIGroups: []string{"jobset.x-k8s.io"}, Resources: []string{"jobsets"}, Verbs: read},
+		rbacv1.PolicyRule{APIGroups: []string{"trainyard.dev"}, Resources: []string{"executionleases"}, Verbs: append(read, "create", "patch")},
+	)
 }
 
 // neededRules are the least rights with which a worker becomes Connected.
@@ -260,7 +262,7 @@ func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 		ofLists := strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`)
 		ofStreams := strings.HasPrefix(line, "apiserver_watch_list_duration_seconds_count{")
 		for _, resource := range []string{
-			"nodes", "pods", "namespaces", "trainjobs", "trainingruntimes", "clustertrainingruntimes", "jobsets",
+			"nodes", "pods", "namespaces", "trainjobs", "trainingruntimes", "clustertrainingruntimes", "jobsets", "executionleases",
 		} {
 			if (ofLists || ofStreams) && strings.Contains(line, fmt.Sprintf("resource=%q", resource)) {
 				counts = append(counts, strings.TrimSpace(line))
@@ -297,13 +299,14 @@ func series(t *testing.T, metric string, name v1alpha1.ClusterName) map[string]f
 	return values
 }
 
-// awaitJobSets waits until the optional kind is listed too.
-func awaitJobSets(t *testing.T, cluster *remote.Cluster) {
+// awaitOptional waits until the optional kinds are listed too.
+func awaitOptional(t *testing.T, cluster *remote.Cluster) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(func() error {
-		jobSet := newJobSet("none")
-		return client.IgnoreNotFound(cluster.Cache().Get(t.Context(), client.ObjectKeyFromObject(jobSet), jobSet))
-	}, patience, 5*time.Millisecond).Should(gomega.Succeed())
+	for _, object := range []client.Object{newJobSet("none"), &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: "none"}}} {
+		gomega.NewWithT(t).Eventually(func() error {
+			return client.IgnoreNotFound(cluster.Cache().Get(t.Context(), client.ObjectKeyFromObject(object), object))
+		}, patience, 5*time.Millisecond).Should(gomega.Succeed())
+	}
 }
 
 // ownLists is our own count of lists on a worker.

@@ -68,7 +68,14 @@ type Status struct {
 	CapacityMessage string
 	// Since is when the state began: for Unreachable the first failure.
 	Since time.Time
-	// LastSeen is when the worker last answered as itself. All but State and Message is of that time.
+	// SilentSince is, while State is Unreachable, since when nothing at all has answered at the address: no connection could be made, and
+	// nobody has said so. Zero: something has answered since contact was lost (it refuses, resets, takes connections and is silent, speaks
+	// something else), or the way there is not known (DNS, a proxy), or no connection has been tried yet.
+	SilentSince time.Time
+	// LeaseRefusal is the HTTP code with which the worker refuses to show its ExecutionLease: 404 without the CRD, 403 without the right.
+	// 0: it does not, as far as is known.
+	LeaseRefusal int
+	// LastSeen is when the worker last answered as itself. All but State, Message and SilentSince is of that time.
 	LastSeen time.Time
 	// ClusterID is the UID of the kube-system namespace that answered last. In IdentityChanged it is not the pinned one.
 	ClusterID types.UID
@@ -89,13 +96,18 @@ func (s Status) same(other Status) bool {
 			return false
 		}
 	}
-	return s.State == other.State && s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
+	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.LeaseRefusal == other.LeaseRefusal &&
+		s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
 		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
 		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint
 }
 
 // ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.
 var ErrNotConnected = errors.New("worker is not connected")
+
+// ErrNotListed is the error of reading an optional kind (JobSets, CapacityReports, ExecutionLeases) that the worker has not listed yet,
+// or does not let us list.
+var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // IsNotConnected says whether err is, or was caused by, ErrNotConnected.
 func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

@@ -17,6 +17,7 @@ import (
 // sender does what all requests to a worker have in common: it counts them, bounds them and looks at the answers.
 type sender struct {
 	exchange *exchange
+	silence  *silence
 	meter    *meter
 	clock    clock.Clock
 	// prefix is the path of the server's address.
@@ -184,7 +185,11 @@ func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, ErrNotConnected
 	}
 	req = req.WithContext(context.WithValue(req.Context(), probing{}, true))
-	return s.send(w.line, req, callOf(req, s.prefix), s.requestTimeout)
+	res, err := s.send(w.line, req, callOf(req, s.prefix), s.requestTimeout)
+	if err == nil {
+		s.silence.hear() // Even if it is an error of a machine on the way.
+	}
+	return res, err
 }
 
 // httpClient makes no redirects: they would take the token along.

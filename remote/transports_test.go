@@ -43,7 +43,7 @@ func newRig(t *testing.T) *rig {
 	r.server.StartTLS()
 	t.Cleanup(r.server.Close)
 	r.sender = &sender{
-		exchange: newExchange(func() { r.broken.Add(1) }), meter: newMeter("rig"), clock: clock.RealClock{},
+		exchange: newExchange(func() { r.broken.Add(1) }), silence: newSilence(r.server.URL), meter: newMeter("rig"), clock: clock.RealClock{},
 		requestTimeout: 10 * time.Second, syncTimeout: 10 * time.Second, answered: func(call, int) {},
 	}
 	r.unauthorized = func(l *line) {
@@ -61,7 +61,7 @@ func (r *rig) handle(handler http.HandlerFunc) { r.handler.Store(&handler) }
 func (r *rig) use(t *testing.T, token string, g gate) *line {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
-	l, err := newLine(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, r.exchange.lost)
+	l, err := newLine(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, &dialer{timeout: 10 * time.Second, silence: r.silence}, r.exchange.lost)
 	if err != nil {
 		t.Fatal(err)
 	}

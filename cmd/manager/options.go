@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/executionlease"
 )
 
 const (
@@ -31,6 +32,10 @@ type options struct {
 	workerConcurrency   int
 	workerTimeout       time.Duration
 	workerProbeInterval time.Duration
+	fenceMargin         time.Duration
+	failoverPauseAt     float64
+	failoverPauseWindow time.Duration
+	deletionGrace       time.Duration
 }
 
 func defaultOptions() options {
@@ -47,6 +52,10 @@ func defaultOptions() options {
 		workerConcurrency:   8,
 		workerTimeout:       10 * time.Second,
 		workerProbeInterval: 10 * time.Second,
+		fenceMargin:         executionlease.DefaultMargin,
+		failoverPauseAt:     0.5,
+		failoverPauseWindow: 5 * time.Minute,
+		deletionGrace:       15 * time.Minute,
 	}
 }
 
@@ -62,6 +71,14 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on at the same time.")
 	fs.DurationVar(&o.workerTimeout, "worker-timeout", o.workerTimeout, "How long a request to a worker may take.")
 	fs.DurationVar(&o.workerProbeInterval, "worker-probe-interval", o.workerProbeInterval, "How often to see whether a worker answers.")
+	fs.DurationVar(&o.fenceMargin, "fence-margin", o.fenceMargin,
+		"How long to wait, besides a worker's fenceAfter, until its agent must have stopped the jobs with failover Fenced. "+
+			"It covers changes of leader of agents and managers.")
+	fs.Float64Var(&o.failoverPauseAt, "failover-pause-at", o.failoverPauseAt,
+		"If more than this share of the workers is lost at about the same time, it is rather the hub that is cut off, and no job is moved. 1: never.")
+	fs.DurationVar(&o.failoverPauseWindow, "failover-pause-window", o.failoverPauseWindow, "What at about the same time means.")
+	fs.DurationVar(&o.deletionGrace, "deletion-grace", o.deletionGrace,
+		"How long the deletion of a job waits for a worker that does not answer. Then a Tombstone remembers what is left to delete there.")
 }
 
 // validate returns all faults at once.
@@ -94,6 +111,19 @@ func (o *options) validate() error {
 	}
 	if o.workerProbeInterval <= 0 {
 		fault("--worker-probe-interval is %s: must be positive", o.workerProbeInterval)
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"fence-margin", o.fenceMargin}, {"failover-pause-window", o.failoverPauseWindow}, {"deletion-grace", o.deletionGrace},
+	} {
+		if d.value <= 0 {
+			fault("--%s is %s: must be positive", d.flag, d.value)
+		}
+	}
+	if o.failoverPauseAt <= 0 || o.failoverPauseAt > 1 {
+		fault("--failover-pause-at is %g: must be more than 0 and at most 1", o.failoverPauseAt)
 	}
 	return faults.ErrorOrNil()
 }

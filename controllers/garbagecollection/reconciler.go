@@ -6,12 +6,14 @@ package garbagecollection
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,64 +23,127 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
+// Name of the controller.
+const Name = "garbagecollection"
+
 // Worker is the connection to the worker. remote.Cluster is one.
 type Worker interface {
 	// Client reads copies from the connection's caches and writes to the worker. It fails while the worker is not connected.
 	Client() (client.Client, error)
+	// APIReader reads from the worker's API server, and fails as Client does.
+	APIReader() (client.Reader, error)
 }
 
 // Options of a garbage collector. All are required.
 type Options struct {
-	// Cluster is the worker's name.
-	Cluster v1alpha1.ClusterName
-	// Hub reads from the hub's caches.
-	Hub client.Client
+	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
+	Cluster   v1alpha1.ClusterName
+	ClusterID types.UID
+	// HubID is on each copy of this hub.
+	HubID string
+	// ManagedBy is the value of spec.managedBy that this manager owns.
+	ManagedBy string
+	// Hub reads from the hub's caches, HubReader from its API server.
+	Hub       client.Client
+	HubReader client.Reader
 	// Worker is the connection.
 	Worker Worker
+	// Quarantine is that of all workers.
+	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
+	// Recorder records Events on hub TrainJobs and WorkerClusters.
+	Recorder events.EventRecorder
 	// Clock of this process.
 	Clock clock.Clock
 }
 
-// NewReconciler makes the garbage collector of one worker. Its keys are those of the worker's copies and of their Dispatches.
+// NewReconciler makes the garbage collector of one worker. Its keys are those of the worker's copies, of their Dispatches, and, without a
+// namespace, the names of Tombstones.
 func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options, unknown: unknownCopies{cluster: options.Cluster}}
+	return &reconciler{Options: options}
 }
 
-type reconciler struct {
-	Options
-	unknown unknownCopies
-}
+type reconciler struct{ Options }
 
-// Reconcile deletes one copy if it is garbage.
+// Reconcile deletes one copy if it is garbage, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := r.Worker.Client()
 	if err != nil {
 		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
 	}
+	var result reconcile.Result
+	if request.Namespace == "" {
+		result, err = r.execute(ctx, worker, request.Name)
+	} else {
+		result, err = r.collect(ctx, worker, request.NamespacedName)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return result, err
+}
+
+// collect judges one copy, and does what follows.
+func (r *reconciler) collect(ctx context.Context, worker client.Client, key types.NamespacedName) (reconcile.Result, error) {
 	copy := trainjobs.New()
-	if err := worker.Get(ctx, request.NamespacedName, copy); err != nil {
-		r.unknown.remove(request.NamespacedName)
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	dispatch := &v1alpha1.Dispatch{}
-	if err := r.Hub.Get(ctx, request.NamespacedName, dispatch); err != nil {
+	if err := worker.Get(ctx, key, copy); err != nil {
 		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("get Dispatch %s: %w", request, err)
+			return reconcile.Result{}, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 		}
-		dispatch = nil
+		return r.missing(ctx, worker, key)
 	}
-	verdict := judge(r.Cluster, copy, dispatch)
-	r.unknown.set(request.NamespacedName, verdict == unknown)
-	switch verdict {
+	hub, err := r.observe(ctx, r.Hub, copy)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	switch judge(r.here(), copy, hub) {
 	case outdated:
+		r.Quarantine.release(r.Cluster, key)
 		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated")
 	case ended:
-		return r.retire(ctx, worker, copy, dispatch)
-	case needed, unknown:
+		r.Quarantine.release(r.Cluster, key)
+		return r.retire(ctx, worker, copy, hub.dispatch)
+	case needed:
+		r.Quarantine.release(r.Cluster, key)
+	case unknown, adoptable, postponed:
+		return r.investigate(ctx, worker, copy, hub)
 	}
 	return reconcile.Result{}, nil
+}
+
+func (r *reconciler) here() place { return place{Cluster: r.Cluster, ClusterID: r.ClusterID} }
+
+// observe reads what the hub has on record about a copy.
+func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client.Object) (records, error) {
+	var found records
+	key := client.ObjectKeyFromObject(copy)
+	dispatch := &v1alpha1.Dispatch{}
+	switch err := hub.Get(ctx, key, dispatch); {
+	case err == nil:
+		found.dispatch = dispatch
+	case !apierrors.IsNotFound(err):
+		return found, fmt.Errorf("get Dispatch %s: %w", key, err)
+	}
+	var err error
+	found.tombstones, err = r.tombstones(ctx, hub, originOf(copy), attemptOf(copy))
+	return found, err
+}
+
+// tombstones reads those of a job: one has the name of its UID. If it was buried on one worker before, those of others have their attempt
+// in the name besides.
+func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin types.UID, attempt int32) ([]v1alpha1.Tombstone, error) {
+	var found []v1alpha1.Tombstone
+	for _, name := range []string{string(origin), fmt.Sprintf("%s-%d", origin, attempt)} {
+		tombstone := v1alpha1.Tombstone{}
+		switch err := hub.Get(ctx, client.ObjectKey{Name: name}, &tombstone); {
+		case err == nil:
+			found = append(found, tombstone)
+		case !apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("get Tombstone %q: %w", name, err)
+		}
+	}
+	return found, nil
 }
 
 // retire deletes a finished copy when its retention is over. Its age is measured on the hub, from the Dispatch's Finished
@@ -107,7 +172,10 @@ func (r *reconciler) retention(ctx context.Context, copy *unstructured.Unstructu
 }
 
 // delete deletes exactly this copy, and its JobSet and pods with it.
-func (r *reconciler) delete(ctx context.Context, worker client.Client, copy *unstructured.Unstructured, why string) error {
+func (r *reconciler) delete(ctx context.Context, worker client.Client, copy client.Object, why string) error {
+	if copy.GetDeletionTimestamp() != nil {
+		return nil
+	}
 	uid := copy.GetUID()
 	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
@@ -116,41 +184,4 @@ func (r *reconciler) delete(ctx context.Context, worker client.Client, copy *uns
 	log.FromContext(ctx).V(1).Info("Deleted copy", "workerCluster", r.Cluster, "why", why)
 	copiesDeleted.WithLabelValues(string(r.Cluster), why).Inc()
 	return nil
-}
-
-// verdict on a copy.
-type verdict int
-
-const (
-	// needed: its job is live here, or it is going already.
-	needed verdict = iota
-	// ended: its attempt is the last one and has finished.
-	ended
-	// outdated: the hub has moved on to a later attempt, or to another worker.
-	outdated
-	// unknown: the hub has no record that says what the copy is.
-	unknown
-)
-
-// judge says what a copy on a worker is to the hub, whose Dispatch of that name is nil if there is none.
-func judge(worker v1alpha1.ClusterName, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) verdict {
-	if copy.GetDeletionTimestamp() != nil {
-		return needed
-	}
-	if dispatch == nil || copy.GetLabels()[v1alpha1.LabelOriginUID] != string(dispatch.Spec.TrainJob.UID) {
-		return unknown
-	}
-	attempt, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
-	switch {
-	case err != nil, int32(attempt) > dispatch.Spec.Attempt:
-		return unknown // The hub was restored from a time before this attempt.
-	case int32(attempt) < dispatch.Spec.Attempt, dispatch.Spec.Cluster == "":
-		return outdated
-	case dispatch.Spec.Cluster != worker:
-		return unknown // Of this very attempt: the cluster has got another name, and the job goes on under the old one.
-	case dispatch.IsFinished():
-		return ended
-	default:
-		return needed
-	}
 }

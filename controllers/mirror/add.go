@@ -50,6 +50,9 @@ type Options struct {
 	HubReader client.Reader
 	// Worker is the connection.
 	Worker Worker
+	// Lease is the worker's execution lease: the agent's challenge that this hub has answered last, and whether the agent is alive and
+	// lets copies with failover Fenced run.
+	Lease func() (challenge string, ok bool)
 	// Policy finds what may be propagated for a job.
 	Policy PolicyFunc
 	// Recorder records Events on hub TrainJobs.

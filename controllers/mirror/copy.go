@@ -6,7 +6,6 @@ package mirror
 import (
 	"maps"
 	"strconv"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,55 +32,79 @@ func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID 
 	copy.SetNamespace(job.GetNamespace())
 	copy.SetName(job.GetName())
 
-	labels := maps.Clone(job.GetLabels())
-	if labels == nil {
-		labels = map[string]string{}
+	labels, annotations := marks(dispatch, hubID)
+	copy.SetLabels(merged(job.GetLabels(), labels))
+	copy.SetAnnotations(merged(job.GetAnnotations(), annotations, foreignAnnotations...))
+	copy.Object["spec"] = newSpec(job)
+	if _, queued := copy.GetLabels()[labelKueueQueue]; !queued && trainjobs.Suspended(job) {
+		setAnnotation(copy, v1alpha1.AnnotationSuspended, "true")
 	}
-	labels[v1alpha1.LabelHub] = hubID
-	labels[v1alpha1.LabelOriginUID] = string(job.GetUID())
-	copy.SetLabels(labels)
+	return copy
+}
 
-	annotations := maps.Clone(job.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	for _, key := range foreignAnnotations {
-		delete(annotations, key)
-	}
-	annotations[v1alpha1.AnnotationAttempt] = strconv.Itoa(int(dispatch.Spec.Attempt))
-	copy.SetAnnotations(annotations)
-
+// newSpec is the spec that the copy of job is created with.
+func newSpec(job *unstructured.Unstructured) map[string]any {
 	spec, _, _ := unstructured.NestedMap(job.Object, "spec") // a deep copy
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
-	copy.Object["spec"] = spec
-	return copy
+	return spec
+}
+
+// marks are the labels and annotations by which a copy is recognised, and its agent knows what may be done with it.
+func marks(dispatch *v1alpha1.Dispatch, hubID string) (labels, annotations map[string]string) {
+	labels = map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(dispatch.Spec.TrainJob.UID)}
+	annotations = map[string]string{v1alpha1.AnnotationAttempt: strconv.Itoa(int(dispatch.Spec.Attempt))}
+	if dispatch.Spec.Failover != "" {
+		annotations[v1alpha1.AnnotationFailover] = string(dispatch.Spec.Failover)
+	}
+	return labels, annotations
+}
+
+// merged is base without some keys and with others.
+func merged(base, with map[string]string, without ...string) map[string]string {
+	result := map[string]string{}
+	maps.Copy(result, base)
+	for _, key := range without {
+		delete(result, key)
+	}
+	maps.Copy(result, with)
+	return result
+}
+
+// permission is what the worker's execution lease says about a copy.
+type permission struct {
+	// fenced is true if the copy is to be stopped when the agent hears nothing from the hub. For others the rest says nothing.
+	fenced bool
+	// challenge that was answered last, empty if none was.
+	challenge string
+	// ok is true if the agent is alive and lets such copies run.
+	ok bool
 }
 
 // updatedCopy returns the copy with what a user may change on a placed job brought over from the hub, or nil if there is nothing
 // to bring: spec.suspend, and spec.runtimePatches once the copy is suspended. They do not go in one request, because a worker
 // refuses patches while the job's pods are active, and with them the suspension that would end these pods.
 //
-// A copy in a queue of the worker's Kueue is resumed only if it was suspended from here.
-func updatedCopy(job, copy *unstructured.Unstructured) *unstructured.Unstructured {
+// A copy in a queue of the worker's Kueue is resumed only if it was suspended from here. One that the worker's agent has stopped is let
+// go on when the agent would let it. Whatever resumes a copy that is to be fenced brings the last challenge with it: a resumption that
+// was on its way for too long is known by it, as a creation is.
+func updatedCopy(job, copy *unstructured.Unstructured, may permission) *unstructured.Unstructured {
 	suspend, suspended := trainjobs.Suspended(job), trainjobs.Suspended(copy)
 	_, queued := copy.GetLabels()[labelKueueQueue]
 	_, fromHere := copy.GetAnnotations()[v1alpha1.AnnotationSuspended]
-	resume := !suspend && suspended && (fromHere || !queued)
+	_, stopped := copy.GetAnnotations()[v1alpha1.AnnotationFenced]
+	release := stopped && may.ok
+	resume := !suspend && suspended && (fromHere || !queued) && (!stopped || release)
 	patch := suspended && (suspend || resume) && !equality.Semantic.DeepEqual(runtimePatches(job), runtimePatches(copy))
-	switch {
-	case suspend && !suspended:
-		updated := copy.DeepCopy()
-		setSuspend(updated, true)
-		return updated
-	case !resume && !patch:
+	stop := suspend && !suspended
+	if !stop && !resume && !patch && !release {
 		return nil
 	}
 	updated := copy.DeepCopy()
-	if resume {
-		setSuspend(updated, false)
+	if stop || resume || release && suspend {
+		setSuspend(updated, suspend)
 	}
 	if patch {
 		spec := updated.Object["spec"].(map[string]any)
@@ -91,20 +114,42 @@ func updatedCopy(job, copy *unstructured.Unstructured) *unstructured.Unstructure
 			delete(spec, "runtimePatches")
 		}
 	}
+	if release {
+		setAnnotation(updated, v1alpha1.AnnotationFenced, "")
+	}
+	if may.fenced && may.challenge != "" && (resume || release) {
+		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
+	}
 	return updated
+}
+
+// isSuspendedByOthers is true if spec.suspend of the copy is not as it was left, and neither the worker's Kueue nor its agent did it.
+func isSuspendedByOthers(job, copy *unstructured.Unstructured) bool {
+	_, queued := copy.GetLabels()[labelKueueQueue]
+	_, fromHere := copy.GetAnnotations()[v1alpha1.AnnotationSuspended]
+	_, stopped := copy.GetAnnotations()[v1alpha1.AnnotationFenced]
+	suspend, suspended := trainjobs.Suspended(job), trainjobs.Suspended(copy)
+	return !stopped && suspend != suspended && fromHere == suspend && (suspend || !queued)
 }
 
 // setSuspend sets spec.suspend, and notes that it is of our doing.
 func setSuspend(copy *unstructured.Unstructured, suspend bool) {
 	copy.Object["spec"].(map[string]any)["suspend"] = suspend
+	value := ""
+	if suspend {
+		value = "true"
+	}
+	setAnnotation(copy, v1alpha1.AnnotationSuspended, value)
+}
+
+// setAnnotation sets an annotation, or removes it if value is empty.
+func setAnnotation(copy *unstructured.Unstructured, key, value string) {
 	annotations := copy.GetAnnotations()
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	if suspend {
-		annotations[v1alpha1.AnnotationSuspended] = "true"
-	} else {
-		delete(annotations, v1alpha1.AnnotationSuspended)
+	if annotations[key] = value; value == "" {
+		delete(annotations, key)
 	}
 	copy.SetAnnotations(annotations)
 }
@@ -118,13 +163,4 @@ func runtimePatches(job *unstructured.Unstructured) []any {
 		}
 	}
 	return patches
-}
-
-// shorten cuts a worker's words to what a status field takes.
-func shorten(words string, limit int) string {
-	words = strings.TrimSpace(words)
-	if len(words) <= limit {
-		return words
-	}
-	return strings.ToValidUTF8(words[:limit-3], "") + "..."
 }

@@ -7,7 +7,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 func TestNewCopy(t *testing.T) {
@@ -39,6 +42,10 @@ func TestNewCopy(t *testing.T) {
 		},
 	}
 	before := job.DeepCopy()
+	fenced := testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced })
+	if got := newCopy(job, fenced, "the-hub").GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
+		t.Errorf("the failover on the copy is %q", got)
+	}
 	if diff := cmp.Diff(want, newCopy(job, testDispatch(), "the-hub").Object); diff != "" {
 		t.Errorf("newCopy() (-want +got):\n%s", diff)
 	}
@@ -113,7 +120,7 @@ func TestUpdatedCopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got map[string]any
-			if updated := updatedCopy(test.job, test.copy); updated != nil {
+			if updated := updatedCopy(test.job, test.copy, permission{ok: true}); updated != nil {
 				got = updated.Object["spec"].(map[string]any)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -123,18 +130,97 @@ func TestUpdatedCopy(t *testing.T) {
 	}
 }
 
-func TestShorten(t *testing.T) {
+// What the worker's agent has stopped goes on when the agent lets it, and nothing else is taken for that.
+func TestUpdatedCopyThatWasStopped(t *testing.T) {
+	copyOf := func(suspended bool, annotations map[string]string, options ...jobOption) *unstructured.Unstructured {
+		return testJob("c", append(options, func(job *unstructured.Unstructured) {
+			job.Object["spec"] = map[string]any{"suspend": suspended}
+			job.SetAnnotations(annotations)
+		})...)
+	}
+	queued := func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{"kueue.x-k8s.io/queue-name": "gpus"})
+	}
+	running, suspended := copyOf(false, nil), copyOf(true, nil)
+	valid, expired := permission{fenced: true, challenge: "3.7", ok: true}, permission{fenced: true, challenge: "3.7"}
+	stopped := map[string]string{"trainyard.dev/fenced": "3.1", "trainyard.dev/challenge": "3.0"}
 	for name, test := range map[string]struct {
-		words string
-		want  string
+		reason    string
+		job, copy *unstructured.Unstructured
+		may       permission
+		want      *unstructured.Unstructured
 	}{
-		"Short":           {words: " as it is\n", want: "as it is"},
-		"Long":            {words: "0123456789abc", want: "0123456..."},
-		"NotWithinAGlyph": {words: "012345äöüxyz", want: "012345..."},
+		"GoesOn": {
+			reason: "with the challenge by which the agent tells that this is no old message",
+			job:    running, copy: copyOf(true, stopped), may: valid,
+			want: copyOf(false, map[string]string{"trainyard.dev/challenge": "3.7"}),
+		},
+		"NotYet": {reason: "the agent would stop it again", job: running, copy: copyOf(true, stopped), may: expired},
+		"SuspendedOnTheHubMeanwhile": {
+			reason: "it stays suspended, from here now",
+			job:    suspended, copy: copyOf(true, stopped), may: valid,
+			want: copyOf(true, map[string]string{"trainyard.dev/challenge": "3.7", "trainyard.dev/suspended": "true"}),
+		},
+		"InAQueue": {
+			reason: "whether it runs decides the worker's Kueue",
+			job:    running, copy: copyOf(true, stopped, queued), may: valid,
+			want: copyOf(true, map[string]string{"trainyard.dev/challenge": "3.7"}, queued),
+		},
+		"InAQueueNotYet": {reason: "neither of the two", job: running, copy: copyOf(true, stopped, queued), may: expired},
+		"SuspendedByKueue": {
+			reason: "the lease has nothing to do with it", job: running, copy: copyOf(true, nil, queued), may: valid,
+		},
+		"ResumedOnTheHub": {
+			reason: "the agent says whether it runs, by the challenge",
+			job:    running, copy: copyOf(true, map[string]string{"trainyard.dev/suspended": "true"}), may: expired,
+			want: copyOf(false, map[string]string{"trainyard.dev/challenge": "3.7"}),
+		},
+		"SuspendedWhileTheAgentIsSilent": {
+			reason: "stopping is always allowed", job: suspended, copy: copyOf(false, nil), may: expired,
+			want: copyOf(true, map[string]string{"trainyard.dev/suspended": "true"}),
+		},
+		"NotFenced": {
+			reason: "somebody had marked it so, and its Dispatch says something else",
+			job:    running, copy: copyOf(true, stopped), may: permission{ok: true},
+			want: copyOf(false, map[string]string{"trainyard.dev/challenge": "3.0"}),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := shorten(test.words, 10); got != test.want {
-				t.Errorf("shorten() = %q, want %q", got, test.want)
+			if diff := cmp.Diff(test.want, updatedCopy(test.job, test.copy, test.may), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("updatedCopy() (-want +got): %s\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
+func TestIsSuspendedByOthers(t *testing.T) {
+	job := func(suspended bool, marks ...string) *unstructured.Unstructured {
+		return testJob("o", func(job *unstructured.Unstructured) {
+			job.Object["spec"] = map[string]any{"suspend": suspended}
+			for _, mark := range marks {
+				setAnnotation(job, mark, "x")
+				job.SetLabels(map[string]string{mark: "x"})
+			}
+		})
+	}
+	const fromHere, stopped, queue = v1alpha1.AnnotationSuspended, v1alpha1.AnnotationFenced, labelKueueQueue
+	for name, test := range map[string]struct {
+		reason    string
+		job, copy *unstructured.Unstructured
+		want      bool
+	}{
+		"Same":           {"nothing is different", job(false), job(false), false},
+		"Suspended":      {"neither from here, by the agent, nor by Kueue", job(false), job(true), true},
+		"ByTheAgent":     {"it heard nothing from the hub", job(false), job(true, stopped), false},
+		"ByKueue":        {"it is in a queue of the worker", job(false), job(true, queue), false},
+		"FromHere":       {"the user resumes it", job(false), job(true, fromHere), false},
+		"UserSuspends":   {"the user suspends it", job(true), job(false), false},
+		"Resumed":        {"it was suspended from here", job(true), job(false, fromHere), true},
+		"ResumedByKueue": {"it was suspended from here", job(true), job(false, fromHere, queue), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := isSuspendedByOthers(test.job, test.copy); got != test.want {
+				t.Errorf("isSuspendedByOthers() = %t: %s", got, test.reason)
 			}
 		})
 	}

@@ -5,18 +5,30 @@
 //
 // There is one instance per connected worker, with its own queue, so that a slow worker delays nobody else. A key is the
 // namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile observes all three from caches, calls
-// decide, a pure function (state.go), and does what the state says:
+// decide, a pure function (state.go), and does what the state says. The states refine those of the Dispatch, which package lifecycle
+// has with all writes that lead from one to another:
 //
-//	withdrawing   the job is leaving: delete the copy, and wait until it is gone with its pods
-//	released      the copy is gone: let the Dispatch go
-//	blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us
-//	conflicting   a copy of another TrainJob of this hub has the name: the attempt is over
-//	misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done
-//	absent        make sure that namespace and runtime are there, and create the copy
-//	copyDeleted   somebody deleted the copy: the attempt is over
-//	mirrored      bring spec.suspend there and the status back
-//	evicting      the attempt has to end: delete the copy, and end it when copy and pods are gone (evict.go)
-//	finished      the copy has ended: hub status at once, then the Dispatch
+//	Waiting, Ended, Finished, another worker's
+//	  idle          nothing is done, whatever the copy says by now
+//	Leaving, or the TrainJob is gone or going
+//	  withdrawing   delete the copy, and wait until it is gone with its pods
+//	  released      the copy is gone: let the Dispatch go
+//	Lost
+//	  returned      say that the worker is back, and do nothing before that is on record
+//	Placed, Copied, Evicting
+//	  misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done
+//	  blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us
+//	  conflicting   a copy of another TrainJob of this hub has the name: the attempt is over
+//	  absent        make sure that namespace and runtime are there, and create the copy
+//	  copyDeleted   the copy is gone: when its pods are too, the attempt is over
+//	  mirrored      keep the copy what it is to be (keep.go), and bring the status back
+//	  evicting      the attempt has to end: delete the copy, and end it when copy and pods are gone (evict.go)
+//	  finished      the copy has ended: hub status at once, then the Dispatch
+//
+// A copy is kept what it is to be: spec.suspend and, while it is suspended, spec.runtimePatches are the hub job's. What the worker's agent
+// has stopped goes on when the worker's execution lease says so. What others have changed in its spec (edits.go), or of the labels and
+// annotations that are ours, is changed back, with an Event; what the worker does not let be changed back has the job moved. A copy
+// whose UID is on record is ours whatever its labels say.
 //
 // What the Dispatch shows of the copy (progress.go) comes from the copy's status and from its JobSet in the worker's cache. It rides on
 // the writes that are made anyway: Running, and Finished. Between these the Dispatch is written when a step or the count of restarts

@@ -105,15 +105,19 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 // createPod creates a pod of the copy, as bound.
 func (s *scene) createPod(t *testing.T) *corev1.Pod {
 	t.Helper()
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.key.Namespace, Name: "job-node-0-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: s.key.Name},
-		},
-		Spec: corev1.PodSpec{NodeName: "somewhere", Containers: []corev1.Container{{Name: "node", Image: "i"}}},
-	}
+	pod := s.newPod("job-node-0-0")
 	must(t, s.worker.Create(t.Context(), pod))
 	s.awaitPods(t, 1)
 	return pod
+}
+
+func (s *scene) newPod(name string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.key.Namespace, Name: name, Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: s.key.Name},
+		},
+		Spec: corev1.PodSpec{NodeName: "somewhere", Containers: []corev1.Container{{Name: "node", Image: "i"}}},
+	}
 }
 
 func (s *scene) deletePod(t *testing.T, pod *corev1.Pod) {

@@ -4,12 +4,16 @@
 package mirror
 
 import (
+	"fmt"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // eventLimit is what an Event's note takes.
@@ -26,7 +30,7 @@ func (r *reconciler) recordFinished(f facts, end *metav1.Condition) {
 		kind = corev1.EventTypeWarning
 	}
 	r.Recorder.Eventf(f.job, nil, kind, "Finished", "Mirror",
-		"%s", shorten(end.Type+" on worker "+string(r.Cluster)+": "+end.Message, eventLimit))
+		"%s", attempts.Shorten(end.Type+" on worker "+string(r.Cluster)+": "+end.Message, eventLimit))
 }
 
 // recordEnded is for an attempt that ended without a copy; the reason of the Event is the outcome.
@@ -35,11 +39,19 @@ func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message stri
 	switch outcome {
 	case v1alpha1.OutcomeRejected:
 		text = "Worker " + string(r.Cluster) + " refused the TrainJob: " + message
-	case v1alpha1.OutcomePreempted: // It is meant to be, and the job goes on.
+	case v1alpha1.OutcomePreempted, v1alpha1.OutcomeDrained: // It is meant to be, and the job goes on.
 		kind, text = corev1.EventTypeNormal, "Stopped on worker "+string(r.Cluster)+": "+message
+	case v1alpha1.OutcomeAdmissionTimeout, v1alpha1.OutcomeCopyChanged:
+		text = "Stopped on worker " + string(r.Cluster) + ": " + message
 	default:
 	}
-	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", shorten(text, eventLimit))
+	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", attempts.Shorten(text, eventLimit))
+}
+
+// recordRestored says what somebody had changed about the copy.
+func (r *reconciler) recordRestored(f facts, names []string) {
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "CopyRestored", "Mirror",
+		"%s", attempts.Shorten(fmt.Sprintf("Changed back on worker %q what was changed there: %s", r.Cluster, strings.Join(names, ", ")), eventLimit))
 }
 
 // warnMisplaced says once why nothing is done about a job that was placed on the cluster that its worker's name led to before.

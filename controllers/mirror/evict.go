@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,7 +21,7 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 	if past.ended {
 		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
 	}
-	if f.copy != nil && f.copy.GetDeletionTimestamp() != nil {
+	if f.copy != nil && f.isOurs(f.copy) && f.copy.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, r.reportEvicting(ctx, f) // Its end wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
@@ -31,14 +29,14 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case existing != nil && isCopyOf(existing, f.dispatch):
+	case existing != nil && f.isOurs(existing):
 		f.copy = existing
 		return r.stop(ctx, worker, f, past)
-	case existing != nil && !f.copied && !f.dispatch.WasCopied():
+	case existing != nil && !f.wasCopied():
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
 	}
 	f.copy = nil
-	alive, err := r.podsAlive(ctx, worker, f)
+	alive, err := r.podsAlive(ctx, worker, f, existing)
 	if err == nil && alive {
 		err = r.reportEvicting(ctx, f)
 	}
@@ -48,16 +46,16 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
 		return reconcile.Result{RequeueAfter: conflictDelay}, err
 	}
-	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomePreempted, r.evictionMessage(f.dispatch))
+	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.Outcome(f.dispatch.Spec.Eviction.Reason), r.evictionMessage(f.dispatch))
 }
 
 // stop deletes the copy as the worker's API server has it, unless it has ended.
 func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	switch {
-	case !isCurrent(f.copy, f.dispatch): // garbagecollection deletes it.
+	case !f.isCurrent(f.copy): // garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, nil
 	case trainjobs.Terminal(f.copy) != nil:
-		return reconcile.Result{}, r.finish(ctx, f, past)
+		return r.finish(ctx, f, past)
 	}
 	if err := r.reportEvicting(ctx, f); err != nil {
 		return reconcile.Result{}, err
@@ -74,19 +72,14 @@ func (r *reconciler) deleteUnchanged(ctx context.Context, worker client.Client, 
 
 // reportEvicting says on the Dispatch that the attempt is being ended.
 func (r *reconciler) reportEvicting(ctx context.Context, f facts) error {
-	return r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		if f.copy != nil && !f.dispatch.WasCopied() {
 			r.setCopied(f, status)
 		}
 		reason := string(f.dispatch.Spec.Eviction.Reason)
-		r.setCondition(status, f.dispatch, v1alpha1.DispatchEvicting, metav1.ConditionTrue, reason, r.evictionMessage(f.dispatch))
+		r.setTrue(status, f.dispatch, v1alpha1.DispatchEvicting, reason, r.evictionMessage(f.dispatch))
 		status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
 	})
-}
-
-// clearEvicting is for an eviction that is over, has become without object, or was taken back.
-func clearEvicting(status *v1alpha1.DispatchStatus) {
-	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 }
 
 // evictionMessage is for the owner of the job.
@@ -107,11 +100,8 @@ func (r *reconciler) takeBackStatus(ctx context.Context, f facts, past *recollec
 	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
 		return false, err
 	}
-	updated := f.job.DeepCopy()
-	delete(updated.Object, "status") // The CRD does not take an empty one.
-	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return false, fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+	if err := r.ender().TakeBackStatus(ctx, f.job); err != nil {
+		return false, err
 	}
 	past.pushed = 0
 	return true, nil

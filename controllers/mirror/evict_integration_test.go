@@ -323,6 +323,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	if d := s.dispatch(t); d == nil {
 		t.Fatal("the Dispatch was let go while a pod of the copy runs")
 	}
+	s.restart()
 	s.deletePod(t, pod)
 	s.reconcile(t)
 	if d := s.dispatch(t); d != nil {

@@ -27,6 +27,8 @@ type recollection struct {
 	noticed time.Time
 	// created is the copy as the worker answered to its creation, until the cache shows it.
 	created *unstructured.Unstructured
+	// uid of the copy that was created or seen, empty before.
+	uid types.UID
 	// copied is true once the attempt's copy has been created or seen.
 	copied bool
 	// copiedAt is when copied became true.
@@ -43,8 +45,14 @@ type recollection struct {
 	progressedAt time.Time
 	// pushed is the hash of the status last written to the hub.
 	pushed uint64
-	// failures counts answers to the creation in which the worker said that something is wrong with it.
+	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
+	failing  time.Time
+	// unleased is when the copy was first not created because the worker's agent does not answer, zero while it does.
+	unleased time.Time
+	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often it was changed back.
+	checked  int64
+	restored int
 	// verified is true once a Dispatch that this process found at its start was compared with the API server's.
 	verified bool
 	// warned is true once an Event has said why nothing is done.

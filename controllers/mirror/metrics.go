@@ -24,12 +24,8 @@ var (
 		Name: "trainyard_jobs_finished_total",
 		Help: "Jobs that ended, by worker and outcome (Complete, Failed).",
 	}, []string{"cluster", "outcome"})
-	attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "trainyard_attempts_ended_total",
-		Help: "Attempts that ended without the end of their job, by worker and outcome (Rejected, NameConflict, CopyDeleted, Preempted).",
-	}, []string{"cluster", "outcome"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(timeToCopy, timeToReport, jobsFinished, attemptsEnded)
+	metrics.Registry.MustRegister(timeToCopy, timeToReport, jobsFinished)
 }

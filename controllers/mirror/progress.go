@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // course is what the JobSet of a copy says about it. The time is of the worker's clock: it is shown, and compared with nothing.
@@ -39,7 +40,7 @@ func newJobSet() *unstructured.Unstructured {
 // observeCourse reads the JobSet of the copy, if the worker lets it be read and it is there. Nothing waits for it, and nothing
 // fails without it.
 func (r *reconciler) observeCourse(ctx context.Context, worker client.Client, f *facts, past *recollection) {
-	if f.copy != nil && isCurrent(f.copy, f.dispatch) {
+	if f.copy != nil && f.isCurrent(f.copy) {
 		jobSet := newJobSet()
 		err := worker.Get(ctx, client.ObjectKeyFromObject(f.copy), jobSet)
 		if err == nil && metav1.IsControlledBy(jobSet, f.copy) {
@@ -85,7 +86,7 @@ func startTime(jobSet *jobsetv1alpha2.JobSet) *metav1.Time {
 // JobSet no longer says stays as it was said of this attempt.
 func showProgress(f facts, status *v1alpha1.DispatchStatus) {
 	if !f.dispatch.WasCopied() {
-		clearProgress(status)
+		attempts.ClearProgress(status)
 	}
 	said := f.copy
 	end := trainjobs.Terminal(f.job)
@@ -102,10 +103,6 @@ func showProgress(f facts, status *v1alpha1.DispatchStatus) {
 	if f.course != nil {
 		status.Restarts, status.StartTime = f.course.restarts, f.course.startTime
 	}
-}
-
-func clearProgress(status *v1alpha1.DispatchStatus) {
-	status.Steps, status.Restarts, status.StartTime, status.CompletionTime = nil, 0, nil, nil
 }
 
 // inOrder sorts jobs as the runtime has them. What it does not have comes last.

@@ -257,16 +257,6 @@ func TestShowProgress(t *testing.T) {
 	}
 }
 
-func TestClearProgress(t *testing.T) {
-	status := v1alpha1.DispatchStatus{CompletionTime: at(t, over), Phase: v1alpha1.PhaseRunning}
-	d := testDispatch(shows(t, 2))
-	status.Steps, status.Restarts, status.StartTime = d.Status.Steps, d.Status.Restarts, d.Status.StartTime
-	clearProgress(&status)
-	if diff := cmp.Diff(v1alpha1.DispatchStatus{Phase: v1alpha1.PhaseRunning}, status); diff != "" {
-		t.Errorf("status (-want +got):\n%s", diff)
-	}
-}
-
 // A worker's word that is no status of a TrainJob gives no steps, and nothing fails.
 func TestUnreadableJobsStatus(t *testing.T) {
 	for name, jobsStatus := range map[string]any{"Text": "x", "Counter": []any{map[string]any{"name": "node", "ready": "one"}}, "None": nil} {

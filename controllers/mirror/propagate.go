@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -37,12 +38,27 @@ func isRefusal(err error) bool {
 	if !errors.As(err, &status) {
 		return false
 	}
+	if isTooLarge(status.Status().Message) {
+		return true
+	}
 	switch code := status.Status().Code; code {
 	case http.StatusUnauthorized, http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout:
 		return false
 	default:
 		return code >= 400 && code < 500
 	}
+}
+
+// isFault is true if the worker says that something is wrong with it, such as an admission webhook that cannot be called. That its store,
+// or a proxy before it, is away for a moment it says otherwise.
+func isFault(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && apierrors.IsInternalError(err)
+}
+
+// isTooLarge: what the worker's store does not take is an error of the server (500) without a reason, and yet an answer.
+func isTooLarge(message string) bool {
+	return strings.Contains(message, "etcdserver: request is too large") || strings.Contains(message, "trying to send message larger than max")
 }
 
 // refusalWords are the worker's own words, without those that we put around them.

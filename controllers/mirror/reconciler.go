@@ -28,12 +28,6 @@ const (
 	conflictDelay = 20 * time.Millisecond
 	// createLag bounds how long a created copy is believed in that the cache does not show.
 	createLag = time.Minute
-	// runtimeLag is how long a refusal is not taken for an answer after a runtime was written to the worker: the admission
-	// webhook there reads runtimes from a cache of its own.
-	runtimeLag = 5 * time.Second
-	// failureLimit is how many times a worker may say that it cannot create the copy, for a fault of its own, until another is
-	// tried. With the back-off of the queue it takes some seconds.
-	failureLimit = 6
 )
 
 // reconciler reconciles the keys of one worker.
@@ -57,6 +51,10 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
 	}
+	if seconds, asked := apierrors.SuggestsClientDelay(err); asked && seconds > 0 {
+		log.FromContext(ctx).Info("Asked to come again later", "reason", err.Error(), "seconds", seconds)
+		return reconcile.Result{RequeueAfter: time.Duration(seconds) * time.Second}, nil
+	}
 	return result, err
 }
 
@@ -72,9 +70,11 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 	case evicting:
 		return r.evict(ctx, worker, f, past)
 	case finished:
-		return reconcile.Result{}, r.finish(ctx, f, past)
+		return r.finish(ctx, f, past)
 	case misplaced:
 		r.warnMisplaced(f, past)
+	case returned:
+		return reconcile.Result{}, r.reportReturned(ctx, f)
 	case copyDeleted:
 		return r.resolveMissing(ctx, worker, f, past)
 	case conflicting:
@@ -123,15 +123,15 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 func (r *reconciler) recall(f *facts, past *recollection) {
 	now := r.Clock.Now()
 	switch {
-	case f.copy != nil && isCurrent(f.copy, f.dispatch):
-		past.created = nil
+	case f.copy != nil && (past.uid != "" && f.copy.GetUID() == past.uid || f.isCurrent(f.copy)):
+		past.created, past.uid = nil, f.copy.GetUID()
 		if !past.copied {
 			past.copied, past.copiedAt = true, now
 		}
 	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
 		f.copy = past.created
 	}
-	f.copied = past.copied
+	f.copied, f.uid = past.copied, past.uid
 }
 
 // get reads a TrainJob, nil if there is none.
@@ -143,104 +143,12 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 	return job, nil
 }
 
-// create makes sure that the worker has what the copy needs, and creates the copy. A refusal ends the attempt; anything else
-// that goes wrong is retried.
-func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	if past.ended {
-		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
-	}
-	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
-	}
-	err := r.propagate(ctx, worker, f, past)
-	if err == nil {
-		copy := newCopy(f.job, f.dispatch, r.HubID)
-		if err = worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict)); err == nil {
-			now := r.Clock.Now()
-			past.created, past.copied, past.copiedAt = copy, true, now
-			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
-			r.recordMirrored(f)
-			// For the Dispatch to say Running, should no event of the copy come until then.
-			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
-		}
-	}
-	return r.createFailed(ctx, f, past, err)
-}
-
-// createFailed decides what an error of the creation means.
-func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollection, err error) (reconcile.Result, error) {
-	if apierrors.IsInternalError(err) {
-		past.failures++ // Such as an admission webhook that cannot be called.
-	}
-	refused := isRefusal(err) && r.Clock.Since(past.propagatedAt) > runtimeLag
-	if !apierrors.IsAlreadyExists(err) && !refused && past.failures < failureLimit {
-		return reconcile.Result{}, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
-	}
-	// Whatever the answer was, there must be no copy before the attempt is given up.
-	existing, findErr := r.find(ctx, f)
-	switch {
-	case findErr != nil:
-		return reconcile.Result{}, findErr
-	case existing == nil && apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil // It has gone since.
-	case existing == nil:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
-	case isCurrent(existing, f.dispatch):
-		r.believe(existing, past)
-		return reconcile.Result{}, nil
-	case existing.GetLabels()[v1alpha1.LabelHub] == r.HubID && isCopyOf(existing, f.dispatch):
-		return reconcile.Result{}, nil // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
-	default:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
-	}
-}
-
-// believe takes a copy that the cache does not show for there.
-func (r *reconciler) believe(copy *unstructured.Unstructured, past *recollection) {
-	past.created, past.copied, past.copiedAt = copy, true, r.Clock.Now()
-}
-
-// resolveMissing ends the attempt of a copy that the cache no longer shows, once the worker has said that it is gone and no pod
-// of it is alive: whoever deletes a TrainJob in the background, or orphans its JobSet, leaves pods that run.
-func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	if past.ended {
-		return reconcile.Result{}, nil
-	}
-	existing, err := r.find(ctx, f)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if existing != nil && isCurrent(existing, f.dispatch) {
-		r.believe(existing, past)
-		return reconcile.Result{RequeueAfter: createLag}, nil
-	}
-	alive, err := r.podsAlive(ctx, worker, f)
-	if err != nil || alive {
-		return reconcile.Result{RequeueAfter: endCheck}, err
-	}
-	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
-	}
-	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
-		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
-}
-
-func (r *reconciler) conflictMessage(existing *unstructured.Unstructured) string {
-	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", r.Cluster, existing.GetNamespace(), existing.GetName())
-}
-
 // mirror brings spec.suspend to the copy and the copy's status to the hub. What the one meets does not keep the other.
 func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	var updateErr error
-	if updated := updatedCopy(f.job, f.copy); updated != nil {
-		patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
-		if err := worker.Patch(ctx, updated, patch, fieldOwner); err != nil {
-			updateErr = fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
-		}
-	}
+	fenceDue, updateErr := r.keep(ctx, worker, f, past)
 	statusDue, statusErr := r.syncStatus(ctx, f, past)
 	runningDue, runningErr := r.reportRunning(ctx, f, past)
-	return reconcile.Result{RequeueAfter: sooner(statusDue, runningDue)}, firstError(updateErr, statusErr, runningErr)
+	return reconcile.Result{RequeueAfter: sooner(fenceDue, sooner(statusDue, runningDue))}, firstError(updateErr, statusErr, runningErr)
 }
 
 // firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
@@ -262,17 +170,20 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 // finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
-func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) error {
+func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
 	if past.endSeen.IsZero() {
 		past.endSeen = r.Clock.Now()
 	}
 	if trainjobs.Terminal(f.job) == nil {
+		if ok, err := r.maySpeak(ctx, f, past.pushed != 0 || f.dispatch.WasCopied()); !ok || err != nil {
+			return reconcile.Result{RequeueAfter: conflictDelay}, err
+		}
 		if err := r.writeJobStatus(ctx, f, past); err != nil {
-			return err
+			return reconcile.Result{}, err
 		}
 		timeToReport.Observe(r.Clock.Since(past.endSeen).Seconds())
 	}
-	return r.reportFinished(ctx, f)
+	return reconcile.Result{}, r.reportFinished(ctx, f)
 }
 
 // withdraw deletes a copy, in the foreground: when it is gone, its JobSet and pods are.

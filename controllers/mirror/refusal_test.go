@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -25,6 +26,15 @@ func TestIsRefusal(t *testing.T) {
 		"Strict":      {reason: "the worker's CRD does not know a field", err: apierrors.NewBadRequest("strict decoding error: unknown field"), want: true},
 		"NoNamespace": {reason: "the namespace went between looking and creating", err: apierrors.NewNotFound(resource, "job"), want: true},
 		"Ours":        {reason: "what the policy forbids is as final", err: fmt.Errorf("propagate: %w", refusal("not allowed")), want: true},
+		"TooLarge": {
+			reason: "the request is more than the API server reads", want: true,
+			err: apierrors.NewRequestEntityTooLargeError("limit is 3145728"),
+		},
+		"TooLargeForEtcd": {
+			reason: "the API server does not give it a reason", want: true,
+			err: &apierrors.StatusError{ErrStatus: metav1.Status{Code: 500, Message: "etcdserver: request is too large"}},
+		},
+		"Unavailable": {reason: "it will be there again", err: apierrors.NewServiceUnavailable("starting")},
 		"Nil":         {reason: "no error is no refusal"},
 		"Unauthorized": {
 			reason: "credentials say nothing about the job", err: apierrors.NewUnauthorized("expired"),

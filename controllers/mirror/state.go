@@ -7,9 +7,11 @@ import (
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/lifecycle"
 )
 
 // state is what is to be done about a key, in the order of a job's life.
@@ -22,6 +24,7 @@ const (
 	blocked
 	conflicting
 	misplaced
+	returned
 	mirrored
 	evicting
 	finished
@@ -33,7 +36,8 @@ const (
 // String names the state, for logs and tests.
 func (s state) String() string {
 	return [...]string{
-		"idle", "absent", "blocked", "conflicting", "misplaced", "mirrored", "evicting", "finished", "copyDeleted", "withdrawing", "released",
+		"idle", "absent", "blocked", "conflicting", "misplaced", "returned", "mirrored", "evicting", "finished", "copyDeleted",
+		"withdrawing", "released",
 	}[s]
 }
 
@@ -44,8 +48,9 @@ type facts struct {
 	copy     *unstructured.Unstructured
 	// course is what the copy's JobSet was last seen to say, nil if that is not known.
 	course *course
-	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so.
+	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so, and uid is the UID of it.
 	copied bool
+	uid    types.UID
 	// otherCluster is true if the Dispatch was made for another cluster than the one that the worker's name leads to now.
 	otherCluster bool
 }
@@ -61,23 +66,36 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 		}
 		return misplaced
 	case leaving(f):
-		if f.copy != nil && isCopyOf(f.copy, f.dispatch) {
+		if f.copy != nil && f.isOurs(f.copy) {
 			return withdrawing
 		}
 		return released
-	case f.dispatch.IsFinished(), f.dispatch.AttemptEnded():
+	}
+	switch lifecycle.StateOf(f.dispatch) {
+	case lifecycle.Finished, lifecycle.Ended:
 		return idle
+	case lifecycle.Lost:
+		return returned
+	default:
+		return decideLive(f)
+	}
+}
+
+// decideLive is decide for an attempt that is live on this worker.
+func decideLive(f facts) state {
+	missing := f.copy == nil || f.wasCopied() && !f.isOurs(f.copy) // Another one may have its name.
+	switch {
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
-	case f.copy == nil && f.dispatch.Spec.Eviction != nil:
+	case missing && f.dispatch.Spec.Eviction != nil:
 		return evicting
-	case f.copy == nil && (f.copied || f.dispatch.WasCopied()):
+	case missing && f.wasCopied():
 		return copyDeleted
 	case f.copy == nil:
 		return absent
-	case !isCopyOf(f.copy, f.dispatch):
+	case !f.isOurs(f.copy):
 		return conflicting
-	case !isCurrent(f.copy, f.dispatch):
+	case !f.isCurrent(f.copy):
 		return blocked
 	case trainjobs.Terminal(f.copy) != nil:
 		return finished
@@ -101,13 +119,25 @@ func jobStays(f facts) bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
-// isCopyOf is true if copy was made for the Dispatch's TrainJob, in whichever attempt.
-func isCopyOf(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool {
-	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(dispatch.Spec.TrainJob.UID)
+// wasCopied is true if the current attempt is known to have had a copy.
+func (f *facts) wasCopied() bool { return f.copied || f.dispatch.WasCopied() }
+
+// isOurs is true if copy was made for the Dispatch's TrainJob, in whichever attempt. The UID that is on record says so too: labels and
+// annotations can be edited.
+func (f *facts) isOurs(copy *unstructured.Unstructured) bool {
+	uid := f.dispatch.Status.CopyUID
+	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(f.dispatch.Spec.TrainJob.UID) || f.isKnown(copy) ||
+		uid != "" && uid == copy.GetUID()
 }
 
 // isCurrent is true if copy was made for the Dispatch's current attempt.
-func isCurrent(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch) bool {
-	return isCopyOf(copy, dispatch) &&
-		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(dispatch.Spec.Attempt))
+func (f *facts) isCurrent(copy *unstructured.Unstructured) bool {
+	return f.isKnown(copy) || f.isOurs(copy) &&
+		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(f.dispatch.Spec.Attempt))
+}
+
+// isKnown is true if copy is the one that the current attempt is known to have.
+func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
+	uid := copy.GetUID()
+	return uid != "" && (uid == f.uid || f.dispatch.WasCopied() && uid == f.dispatch.Status.CopyUID)
 }

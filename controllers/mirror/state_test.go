@@ -67,6 +67,12 @@ func evicted(d *v1alpha1.Dispatch) {
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted}
 }
 
+// withCopy says that the attempt has the copy of testCopy.
+func withCopy(d *v1alpha1.Dispatch) {
+	condition("Mirrored", "True", 2)(d)
+	d.Status.CopyUID = "copy"
+}
+
 func condition(kind string, status metav1.ConditionStatus, attempt int32) dispatchOption {
 	return func(d *v1alpha1.Dispatch) {
 		d.Status.Attempt = attempt
@@ -144,6 +150,65 @@ func TestDecide(t *testing.T) {
 			reason: "what an earlier attempt met says nothing of this one",
 			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 1))},
 			want:   absent,
+		},
+		"WorkerIsBack": {
+			reason: "that is on record before anything else is done: somebody may be giving the attempt up",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
+			want:   returned,
+		},
+		"WorkerIsBackAndTheCopyHasEnded": {
+			reason: "even then",
+			facts: facts{
+				job: testJob("origin"), dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2", ended("Complete")),
+			},
+			want: returned,
+		},
+		"WorkerIsBackTooLate": {
+			reason: "the attempt was given up; its copy is garbage collection's",
+			facts: facts{
+				job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 2)), copy: testCopy("origin", "2", ended("Complete")),
+			},
+			want: idle,
+		},
+		"WorkerIsBackAndTheJobGone": {
+			reason: "the copy has to go, whoever says so first",
+			facts:  facts{dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
+			want:   withdrawing,
+		},
+		"OriginEdited": {
+			reason: "a copy with the UID on record is ours, whatever it says",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
+			want:   mirrored,
+		},
+		"AttemptEdited": {
+			reason: "and of this attempt",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "9")},
+			want:   mirrored,
+		},
+		"MarksEditedBeforeTheReport": {
+			reason: "this process knows the UID of what it created",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "x"), copied: true, uid: "copy"},
+			want:   mirrored,
+		},
+		"MarksEditedAndTheJobGone": {
+			reason: "nothing of a job that is gone may stay",
+			facts:  facts{dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
+			want:   withdrawing,
+		},
+		"MarksEditedAndEvicted": {
+			reason: "it is ours to stop",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("other", "2")},
+			want:   evicting,
+		},
+		"AnotherJobInPlaceOfAnEvictedCopy": {
+			reason: "the eviction goes on, and its outcome is that of the eviction",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testJob("foreign")},
+			want:   evicting,
+		},
+		"AnotherJobInPlaceOfTheCopy": {
+			reason: "the pods of ours may run on, so the worker is asked before the attempt ends",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2)), copy: testCopy("other", "2")},
+			want:   copyDeleted,
 		},
 		"CopyDeletedByHand": {
 			reason: "there was a copy of this attempt, and a second must not be made in its name",

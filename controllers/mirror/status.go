@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 const (
@@ -26,10 +26,6 @@ const (
 	statusWindow = time.Second
 	// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
 	runningDelay = 10 * time.Second
-	// historyLimit, refusalLimit and messageLimit are those of the CRD.
-	historyLimit = 16
-	refusalLimit = 1000
-	messageLimit = 1024
 )
 
 // syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
@@ -44,6 +40,9 @@ func (r *reconciler) syncStatus(ctx context.Context, f facts, past *recollection
 	}
 	if due := statusWindow - now.Sub(past.changedAt); due > 0 {
 		return due, nil
+	}
+	if ok, err := r.maySpeak(ctx, f, past.pushed != 0); !ok || err != nil {
+		return conflictDelay, err
 	}
 	return 0, r.writeJobStatus(ctx, f, past)
 }
@@ -123,10 +122,33 @@ func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollect
 		return due, nil
 	}
 	past.progressedAt = time.Time{}
-	return 0, r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+	return 0, r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
 		clearEvicting(status)
 		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+	})
+}
+
+// clearEvicting is for an eviction that was taken back. That there is no room elsewhere stays said.
+func clearEvicting(status *v1alpha1.DispatchStatus) {
+	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+	}
+}
+
+// reportReturned says that the worker is back, and nothing else is done until that is on record: somebody may be giving the attempt up,
+// and of the two writes only one succeeds. The write wakes us.
+func (r *reconciler) reportReturned(ctx context.Context, f facts) error {
+	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+		switch {
+		case f.dispatch.Spec.Eviction != nil:
+			status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(f.dispatch.Spec.Eviction.Reason)
+		case f.dispatch.WasCopied():
+			status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+		default:
+			status.Phase, status.Reason = v1alpha1.PhasePending, ""
+		}
 	})
 }
 
@@ -155,12 +177,12 @@ func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
 		end = trainjobs.Terminal(f.copy)
 	}
 	outcome := v1alpha1.Outcome(end.Type) // Complete or Failed, as the reasons are.
-	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+	err := r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
-		clearEvicting(status)
-		r.setCondition(status, f.dispatch, v1alpha1.DispatchFinished, metav1.ConditionTrue, end.Type, end.Message)
+		attempts.ClearTroubles(status)
+		r.setTrue(status, f.dispatch, v1alpha1.DispatchFinished, end.Type, end.Message)
 		status.Phase, status.Reason = v1alpha1.PhaseFinished, end.Type
-		r.addHistory(status, f.dispatch, outcome, end.Message)
+		attempts.AddHistory(status, f.dispatch, outcome, end.Message, r.Clock.Now())
 	})
 	if err != nil {
 		return err
@@ -172,24 +194,17 @@ func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
 
 // endAttempt says on the Dispatch that the current attempt has no copy and will have none, so that placement decides again.
 func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection, outcome v1alpha1.Outcome, message string) error {
-	err := r.updateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		status.Cluster, status.Attempt, status.CopyUID = r.Cluster, f.dispatch.Spec.Attempt, ""
-		clearProgress(status)
-		clearEvicting(status)
-		r.setCondition(status, f.dispatch, v1alpha1.DispatchMirrored, metav1.ConditionFalse, string(outcome), message)
-		if outcome != v1alpha1.OutcomePreempted { // Which says nothing against the worker.
-			r.addRefusal(status, outcome, message)
-		}
-		status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
-		r.addHistory(status, f.dispatch, outcome, message)
-	})
-	if err != nil {
+	if err := r.ender().End(ctx, f.dispatch, outcome, message); err != nil {
 		return err
 	}
 	past.ended = true
-	attemptsEnded.WithLabelValues(string(r.Cluster), string(outcome)).Inc()
 	r.recordEnded(f, outcome, message)
 	return nil
+}
+
+// ender writes what is said of an attempt.
+func (r *reconciler) ender() attempts.Ender {
+	return attempts.Ender{Hub: r.Hub, Clock: r.Clock}
 }
 
 // setCopied says that the copy exists, or did until it ended, and how it gets on.
@@ -200,63 +215,15 @@ func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
 		status.CopyUID = f.copy.GetUID()
 	}
 	status.Explanation = nil
-	r.setCondition(status, f.dispatch, v1alpha1.DispatchPlaced, metav1.ConditionTrue, v1alpha1.ReasonPlaced,
+	r.setTrue(status, f.dispatch, v1alpha1.DispatchPlaced, v1alpha1.ReasonPlaced,
 		fmt.Sprintf("placed on worker %q", r.Cluster))
-	r.setCondition(status, f.dispatch, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied,
+	r.setTrue(status, f.dispatch, v1alpha1.DispatchMirrored, v1alpha1.ReasonCopied,
 		fmt.Sprintf("the copy exists on worker %q", r.Cluster))
 }
 
-func (r *reconciler) setCondition(
-	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, kind string, value metav1.ConditionStatus, reason, message string,
-) {
-	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type:               kind,
-		Status:             value,
-		ObservedGeneration: dispatch.Generation,
-		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
-		Reason:             reason,
-		Message:            shorten(message, messageLimit),
-	})
-}
-
-func (r *reconciler) addHistory(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string) {
-	status.History = append(status.History, v1alpha1.Attempt{
-		Attempt: dispatch.Spec.Attempt,
-		Cluster: r.Cluster,
-		To:      metav1.NewTime(r.Clock.Now()),
-		Outcome: outcome,
-		Message: shorten(message, messageLimit),
-	})
-	if excess := len(status.History) - historyLimit; excess > 0 {
-		status.History = status.History[excess:]
-	}
-}
-
-// addRefusal counts a worker that ended an attempt without having run it.
-func (r *reconciler) addRefusal(status *v1alpha1.DispatchStatus, outcome v1alpha1.Outcome, message string) {
-	at := slices.IndexFunc(status.Refusals, func(refusal v1alpha1.Refusal) bool { return refusal.Cluster == r.Cluster })
-	if at < 0 {
-		if len(status.Refusals) == refusalLimit {
-			status.Refusals = status.Refusals[1:]
-		}
-		status.Refusals = append(status.Refusals, v1alpha1.Refusal{Cluster: r.Cluster})
-		at = len(status.Refusals) - 1
-	}
-	refusal := &status.Refusals[at]
-	refusal.Count++
-	refusal.Outcome, refusal.Message, refusal.Last = outcome, shorten(message, messageLimit), metav1.NewTime(r.Clock.Now())
-}
-
-// updateStatus writes a Dispatch's status if change changes it.
-func (r *reconciler) updateStatus(ctx context.Context, dispatch *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
-	updated := dispatch.DeepCopy()
-	change(&updated.Status)
-	if equality.Semantic.DeepEqual(updated.Status, dispatch.Status) {
-		return nil
-	}
-	patch := client.MergeFromWithOptions(dispatch, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
-	}
-	return nil
+// setTrue sets a condition that is True.
+func (r *reconciler) setTrue(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, kind, reason, message string) {
+	attempts.SetCondition(status, dispatch, metav1.Condition{
+		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, r.Clock.Now())
 }

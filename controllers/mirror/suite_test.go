@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/mirror"
+	"github.com/trainyard/trainyard/dispatch/lifecycle"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
@@ -90,6 +91,8 @@ type scene struct {
 	*environment
 	key   client.ObjectKey
 	clock *clocktesting.FakeClock
+	// challenge that was answered last. Empty: the worker's agent does not answer.
+	challenge string
 	// options of the mirror. What a test changes holds from the next restart on.
 	options mirror.Options
 	mirror  reconcile.Reconciler
@@ -101,6 +104,10 @@ var namespaces atomic.Int32
 type setting struct {
 	// spec is added to that of the job.
 	spec map[string]any
+	// annotations of the job.
+	annotations map[string]string
+	// failover of the Dispatch.
+	failover v1alpha1.Failover
 	// hubOnly: the worker does not have the job's namespace.
 	hubOnly bool
 }
@@ -128,18 +135,21 @@ func newScene(t *testing.T, with setting) *scene {
 	job.Object["spec"] = map[string]any{
 		"managedBy": v1alpha1.ManagedByMultiKueue, "runtimeRef": map[string]any{"name": "torch-distributed"},
 	}
+	job.SetAnnotations(with.annotations)
 	maps.Copy(job.Object["spec"].(map[string]any), with.spec)
 	must(t, e.hub.Create(t.Context(), job))
 	must(t, e.hub.Create(t.Context(), &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: s.key.Name, Finalizers: []string{v1alpha1.FinalizerCopy}},
 		Spec: v1alpha1.DispatchSpec{
 			TrainJob: v1alpha1.TrainJobReference{Name: s.key.Name, UID: job.GetUID()}, Cluster: workerName, Attempt: 1,
+			Failover: with.failover,
 		},
 	}))
 	s.options = mirror.Options{
 		Cluster: workerName, HubID: hubID, Hub: e.hub, HubReader: e.hub, Worker: e.connection,
 		Policy:   func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) { return nil, nil },
 		Recorder: &events.FakeRecorder{}, Clock: s.clock,
+		Lease: func() (string, bool) { return s.challenge, s.challenge != "" },
 	}
 	s.restart()
 	return s
@@ -153,8 +163,12 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	before := s.dispatch(t)
 	result, err := s.mirror.Reconcile(ctx, reconcile.Request{NamespacedName: s.key})
 	must(t, err)
+	if err := lifecycle.Check(before, s.dispatch(t)); err != nil {
+		t.Errorf("a write that no table has: %v", err)
+	}
 	s.settle(t)
 	return result
 }

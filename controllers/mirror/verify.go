@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -37,12 +35,28 @@ func (r *reconciler) dispatchIsCurrent(ctx context.Context, f facts, past *recol
 	if past.verified || !r.doubted() {
 		return true, nil
 	}
+	var err error
+	past.verified, err = r.isStored(ctx, f.dispatch)
+	return past.verified, err
+}
+
+// isStored is true if the Dispatch is the API server's.
+func (r *reconciler) isStored(ctx context.Context, dispatch *v1alpha1.Dispatch) (bool, error) {
 	stored := &v1alpha1.Dispatch{}
-	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(f.dispatch), stored); err != nil {
+	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(dispatch), stored); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	past.verified = stored.ResourceVersion == f.dispatch.ResourceVersion
-	return past.verified, nil
+	return stored.ResourceVersion == dispatch.ResourceVersion, nil
+}
+
+// maySpeak is true if what the copy says may be said of the hub's job. Whoever gives an attempt up takes back what its copy has said, and
+// then says on the Dispatch that it is over, which the cache may not show yet. The copy spoke if it is
+// known to have said something before.
+func (r *reconciler) maySpeak(ctx context.Context, f facts, spoke bool) (bool, error) {
+	if !spoke || f.job.Object["status"] != nil {
+		return true, nil
+	}
+	return r.isStored(ctx, f.dispatch)
 }
 
 // jobIsGone is true if the hub TrainJob that the cache does not show is not there.
@@ -78,33 +92,18 @@ func (r *reconciler) leaveNothing(ctx context.Context, worker client.Client, f f
 	if err != nil {
 		return 0, err
 	}
-	if existing != nil && isCopyOf(existing, f.dispatch) {
+	if existing != nil && f.isOurs(existing) {
 		return endCheck, r.withdraw(ctx, worker, existing)
 	}
 	if !jobStays(f) {
 		return 0, nil
 	}
 	// Somebody has deleted the Dispatch, and the job is about to be placed again.
-	if alive, err := r.podsAlive(ctx, worker, f); alive || err != nil {
+	if alive, err := r.podsAlive(ctx, worker, f, existing); alive || err != nil {
 		return endCheck, err
 	}
 	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
 		return conflictDelay, err
 	}
 	return 0, nil
-}
-
-// podsAlive is true while the worker has a pod of the job that may run.
-func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, f facts) (bool, error) {
-	var pods corev1.PodList
-	err := worker.List(ctx, &pods, client.InNamespace(f.dispatch.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: f.dispatch.Name})
-	if err != nil {
-		return false, fmt.Errorf("list pods of TrainJob %s/%s on worker %q: %w", f.dispatch.Namespace, f.dispatch.Name, r.Cluster, err)
-	}
-	for i := range pods.Items {
-		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
-			return true, nil
-		}
-	}
-	return false, nil
 }

@@ -32,8 +32,10 @@ const (
 type instance struct {
 	controller controller.Controller
 	inbox      inbox.Inbox
-	cancel     context.CancelFunc
-	done       chan struct{}
+	// apart instances get no keys of jobs.
+	apart  bool
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // newInstance makes a controller of kind for a worker.
@@ -47,11 +49,12 @@ func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connec
 	if err != nil {
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
 	}
-	i := &instance{controller: c, done: make(chan struct{})}
-	err = errors.Join(
-		c.Watch(i.inbox.Source()),
-		c.Watch(source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{})),
-	)
+	i := &instance{controller: c, apart: kind.Apart, done: make(chan struct{})}
+	err = c.Watch(i.inbox.Source())
+	if !kind.Apart {
+		copies := source.Kind[client.Object](connection.Cache(), trainjobs.New(), &handler.EnqueueRequestForObject{})
+		err = errors.Join(err, c.Watch(copies))
+	}
 	if kind.Source != nil {
 		err = errors.Join(err, c.Watch(kind.Source(connection.Cache())))
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // Connection is a connection to a worker. remote.Cluster is one.
@@ -26,6 +28,8 @@ type Connection interface {
 	comparable
 	// Cache has the copies of this hub.
 	Cache() cache.Cache
+	// Status says whether the worker is connected, and since when. It does not block.
+	Status() remote.Status
 }
 
 // Kind is a kind of controller of which every worker gets one.
@@ -38,6 +42,16 @@ type Kind[C Connection] struct {
 	New func(worker v1alpha1.ClusterName, connection C) reconcile.Reconciler
 	// Source of more keys from a worker's cache than those of the copies. Nil: there are none.
 	Source func(cache.Cache) source.Source
+	// Apart is for controllers whose keys are of something else than jobs: they get those of Source only, and no others to wait behind.
+	Apart bool
+	// Sweep does what has to be done on a worker each time it is connected anew, before the controllers with AfterSweep may do anything
+	// new there. It is called in the worker's own goroutine, and again after a back-off if it fails. Nil: nothing has to be.
+	Sweep func(ctx context.Context, worker v1alpha1.ClusterName, connection C) error
+	// AfterSweep is for controllers that create copies. Until all Sweeps have worked they get only keys that have one already.
+	AfterSweep bool
+	// Hold of a controller with AfterSweep is true while the first copy of a Dispatch's attempt must not be created on the worker that it
+	// names. It is asked often, and must not wait. Nil: never.
+	Hold func(ctx context.Context, dispatch *v1alpha1.Dispatch) bool
 }
 
 // Set holds the controllers of all connected workers. Its methods may be called from several goroutines.
@@ -45,6 +59,7 @@ type Set[C Connection] struct {
 	hub   cache.Cache
 	kinds []Kind[C]
 	log   logr.Logger
+	clock clock.Clock
 
 	mu sync.Mutex
 	// ctx of the controllers, nil until Start; early are the workers that joined before it; workers by name. All under mu.
@@ -58,13 +73,15 @@ type Set[C Connection] struct {
 // worker is a connected worker with its controllers.
 type worker[C Connection] struct {
 	connection C
-	instances  []*instance
+	sweeper    *sweeper[C]
+	// instances are in the order of the kinds.
+	instances []*instance
 }
 
 // NewSet makes a Set that reads Dispatches from the hub's cache, which must have the index IndexLive.
 func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *Set[C] {
 	return &Set[C]{
-		hub: hub, kinds: kinds, log: log,
+		hub: hub, kinds: kinds, log: log, clock: clock.RealClock{},
 		early: map[v1alpha1.ClusterName]C{}, workers: map[v1alpha1.ClusterName]*worker[C]{},
 		changing: map[v1alpha1.ClusterName]*sync.Mutex{},
 	}
@@ -104,8 +121,8 @@ func (s *Set[C]) has(name v1alpha1.ClusterName) bool {
 	return s.workers[name] != nil
 }
 
-// Join starts the controllers of a worker over a connection, or, if they run over it already, brings them all live jobs of the
-// worker again, as after a time without connection.
+// Join starts the controllers of a worker over a connection, or finds them running over it already, as after a time without
+// connection. It has the worker swept, and then brings them all its live jobs, for which it does not wait.
 func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 	defer s.change(name).Unlock()
 	s.mu.Lock()
@@ -122,19 +139,25 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 		existing = nil
 	}
 	if existing == nil {
-		if err := s.start(ctx, name, connection); err != nil {
+		started, err := s.start(ctx, name, connection)
+		if err != nil {
 			return err
 		}
+		existing = started
 	}
-	return s.enqueueLive(ctx, name, connection)
+	existing.sweeper.again()
+	return nil
 }
 
-func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
-	w := &worker[C]{connection: connection}
+func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) (*worker[C], error) {
+	w := &worker[C]{connection: connection, sweeper: newSweeper(s, name, connection)}
 	for _, kind := range s.kinds {
+		if kind.AfterSweep {
+			kind.New = s.heldBack(kind, w.sweeper)
+		}
 		i, err := newInstance(kind, name, connection)
 		if err != nil {
-			return fmt.Errorf("start controllers of worker %q: %w", name, err)
+			return nil, fmt.Errorf("start controllers of worker %q: %w", name, err)
 		}
 		w.instances = append(w.instances, i)
 	}
@@ -142,9 +165,17 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 		i.start(ctx, func(err error) { s.log.Error(err, "Controller of worker ended", "workerCluster", name) })
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.workers[name] = w
-	return nil
+	s.mu.Unlock()
+	w.sweeper.start(ctx) // It brings keys to what is in workers.
+	return w, nil
+}
+
+// heldBack makes the reconcilers of a kind wait for the sweeper.
+func (s *Set[C]) heldBack(kind Kind[C], sweeper *sweeper[C]) func(v1alpha1.ClusterName, C) reconcile.Reconciler {
+	return func(name v1alpha1.ClusterName, connection C) reconcile.Reconciler {
+		return held[C]{Reconciler: kind.New(name, connection), worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold}
+	}
 }
 
 // change locks the controllers of one worker against other changes.
@@ -175,6 +206,7 @@ func (s *Set[C]) leave(name v1alpha1.ClusterName) {
 	if w == nil {
 		return
 	}
+	w.sweeper.stop()
 	for _, i := range w.instances {
 		i.stop()
 	}
@@ -201,7 +233,22 @@ func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, con
 	return nil
 }
 
-// enqueue brings a key to the controllers of a worker, if it is connected.
+// Enqueue brings a key to one kind of controller of a worker, if it has joined. It never blocks.
+func (s *Set[C]) Enqueue(kind string, name v1alpha1.ClusterName, key types.NamespacedName) {
+	s.mu.Lock()
+	w := s.workers[name]
+	s.mu.Unlock()
+	if w == nil {
+		return
+	}
+	for n, i := range w.instances {
+		if s.kinds[n].Name == kind {
+			i.inbox.Add(key)
+		}
+	}
+}
+
+// enqueue brings a key to the controllers of a worker, if it has joined.
 func (s *Set[C]) enqueue(name v1alpha1.ClusterName, key types.NamespacedName) {
 	s.mu.Lock()
 	w := s.workers[name]
@@ -210,6 +257,8 @@ func (s *Set[C]) enqueue(name v1alpha1.ClusterName, key types.NamespacedName) {
 		return // Join brings its live jobs.
 	}
 	for _, i := range w.instances {
-		i.inbox.Add(key)
+		if !i.apart {
+			i.inbox.Add(key)
+		}
 	}
 }

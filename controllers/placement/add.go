@@ -41,7 +41,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		Named("placement").
 		For(trainjobs.New(), builder.WithPredicates(r.jobPredicate())).
 		Watches(&v1alpha1.Dispatch{}, r.dispatchHandler()).
-		Watches(&v1alpha1.WorkerCluster{}, r.wakeHandler(r.signal), builder.WithPredicates(workerPredicate())).
+		Watches(&v1alpha1.WorkerCluster{}, r.workerHandler(), builder.WithPredicates(workerPredicate())).
 		Watches(&v1alpha1.DispatchPolicy{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&trainer.ClusterTrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&trainer.TrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -79,15 +79,30 @@ func (r *Reconciler) jobPredicate() predicate.Predicate {
 	}
 }
 
-// workerPredicate lets through what decides whether a worker takes jobs. What its nodes have free comes from its inventory.
+// workerPredicate lets through what decides whether a worker takes jobs, and what one may have refused. What its nodes have free comes from
+// its inventory.
 func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
-		return before.Generation != after.Generation ||
-			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+		return !equality.Semantic.DeepEqual(before.Labels, after.Labels) || stateOf(before) != stateOf(after) ||
 			meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.WorkerClusterReady) !=
 				meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.WorkerClusterReady)
 	}}
+}
+
+// workerHandler has a pass made, and the jobs looked at that the worker has refused: it may say something else now.
+func (r *Reconciler) workerHandler() handler.EventHandler {
+	see := func(worker client.Object, queue requestQueue) {
+		for _, key := range r.line.excluding(v1alpha1.ClusterName(worker.GetName())) {
+			queue.Add(reconcile.Request{NamespacedName: key})
+		}
+		r.signal()
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) { see(e.Object, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requestQueue) { see(e.ObjectNew, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) { see(e.Object, queue) },
+	}
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]

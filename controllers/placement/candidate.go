@@ -40,7 +40,6 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispa
 		},
 		Policies: r.compiled.of(policies),
 		Created:  f.job.GetCreationTimestamp().Time,
-		Since:    r.waitsSince(f),
 		Attempt:  r.nextAttempt(f),
 	}
 	verdict, err := r.demand(ctx, f, job)
@@ -65,6 +64,7 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	job.PodSets = needs.PodSets
+	job.Circumstances = circumstancesOf(f, job, needs.Runtime)
 	var classes schedulingv1.PriorityClassList
 	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)

@@ -55,7 +55,8 @@ func cut(text string, limit int) string {
 // eventType is a warning for what somebody has to repair: no change of the fleet will help.
 func eventType(reason string) string {
 	switch reason {
-	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound:
+	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
+		v1alpha1.ReasonUnknownCopy:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

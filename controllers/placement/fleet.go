@@ -6,7 +6,6 @@ package placement
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -37,14 +36,7 @@ type fleet struct {
 	objects []v1alpha1.WorkerCluster
 	list    []dispatch.Worker
 	stale   []v1alpha1.ClusterName
-	// settling: not all workers that should be connected are, shortly after the start. Nobody is preempted while one of them may have
-	// room. It is over when settled at the latest.
-	settling bool
-	settled  time.Time
 }
-
-// settleTime is how long after the start workers are waited for before somebody is preempted.
-const settleTime = 30 * time.Second
 
 // face is a worker as dispatch sees it, and what it was made from.
 type face struct {
@@ -52,13 +44,14 @@ type face struct {
 	uid             types.UID
 	resourceVersion string
 	view            *view
+	// state of the worker that a refusal may be about.
+	state string
 }
 
 func newFleet(connections Connections, clock clock.PassiveClock) *fleet {
 	return &fleet{
 		connections: connections,
 		clock:       clock,
-		settled:     clock.Now().Add(settleTime),
 		views:       map[v1alpha1.ClusterName]*view{},
 		faces:       map[v1alpha1.ClusterName]*face{},
 	}
@@ -68,18 +61,8 @@ func newFleet(connections Connections, clock clock.PassiveClock) *fleet {
 func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	f.objects, f.stale = objects, f.stale[:0]
 	f.list = f.list[:0]
-	connected := true
 	for i := range objects {
-		face := f.face(&objects[i])
-		f.list = append(f.list, face.Worker)
-		connected = connected && face.NotReady != connecting
-	}
-	settling := f.settling
-	f.settling = !connected && f.clock.Now().Before(f.settled)
-	if settling && !f.settling { // What nobody was asked about before is another question now.
-		clear(f.faces)
-		f.refresh(objects)
-		return
+		f.list = append(f.list, f.face(&objects[i]).Worker)
 	}
 	if len(f.faces) == len(objects) {
 		return
@@ -122,10 +105,16 @@ func (f *fleet) clusterID(name v1alpha1.ClusterName) types.UID {
 
 // Assign implements queue.Fleet.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
-	f.assign(&assignment{
-		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: f.clusterID(decision.Cluster), attempt: job.Attempt,
-		podSets: job.PodSets, priority: job.Priority, since: f.clock.Now(), grant: &decision,
-	})
+	a := &assignment{
+		key: job.Key(), uid: job.UID, worker: decision.Cluster, attempt: job.Attempt,
+		podSets: job.PodSets, priority: job.Priority, since: f.clock.Now(), grant: &decision, failover: v1alpha1.FailoverHold,
+	}
+	if at := f.find(a.worker); at >= 0 {
+		worker := &f.objects[at]
+		a.clusterID, a.failover = worker.Status.ClusterID, failoverOf(decision.Policy, worker)
+		a.asked = digest(job.Circumstances, f.face(worker).state)
+	}
+	f.assign(a)
 }
 
 // Empty implements queue.Fleet.
@@ -138,9 +127,6 @@ func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
 
 // Occupancy implements queue.Fleet.
 func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
-	if f.settling {
-		return &occupancy{}
-	}
 	return &occupancy{jobs: f.ledger.on(worker), view: f.view(worker), clusterID: f.clusterID(worker)}
 }
 
@@ -174,7 +160,13 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 // assign records an assignment and takes it off its worker's view.
 func (f *fleet) assign(a *assignment) {
 	f.release(a.uid)
+	f.unpromise(a.uid)
 	f.ledger.put(a)
+	f.take(a)
+}
+
+// take takes what an assignment needs off its worker's view.
+func (f *fleet) take(a *assignment) {
 	if v := f.views[a.worker]; v != nil && v.nodes != nil && !a.suspended {
 		next := *v // Another view, so that it is seen that something has changed.
 		next.nodes = v.nodes.Spread(a.podSets)
@@ -217,8 +209,9 @@ func (f *fleet) face(worker *v1alpha1.WorkerCluster) *face {
 		return known
 	}
 	f.revision++
-	next := &face{uid: worker.UID, resourceVersion: worker.ResourceVersion, view: v, Worker: dispatch.Worker{
-		Name: name, Labels: worker.Labels, NotReady: unready, Cordoned: worker.Spec.Unschedulable,
+	next := &face{uid: worker.UID, resourceVersion: worker.ResourceVersion, view: v, state: stateOf(worker), Worker: dispatch.Worker{
+		Name: name, Labels: worker.Labels, NotReady: unready,
+		Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain, Draining: worker.Spec.Drain,
 		Price: dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
 		KubernetesVersion: worker.Status.KubernetesVersion, NodeGroups: worker.Status.NodeGroups,
 		Revision: f.revision,

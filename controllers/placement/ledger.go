@@ -24,6 +24,8 @@ type ledger struct {
 	grants map[types.NamespacedName]*assignment
 	// evicted are those that are to leave their worker.
 	evicted map[types.UID]*assignment
+	// promised is room on a worker for a job that is to leave another one. It is not in the maps above.
+	promised map[types.UID]*assignment
 }
 
 // assignment is a live job on a worker.
@@ -40,15 +42,19 @@ type assignment struct {
 	// suspended jobs take nothing but what their pods still take. Evicted ones take all until their attempt has ended: their copies may
 	// still make pods.
 	suspended bool
-	// grant is the decision while it has not been written.
-	grant *dispatch.Decision
+	// grant is the decision while it has not been written. Failover and the circumstances belong to it.
+	grant    *dispatch.Decision
+	failover v1alpha1.Failover
+	asked    string
 	// eviction ends the attempt; evictor is the job for which it was decided by this process and has not been seen on the Dispatch.
 	eviction *v1alpha1.Eviction
 	evictor  types.NamespacedName
+	// promised: the job is not there yet.
+	promised bool
 }
 
-// leaves: its room will be free without anybody's doing.
-func (a *assignment) leaves() bool { return a.suspended || a.eviction != nil }
+// leaves: nothing would be gained by its eviction.
+func (a *assignment) leaves() bool { return a.suspended || a.eviction != nil || a.promised }
 
 func (l *ledger) put(a *assignment) {
 	if l.byJob == nil {
@@ -99,11 +105,19 @@ func (l *ledger) drop(uid types.UID) *assignment {
 	return a
 }
 
-// on returns the jobs of a worker, in an order that does not depend on the map, so that the same facts give the same answer.
+// on returns the jobs of a worker, and those that it has been promised for, in an order that does not depend on the maps, so that the
+// same facts give the same answer.
 func (l *ledger) on(worker v1alpha1.ClusterName) []*assignment {
-	return slices.SortedFunc(maps.Values(l.byWorker[worker]), func(a, b *assignment) int {
-		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	all := slices.Collect(maps.Values(l.byWorker[worker]))
+	for _, a := range l.promised {
+		if a.worker == worker {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b *assignment) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name), cmp.Compare(a.uid, b.uid))
 	})
+	return all
 }
 
 // sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of two victims of

@@ -4,10 +4,8 @@
 package placement
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,8 +24,9 @@ type line struct {
 
 	mu sync.Mutex
 	// queue and fleet, under mu.
-	queue *queue.Queue
-	fleet *fleet
+	queue   *queue.Queue
+	fleet   *fleet
+	opening opening
 	// parked are the jobs that wait for something else than workers: they are not in the queue. Under mu.
 	parked map[types.NamespacedName]struct{}
 	// expected are the jobs that wait for their first look since the start, nil until they are known. Until all have had it nothing is
@@ -38,8 +37,21 @@ type line struct {
 	// explained are the explanations that have been made for a revision of the fleet, by what they are about. Under mu.
 	explained   map[string][]v1alpha1.ClusterExplanation
 	explainedAt uint64
-	// due is when a pass is needed though nothing happens, as of the last one. Under mu.
-	due time.Time
+	// due is when a pass is needed though nothing happens, as of the last one, and seen the revision of the fleet then. Under mu.
+	due  time.Time
+	seen uint64
+}
+
+// lister lists the WorkerClusters.
+type lister func() ([]v1alpha1.WorkerCluster, error)
+
+// round is what a pass has done.
+type round struct {
+	outcomes []queue.Outcome
+	// rearm: the next pass that is needed though nothing happens is another one.
+	rearm bool
+	// changed: the workers are not what they were in the pass before, or this is the first.
+	changed bool
 }
 
 func newLine(connections Connections, clock clock.PassiveClock) *line {
@@ -47,6 +59,7 @@ func newLine(connections Connections, clock clock.PassiveClock) *line {
 		clock:     clock,
 		queue:     queue.New(),
 		fleet:     newFleet(connections, clock),
+		opening:   opening{clock: clock, connections: connections},
 		parked:    map[types.NamespacedName]struct{}{},
 		told:      map[types.NamespacedName]time.Time{},
 		explained: map[string][]v1alpha1.ClusterExplanation{},
@@ -57,6 +70,7 @@ func newLine(connections Connections, clock clock.PassiveClock) *line {
 func (l *line) expect(keys []types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.opening.begin()
 	l.expected = map[types.NamespacedName]struct{}{}
 	for _, key := range keys {
 		l.expected[key] = struct{}{}
@@ -79,6 +93,7 @@ func (l *line) stand(job queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.parked, job.Key())
+	l.fleet.unpromise(job.UID) // It sees to its room itself.
 	if a := l.fleet.ledger.byJob[job.UID]; a != nil && a.attempt >= job.Attempt {
 		return
 	}
@@ -92,7 +107,7 @@ func (l *line) park(key types.NamespacedName) (helps bool) {
 	helps = l.queue.Has(key)
 	l.queue.Leave(key)
 	l.parked[key] = struct{}{}
-	return helps
+	return l.fleet.unpromiseEnded(key) || helps
 }
 
 // leave takes a job out of line, and takes back a decision about it that has not been written. It returns true if others may go on
@@ -104,33 +119,43 @@ func (l *line) leave(key types.NamespacedName) (helps bool) {
 	l.queue.Leave(key)
 	delete(l.parked, key)
 	delete(l.told, key)
+	helps = l.fleet.unpromiseEnded(key) || helps
 	if a := l.fleet.ledger.grants[key]; a != nil {
 		return l.fleet.release(a.uid)
 	}
 	return helps
 }
 
-// pass decides on what a change could help. It lists the workers under the lock, so that no pass sees older ones than the pass before.
-// rearm: the next pass that is needed though nothing happens is another one.
-func (l *line) pass(workers func() ([]v1alpha1.WorkerCluster, error)) (outcomes []queue.Outcome, rearm bool, err error) {
+// pass decides on what a change could help.
+func (l *line) pass(workers lister) (round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.advance(workers)
+}
+
+// advance makes a pass. It lists the workers under the lock, so that no pass sees older ones than the pass before. The caller holds mu.
+func (l *line) advance(workers lister) (round, error) {
+	var r round
 	if l.expected == nil || len(l.expected) > 0 {
-		return nil, false, nil
+		return r, nil
 	}
 	objects, err := workers()
 	if err != nil {
-		return nil, false, err
+		return r, err
 	}
-	l.fleet.refresh(objects)
-	outcomes = l.queue.Pass(l.clock.Now(), l.fleet)
-	due := l.queue.Next()
-	if l.fleet.settling && (due.IsZero() || l.fleet.settled.Before(due)) {
-		due = l.fleet.settled
+	due, wasOpen := l.opening.until, l.opening.over
+	if l.opening.look(objects) {
+		l.fleet.refresh(objects)
+		r.outcomes = l.queue.Pass(l.clock.Now(), l.fleet)
+		due = l.queue.Next()
 	}
-	rearm, l.due = !due.Equal(l.due), due
-	return outcomes, rearm, nil
+	r.rearm, l.due = !due.Equal(l.due), due
+	r.changed, l.seen = wasOpen != l.opening.over || l.seen != l.fleet.revision, l.fleet.revision
+	return r, nil
 }
+
+// isOpen: passes are made. The caller holds mu.
+func (l *line) isOpen() bool { return l.opening.over && l.expected != nil && len(l.expected) == 0 }
 
 // answer says what a job in line waits for; false: it has not been decided on.
 func (l *line) answer(key types.NamespacedName) (dispatch.Decision, bool) {
@@ -144,6 +169,13 @@ func (l *line) all() []types.NamespacedName {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append(l.queue.Keys(), slices.Collect(maps.Keys(l.parked))...)
+}
+
+// excluding are the jobs in line that a worker has refused.
+func (l *line) excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue.Excluding(worker)
 }
 
 // next is how long until a pass is needed though nothing happens; false: none is.
@@ -184,8 +216,11 @@ func (l *line) observe(d *v1alpha1.Dispatch) (freed bool) {
 	if known != nil && known.attempt > d.Spec.Attempt {
 		return false
 	}
+	if d.IsFinished() {
+		freed = l.fleet.unpromise(uid)
+	}
 	if d.Spec.Cluster == "" || d.IsFinished() || d.AttemptEnded() {
-		return l.fleet.release(uid)
+		return l.fleet.release(uid) || freed
 	}
 	if known == nil || known.worker != d.Spec.Cluster || known.attempt != d.Spec.Attempt {
 		l.fleet.assign(&assignment{
@@ -207,8 +242,9 @@ func (l *line) observe(d *v1alpha1.Dispatch) (freed bool) {
 func (l *line) forget(uid types.UID, attempt int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	helps := l.fleet.unpromise(uid)
 	if a := l.fleet.ledger.byJob[uid]; a == nil || a.attempt > attempt {
-		return false
+		return helps
 	}
 	return l.fleet.release(uid)
 }
@@ -253,47 +289,4 @@ func (l *line) tell(key types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told[key] = l.clock.Now()
-}
-
-// maxExplained is how many explanations are kept until something changes.
-const maxExplained = 64
-
-// explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
-func (l *line) explain(job *queue.Job) []v1alpha1.ClusterExplanation {
-	known, sight, key, revision := l.sight(job)
-	if known != nil {
-		return known
-	}
-	explanation := sight.Explain(job)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.explainedAt == revision {
-		l.explained[key] = explanation
-	}
-	return explanation
-}
-
-// sight returns the explanation of before if it is still right, or else what the job sees.
-func (l *line) sight(job *queue.Job) (known []v1alpha1.ClusterExplanation, sight queue.Sight, key string, revision uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	key = l.explanationKey(job)
-	l.fleet.Workers() // It brings the revision up to date.
-	if revision = l.fleet.revision; l.explainedAt != revision || len(l.explained) >= maxExplained {
-		l.explained, l.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
-	}
-	if known = l.explained[key]; known == nil {
-		sight = l.queue.Sight(job.Key(), l.fleet)
-	}
-	return known, sight, key, revision
-}
-
-// explanationKey tells apart jobs of which other things are said.
-func (l *line) explanationKey(job *queue.Job) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\n%q", job.Class, job.Previous, l.queue.Holders(job.Key()))
-	for _, name := range slices.Sorted(maps.Keys(job.Excluded)) {
-		fmt.Fprintf(&b, "\n%s\n%s\n%s", name, job.Excluded[name].Reason, job.Excluded[name].Message)
-	}
-	return b.String()
 }

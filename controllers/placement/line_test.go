@@ -30,8 +30,8 @@ func unconnectedLine() *line {
 
 // decide makes a pass over workers.
 func (l *line) decide(workers []v1alpha1.WorkerCluster) []queue.Outcome {
-	outcomes, _, _ := l.pass(func() ([]v1alpha1.WorkerCluster, error) { return workers, nil })
-	return outcomes
+	done, _ := l.pass(func() ([]v1alpha1.WorkerCluster, error) { return workers, nil })
+	return done.outcomes
 }
 
 // An explanation is made anew only if something that it speaks of has changed, and jobs of a class have it together.

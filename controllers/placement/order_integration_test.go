@@ -188,7 +188,7 @@ func TestPreemption(t *testing.T) {
 			if d, _ := s.reconcile(t, "other"); d.Spec.Cluster != "" {
 				t.Errorf("another job is on %q", d.Spec.Cluster)
 			}
-			s.endsAttempt(t, victim)
+			s.endsAttempt(t, victim, v1alpha1.OutcomePreempted)
 			restart(t, s)
 			waiting, _ := s.reconcile(t, victim.Name)
 			if waiting.Spec.Cluster != "" || waiting.Spec.Eviction != nil || waiting.Spec.Attempt != 1 {
@@ -228,15 +228,15 @@ func (s *scene) victims(t *testing.T, preemptor *v1alpha1.Dispatch, want int) []
 	return victims
 }
 
-// endsAttempt writes what mirror writes when an eviction has been carried out.
-func (s *scene) endsAttempt(t *testing.T, d *v1alpha1.Dispatch) {
+// endsAttempt writes what is written when an attempt is over through no fault of the worker.
+func (s *scene) endsAttempt(t *testing.T, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome) {
 	t.Helper()
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPreempted,
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome),
 	})
 	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
 	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
-		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: v1alpha1.OutcomePreempted,
+		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: outcome,
 	})
 	must(t, s.hub.Status().Update(t.Context(), d))
 	s.tell(d)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/yaml"
@@ -313,20 +314,21 @@ func TestSamplePolicies(t *testing.T) {
 	}
 }
 
-// With its watches: a job goes on as soon as its policy or its pin is repaired, without any other event.
-func TestRepairsWakeJobs(t *testing.T) {
-	s := newScene(t)
+// run starts a manager with the controller, until the test ends.
+func (s *scene) run(t *testing.T) {
+	t.Helper()
 	mgr, err := ctrl.NewManager(s.config, ctrl.Options{
 		Scheme: s.scheme, Metrics: metricsserver.Options{BindAddress: "0"},
-		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	must(t, err)
-	reconciler, err := NewReconciler(t.Context(), Options{
+	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: mgr.GetClient(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
-		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock,
+		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,
 	})
 	must(t, err)
-	must(t, reconciler.Add(mgr, s.fleet))
+	must(t, s.reconciler.Add(mgr, s.fleet))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -334,18 +336,32 @@ func TestRepairsWakeJobs(t *testing.T) {
 		stop()
 		must(t, <-ended)
 	})
-	cpus := func(job *trainer.TrainJob) { // GPUs may be taken by the jobs of other tests.
-		job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: list("cpu", "1")}
-	}
+}
+
+// eventually waits until the Dispatch of a job says "worker/reason", with anything behind it.
+func (s *scene) eventually(t *testing.T, name, what string, want string) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() string {
+		d := &v1alpha1.Dispatch{}
+		if err := s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d); err != nil {
+			return err.Error()
+		}
+		return string(d.Spec.Cluster) + "/" + d.Status.Reason
+	}, patience, 20*time.Millisecond).Should(gomega.HavePrefix(want), what)
+}
+
+// cpus makes a job one without GPUs, which may be taken by the jobs of other tests.
+func cpus(job *trainer.TrainJob) {
+	job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: list("cpu", "1")}
+}
+
+// With its watches: a job goes on as soon as its policy or its pin is repaired, without any other event.
+func TestRepairsWakeJobs(t *testing.T) {
+	s := newScene(t)
+	s.run(t)
 	expect := func(name, what string, want string) {
 		t.Helper()
-		gomega.NewWithT(t).Eventually(func() string {
-			d := &v1alpha1.Dispatch{}
-			if err := s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d); err != nil {
-				return err.Error()
-			}
-			return string(d.Spec.Cluster) + "/" + d.Status.Reason
-		}, patience, 20*time.Millisecond).Should(gomega.HavePrefix(want), what)
+		s.eventually(t, name, what, want)
 	}
 	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Clusters: v1alpha1.ClusterSelector{Expression: "worker.name =="}})
 	gomega.NewWithT(t).Eventually(func() string {

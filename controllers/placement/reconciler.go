@@ -28,7 +28,7 @@ const (
 	conflictDelay = 20 * time.Millisecond
 )
 
-// Options of the controller. All are required.
+// Options of the controller. All are required but UnknownCopies and Shown.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata.
 	Hub client.Client
@@ -36,6 +36,11 @@ type Options struct {
 	ManagedBy string
 	// Connections have the workers' inventories.
 	Connections Connections
+	// UnknownCopies holds back jobs that may be running already. Nil: there are none.
+	UnknownCopies UnknownCopies
+	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for longer than half
+	// a minute after the start, nothing is placed. Nil: as soon as it is connected.
+	Shown func(worker v1alpha1.ClusterName) bool
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -56,16 +61,9 @@ type Reconciler struct {
 	mu sync.Mutex
 	// remembered is what is known of unplaced jobs beyond the caches, under mu.
 	remembered map[types.NamespacedName]memory
-}
-
-// memory is about one unplaced job.
-type memory struct {
-	uid types.UID
-	// noticed is when the job was first seen.
-	noticed time.Time
-	// attempt is the last one of a Dispatch that somebody has deleted, and previous where the job ran by it.
-	attempt  int32
-	previous v1alpha1.ClusterName
+	// subscribers are told when there may be more room, by a number of their own, and subscriptions is the last one. Under mu.
+	subscribers   map[int]func()
+	subscriptions int
 }
 
 // NewReconciler makes the controller's reconciler.
@@ -74,15 +72,18 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{
+	r := &Reconciler{
 		Options:  options,
 		policies: Policies{Hub: options.Hub},
 		demands:  demands,
 		line:     newLine(options.Connections, options.Clock),
 		wake:     make(chan struct{}, 1),
 
-		remembered: map[types.NamespacedName]memory{},
-	}, nil
+		remembered:  map[types.NamespacedName]memory{},
+		subscribers: map[int]func(){},
+	}
+	r.line.opening.shown = options.Shown
+	return r, nil
 }
 
 // Reconcile places one TrainJob, or says why it waits.
@@ -158,12 +159,16 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 // place finds a worker for a job and records it, or records why there is none.
 func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
 	if a := r.line.granted(f.job.GetUID(), r.nextAttempt(f)); a != nil {
-		return reconcile.Result{}, r.grant(ctx, f, a)
+		return r.grant(ctx, f, a)
 	}
 	r.notice(f)
 	job, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	job.Since = r.waitsSince(f)
+	if unknown := r.unknownCopy(f); unknown != nil {
+		verdict = unknown
 	}
 	if verdict != nil {
 		if r.line.park(job.Key()) {
@@ -171,15 +176,18 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 		}
 		return r.wait(ctx, f, job, *verdict)
 	}
-	var expire time.Duration
-	job.Excluded, expire = excluded(f.dispatch, r.Clock.Now())
+	excluded, expire, err := r.excluded(ctx, f, job)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	job.Excluded = excluded
 	job.Class = classOf(job)
 	r.line.stand(*job)
 	if err := r.pass(ctx, job.Key()); err != nil {
 		return reconcile.Result{}, err
 	}
 	if a := r.line.granted(job.UID, job.Attempt); a != nil {
-		return reconcile.Result{}, r.grant(ctx, f, a)
+		return r.grant(ctx, f, a)
 	}
 	answer, decided := r.line.answer(job.Key())
 	if !decided {
@@ -191,20 +199,34 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 
 // pass decides on what a change could help, and has the jobs looked at that it is about, but the one that is being looked at.
 func (r *Reconciler) pass(ctx context.Context, except types.NamespacedName) error {
-	outcomes, rearm, err := r.line.pass(func() ([]v1alpha1.WorkerCluster, error) {
+	round, err := r.line.pass(r.workers(ctx))
+	if err != nil {
+		return err
+	}
+	r.follow(round, except)
+	return nil
+}
+
+// workers lists them from the cache.
+func (r *Reconciler) workers(ctx context.Context) lister {
+	return func() ([]v1alpha1.WorkerCluster, error) {
 		var workers v1alpha1.WorkerClusterList
 		if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("list WorkerClusters: %w", err)
 		}
 		return workers.Items, nil
-	})
-	if err != nil {
-		return err
 	}
-	if rearm {
+}
+
+// follow has everybody told of what a pass has done, but the one job that is being looked at.
+func (r *Reconciler) follow(done round, except types.NamespacedName) {
+	if done.rearm {
 		r.signal()
 	}
-	for _, outcome := range outcomes {
+	if done.changed {
+		r.tellSubscribers()
+	}
+	for _, outcome := range done.outcomes {
 		if key := outcome.Job.Key(); key != except {
 			r.inbox.Add(key)
 		}
@@ -214,90 +236,39 @@ func (r *Reconciler) pass(ctx context.Context, except types.NamespacedName) erro
 			}
 		}
 	}
-	return nil
 }
 
 // grant writes a decision that has not been written. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
 // known whether the decision is on record, so the job keeps its room, and tries again.
-func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) error {
+//
+// A copy may have shown itself since the job was put in line: then the decision is taken back.
+func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconcile.Result, error) {
 	if a.grant == nil {
-		return nil // The cache will show it.
+		return reconcile.Result{}, nil // The cache will show it.
+	}
+	if r.unknownCopy(f) != nil {
+		if r.line.forget(a.uid, a.attempt) {
+			r.signal()
+		}
+		return r.place(ctx, f)
 	}
 	err := r.record(ctx, f, a)
 	if err == nil {
 		r.line.written(a.uid, a.attempt)
 		timeToPlace.Observe(r.Clock.Since(r.notice(f)).Seconds())
 		r.forget(a.key)
-		return nil
+		return reconcile.Result{}, nil
 	}
 	if isRefused(err) && r.line.forget(a.uid, a.attempt) {
 		r.signal()
 	}
-	return err
+	return reconcile.Result{}, err
 }
 
 // isRefused: what was to be written has certainly not been.
 func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
-}
-
-// recall returns what is remembered of a job; of another one of the same name, nothing. The caller holds mu.
-func (r *Reconciler) recall(f facts) memory {
-	m := r.remembered[client.ObjectKeyFromObject(f.job)]
-	if m.uid != f.job.GetUID() {
-		m = memory{uid: f.job.GetUID(), noticed: r.Clock.Now()}
-	}
-	return m
-}
-
-// notice returns when an unplaced job was first seen.
-func (r *Reconciler) notice(f facts) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.recall(f)
-	r.remembered[client.ObjectKeyFromObject(f.job)] = m
-	return m.noticed
-}
-
-func (r *Reconciler) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.remembered, key)
-}
-
-// nextAttempt goes on counting from the Dispatch, or from the one that somebody has deleted.
-func (r *Reconciler) nextAttempt(f facts) int32 {
-	if f.dispatch != nil {
-		return f.dispatch.Spec.Attempt + 1
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.recall(f).attempt + 1
-}
-
-// rememberAttempt keeps the attempt of a Dispatch that has been deleted, in case its job goes on.
-func (r *Reconciler) rememberAttempt(d *v1alpha1.Dispatch) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	key := client.ObjectKeyFromObject(d)
-	m := r.remembered[key]
-	if m.uid != d.Spec.TrainJob.UID {
-		m = memory{uid: d.Spec.TrainJob.UID, noticed: r.Clock.Now()}
-	}
-	m.attempt = max(m.attempt, d.Spec.Attempt)
-	m.previous = previousOf(d)
-	r.remembered[key] = m
-}
-
-// previous returns the worker on which a job ran last, empty if it never did.
-func (r *Reconciler) previous(f facts) v1alpha1.ClusterName {
-	if f.dispatch != nil {
-		return previousOf(f.dispatch)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.recall(f).previous
 }
 
 // sooner makes a result come back after a delay at the latest; zero is never.

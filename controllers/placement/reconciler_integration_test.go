@@ -37,8 +37,11 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 	want := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: s.namespace, Name: "job", Generation: 1,
-			Finalizers:  []string{v1alpha1.FinalizerCopy},
-			Annotations: map[string]string{v1alpha1.AnnotationDecision: "score 88: MostAllocated 88; the only worker on which the job fits"},
+			Finalizers: []string{v1alpha1.FinalizerCopy},
+			Annotations: map[string]string{
+				v1alpha1.AnnotationDecision: "score 88: MostAllocated 88; the only worker on which the job fits",
+				annotationAsked:             d.Annotations[annotationAsked], // Tested elsewhere.
+			},
 			OwnerReferences: []metav1.OwnerReference{{
 				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: job.UID,
 				Controller: new(true), BlockOwnerDeletion: new(true),
@@ -46,6 +49,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 		},
 		Spec: v1alpha1.DispatchSpec{
 			TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: job.UID}, Cluster: west, Attempt: 1,
+			Failover: v1alpha1.FailoverHold,
 			PodSets: []v1alpha1.PodSet{{
 				Name: "node", Role: v1alpha1.RoleTrainer, Count: 2,
 				Requests: corev1.ResourceList{gpu: resource.MustParse("4"), nic: resource.MustParse("1")},

@@ -24,13 +24,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-const (
-	// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
-	explanationInterval = 10 * time.Second
-	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
-	minExclusion = time.Minute
-	maxExclusion = 30 * time.Minute
-)
+// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
+const explanationInterval = 10 * time.Second
 
 // record writes the decision, before anything is done on the worker: one create for a new job, one patch for one that waited.
 func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
@@ -39,8 +34,9 @@ func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 		d = f.dispatch.DeepCopy()
 	}
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = a.worker, a.clusterID, a.attempt
-	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(a.podSets), a.priority, nil
+	d.Spec.PodSets, d.Spec.Priority, d.Spec.Failover, d.Spec.Eviction = copied(a.podSets), a.priority, a.failover, nil
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, a.grant.Message)
+	noteAsked(d, a.asked)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := r.write(ctx, f.dispatch, d); err != nil {
 		return err
@@ -144,7 +140,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
-		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Eviction = "", "", nil
+		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.Eviction = "", "", "", nil
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
@@ -199,55 +195,20 @@ func (r *Reconciler) writeStatus(
 	return nil
 }
 
-// excluded are the workers that refused the job lately, and how long until the first of them may be asked again. A worker on
-// which somebody deleted the copy once is not among them.
-func excluded(d *v1alpha1.Dispatch, now time.Time) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {
-	if d == nil {
-		return nil, 0
-	}
-	exclusions := map[v1alpha1.ClusterName]dispatch.Exclusion{}
-	var first time.Duration
-	for _, refusal := range d.Status.Refusals {
-		count := refusal.Count
-		if refusal.Outcome == v1alpha1.OutcomeCopyDeleted {
-			count--
-		}
-		left := backoff(count) - now.Sub(refusal.Last.Time)
-		if left <= 0 {
-			continue
-		}
-		exclusions[refusal.Cluster] = dispatch.Exclusion{Reason: string(refusal.Outcome), Message: refusal.Message}
-		if first == 0 || left < first {
-			first = left
-		}
-	}
-	return exclusions, first
-}
-
 // previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was that did not
-// end with a refusal.
+// end with a refusal. Whether the worker has been lost or drained since makes no difference: it has the job's images and data.
 func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 	if d.Status.CopyUID != "" && d.Status.Cluster != "" {
 		return d.Status.Cluster
 	}
 	for _, attempt := range slices.Backward(d.Status.History) {
-		if attempt.Outcome != v1alpha1.OutcomeRejected && attempt.Outcome != v1alpha1.OutcomeNameConflict {
+		switch attempt.Outcome {
+		case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeAdmissionTimeout: // It never ran there.
+		default:
 			return attempt.Cluster
 		}
 	}
 	return ""
-}
-
-// backoff after a number of refusals: none, then minExclusion, doubled each time up to maxExclusion.
-func backoff(count int32) time.Duration {
-	if count <= 0 {
-		return 0
-	}
-	delay := minExclusion
-	for ; count > 1 && delay < maxExclusion; count-- {
-		delay *= 2
-	}
-	return min(delay, maxExclusion)
 }
 
 // runtimeMissing is what a user can act on.

@@ -124,6 +124,9 @@ type scene struct {
 	clock      *clocktesting.FakeClock
 	events     *events.FakeRecorder
 	reconciler *Reconciler
+	// unknown and shown are options of the reconcilers that are made from then on.
+	unknown UnknownCopies
+	shown   func(v1alpha1.ClusterName) bool
 }
 
 var namespaces atomic.Int32
@@ -151,6 +154,7 @@ func (s *scene) restart(t *testing.T) {
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
+		UnknownCopies: s.unknown, Shown: s.shown,
 	})
 	must(t, err)
 	var dispatches v1alpha1.DispatchList
@@ -171,6 +175,21 @@ func (s *scene) tell(d *v1alpha1.Dispatch) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	s.reconciler.dispatchHandler().Create(context.Background(), event.CreateEvent{Object: d}, queue)
+}
+
+// lose brings the deletion of a Dispatch to the reconciler.
+func (s *scene) lose(d *v1alpha1.Dispatch) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	s.reconciler.dispatchHandler().Delete(context.Background(), event.DeleteEvent{Object: d}, queue)
+}
+
+// job reads a TrainJob.
+func (s *scene) job(t *testing.T, name string) *trainer.TrainJob {
+	t.Helper()
+	job := &trainer.TrainJob{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
+	return job
 }
 
 // submit creates a TrainJob of two pods with four GPUs each, which is half of a worker, changed by the given functions.

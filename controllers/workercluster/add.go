@@ -50,8 +50,14 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("add workercluster controller: %w", err)
 	}
-	cancel := r.Fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) { r.enqueue(name) })
-	return mgr.Add(managerEnd(cancel))
+	cancelFleet, cancelAgents := r.Fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) { r.enqueue(name) }), func() {}
+	if r.Agents != nil {
+		cancelAgents = r.Agents.Subscribe(r.enqueue)
+	}
+	return mgr.Add(managerEnd(func() {
+		cancelFleet()
+		cancelAgents()
+	}))
 }
 
 // managerEnd calls a function when the manager ends.

@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/inbox"
 	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/dispatch/fencing"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -39,7 +40,15 @@ type Members interface {
 	Leave(name v1alpha1.ClusterName)
 }
 
-// Options of the controller. All are required but the intervals.
+// Agents knows the agents of workers.
+type Agents interface {
+	// Agent says what is known of the agent of a cluster, and the longest fenceAfter by which it may be working.
+	Agent(worker v1alpha1.ClusterName, clusterID types.UID) (presence fencing.Presence, longest time.Duration)
+	// Subscribe calls notify when there is something else to say about a worker's agent.
+	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+}
+
+// Options of the controller. All are required but Agents and the intervals.
 type Options struct {
 	// Hub reads from the hub's caches. Dispatches must have the index perworker.IndexLive.
 	Hub client.Client
@@ -53,6 +62,8 @@ type Options struct {
 	Fleet *remote.Fleet
 	// Members are told of workers that can be used and of those that no longer can.
 	Members Members
+	// Agents are asked about the workers' agents. Nil: nothing is said about them.
+	Agents Agents
 	// Clock of this process.
 	Clock clock.Clock
 	// CapacityInterval is the least time between two writes of what changes with every pod. 0: 5 s.

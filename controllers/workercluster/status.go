@@ -36,8 +36,9 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		Reason:             reason,
 		Message:            cut(message, messageLimit),
 	})
-	setSeen(status, reason, seen.connection)
+	setSeen(status, ready(&worker.Status), reason, seen.connection)
 	setIdentity(status, reason, seen)
+	r.setAgent(worker, status, reason)
 	if usable(reason) {
 		status.KubernetesVersion = seen.connection.KubernetesVersion
 		status.Trainer = &v1alpha1.TrainerAPI{Version: seen.connection.Trainer.Version, Fields: seen.connection.Trainer.Fields}
@@ -96,7 +97,13 @@ func judgeCapacity(connection remote.Status) (reason, message string) {
 }
 
 // setSeen keeps when the worker last answered, while it does not: the rest of the status is of that time.
-func setSeen(status *v1alpha1.WorkerClusterStatus, reason string, connection remote.Status) {
+// A worker that refuses us is there: only when it does not answer any more does it begin to be away.
+func setSeen(status *v1alpha1.WorkerClusterStatus, before, reason string, connection remote.Status) {
+	if reason == v1alpha1.ReasonUnreachable && before == v1alpha1.ReasonCredentialsInvalid {
+		since := metav1.NewTime(connection.Since)
+		status.LastSeenTime = &since
+		return
+	}
 	switch reason {
 	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonCredentialsInvalid:
 		if !connection.LastSeen.IsZero() && status.LastSeenTime == nil {

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/cluster"
@@ -22,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/perworker"
 	"github.com/trainyard/trainyard/controllers/workercluster"
+	"github.com/trainyard/trainyard/dispatch/fencing"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/servers"
@@ -84,12 +86,31 @@ func (r roster) Join(name v1alpha1.ClusterName, connection *remote.Cluster) erro
 // Leave implements workercluster.Members.
 func (r roster) Leave(name v1alpha1.ClusterName) { delete(r, name) }
 
+// agent is what is known of the agents of a test's workers.
+type agent struct {
+	clusterID types.UID
+	presence  fencing.Presence
+	longest   time.Duration
+}
+
+// Agent implements workercluster.Agents.
+func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (fencing.Presence, time.Duration) {
+	if clusterID != a.clusterID {
+		return fencing.PresenceUnknown, 0
+	}
+	return a.presence, a.longest
+}
+
+// Subscribe implements workercluster.Agents.
+func (a *agent) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
+
 // scene is a fleet of one test, and the reconciler that it calls.
 type scene struct {
 	*environment
 	clock      *clocktesting.FakeClock
 	fleet      *remote.Fleet
 	joined     roster
+	agent      *agent
 	reconciler *workercluster.Reconciler
 }
 
@@ -103,9 +124,9 @@ func newScene(t *testing.T) *scene {
 		cancel()
 		fleet.Wait()
 	})
-	s := &scene{environment: e, clock: clocktesting.NewFakeClock(time.Now()), fleet: fleet, joined: roster{}}
+	s := &scene{environment: e, clock: clocktesting.NewFakeClock(time.Now()), fleet: fleet, joined: roster{}, agent: &agent{}}
 	s.reconciler = workercluster.NewReconciler(workercluster.Options{
-		Hub: s.cached, HubID: s.hub.ID, Fleet: fleet, Members: s.joined, Clock: s.clock,
+		Hub: s.cached, HubID: s.hub.ID, Fleet: fleet, Members: s.joined, Agents: s.agent, Clock: s.clock,
 		Credentials: &kubeconfigs.Loader{Reader: s.cached, Namespace: namespace, Clock: s.clock},
 		Files:       kubeconfigs.NewFileWatcher(logr.Discard(), func(string) {}),
 	})
@@ -147,10 +168,15 @@ func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *servers.Ser
 	t.Helper()
 	kubeconfig, err := leadsTo.Cluster.KubeconfigBytes()
 	must(t, err)
+	s.writeKubeconfig(t, name, kubeconfig)
+}
+
+func (s *scene) writeKubeconfig(t *testing.T, name string, kubeconfig []byte) {
+	t.Helper()
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
 	}
-	err = s.hub.Admin.Create(t.Context(), secret)
+	err := s.hub.Admin.Create(t.Context(), secret)
 	if apierrors.IsAlreadyExists(err) {
 		err = s.hub.Admin.Update(t.Context(), secret)
 	}

@@ -29,8 +29,10 @@ type Job struct {
 	Created time.Time
 	// Since is when it began to wait. Its reservation counts from there.
 	Since time.Time
-	// Attempt is the number of the placement that is sought. It is for the Fleet.
-	Attempt int32
+	// Attempt is the number of the placement that is sought, and Circumstances sum up what a worker that refuses it may have against it.
+	// They are for the Fleet.
+	Attempt       int32
+	Circumstances string
 }
 
 // Key is namespace and name.

@@ -15,6 +15,7 @@ import (
 	trainercore "github.com/kubeflow/trainer/v2/pkg/runtime/core"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
 	resourcehelpers "k8s.io/component-helpers/resource"
@@ -31,6 +32,8 @@ var ErrRuntimeNotFound = errors.New("runtime not found")
 // Demand is what a job needs.
 type Demand struct {
 	PodSets []v1alpha1.PodSet
+	// Runtime is another one whenever the job's runtime is: "<UID>.<generation>".
+	Runtime string
 	// PriorityClasses are those that the pod templates name, in the order of the PodSets.
 	PriorityClasses []string
 }
@@ -61,11 +64,13 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 // Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, and otherwise says what is
 // wrong with job or runtime, or that it could not be read. job belongs to Of: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
-	spec, err := d.runtimeSpec(ctx, job)
+	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {
 		return Demand{}, err
 	}
-	return d.derive(job, spec)
+	demand, err := d.derive(job, spec)
+	demand.Runtime = version
+	return demand, err
 }
 
 // derive applies the job to its runtime. Both belong to it.
@@ -106,8 +111,8 @@ func runtimeInfo(
 	return runtime.RuntimeInfo(job, spec.Template, spec.MLPolicy, spec.PodGroupPolicy)
 }
 
-// runtimeSpec reads the job's runtime from the hub, as a copy that may be written to.
-func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, error) {
+// runtimeSpec reads the job's runtime from the hub, as a copy that may be written to, and its version.
+func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, string, error) {
 	reference := &job.Spec.RuntimeRef
 	if reference.APIGroup == nil {
 		reference.APIGroup = ptr.To(trainer.GroupVersion.Group)
@@ -116,27 +121,28 @@ func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 		reference.Kind = ptr.To(trainer.ClusterTrainingRuntimeKind)
 	}
 	var spec *trainer.TrainingRuntimeSpec
+	var meta *metav1.ObjectMeta
 	var err error
 	switch *reference.Kind {
 	case trainer.ClusterTrainingRuntimeKind:
 		var runtime trainer.ClusterTrainingRuntime
 		err = d.reader.Get(ctx, types.NamespacedName{Name: reference.Name}, &runtime)
-		spec = &runtime.Spec
+		spec, meta = &runtime.Spec, &runtime.ObjectMeta
 	case trainer.TrainingRuntimeKind:
 		var runtime trainer.TrainingRuntime
 		err = d.reader.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: reference.Name}, &runtime)
-		spec = &runtime.Spec
+		spec, meta = &runtime.Spec, &runtime.ObjectMeta
 	}
 	switch {
 	case spec == nil || d.runtimes[trainerruntime.RuntimeRefToRuntimeRegistryKey(*reference)] == nil:
-		return nil, fmt.Errorf("spec.runtimeRef: kind %q of group %q is not known; known are %s and %s of group %s",
+		return nil, "", fmt.Errorf("spec.runtimeRef: kind %q of group %q is not known; known are %s and %s of group %s",
 			*reference.Kind, *reference.APIGroup, trainer.ClusterTrainingRuntimeKind, trainer.TrainingRuntimeKind, trainer.GroupVersion.Group)
 	case apierrors.IsNotFound(err):
-		return nil, ErrRuntimeNotFound
+		return nil, "", ErrRuntimeNotFound
 	case err != nil:
-		return nil, fmt.Errorf("get %s %q: %w", *reference.Kind, reference.Name, err)
+		return nil, "", fmt.Errorf("get %s %q: %w", *reference.Kind, reference.Name, err)
 	}
-	return spec, nil
+	return spec, fmt.Sprintf("%s.%d", meta.UID, meta.Generation), nil
 }
 
 // newPodSet combines what the runtime's policies have decided about a replicated job (the count) with its pod template.

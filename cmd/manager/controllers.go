@@ -1,0 +1,134 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/executionlease"
+	"github.com/trainyard/trainyard/controllers/failover"
+	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/moves"
+	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/controllers/placement"
+	"github.com/trainyard/trainyard/controllers/workercluster"
+	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// wiring is what the controllers share.
+type wiring struct {
+	mgr     ctrl.Manager
+	options options
+	hubID   types.UID
+	log     logr.Logger
+	fleet   *remote.Fleet
+	leases  *executionlease.Keeper
+	// members and quarantine know each other.
+	members    *perworker.Set[*remote.Cluster]
+	quarantine *garbagecollection.Quarantine
+	policies   placement.Policies
+}
+
+// addControllers wires the parts together.
+func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID types.UID, log logr.Logger) error {
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
+	if err != nil {
+		return fmt.Errorf("index Dispatches: %w", err)
+	}
+	fleet, err := remote.NewFleet(ctx, remote.Options{
+		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
+		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("set up connections: %w", err)
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("get the host's name: %w", err)
+	}
+	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
+	w.leases = executionlease.NewKeeper(executionlease.Options{
+		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
+		Margin: o.fenceMargin, Clock: clock.RealClock{},
+	})
+	w.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
+		Hub: mgr.GetClient(), Recorder: mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+			w.members.Enqueue(garbagecollection.Name, worker, key)
+		},
+	})
+	w.members = perworker.NewSet(mgr.GetCache(), log, w.perWorkerControllers()...)
+	return errors.Join(
+		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
+		w.addWorkerClusters(), w.addFailover(), w.addPlacement(ctx),
+	)
+}
+
+// addWorkerClusters adds what keeps the connections.
+func (w *wiring) addWorkerClusters() error {
+	var workers *workercluster.Reconciler
+	files := kubeconfigs.NewFileWatcher(w.log, func(path string) { workers.EnqueuePath(path) })
+	workers = workercluster.NewReconciler(workercluster.Options{
+		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Book(), Clock: clock.RealClock{},
+		Credentials: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
+	})
+	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr))
+}
+
+// addPlacement adds what places jobs, and what moves them.
+func (w *wiring) addPlacement(ctx context.Context) error {
+	placer, err := placement.NewReconciler(ctx, placement.Options{
+		Hub: w.mgr.GetClient(), ManagedBy: w.options.managedBy, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
+		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+	})
+	if err != nil {
+		return err
+	}
+	w.quarantine.Subscribe(func(key types.NamespacedName) { placer.Wake(key) })
+	mover := moves.NewReconciler(moves.Options{
+		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
+	})
+	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(ctx, w.mgr))
+}
+
+// addFailover adds what happens to the jobs of workers that are lost.
+func (w *wiring) addFailover() error {
+	return failover.NewReconciler(failover.Options{
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(),
+		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		PauseAt: w.options.failoverPauseAt, PauseWindow: w.options.failoverPauseWindow, DeletionGrace: w.options.deletionGrace,
+	}).Add(w.mgr)
+}
+
+// contacts are the connections as failover sees them.
+type contacts struct{ fleet *remote.Fleet }
+
+// Contact implements failover.Connections.
+func (c contacts) Contact(worker v1alpha1.ClusterName) failover.Contact {
+	cluster, ok := c.fleet.Get(worker)
+	if !ok {
+		return failover.Contact{}
+	}
+	status := cluster.Status()
+	contact := failover.Contact{Answers: status.State == remote.Connected}
+	if status.State == remote.Unreachable {
+		contact.UnreachableSince, contact.SilentSince = status.Since, status.SilentSince
+	}
+	return contact
+}
+
+// Subscribe implements failover.Connections.
+func (c contacts) Subscribe(notify func(v1alpha1.ClusterName)) (cancel func()) {
+	return c.fleet.Subscribe(func(worker v1alpha1.ClusterName, _ remote.Status) { notify(worker) })
+}

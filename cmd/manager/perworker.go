@@ -1,0 +1,63 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/mirror"
+	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// perWorkerControllers are the kinds of controllers of which every connected worker gets its own.
+func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
+	return []perworker.Kind[*remote.Cluster]{{
+		Name:        "mirror",
+		Concurrency: w.options.workerConcurrency,
+		Source:      mirror.JobSetEvents,
+		AfterSweep:  true,
+		Hold:        w.quarantine.Holds,
+		New:         w.newMirror,
+	}, {
+		Name:        garbagecollection.Name,
+		Concurrency: 1,
+		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
+			return garbagecollection.NewReconciler(w.garbageCollection(worker, connection))
+		},
+		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
+			return garbagecollection.Sweep(ctx, w.garbageCollection(worker, connection))
+		},
+	}, {
+		Name:        "executionlease",
+		Concurrency: 1,
+		Source:      w.leases.Events,
+		Apart:       true,
+		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
+			return w.leases.For(worker, connection)
+		},
+	}}
+}
+
+func (w *wiring) newMirror(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
+	id := connection.Status().ClusterID
+	return mirror.NewReconciler(mirror.Options{
+		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
+		Lease:  func() (string, bool) { return w.leases.Book().Valid(worker, id) },
+		Policy: w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+	})
+}
+
+func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
+	return garbagecollection.Options{
+		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection, Quarantine: w.quarantine,
+		Retention: w.policies.Retention, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+	}
+}

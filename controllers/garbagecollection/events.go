@@ -1,0 +1,38 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// recordUnknown is once for each copy.
+func (q *Quarantine) recordUnknown(worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) {
+	q.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownCopy, "Quarantine",
+		"The hub has no record of the copy %s/%s (UID %s, attempt %d); it is left alone. "+
+			"Decide about it with: kubectl trainyard adopt|release %s %s/%s",
+		copy.Namespace, copy.Name, copy.UID, copy.Attempt, worker.Name, copy.Namespace, copy.Name)
+}
+
+// recordAdopted says on the hub TrainJob that a copy has been found, and is its own now.
+func (r *reconciler) recordAdopted(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Adopted", "Adopt",
+		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, r.Cluster)
+}
+
+// recordDecided says that a decision about an unknown copy has been carried out.
+func (r *reconciler) recordDecided(worker *v1alpha1.WorkerCluster, copy client.Object, decision v1alpha1.CopyDecision) {
+	r.Recorder.Eventf(worker, nil, corev1.EventTypeNormal, "Decided", string(decision),
+		"%s: the copy %s/%s (UID %s)", decision, copy.GetNamespace(), copy.GetName(), copy.GetUID())
+}
+
+// recordRefused says why a decision about an unknown copy is not carried out.
+func (r *reconciler) recordRefused(worker *v1alpha1.WorkerCluster, copy client.Object, why string) {
+	r.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, "DecisionNotCarriedOut", "Decide",
+		"Nothing was done about the copy %s/%s (UID %s): %s", copy.GetNamespace(), copy.GetName(), copy.GetUID(), why)
+}

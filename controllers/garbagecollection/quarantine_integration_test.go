@@ -1,0 +1,339 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Without a record that speaks of it a copy is left alone, for it may be training. It is told of, and its job waits, until it is gone.
+func TestUnknownCopyIsLeftAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// dispatch is of the TrainJob with this UID; empty: there is none.
+		dispatch types.UID
+		cluster  v1alpha1.ClusterName
+		attempt  string
+	}{
+		"NoDispatch":   {reason: "the hub was restored from before the job", attempt: "1"},
+		"OtherJob":     {reason: "a new job has the name", dispatch: "other", cluster: workerName, attempt: "1"},
+		"LaterAttempt": {reason: "the hub was restored from before the attempt, and the job is not there", dispatch: "origin", cluster: workerName, attempt: "3"},
+		"Twice":        {reason: "another worker has the same attempt", dispatch: "origin", cluster: otherName, attempt: "2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			if test.dispatch != "" {
+				s.place(t, test.dispatch, test.cluster, 2)
+			}
+			copy := s.createCopy(t, "origin", test.attempt)
+			for range 2 {
+				s.clock.Step(24 * time.Hour)
+				s.sweep(t, workerName)
+				if result := s.collect(t); result.RequeueAfter != 0 {
+					t.Errorf("looked at again after %s, want never", result.RequeueAfter)
+				}
+				registration := s.report(t, workerName)
+				s.expectListed(t, registration, copy)
+				s.expectListed(t, s.report(t, workerName), copy)
+				if again := s.report(t, workerName); again.ResourceVersion != registration.ResourceVersion {
+					t.Error("the same was written again")
+				}
+			}
+			if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
+				t.Errorf("the copy was touched: %s (-before +after):\n%s", test.reason, diff)
+			}
+			if told := s.told(t, "kubectl trainyard adopt|release"); told != 1 {
+				t.Errorf("%d Events have told of the copy, want 1", told)
+			}
+			if worker, ok := s.quarantine.Of(s.key, "whichever"); !ok || worker != workerName {
+				t.Errorf("Of() = %q, %t: the job of that name could be placed", worker, ok)
+			}
+
+			endPod := s.run(t, workerName)
+			must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+			s.settle(t)
+			if result := s.collect(t); result.RequeueAfter == 0 {
+				t.Error("nobody looks whether the pods of the copy have gone")
+			}
+			s.expectListed(t, s.report(t, workerName), nil)
+			if _, ok := s.quarantine.Of(s.key, "origin"); !ok {
+				t.Error("the job can be placed while a pod of its unknown copy is alive")
+			}
+			endPod()
+			s.collect(t)
+			if worker, ok := s.quarantine.Of(s.key, "origin"); ok {
+				t.Errorf("Of() = %q after the copy and its pods have gone", worker)
+			}
+		})
+	}
+}
+
+// expectListed checks what the status of a worker and the metric say of unknown copies. nil: that there is none.
+func (s *scene) expectListed(t *testing.T, registration *v1alpha1.WorkerCluster, copy *unstructured.Unstructured) {
+	t.Helper()
+	var want []v1alpha1.UnknownCopy
+	if copy != nil {
+		var attempt int32
+		_, _ = fmt.Sscan(copy.GetAnnotations()[v1alpha1.AnnotationAttempt], &attempt)
+		want = []v1alpha1.UnknownCopy{{
+			Namespace: copy.GetNamespace(), Name: copy.GetName(), UID: copy.GetUID(), Attempt: attempt,
+			OriginUID: types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]),
+		}}
+	}
+	if diff := cmp.Diff(want, registration.Status.UnknownCopies); diff != "" {
+		t.Errorf("status.unknownCopies (-want +got):\n%s", diff)
+	}
+	condition := meta.FindStatusCondition(registration.Status.Conditions, v1alpha1.WorkerClusterUnknownCopies)
+	if (condition != nil) != (copy != nil) {
+		t.Errorf("condition UnknownCopies: %v", condition)
+	}
+	if condition != nil && (condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonQuarantined ||
+		!strings.Contains(condition.Message, "kubectl trainyard adopt|release worker NAMESPACE/NAME")) {
+		t.Errorf("condition UnknownCopies: %+v", condition)
+	}
+	if got := unknownCopies(t); int(got) != len(want) {
+		t.Errorf("trainyard_unknown_copies is %g, want %d", got, len(want))
+	}
+}
+
+// What the caches do not show yet is no reason to call a copy unknown: the API servers are asked.
+func TestLaggingCachesMakeNoUnknownCopies(t *testing.T) {
+	t.Run("Hub", func(t *testing.T) {
+		s := newScene(t)
+		job := s.submit(t)
+		s.place(t, job.GetUID(), workerName, 1)
+		s.createCopy(t, job.GetUID(), "1")
+		s.options[workerName].Hub = blind{s.hub}
+		s.restart()
+		s.sweep(t, workerName)
+		s.collect(t)
+		s.expectListed(t, s.report(t, workerName), nil)
+		if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
+			t.Errorf("Of() = %q for a job that runs there by its record", worker)
+		}
+	})
+	t.Run("Worker", func(t *testing.T) {
+		s := newScene(t)
+		copy := s.createCopy(t, "origin", "1")
+		s.lag(copy.DeepCopy())
+		must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+		s.settle(t)
+		s.sweep(t, workerName)
+		s.collect(t)
+		s.expectListed(t, s.report(t, workerName), nil)
+	})
+}
+
+// A manager that starts believes what the status of a worker says that it has not reached yet.
+func TestQuarantineSurvivesARestart(t *testing.T) {
+	s := newScene(t)
+	copy := s.createCopy(t, "origin", "1")
+	s.sweep(t, workerName)
+	s.collect(t)
+	s.expectListed(t, s.report(t, workerName), copy)
+	s.told(t, "")
+
+	s.restart()
+	if s.quarantine.Swept(workerName) {
+		t.Error("a process that has just begun has not looked at any worker")
+	}
+	s.expectListed(t, s.report(t, workerName), copy)
+	s.sweep(t, workerName)
+	s.collect(t)
+	s.expectListed(t, s.report(t, workerName), copy)
+	if told := s.told(t, "kubectl trainyard"); told != 0 {
+		t.Errorf("%d Events tell of a copy that one has told of before", told)
+	}
+	if !s.quarantine.Swept(workerName) {
+		t.Error("the worker has been looked at")
+	}
+}
+
+// Whoever waits for a copy to go is woken.
+func TestQuarantineWakes(t *testing.T) {
+	s := newScene(t)
+	var woken []types.NamespacedName
+	cancel := s.quarantine.Subscribe(func(key types.NamespacedName) { woken = append(woken, key) })
+	expect := func(when string, want int) {
+		t.Helper()
+		if got := len(woken); got < want || got > 0 && woken[got-1] != s.key {
+			t.Errorf("%s: woken with %v, want %d times %s at least", when, woken, want, s.key)
+		}
+		woken = nil
+	}
+	s.sweep(t, workerName)
+	if len(woken) == 0 || woken[0] != (types.NamespacedName{}) {
+		t.Errorf("woken with %v after the first sweep, want an empty key: jobs have waited for it", woken)
+	}
+	woken = nil
+	copy := s.createCopy(t, "origin", "1")
+	s.sweep(t, workerName)
+	expect("swept", 1)
+	s.collect(t)
+	expect("certain", 1)
+	s.collect(t)
+	expect("nothing new", 0)
+	must(t, s.workers[workerName].Admin.Delete(t.Context(), copy))
+	s.settle(t)
+	s.collect(t)
+	expect("gone", 1)
+	cancel()
+	s.createCopy(t, "origin", "1")
+	s.collect(t)
+	expect("cancelled", 0)
+}
+
+// An admin decides about a copy that the hub does not know.
+func TestDecisions(t *testing.T) {
+	quarantined := func(t *testing.T, attempt string) (*scene, *unstructured.Unstructured) {
+		t.Helper()
+		s := newScene(t)
+		copy := s.createCopy(t, "before-the-restore", attempt)
+		s.sweep(t, workerName)
+		s.collect(t)
+		return s, copy
+	}
+	t.Run("Delete", func(t *testing.T) {
+		s, copy := quarantined(t, "1")
+		s.decide(t, copy, "Delete")
+		s.collect(t)
+		expectDeleted(t, s.copy(t))
+	})
+	t.Run("Release", func(t *testing.T) {
+		s, copy := quarantined(t, "1")
+		s.decide(t, copy, "Release")
+		s.collect(t)
+		released := s.copy(t)
+		if released == nil || released.GetUID() != copy.GetUID() || released.GetDeletionTimestamp() != nil {
+			t.Fatalf("the released copy does not go on: %v", released)
+		}
+		if diff := cmp.Diff(map[string]string{"team": "a"}, released.GetLabels()); diff != "" {
+			t.Errorf("labels (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"note": "b"}, released.GetAnnotations()); diff != "" {
+			t.Errorf("annotations (-want +got):\n%s", diff)
+		}
+		s.collect(t)
+		if worker, ok := s.quarantine.Of(s.key, "before-the-restore"); ok {
+			t.Errorf("Of() = %q of a copy that is the worker's own now", worker)
+		}
+	})
+	t.Run("Adopt", func(t *testing.T) {
+		s, copy := quarantined(t, "1")
+		job := s.submit(t)
+		s.place(t, job.GetUID(), "", 4)
+		s.decide(t, copy, "Adopt")
+		s.collect(t) // The copy becomes the job's,
+		s.collect(t) // and is put on record.
+		s.expectAdopted(t, job, 5)
+		if now := s.copy(t); now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {
+			t.Errorf("the copy did not go on: %v", now)
+		}
+	})
+	t.Run("AdoptWithoutDispatch", func(t *testing.T) {
+		s, copy := quarantined(t, "3")
+		job := s.submit(t)
+		s.decide(t, copy, "Adopt")
+		s.collect(t)
+		s.collect(t)
+		s.expectAdopted(t, job, 3)
+	})
+	for name, test := range map[string]struct {
+		decision string
+		prepare  func(*testing.T, *scene)
+		want     string
+	}{
+		"UnknownValue": {decision: "adopt", want: `"adopt" is no decision; say Adopt, Release or Delete`},
+		"NoJob":        {decision: "Adopt", want: "the hub has no TrainJob"},
+		"JobIsOver": {decision: "Adopt", want: "is Complete", prepare: func(t *testing.T, s *scene) {
+			s.complete(t, s.submit(t))
+		}},
+		"JobIsPlaced": {decision: "Adopt", want: `is on worker "other" already`, prepare: func(t *testing.T, s *scene) {
+			s.place(t, s.submit(t).GetUID(), otherName, 1)
+		}},
+		"ForeignJob": {decision: "Adopt", want: "spec.managedBy", prepare: func(t *testing.T, s *scene) {
+			must(t, s.hub.Create(t.Context(), s.newJob()))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, copy := quarantined(t, "1")
+			if test.prepare != nil {
+				test.prepare(t, s)
+			}
+			s.decide(t, copy, test.decision)
+			s.collect(t)
+			s.collect(t)
+			if told := s.told(t, test.want); told != 1 {
+				t.Errorf("%d Events say %q, want 1", told, test.want)
+			}
+			if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
+				t.Errorf("the copy was touched (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// complete makes a hub TrainJob Complete.
+func (s *scene) complete(t *testing.T, job *unstructured.Unstructured) {
+	t.Helper()
+	job.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": "Complete", "status": "True", "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+	}}}
+	must(t, s.hub.Status().Update(t.Context(), job))
+}
+
+// expectAdopted checks that the job is on record on the worker, in this attempt, and that it was told once.
+func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, attempt int32) {
+	t.Helper()
+	d := s.dispatch(t)
+	if d == nil {
+		t.Fatal("there is no Dispatch")
+	}
+	want := v1alpha1.DispatchSpec{
+		TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()},
+		Cluster:  workerName, ClusterID: s.workers[workerName].ID, Attempt: attempt, Failover: v1alpha1.FailoverFenced,
+	}
+	if diff := cmp.Diff(want, d.Spec); diff != "" {
+		t.Errorf("spec of the Dispatch (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{v1alpha1.FinalizerCopy}, d.Finalizers); diff != "" {
+		t.Errorf("finalizers of the Dispatch (-want +got):\n%s", diff)
+	}
+	if told := s.told(t, "Adopted"); told != 1 {
+		t.Errorf("%d Events tell of the adoption, want 1", told)
+	}
+	s.collect(t) // It is known now.
+	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
+		t.Errorf("Of() = %q after the adoption", worker)
+	}
+	s.report(t, workerName)
+	if unknown := unknownCopies(t); unknown != 0 {
+		t.Errorf("%g copies are counted as unknown after the adoption, want none", unknown)
+	}
+}
+
+// blind is a cache of the hub that shows no Dispatches yet.
+type blind struct{ client.Client }
+
+// Get implements client.Reader.
+func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, is := object.(*v1alpha1.Dispatch); is {
+		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("dispatches").GroupResource(), key.Name)
+	}
+	return b.Client.Get(ctx, key, object, options...)
+}

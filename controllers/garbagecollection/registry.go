@@ -1,0 +1,291 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// suspect is a copy that the hub has no record of, as far as is known.
+type suspect struct {
+	uid, origin types.UID
+	attempt     int32
+	// certain: the API servers of hub and worker have been asked, and the copy stays.
+	certain bool
+	// told: an Event has told of it. refusal is what was last said about why a decision is not carried out.
+	told    bool
+	refusal string
+}
+
+// registry knows the suspects of all workers.
+type registry struct {
+	mu sync.Mutex
+	// copies by the key that they share with their job, and worker. Under mu.
+	copies map[types.NamespacedName]map[v1alpha1.ClusterName]suspect
+	// wards by worker. Under mu.
+	wards map[v1alpha1.ClusterName]*ward
+	// subscribers by a number that is theirs, last is the highest. Under mu.
+	subscribers map[int]func(types.NamespacedName)
+	last        int
+}
+
+// ward is what is known of one worker.
+type ward struct {
+	keys map[types.NamespacedName]struct{}
+	// swept: its API server has been asked by this process what is there.
+	swept bool
+}
+
+// change is what the registry has to tell of after a change: keys on which a copy has appeared or gone, an empty one for a worker that has
+// been swept for the first time, and whether what is certain of the worker is something else now.
+type change struct {
+	keys []types.NamespacedName
+	// certain copies have come, gone or changed.
+	certain bool
+}
+
+func newRegistry() registry {
+	return registry{
+		copies:      map[types.NamespacedName]map[v1alpha1.ClusterName]suspect{},
+		wards:       map[v1alpha1.ClusterName]*ward{},
+		subscribers: map[int]func(types.NamespacedName){},
+	}
+}
+
+// of returns the first worker by name that has a copy which may be the job of this name: one of this origin, or, if it is certain that
+// nobody knows it, any.
+func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, s := range r.copies[key] {
+		if (s.certain || s.origin == origin) && (!ok || name < worker) {
+			worker, ok = name, true
+		}
+	}
+	return worker, ok
+}
+
+// rival is the highest attempt of the job of this origin of which another worker has an unknown copy, 0 if none has.
+func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var highest int32
+	for name, s := range r.copies[key] {
+		if name != worker && s.origin == origin {
+			highest = max(highest, s.attempt)
+		}
+	}
+	return highest
+}
+
+// get returns what is known of a copy; false: it is no suspect.
+func (r *registry) get(worker v1alpha1.ClusterName, key types.NamespacedName) (suspect, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.copies[key][worker]
+	return s, ok
+}
+
+// put takes in a suspect.
+func (r *registry) put(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.copies[key][worker]
+	if known && before == s {
+		return change{}
+	}
+	r.set(worker, key, s)
+	return change{keys: []types.NamespacedName{key}, certain: before.certain || s.certain}
+}
+
+// drop lets a copy go that is known now, or gone.
+func (r *registry) drop(worker v1alpha1.ClusterName, key types.NamespacedName) change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.copies[key][worker]
+	if !known {
+		return change{}
+	}
+	r.unset(worker, key)
+	return change{keys: []types.NamespacedName{key}, certain: before.certain}
+}
+
+// sweep takes in all suspects of a worker that its API server has named. What has been found out about one of them stays, and so do those
+// that it did not name: whether they are gone, with their pods, is seen when their keys are looked at.
+func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedName]suspect) change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.ward(worker)
+	var c change
+	if !w.swept {
+		w.swept = true
+		c = change{certain: true, keys: []types.NamespacedName{{}}} // The status has to be compared once, even if there is nothing.
+	}
+	for key, s := range all {
+		if before, known := r.copies[key][worker]; !known || before.uid != s.uid {
+			c.keys = append(c.keys, key)
+			c.certain = c.certain || before.certain
+			r.set(worker, key, s)
+		}
+	}
+	return c
+}
+
+// recall takes in what the status of a worker says that this process has not looked at.
+func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.UnknownCopy) change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var c change
+	if r.ward(worker).swept {
+		return c
+	}
+	for _, copy := range listed {
+		key := types.NamespacedName{Namespace: copy.Namespace, Name: copy.Name}
+		if _, known := r.copies[key][worker]; !known {
+			r.set(worker, key, suspect{uid: copy.UID, origin: copy.OriginUID, attempt: copy.Attempt, certain: true, told: true})
+			c.keys = append(c.keys, key)
+		}
+	}
+	return c
+}
+
+// forget lets all suspects of a worker go.
+func (r *registry) forget(worker v1alpha1.ClusterName) change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var c change
+	for key := range maps.Clone(r.ward(worker).keys) {
+		c.keys = append(c.keys, key)
+		r.unset(worker, key)
+	}
+	delete(r.wards, worker)
+	return c
+}
+
+// certain are the copies of a worker that are certain to be unknown, by namespace and name; swept is false until this process has asked
+// its API server what is there.
+func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownCopy, swept bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.wards[worker]
+	if w == nil {
+		return nil, false
+	}
+	for key := range w.keys {
+		if s := r.copies[key][worker]; s.certain {
+			all = append(all, v1alpha1.UnknownCopy{
+				Namespace: key.Namespace, Name: key.Name, UID: s.uid, OriginUID: s.origin, Attempt: s.attempt,
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.UnknownCopy) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return all, w.swept
+}
+
+// keysOf are the keys of a worker's suspects.
+func (r *registry) keysOf(worker v1alpha1.ClusterName) []types.NamespacedName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.wards[worker]; w != nil {
+		return slices.Collect(maps.Keys(w.keys))
+	}
+	return nil
+}
+
+// workersOf are the workers with a suspect of that key.
+func (r *registry) workersOf(key types.NamespacedName) []v1alpha1.ClusterName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Keys(r.copies[key]))
+}
+
+// isSwept is true if the worker's API server has been asked by this process what is there.
+func (r *registry) isSwept(worker v1alpha1.ClusterName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.wards[worker]
+	return w != nil && w.swept
+}
+
+// tell returns true the first time that it is called for a certain copy.
+func (r *registry) tell(worker v1alpha1.ClusterName, copy v1alpha1.UnknownCopy) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := types.NamespacedName{Namespace: copy.Namespace, Name: copy.Name}
+	s, ok := r.copies[key][worker]
+	if !ok || s.told || s.uid != copy.UID {
+		return false
+	}
+	s.told = true
+	r.copies[key][worker] = s
+	return true
+}
+
+// refuse returns true if something else was said last about why the decision on a copy is not carried out.
+func (r *registry) refuse(worker v1alpha1.ClusterName, key types.NamespacedName, refusal string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s, ok := r.copies[key][worker]
+	if !ok || s.refusal == refusal {
+		return false
+	}
+	s.refusal = refusal
+	r.copies[key][worker] = s
+	return true
+}
+
+// subscribe has f called with each key on which a copy has appeared or gone.
+func (r *registry) subscribe(f func(types.NamespacedName)) (cancel func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last++
+	number := r.last
+	r.subscribers[number] = f
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.subscribers, number)
+	}
+}
+
+func (r *registry) listeners() []func(types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.subscribers))
+}
+
+// ward, set and unset are called under mu.
+func (r *registry) ward(worker v1alpha1.ClusterName) *ward {
+	w := r.wards[worker]
+	if w == nil {
+		w = &ward{keys: map[types.NamespacedName]struct{}{}}
+		r.wards[worker] = w
+	}
+	return w
+}
+
+func (r *registry) set(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) {
+	if r.copies[key] == nil {
+		r.copies[key] = map[v1alpha1.ClusterName]suspect{}
+	}
+	r.copies[key][worker] = s
+	r.ward(worker).keys[key] = struct{}{}
+}
+
+func (r *registry) unset(worker v1alpha1.ClusterName, key types.NamespacedName) {
+	delete(r.copies[key], worker)
+	if len(r.copies[key]) == 0 {
+		delete(r.copies, key)
+	}
+	delete(r.ward(worker).keys, key)
+}

@@ -1,0 +1,91 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// listLimit is how many copies the status of a WorkerCluster lists.
+const listLimit = 64
+
+// Reconcile says in the status of one WorkerCluster which of its copies are unknown, if that is something else than it says.
+func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	worker := &v1alpha1.WorkerCluster{}
+	if err := q.Hub.Get(ctx, request.NamespacedName, worker); err != nil {
+		if apierrors.IsNotFound(err) {
+			q.forget(v1alpha1.ClusterName(request.Name))
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	name := v1alpha1.ClusterName(worker.Name)
+	q.changed(name, q.registry.recall(name, worker.Status.UnknownCopies))
+	copies, swept := q.registry.certain(name)
+	copiesUnknown.WithLabelValues(string(name)).Set(float64(len(copies)))
+	if !swept {
+		return reconcile.Result{}, nil // What was last said stays until the worker has been looked at.
+	}
+	err := q.write(ctx, worker, copies)
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil:
+		return reconcile.Result{}, err
+	}
+	listed := map[v1alpha1.UnknownCopy]bool{}
+	for _, copy := range worker.Status.UnknownCopies {
+		listed[copy] = true
+	}
+	for _, copy := range copies {
+		if q.registry.tell(name, copy) && !listed[copy] {
+			q.recordUnknown(worker, copy)
+		}
+	}
+	return reconcile.Result{}, nil
+}
+
+// write writes what is said of unknown copies, if it is something else.
+func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy) error {
+	updated := worker.DeepCopy()
+	showUnknown(updated, copies, q.Clock.Now())
+	if equality.Semantic.DeepEqual(updated.Status, worker.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(worker, client.MergeFromWithOptimisticLock{})
+	if err := q.Hub.Status().Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, err)
+	}
+	return nil
+}
+
+// showUnknown changes what the status of a worker says of unknown copies. Everything else in it is others'.
+func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, now time.Time) {
+	if len(copies) == 0 {
+		worker.Status.UnknownCopies = nil
+		meta.RemoveStatusCondition(&worker.Status.Conditions, v1alpha1.WorkerClusterUnknownCopies)
+		return
+	}
+	worker.Status.UnknownCopies = copies[:min(len(copies), listLimit)]
+	meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.WorkerClusterUnknownCopies, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonQuarantined,
+		ObservedGeneration: worker.Generation, LastTransitionTime: metav1.NewTime(now), Message: quarantineMessage(worker.Name),
+	})
+}
+
+// quarantineMessage is the same as long as there are unknown copies.
+func quarantineMessage(worker string) string {
+	return fmt.Sprintf("the worker has copies of this hub that the hub has no record of, as after a restore from a backup; they are left alone. "+
+		"status.unknownCopies lists them; decide about each with: kubectl trainyard adopt|release %s NAMESPACE/NAME", worker)
+}

@@ -1,0 +1,279 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// What somebody changes on the worker about a copy is changed back, by a process that knows only what is on record, and the owner of the
+// job is told what it was. The copy goes on being looked after.
+func TestEditedCopy(t *testing.T) {
+	label := func(key, value string) func(*unstructured.Unstructured) {
+		return func(copy *unstructured.Unstructured) {
+			labels := copy.GetLabels()
+			if labels[key] = value; value == "" {
+				delete(labels, key)
+			}
+			copy.SetLabels(labels)
+		}
+	}
+	annotation := func(key, value string) func(*unstructured.Unstructured) {
+		return func(copy *unstructured.Unstructured) {
+			annotations := copy.GetAnnotations()
+			if annotations[key] = value; value == "" {
+				delete(annotations, key)
+			}
+			copy.SetAnnotations(annotations)
+		}
+	}
+	for name, test := range map[string]struct {
+		edit func(*unstructured.Unstructured)
+		want string
+	}{
+		"Field":              {setTrainer, "spec.trainer"},
+		"Suspended":          {func(copy *unstructured.Unstructured) { specOf(copy)["suspend"] = true }, "spec.suspend"},
+		"HubLabel":           {label(v1alpha1.LabelHub, ""), "label trainyard.dev/hub"},
+		"OriginLabel":        {label(v1alpha1.LabelOriginUID, "other"), "label trainyard.dev/origin-uid"},
+		"OriginLabelRemoved": {label(v1alpha1.LabelOriginUID, ""), "label trainyard.dev/origin-uid"},
+		"Attempt":            {annotation(v1alpha1.AnnotationAttempt, "7"), "annotation trainyard.dev/attempt"},
+		"AttemptRemoved":     {annotation(v1alpha1.AnnotationAttempt, ""), "annotation trainyard.dev/attempt"},
+		"Failover":           {annotation(v1alpha1.AnnotationFailover, "Hold"), "annotation trainyard.dev/failover"},
+		"Challenge":          {annotation(v1alpha1.AnnotationChallenge, ""), "annotation trainyard.dev/challenge"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
+			s.challenge = "1.1"
+			s.getUnderWay(t)
+			s.reportRunning(t)
+			recorder := events.NewFakeRecorder(10)
+			s.options.Recorder = recorder
+			s.restart()
+			before, recorded := s.copy(t), s.dispatch(t)
+			s.edit(t, test.edit)
+			s.reconcile(t)
+
+			now := s.copy(t)
+			if diff := cmp.Diff(identity(before), identity(now)); diff != "" {
+				t.Errorf("the copy is not as it was (-before +now):\n%s", diff)
+			}
+			s.expectEvent(t, recorder, `Warning CopyRestored Changed back on worker "worker" what was changed there: `+test.want)
+			for range 2 {
+				s.reconcile(t)
+			}
+			if diff := cmp.Diff(recorded, s.dispatch(t)); diff != "" {
+				t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
+			}
+			if version := s.copy(t).GetResourceVersion(); version != now.GetResourceVersion() {
+				t.Error("the copy was written again")
+			}
+			if len(recorder.Events) > 0 {
+				t.Errorf("something was told again: %s", <-recorder.Events)
+			}
+		})
+	}
+}
+
+// A job whose copy cannot be made what it should be is moved, and says why.
+func TestEditedCopyThatStaysSo(t *testing.T) {
+	t.Run("Refused", func(t *testing.T) {
+		s := newScene(t, setting{})
+		s.getUnderWay(t)
+		s.edit(t, setTrainer)
+		must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+    resourceRules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [UPDATE], resources: [trainjobs]}]
+  validations: [{expression: "has(object.spec.trainer)", message: "the trainer stays"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, s.key.Namespace)))
+		eventually(t, "admission on the worker", func(g gomega.Gomega) {
+			copy := s.copy(t)
+			delete(specOf(copy), "trainer")
+			g.Expect(s.worker.Update(t.Context(), copy, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("the trainer stays")))
+		})
+		s.restart()
+		s.reconcile(t)
+		s.expectChangedEviction(t, `spec.trainer of the copy was changed on worker "worker"`, "the trainer stays")
+		s.reconcile(t)
+		s.collect(t)
+		s.reconcile(t)
+		s.expectEnd(t, v1alpha1.OutcomeCopyChanged, "the trainer stays")
+		if refusals := s.dispatch(t).Status.Refusals; len(refusals) > 0 {
+			t.Errorf("that somebody changed the copy counts against the worker: %+v", refusals)
+		}
+	})
+	t.Run("AgainAndAgain", func(t *testing.T) {
+		s := newScene(t, setting{})
+		s.getUnderWay(t)
+		for range 5 {
+			s.edit(t, setTrainer)
+			s.reconcile(t)
+			if _, edited := specOf(s.copy(t))["trainer"]; edited || s.dispatch(t).Spec.Eviction != nil {
+				t.Fatal("the copy was not changed back")
+			}
+		}
+		s.edit(t, setTrainer)
+		s.reconcile(t)
+		s.expectChangedEviction(t, "spec.trainer", "again and again")
+	})
+}
+
+// A job whose copy was suspended and resumed from the hub has a copy of a later generation, and nobody has edited it.
+func TestSuspensionIsNoEdit(t *testing.T) {
+	s := newScene(t, setting{})
+	recorder := events.NewFakeRecorder(10)
+	s.getUnderWay(t)
+	s.options.Recorder = recorder
+	s.restart()
+	for _, suspend := range []bool{true, false} {
+		job := s.job(t)
+		specOf(job)["suspend"] = suspend
+		must(t, s.hub.Update(t.Context(), job))
+		s.reconcile(t)
+		if got := trainjobs.Suspended(s.copy(t)); got != suspend {
+			t.Errorf("spec.suspend of the copy is %t, want %t", got, suspend)
+		}
+		s.expectQuiet(t, "nothing has changed")
+	}
+	if len(recorder.Events) > 0 {
+		t.Errorf("something was told: %s", <-recorder.Events)
+	}
+}
+
+// A foreign TrainJob that has taken the name of a deleted copy ends the attempt as it would have before. Its pods have the names that those
+// of the copy had, and are told apart by their JobSet.
+func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
+	s := newScene(t, setting{})
+	recorder := events.NewFakeRecorder(10)
+	s.getUnderWay(t)
+	s.reportRunning(t)
+	s.options.Recorder = recorder
+	s.restart()
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	foreign := s.createForeign(t)
+	jobSet := newJobSet()
+	jobSet.SetNamespace(s.key.Namespace)
+	jobSet.SetName(s.key.Name)
+	jobSet.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(foreign, trainjobs.GroupVersionKind)})
+	jobSet.Object["spec"] = map[string]any{}
+	must(t, s.worker.Create(t.Context(), jobSet))
+	s.settle(t)
+	s.createPodOf(t, "foreign", string(jobSet.GetUID()))
+	ours := s.createPodOf(t, "ours", "the-former")
+	s.awaitPods(t, 2)
+
+	s.expectQuiet(t, "a pod of the copy runs")
+	must(t, s.worker.Delete(t.Context(), ours, client.GracePeriodSeconds(0)))
+	s.awaitPods(t, 1)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
+	s.expectEvent(t, recorder, `Warning NameConflict worker "worker" has another TrainJob `+s.key.String()+", which is left alone")
+	if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
+		t.Errorf("the foreign TrainJob was touched (-before +after):\n%s", diff)
+	}
+	s.expectNoStatus(t)
+}
+
+// A namespace that is deleted on the worker takes the copy with it. While it goes, the worker refuses another copy in its own words.
+func TestNamespaceDeletedOnTheWorker(t *testing.T) {
+	s := newScene(t, setting{})
+	recorder := events.NewFakeRecorder(10)
+	s.getUnderWay(t)
+	s.reportRunning(t)
+	s.options.Recorder = recorder
+	s.restart()
+	must(t, s.worker.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
+	must(t, s.worker.Delete(t.Context(), s.copy(t))) // As the namespace's controller does.
+	s.settle(t)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
+	s.expectEvent(t, recorder, `Warning CopyDeleted the copy was deleted on worker "worker" before it had finished`)
+
+	d := s.dispatch(t)
+	d.Spec.Attempt, d.Status.History = 2, nil
+	must(t, s.hub.Update(t.Context(), d))
+	s.reconcile(t)
+	d = s.dispatch(t)
+	if last := d.Status.History[len(d.Status.History)-1]; last.Outcome != v1alpha1.OutcomeRejected ||
+		!strings.Contains(last.Message, "because it is being terminated") {
+		t.Errorf("the second attempt ended as %+v, want it Rejected in the worker's words", last)
+	}
+}
+
+// setTrainer is an edit that the API takes.
+func setTrainer(copy *unstructured.Unstructured) {
+	specOf(copy)["trainer"] = map[string]any{"numNodes": int64(9)}
+}
+
+func specOf(job *unstructured.Unstructured) map[string]any {
+	return job.Object["spec"].(map[string]any)
+}
+
+// identity is what a copy is known by, and its spec.
+func identity(copy *unstructured.Unstructured) map[string]any {
+	return map[string]any{
+		"uid": copy.GetUID(), "labels": copy.GetLabels(), "annotations": copy.GetAnnotations(), "spec": specOf(copy),
+	}
+}
+
+// createPodOf creates a pod of the JobSet with this UID.
+func (s *scene) createPodOf(t *testing.T, name, jobSet string) *corev1.Pod {
+	t.Helper()
+	pod := s.newPod(name)
+	pod.Labels[jobsetv1alpha2.JobSetUIDKey] = jobSet
+	must(t, s.worker.Create(t.Context(), pod))
+	return pod
+}
+
+// expectEvent checks the next Event.
+func (s *scene) expectEvent(t *testing.T, recorder *events.FakeRecorder, want string) {
+	t.Helper()
+	select {
+	case got := <-recorder.Events:
+		if got != want {
+			t.Errorf("the Event is %q, want %q", got, want)
+		}
+	default:
+		t.Errorf("there was no Event, want %q", want)
+	}
+}
+
+// expectChangedEviction checks that the job is asked to move because its copy is not the job any more.
+func (s *scene) expectChangedEviction(t *testing.T, words ...string) {
+	t.Helper()
+	eviction := s.dispatch(t).Spec.Eviction
+	if eviction == nil || eviction.Reason != v1alpha1.EvictionCopyChanged {
+		t.Fatalf("the eviction is %+v, want one for %s", eviction, v1alpha1.EvictionCopyChanged)
+	}
+	for _, word := range words {
+		if !strings.Contains(eviction.Message, word) {
+			t.Errorf("the eviction does not say %q: %s", word, eviction.Message)
+		}
+	}
+}

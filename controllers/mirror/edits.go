@@ -1,0 +1,191 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// A copy's spec need not be its job's: the worker's API server has defaults, and its admission may change what is created. So a difference
+// alone is no edit. It is one if somebody else owns the field by metadata.managedFields, or if something of the job's is missing, which
+// leaves no owner behind.
+
+const (
+	// kueueManagers is how the field managers of Kueue begin, which suspends and patches what is in its queues.
+	kueueManagers = "kueue"
+	// fieldPatches is not brought to a copy that runs, so it may differ, manager by manager.
+	fieldPatches = "runtimePatches"
+)
+
+// edit is what somebody has changed.
+type edit struct {
+	// path in the spec, through maps only: a list is changed back as a whole, but for runtimePatches, where the last of path is a manager.
+	path []string
+	// value that it had, nil if it had none.
+	value any
+}
+
+func (e edit) String() string {
+	if e.path[0] == fieldPatches {
+		return fmt.Sprintf("spec.%s[%s]", e.path[0], e.path[1])
+	}
+	return "spec." + strings.Join(e.path, ".")
+}
+
+// undo changes the spec back.
+func (e edit) undo(spec map[string]any) {
+	if e.path[0] == fieldPatches {
+		undoPatch(spec, e.path[1], e.value)
+		return
+	}
+	last := len(e.path) - 1
+	for _, key := range e.path[:last] {
+		spec = spec[key].(map[string]any) // compare came through it.
+	}
+	if e.value == nil {
+		delete(spec, e.path[last])
+	} else {
+		spec[e.path[last]] = runtime.DeepCopyJSONValue(e.value)
+	}
+}
+
+func undoPatch(spec map[string]any, manager string, value any) {
+	patches, _ := spec[fieldPatches].([]any)
+	at := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == manager })
+	if value == nil {
+		patches = slices.Delete(patches, at, at+1)
+	} else {
+		patches[at] = runtime.DeepCopyJSONValue(value)
+	}
+	if spec[fieldPatches] = patches; len(patches) == 0 {
+		delete(spec, fieldPatches)
+	}
+}
+
+// sameSpec is true if two specs do not differ in what is compared.
+func sameSpec(a, b map[string]any) bool {
+	return equality.Semantic.DeepEqual(compared(a), compared(b)) && equality.Semantic.DeepEqual(patchesOf(a), patchesOf(b))
+}
+
+// compared is spec without what is looked at elsewhere, or cannot change.
+func compared(spec map[string]any) map[string]any {
+	spec = maps.Clone(spec)
+	for _, field := range []string{"suspend", "managedBy", fieldPatches} {
+		delete(spec, field)
+	}
+	return spec
+}
+
+// patchesOf returns the runtimePatches of a spec by manager, without the times that each cluster stamps on them.
+func patchesOf(spec map[string]any) map[string]any {
+	patches, _ := spec[fieldPatches].([]any)
+	byManager := map[string]any{}
+	for _, patch := range patches {
+		if fields, ok := patch.(map[string]any); ok {
+			fields = maps.Clone(fields)
+			delete(fields, "time")
+			byManager[managerOf(patch)] = fields
+		}
+	}
+	return byManager
+}
+
+func managerOf(patch any) string {
+	fields, _ := patch.(map[string]any)
+	manager, _ := fields["manager"].(string)
+	return manager
+}
+
+// editsOf returns what others have changed in the spec of a copy that was to have the wanted one. The copy must have its managedFields.
+func editsOf(wanted map[string]any, copy *unstructured.Unstructured) []edit {
+	owned := ownedByOthers(copy).inside("f:spec")
+	edits := compare(nil, compared(wanted), compared(specOf(copy)), owned)
+	want, found, owned := patchesOf(wanted), patchesOf(specOf(copy)), owned.inside("f:"+fieldPatches)
+	for _, manager := range slices.Sorted(maps.Keys(found)) {
+		// What is missing, or its owner's, was changed on the hub since.
+		others := len(owned.inside(fmt.Sprintf(`k:{"manager":%q}`, manager))) > 0
+		if others && !equality.Semantic.DeepEqual(want[manager], found[manager]) {
+			edits = append(edits, edit{path: []string{fieldPatches, manager}, value: want[manager]})
+		}
+	}
+	return edits
+}
+
+// compare returns the edits below a path, in the order of their names.
+func compare(path []string, wanted, found map[string]any, owned ownership) []edit {
+	var edits []edit
+	for _, key := range slices.Sorted(maps.Keys(union(wanted, found))) {
+		want, had := wanted[key]
+		got, has := found[key]
+		if equality.Semantic.DeepEqual(want, got) {
+			continue
+		}
+		below, others := append(slices.Clone(path), key), owned.inside("f:"+key)
+		wantMap, wasMap := want.(map[string]any)
+		gotMap, isMap := got.(map[string]any)
+		switch {
+		case wasMap && isMap:
+			edits = append(edits, compare(below, wantMap, gotMap, others)...)
+		case len(others) > 0, had && (!has || isPart(got, want)):
+			edits = append(edits, edit{path: below, value: want})
+		}
+	}
+	return edits
+}
+
+func union(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// isPart is true for a list that is another one without some of its elements.
+func isPart(part, whole any) bool {
+	some, isList := part.([]any)
+	all, wasList := whole.([]any)
+	return isList && wasList && len(some) < len(all) && !slices.ContainsFunc(some, func(one any) bool {
+		return !slices.ContainsFunc(all, func(other any) bool { return equality.Semantic.DeepEqual(one, other) })
+	})
+}
+
+// ownership is what some field managers own below one path: a tree for each, in the form of metadata.managedFields.
+type ownership []map[string]any
+
+// ownedByOthers is what neither this hub nor, in a queue of it, the worker's Kueue has written.
+func ownedByOthers(copy *unstructured.Unstructured) ownership {
+	_, queued := copy.GetLabels()[labelKueueQueue]
+	var owned ownership
+	for _, entry := range copy.GetManagedFields() {
+		ours := entry.Manager == string(fieldOwner) || queued && strings.HasPrefix(entry.Manager, kueueManagers)
+		if ours || entry.Subresource != "" || entry.FieldsV1 == nil {
+			continue
+		}
+		tree := map[string]any{}
+		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &tree); err == nil {
+			owned = append(owned, tree)
+		}
+	}
+	return owned
+}
+
+// inside is what is owned below one key. Who owns something without parts owns all that is in it.
+func (o ownership) inside(key string) ownership {
+	var below ownership
+	for _, tree := range o {
+		if len(tree) == 0 {
+			below = append(below, tree)
+		} else if child, ok := tree[key].(map[string]any); ok {
+			below = append(below, child)
+		}
+	}
+	return below
+}

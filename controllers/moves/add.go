@@ -1,0 +1,174 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// gatherTime is how long events of jobs and of room are gathered into one look at a worker.
+const gatherTime = 250 * time.Millisecond
+
+// Add adds the controller to the manager, with the index IndexMoving. perworker.IndexLive must be there.
+func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager) error {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, IndexMoving, MovingOf); err != nil {
+		return fmt.Errorf("index Dispatches: %w", err)
+	}
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("moves").
+		For(&v1alpha1.WorkerCluster{}, builder.WithPredicates(workerPredicate())).
+		Watches(&v1alpha1.Dispatch{}, r.dispatchHandler()).
+		Watches(&v1alpha1.DispatchPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allWorkers),
+			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(r.inbox.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // A budget is for all workers together.
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("add moves controller: %w", err)
+	}
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		defer r.Room.Subscribe(r.roomChanged)()
+		<-ctx.Done()
+		return nil
+	}))
+}
+
+// workerPredicate lets through what says whether a worker keeps its jobs, and whether it answers.
+func workerPredicate() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
+		return before.Generation != after.Generation || homeOf(before) != homeOf(after)
+	}}
+}
+
+// interest is why a worker is looked at again.
+type interest struct {
+	// draining: a job of it has changed, a move is over, or there may be room.
+	draining bool
+	// overdue: there may be room for a job that it does not let run.
+	overdue bool
+}
+
+func (r *Reconciler) care(name v1alpha1.ClusterName, draining, overdue bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.cares[name] = (interest{draining: draining, overdue: overdue}); r.cares[name] == (interest{}) {
+		delete(r.cares, name)
+	}
+}
+
+func (r *Reconciler) forget(name v1alpha1.ClusterName) {
+	delete(r.workers, name)
+	r.care(name, false, false)
+}
+
+// lookForTimeouts finds out whether any policy has an admissionTimeout.
+func (r *Reconciler) lookForTimeouts(ctx context.Context) error {
+	var policies v1alpha1.DispatchPolicyList
+	if err := r.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list DispatchPolicies: %w", err)
+	}
+	timeouts := false
+	for i := range policies.Items {
+		timeouts = timeouts || timeout(&policies.Items[i]) > 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timeouts = timeouts
+	return nil
+}
+
+func (r *Reconciler) hasTimeouts() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.timeouts
+}
+
+// caring are the workers for which something that happens elsewhere matters.
+func (r *Reconciler) caring(matters func(interest) bool) []types.NamespacedName {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var keys []types.NamespacedName
+	for name, interest := range r.cares {
+		if matters(interest) {
+			keys = append(keys, types.NamespacedName{Name: string(name)})
+		}
+	}
+	return keys
+}
+
+// roomChanged looks again at the workers whose jobs want to go.
+func (r *Reconciler) roomChanged() {
+	for _, key := range r.caring(func(interest) bool { return true }) {
+		r.inbox.AddAfter(key, gatherTime)
+	}
+}
+
+type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// dispatchHandler looks again at the workers that a change of a Dispatch concerns: its own, and all that are being drained if a move begins
+// or is over.
+func (r *Reconciler) dispatchHandler() handler.EventHandler {
+	see := func(before, after *v1alpha1.Dispatch, queue requestQueue) {
+		was, is := before != nil && moving(before), after != nil && moving(after)
+		for _, d := range []*v1alpha1.Dispatch{before, after} {
+			if d != nil && d.Spec.Cluster != "" && r.concerns(d) {
+				queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: string(d.Spec.Cluster)}}, gatherTime)
+			}
+		}
+		if was == is {
+			return
+		}
+		for _, key := range r.caring(func(i interest) bool { return i.draining }) {
+			queue.AddAfter(reconcile.Request{NamespacedName: key}, gatherTime)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) {
+			see(nil, e.Object.(*v1alpha1.Dispatch), queue)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requestQueue) {
+			see(e.ObjectOld.(*v1alpha1.Dispatch), e.ObjectNew.(*v1alpha1.Dispatch), queue)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) {
+			see(e.Object.(*v1alpha1.Dispatch), nil, queue)
+		},
+	}
+}
+
+// concerns is true if a change of the job may matter to what is done about its worker.
+func (r *Reconciler) concerns(d *v1alpha1.Dispatch) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cares[d.Spec.Cluster].draining || r.timeouts && mayBeHeld(d)
+}
+
+// allWorkers is for a policy, which may be that of any job.
+func (r *Reconciler) allWorkers(ctx context.Context, _ client.Object) []reconcile.Request {
+	var workers v1alpha1.WorkerClusterList
+	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // The cache is there: the manager waits for it.
+	}
+	requests := make([]reconcile.Request, len(workers.Items))
+	for i := range workers.Items {
+		requests[i].Name = workers.Items[i].Name
+	}
+	return requests
+}

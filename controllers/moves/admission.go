@@ -1,0 +1,95 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"slices"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// mayBeHeld is false for a Dispatch that says that the job runs, or has no copy yet. It saves looking at the job.
+func mayBeHeld(d *v1alpha1.Dispatch) bool {
+	return d.WasCopied() && !slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning })
+}
+
+// isHeld is true for a job that is not suspended on the hub, and whose copy is suspended on its worker or has no pods. That is what the
+// copy has said, which the hub's job shows.
+func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
+	if !mayBeHeld(d) || trainjobs.Suspended(job) {
+		return false
+	}
+	started := slices.ContainsFunc(trainjobs.JobsStatus(job), func(step trainer.JobStatus) bool {
+		return ptr.Deref(step.Active, 0)+ptr.Deref(step.Ready, 0)+ptr.Deref(step.Succeeded, 0)+ptr.Deref(step.Failed, 0) > 0
+	})
+	return !started || isSuspended(job)
+}
+
+// isSuspended is what the copy says of itself.
+func isSuspended(job *unstructured.Unstructured) bool {
+	typed, err := trainjobs.Typed(job)
+	return err == nil && meta.IsStatusConditionTrue(typed.Status.Conditions, trainer.TrainJobSuspended)
+}
+
+// confirmTime is how long a job has to be seen held before it is taken for overdue, whatever its Dispatch says: after a restart, and when a
+// worker is back, what the hub shows of the job is old.
+const confirmTime = 30 * time.Second
+
+// patience is what is known of how long a worker has kept a job from running. The zero value: it does not, as far as is known.
+type patience struct {
+	attempt int32
+	// interrupted: the job was seen not to be held in this attempt, or its worker was away. So it counts from when it was first seen held
+	// again, by this process's clock. Otherwise it counts from when the copy was reported, which a restart does not forget.
+	interrupted bool
+	// since is from when it counts, and seen when it was first seen so. Both are zero for a job that is not held.
+	since, seen time.Time
+}
+
+// due is when the patience ends.
+func (p patience) due(timeout time.Duration) time.Time {
+	due, confirmed := p.since.Add(timeout), p.seen.Add(min(timeout, confirmTime))
+	if due.Before(confirmed) {
+		return confirmed
+	}
+	return due
+}
+
+// waiting is patience by job.
+type waiting map[types.UID]patience
+
+// look notes whether a job is held now, and returns what is known of it then.
+func (w waiting) look(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patience {
+	p := w[d.Spec.TrainJob.UID]
+	if p.attempt != d.Spec.Attempt {
+		p = patience{attempt: d.Spec.Attempt}
+	}
+	switch {
+	case !isHeld:
+		p.since, p.seen, p.interrupted = time.Time{}, time.Time{}, true
+	case p.seen.IsZero() && p.interrupted:
+		p.since, p.seen = now, now
+	case p.seen.IsZero():
+		p.since, p.seen = copiedAt(d, now), now
+	}
+	w[d.Spec.TrainJob.UID] = p
+	return p
+}
+
+// copiedAt is when the copy was reported, by the hub's clock.
+func copiedAt(d *v1alpha1.Dispatch, now time.Time) time.Time {
+	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if mirrored == nil || mirrored.Status != metav1.ConditionTrue || mirrored.LastTransitionTime.After(now) {
+		return now
+	}
+	return mirrored.LastTransitionTime.Time
+}

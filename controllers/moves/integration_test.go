@@ -1,0 +1,306 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// rooms answers as a test wants. The zero value has room for everybody on the worker "b".
+type rooms struct {
+	// lacks is what the worker "b" lacks, by job, and lacksAll for all jobs.
+	lacks    map[string]string
+	lacksAll string
+	// unknown: nothing is known yet.
+	unknown bool
+	asked   []string
+	// kept is for whom room is kept.
+	kept map[types.UID]bool
+}
+
+// Elsewhere implements Room.
+func (r *rooms) Elsewhere(_ context.Context, d *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error) {
+	r.asked = append(r.asked, d.Name)
+	lacks := r.lacksAll
+	if lacks == "" {
+		lacks = r.lacks[d.Name]
+	}
+	switch {
+	case r.unknown:
+		return v1alpha1.ClusterExplanation{}, nil
+	case lacks != "":
+		return v1alpha1.ClusterExplanation{Cluster: "b", Reason: v1alpha1.ReasonInsufficientResources, Message: lacks}, nil
+	}
+	if r.kept == nil {
+		r.kept = map[types.UID]bool{}
+	}
+	r.kept[d.Spec.TrainJob.UID] = true
+	return v1alpha1.ClusterExplanation{Cluster: "b", Reason: v1alpha1.ReasonFits}, nil
+}
+
+// Release implements Room.
+func (r *rooms) Release(origin types.UID) { delete(r.kept, origin) }
+
+// Subscribe implements Room. Tests that want it have placement.
+func (r *rooms) Subscribe(func()) (cancel func()) { return func() {} }
+
+// placeAgain says what placement says when it has found another worker for a job whose attempt has ended.
+func (s *scene) placeAgain(t *testing.T, name string, worker v1alpha1.ClusterName) {
+	t.Helper()
+	d := s.dispatch(t, name)
+	d.Spec.Cluster, d.Spec.Attempt, d.Spec.Eviction = worker, d.Spec.Attempt+1, nil
+	must(t, s.hub.Admin.Update(t.Context(), d))
+}
+
+// A drained worker loses its jobs one after the other: the next one goes when the one before has come.
+func TestDrainKeepsToTheBudget(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{})
+	worker, other := s.worker(t, "a"), s.worker(t, "c")
+	for _, name := range []string{"first", "second", "third"} {
+		s.place(t, name, worker)
+	}
+	s.place(t, "elsewhere", other)
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "nobody drains the worker")
+	s.change(t, worker, drain)
+	s.change(t, other, drain)
+	s.reconcile(t, worker)
+	moved := s.evicted(t)
+	if len(moved) != 1 {
+		t.Fatalf("evicted are %q, want one", moved)
+	}
+	name, _, _ := strings.Cut(moved[0], " ")
+	if message := s.dispatch(t, name).Spec.Eviction.Message; message != "worker a is being drained, and worker b has room for the job" {
+		t.Errorf("the message is %q", message)
+	}
+	step := func(what string) {
+		t.Helper()
+		s.reconcile(t, worker)
+		s.reconcile(t, other)
+		s.wantEvicted(t, what, moved...)
+	}
+	step("it is being stopped")
+	s.restart()
+	step("it is still, after a restart")
+	s.stopped(t, name)
+	step("it has no worker")
+	s.placeAgain(t, name, "b")
+	moved = nil
+	step("its next copy does not exist")
+	s.copied(t, name)
+	s.reconcile(t, worker)
+	if got := s.evicted(t); len(got) != 1 || strings.HasPrefix(got[0], name+" ") {
+		t.Errorf("evicted are %q, want the next one", got)
+	}
+}
+
+// What this process has written counts before the cache shows it, and each policy has a budget of its own.
+func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))})
+	worker, other := s.worker(t, "a", drain), s.worker(t, "c", drain)
+	for _, name := range []string{"1", "2", "3"} {
+		s.place(t, "a"+name, worker)
+		s.place(t, "c"+name, other)
+	}
+	s.sync(t)
+	for range 3 { // Mostly before the cache shows anything.
+		for _, name := range []v1alpha1.ClusterName{worker, other} {
+			_, err := s.reconciler.Reconcile(t.Context(), request(name))
+			must(t, err)
+		}
+	}
+	if got := s.evicted(t); len(got) != 2 {
+		t.Errorf("evicted are %q, want two", got)
+	}
+}
+
+// A job that fits nowhere else stays and says so once, lets others pass, and goes when there is room; a suspended one goes at once.
+func TestDrainWithoutRoom(t *testing.T) {
+	s := newScene(t)
+	worker := s.worker(t, "a", drain)
+	s.place(t, "large", worker)
+	s.place(t, "small", worker)
+	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	s.room.unknown = true
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "what is suspended needs no room, and of the others nothing is known", "paused Drained")
+
+	s.room.unknown, s.room.lacks = false, map[string]string{"large": "lacks 8 nvidia.com/gpu", "small": "lacks 1 nvidia.com/gpu"}
+	s.differ(t, "large")
+	s.reconcile(t, worker)
+	said := s.dispatch(t, "large")
+	condition := meta.FindStatusCondition(said.Status.Conditions, v1alpha1.DispatchEvicting)
+	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonNoRoomElsewhere ||
+		condition.Message != "worker a is being drained, and the job fits on no other; the nearest is worker b: lacks 8 nvidia.com/gpu" {
+		t.Fatalf("the condition is %+v", condition)
+	}
+	s.room.lacks["large"] = "lacks 7 nvidia.com/gpu"
+	s.reconcile(t, worker)
+	if again := s.dispatch(t, "large"); again.ResourceVersion != said.ResourceVersion {
+		t.Errorf("only a number has changed, and it was written: %v", again.Status.Conditions)
+	}
+	delete(s.room.lacks, "small")
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "it may pass the large one", "paused Drained", "small Drained")
+	s.stopped(t, "small")
+	s.placeAgain(t, "small", "b")
+	s.copied(t, "small")
+	delete(s.room.lacks, "large")
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "there is room", "large Drained", "paused Drained")
+}
+
+// differ gives a job another demand than the others.
+func (s *scene) differ(t *testing.T, name string) {
+	t.Helper()
+	d := s.dispatch(t, name)
+	d.Spec.PodSets[0].Count += 1000
+	must(t, s.hub.Admin.Update(t.Context(), d))
+}
+
+// Of jobs that need the same one is asked about.
+func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
+	s := newScene(t)
+	worker := s.worker(t, "a", drain)
+	for _, name := range []string{"one", "two", "three"} {
+		s.place(t, name, worker)
+	}
+	s.differ(t, "three")
+	s.room.lacksAll = "lacks room"
+	s.reconcile(t, worker)
+	if len(s.room.asked) != 2 || !slices.Contains(s.room.asked, "three") {
+		t.Errorf("asked about %q, want one of those that are alike and the other", s.room.asked)
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		if !shows(s.dispatch(t, name)) {
+			t.Errorf("%s does not say that it stays", name)
+		}
+	}
+}
+
+// When the drain is taken back, nothing more goes and nothing more is said; what has been begun goes on.
+func TestDrainIsTakenBack(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // So that both are looked at.
+	worker := s.worker(t, "a", drain)
+	s.place(t, "stays", worker)
+	s.place(t, "goes", worker)
+	s.differ(t, "stays")
+	s.room.lacks = map[string]string{"stays": "lacks room"}
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "there is room for it", "goes Drained")
+	if !shows(s.dispatch(t, "stays")) {
+		t.Fatal("nothing is said of the job that stays")
+	}
+	s.change(t, worker, undrain)
+	s.restart()
+	s.room.lacks = nil
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "it was begun", "goes Drained")
+	if condition := meta.FindStatusCondition(s.dispatch(t, "stays").Status.Conditions, v1alpha1.DispatchEvicting); condition != nil {
+		t.Errorf("the condition is %+v, want none", condition)
+	}
+}
+
+// A worker that does not answer is left to failover.
+func TestUnreachableWorkerIsNotDrained(t *testing.T) {
+	s := newScene(t)
+	worker := s.worker(t, "a", drain, ready(metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	s.place(t, "job", worker)
+	before := s.dispatch(t, "job")
+	s.reconcile(t, worker)
+	if after := s.dispatch(t, "job"); after.ResourceVersion != before.ResourceVersion || len(s.room.asked) > 0 {
+		t.Errorf("the Dispatch was written, or asked about: %+v, %q", after.Spec.Eviction, s.room.asked)
+	}
+	s.change(t, worker, ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "it answers again", "job Drained")
+}
+
+// Room is given back if the eviction could not be written.
+func TestRoomIsReleased(t *testing.T) {
+	s := newScene(t)
+	worker := s.worker(t, "a", drain)
+	s.place(t, "job", worker)
+	s.sync(t)
+	s.reconciler.Hub = failing{s.cached}
+	if _, err := s.reconciler.Reconcile(t.Context(), request(worker)); err == nil || len(s.room.asked) != 1 || len(s.room.kept) != 0 {
+		t.Errorf("error %v, asked about %q, kept for %v, want an error and nothing kept", err, s.room.asked, s.room.kept)
+	}
+	s.reconciler.Hub = s.cached
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "it was tried again", "job Drained")
+	if len(s.room.kept) != 1 {
+		t.Errorf("room is kept for %v, want the job", s.room.kept)
+	}
+}
+
+// failing has no answer to what is written.
+type failing struct{ client.Client }
+
+// Patch implements client.Client.
+func (failing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
+	return context.DeadlineExceeded
+}
+
+// A job that its worker does not let run leaves it when its policy's time is over, if another worker has room.
+func TestAdmissionTimeout(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
+	worker := s.worker(t, "a")
+	s.place(t, "queued", worker)
+	s.place(t, "runs", worker)
+	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	queued := trainer.TrainJobStatus{Conditions: []metav1.Condition{{
+		Type: trainer.TrainJobSuspended, Status: metav1.ConditionTrue, Reason: trainer.TrainJobSuspendedReason,
+		LastTransitionTime: metav1.NewTime(s.clock.Now().Add(-100 * time.Hour)), // By the worker's clock.
+	}}}
+	s.says(t, "queued", queued)
+	s.says(t, "paused", queued)
+	s.says(t, "runs", trainer.TrainJobStatus{JobsStatus: []trainer.JobStatus{{
+		Name: "node", Ready: new(int32(1)), Active: new(int32(1)), Succeeded: new(int32(0)), Failed: new(int32(0)), Suspended: new(int32(0)),
+	}}})
+	expect := func(what string, due time.Duration, evicted ...string) {
+		t.Helper()
+		if result := s.reconcile(t, worker); result.RequeueAfter != due {
+			t.Errorf("looked at again after %s, want %s: %s", result.RequeueAfter, due, what)
+		}
+		s.wantEvicted(t, what, evicted...)
+	}
+	expect("its time has begun", 10*time.Minute)
+	s.clock.Step(9 * time.Minute)
+	expect("it is not over", time.Minute)
+	s.restart()
+	expect("a restart forgets nothing", time.Minute)
+	s.clock.Step(time.Minute)
+	s.room.lacksAll = "lacks room"
+	expect("it would only lose its place", 0)
+	s.room.lacksAll = ""
+	expect("there is room", 0, "queued AdmissionTimeout")
+	if message := s.dispatch(t, "queued").Spec.Eviction.Message; !strings.Contains(message, "has not let the job run for the admissionTimeout of DispatchPolicy "+s.namespace+", 10m0s") {
+		t.Errorf("the message is %q", message)
+	}
+
+	s.change(t, worker, ready(metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
+	s.place(t, "late", worker)
+	s.says(t, "late", queued)
+	s.clock.Step(time.Hour)
+	expect("while the worker is away nothing is known of the job", 0, "queued AdmissionTimeout")
+	s.change(t, worker, ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
+	expect("it begins anew", 10*time.Minute, "queued AdmissionTimeout")
+}

@@ -1,0 +1,53 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Nearest is Decide with the answer as one worker's line of an explanation: that of the worker that Decide chooses, with reason Fits, or
+// that of the one that is nearest to taking the job, with what it lacks. Of those that lack room it is the one on which most of the
+// pods have a place. Without any worker, and if no worker may take the job whatever it is, the answer names none, and its reason and
+// message are those of the decision.
+func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExplanation {
+	decision := Decide(job, policies, workers)
+	if decision.Cluster != "" {
+		return v1alpha1.ClusterExplanation{Cluster: decision.Cluster, Reason: v1alpha1.ReasonFits, Message: decision.Message}
+	}
+	f := newFilters(job, policies)
+	if f.denial != nil || len(workers) == 0 {
+		return v1alpha1.ClusterExplanation{Reason: decision.Reason, Message: decision.Message}
+	}
+	var nearest unfit
+	for i := range workers {
+		c := unfit{worker: &workers[i], verdict: f.judge(&workers[i])}
+		if c.verdict == insufficient {
+			c.places = c.worker.Nodes.Places(job.PodSets)
+		}
+		if nearest.worker == nil || c.isNearer(nearest) {
+			nearest = c
+		}
+	}
+	return v1alpha1.ClusterExplanation{
+		Cluster: nearest.worker.Name,
+		Reason:  f.reason(nearest.worker, nearest.verdict),
+		Message: Cut(f.message(nearest.worker, nearest.verdict)),
+	}
+}
+
+// unfit is a worker that does not take the job.
+type unfit struct {
+	worker  *Worker
+	verdict verdict
+	// places is how many of the job's pods have a place there, if that is what counts.
+	places int64
+}
+
+func (c unfit) isNearer(other unfit) bool {
+	return cmp.Or(cmp.Compare(c.verdict, other.verdict), cmp.Compare(other.places, c.places),
+		cmp.Compare(c.worker.Name, other.worker.Name)) < 0
+}

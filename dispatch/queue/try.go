@@ -1,0 +1,43 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// Try says where a job would be placed if it came into line now, on any worker but one, as dispatch.Nearest does. It places nothing. What
+// is held for jobs before it is not there for it, and a job that StrictFIFO would hold back is Queued.
+func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
+	if l := q.lines[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
+		decision := l.queued()
+		return v1alpha1.ClusterExplanation{Reason: decision.Reason, Message: decision.Message}
+	}
+	workers := slices.DeleteFunc(slices.Clone(fleet.Workers()), func(w dispatch.Worker) bool { return w.Name == except })
+	for i := range workers {
+		if q.HeldFor(workers[i].Name, job) != nil {
+			workers[i].Nodes, workers[i].Revision = q.reservations[workers[i].Name].nodes(&workers[i], fleet, q.now), 0
+		}
+	}
+	return dispatch.Nearest(job.Job, job.Policies, workers)
+}
+
+// Excluding returns the jobs in line that a worker is excluded for, in any order. It looks at one job of each class.
+func (q *Queue) Excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
+	var keys []types.NamespacedName
+	for _, c := range q.classes {
+		if _, is := c.head().Excluded[worker]; !is {
+			continue
+		}
+		for _, e := range c.entries {
+			keys = append(keys, e.Key())
+		}
+	}
+	return keys
+}

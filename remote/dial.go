@@ -1,0 +1,112 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// dialStagger is how long the next address of a host waits for the one before.
+const dialStagger = 300 * time.Millisecond
+
+// errUntried is of an address for which no time was left.
+var errUntried = errors.New("not tried in time")
+
+// dialer makes the connections to a worker.
+type dialer struct {
+	// timeout bounds a dial with all that belongs to it. A probe waits longer, so that it is told how its dial has ended.
+	timeout time.Duration
+	silence *silence
+}
+
+// dial connects to a host as net.Dialer does, and takes note of whether anything has answered. That takes what all of the host's addresses
+// have said; of several errors net.Dialer returns the first only.
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.timeout)
+	defer cancel()
+	ended := d.silence.dialling(address)
+	addresses, err := lookUp(ctx, network, address)
+	if err != nil {
+		ended(err, false)
+		return nil, err
+	}
+	conn, nothing, err := dialFirst(ctx, network, addresses)
+	ended(err, nothing)
+	return conn, err
+}
+
+// lookUp returns the IP addresses of a host, each with the port.
+func lookUp(ctx context.Context, network, address string) ([]string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	addresses := make([]string, 0, len(found))
+	for _, ip := range found {
+		addresses = append(addresses, net.JoinHostPort(ip.String(), port))
+	}
+	return addresses, nil
+}
+
+// dialed is how the dial of one address has ended.
+type dialed struct {
+	conn net.Conn
+	err  error
+}
+
+// dialFirst dials one address after the other, the next one when one has failed or takes long, and returns the first connection.
+func dialFirst(ctx context.Context, network string, addresses []string) (conn net.Conn, nothing bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	plain := net.Dialer{KeepAlive: 30 * time.Second}
+	ends := make(chan dialed, len(addresses))
+	running, nothing := 0, true
+	var errs []error
+	for len(addresses) > 0 || running > 0 {
+		if len(addresses) > 0 {
+			address := addresses[0]
+			addresses, running = addresses[1:], running+1
+			go func() {
+				conn, err := plain.DialContext(ctx, network, address)
+				ends <- dialed{conn, err}
+			}()
+		}
+		var next <-chan time.Time
+		if len(addresses) > 0 {
+			next = time.After(dialStagger)
+		}
+		select {
+		case end := <-ends:
+			running--
+			if end.err == nil {
+				go closeAll(ends, running)
+				return end.conn, false, nil
+			}
+			nothing = nothing && nothingThere(end.err)
+			errs = append(errs, end.err)
+			if len(addresses) > 0 && isTimeout(end.err) { // There is one time for all.
+				nothing, addresses = false, nil
+				errs = append(errs, errUntried)
+			}
+		case <-next:
+		}
+	}
+	return nil, nothing, errors.Join(errs...)
+}
+
+// closeAll closes the connections that came too late.
+func closeAll(ends <-chan dialed, running int) {
+	for range running {
+		if late := <-ends; late.err == nil {
+			_ = late.conn.Close() // Nothing has been sent.
+		}
+	}
+}

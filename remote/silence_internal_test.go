@@ -1,0 +1,185 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestNothingThere: what the errors of a dial say. On the way to a real blackhole and a real refusal TestSilence goes.
+func TestNothingThere(t *testing.T) {
+	dial := func(err error) error {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
+	}
+	cases := map[string]struct {
+		err  error
+		want bool
+	}{
+		"Deadline":           {&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, true},
+		"ContextDeadline":    {context.DeadlineExceeded, true},
+		"KernelGaveUp":       {dial(syscall.ETIMEDOUT), true},
+		"NoRoute":            {dial(syscall.EHOSTUNREACH), true},
+		"NetworkUnreachable": {dial(syscall.ENETUNREACH), true},
+		"Refused":            {dial(syscall.ECONNREFUSED), false},
+		"Reset":              {dial(syscall.ECONNRESET), false},
+		"Unknown":            {errors.New("what?"), false},
+		"NoPorts":            {dial(syscall.EADDRNOTAVAIL), false},
+		"DNSTimeout":         {&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := nothingThere(tc.err); got != tc.want {
+				t.Errorf("nothingThere(%v) is %t", tc.err, got)
+			}
+		})
+	}
+}
+
+// TestSilenceOfAnOutage: what is said belongs to the outage in which it was asked for.
+func TestSilenceOfAnOutage(t *testing.T) {
+	const address = "worker.example:6443"
+	began := time.Unix(1000, 0)
+	timeout := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	silent := func(s *silence) { s.dialling(address)(timeout, true) }
+	cases := map[string]struct {
+		reason string
+		do     func(*silence)
+		want   bool
+	}{
+		"NotTried":  {reason: "Only a dial says that nobody is there.", do: func(*silence) {}},
+		"Silent":    {reason: "A dial has said so.", do: silent, want: true},
+		"Connected": {reason: "Somebody takes connections.", do: func(s *silence) { silent(s); s.dialling(address)(nil, false) }},
+		"Before":    {reason: "Once is enough.", do: func(s *silence) { s.dialling(address)(nil, false); silent(s) }},
+		"Refused":   {reason: "Somebody refuses.", do: func(s *silence) { silent(s); s.dialling(address)(syscall.ECONNREFUSED, false) }},
+		"Proxy": {
+			reason: "A proxy that is not there says nothing about the worker.",
+			do:     func(s *silence) { s.dialling("proxy:3128")(timeout, true) },
+		},
+		"OurselvesOnly": {reason: "A dial that we have ended says nothing.", do: func(s *silence) { s.dialling(address)(context.Canceled, false) }},
+		"Ourselves": {
+			reason: "A dial that we have ended takes nothing back.", want: true,
+			do: func(s *silence) { silent(s); s.dialling(address)(context.Canceled, false) },
+		},
+		"LateSilence": {reason: "A dial of the outage before says nothing about this one.", do: func(s *silence) {
+			late := s.dialling(address)
+			s.contact()
+			late(timeout, true)
+		}},
+		"LateSuccess": {reason: "Somebody is there now.", do: func(s *silence) {
+			late := s.dialling(address)
+			s.contact()
+			silent(s)
+			late(nil, false)
+		}},
+		"NewOutage": {reason: "What was heard before was another outage.", want: true, do: func(s *silence) {
+			s.hear()
+			s.contact()
+			silent(s)
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newSilence("https://" + address)
+			tc.do(s)
+			if got := s.since(began); got.Equal(began) != tc.want || got.IsZero() == tc.want {
+				t.Errorf("%s\nsilent since %s, want silence: %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestErrorsAreHeard: an error that a machine on the way answers to a probe, on a connection of before, is a sign that something is there.
+func TestErrorsAreHeard(t *testing.T) {
+	r := newRig(t)
+	r.use(t, "a", open)
+	r.silence.contact()
+	r.silence.dialling(r.silence.address)(os.ErrDeadlineExceeded, true)
+	r.handle(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	r.probe(t)
+	if since := r.silence.since(time.Unix(1000, 0)); !since.IsZero() {
+		t.Errorf("silent since %s although something has answered", since)
+	}
+}
+
+func TestAddressOfServer(t *testing.T) {
+	for server, want := range map[string]string{
+		"https://a.example": "a.example:443", "https://a.example:6443/prefix": "a.example:6443", "http://[::1]": "[::1]:80", "": "", "://": "",
+	} {
+		if got := newSilence(server).address; got != want {
+			t.Errorf("address of %q is %q, want %q", server, got, want)
+		}
+	}
+}
+
+// TestDialFirst: the first address that answers is taken, and a host is silent only if all its addresses are.
+func TestDialFirst(t *testing.T) {
+	open, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { open.Close() })
+	shut, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shut.Close()
+	hole := blackhole(t)
+	cases := map[string]struct {
+		addresses        []string
+		connect, nothing bool
+	}{
+		"Open":          {addresses: []string{open.Addr().String()}, connect: true},
+		"AfterRefusal":  {addresses: []string{shut.Addr().String(), open.Addr().String()}, connect: true},
+		"AfterSilence":  {addresses: []string{hole, open.Addr().String()}, connect: true},
+		"Silent":        {addresses: []string{hole, hole}, nothing: true},
+		"SilentRefused": {addresses: []string{hole, shut.Addr().String()}},
+		"RefusedSilent": {addresses: []string{shut.Addr().String(), hole}},
+		"OutOfTime":     {addresses: []string{hole, hole, hole, hole, hole, hole}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			conn, nothing, err := dialFirst(ctx, "tcp", tc.addresses)
+			if (err == nil) != tc.connect || nothing != tc.nothing {
+				t.Errorf("nothing there: %t, want %t; %v", nothing, tc.nothing, err)
+			}
+			if conn != nil {
+				conn.Close()
+			}
+		})
+	}
+}
+
+// blackhole returns an address at which connection requests get lost: nobody takes those that are in the queue, which is full.
+func blackhole(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	raw, err := listener.(*net.TCPListener).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), 0) }); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		filler, err := net.DialTimeout("tcp", listener.Addr().String(), 200*time.Millisecond)
+		if err != nil {
+			return listener.Addr().String()
+		}
+		t.Cleanup(func() { filler.Close() })
+	}
+}

@@ -1,0 +1,308 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote_test
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/remote"
+)
+
+// fault is what is the matter with a front.
+type fault int32
+
+const (
+	none fault = iota
+	// blackholed: packets get lost. No connection can be made, and on those that there are nothing is said.
+	blackholed
+	// resetting, mute, babbling: connections are taken, and reset at once, never answered, or answered with nonsense.
+	resetting
+	mute
+	babbling
+	// failing: all requests are answered with 500.
+	failing
+)
+
+// front is the address of a server of which somebody reads the kube-system namespace, and which can be made to fail.
+type front struct {
+	*net.TCPListener
+	server *httptest.Server
+
+	fault atomic.Int32
+	// taken counts the connections that were taken while there was a fault.
+	taken atomic.Int32
+
+	mu sync.Mutex
+	// held are connections that are neither answered nor closed; mended is closed when there is no fault. Both under mu.
+	held   []net.Conn
+	mended chan struct{}
+}
+
+func newFront(t *testing.T) *front {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	f := &front{TCPListener: listener.(*net.TCPListener), mended: make(chan struct{})}
+	close(f.mended)
+	// With a backlog of 0 the queue of connections that nobody has taken is full with one. Linux drops what comes then.
+	raw, err := f.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }))
+	must(t, err)
+	f.server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
+	f.server.Listener.Close()
+	f.server.Listener, f.server.EnableHTTP2 = f, true
+	f.server.Config.ErrorLog = log.New(io.Discard, "", 0) // It has much to say.
+	f.server.StartTLS()
+	t.Cleanup(func() {
+		f.mend()
+		f.server.CloseClientConnections()
+		f.server.Close()
+		for _, conn := range f.held {
+			conn.Close()
+		}
+	})
+	return f
+}
+
+func (f *front) credentials() remote.Credentials {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
+	return remote.Credentials{Fingerprint: "f", Config: &rest.Config{Host: f.server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}}
+}
+
+func (f *front) serve(w http.ResponseWriter, req *http.Request) {
+	switch fault(f.fault.Load()) {
+	case none:
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "kube-system", "uid": "the-id"}}`)
+	case failing:
+		w.WriteHeader(http.StatusInternalServerError)
+	case blackholed, resetting, mute, babbling:
+		f.mu.Lock()
+		mended := f.mended
+		f.mu.Unlock()
+		select {
+		case <-mended:
+		case <-req.Context().Done():
+		}
+	}
+}
+
+// Accept implements net.Listener.
+func (f *front) Accept() (net.Conn, error) {
+	for {
+		f.mu.Lock()
+		mended := f.mended
+		f.mu.Unlock()
+		if fault(f.fault.Load()) == blackholed {
+			<-mended
+		}
+		conn, err := f.TCPListener.Accept()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		now := fault(f.fault.Load())
+		if now == none || now == failing {
+			return conn, nil
+		}
+		f.taken.Add(1)
+		f.mistreat(conn, now)
+	}
+}
+
+func (f *front) mistreat(conn net.Conn, now fault) {
+	switch now {
+	case resetting:
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	case babbling:
+		fmt.Fprint(conn, "220 mail.example.com\r\n")
+		conn.Close()
+	case none, blackholed, mute, failing:
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.held = append(f.held, conn)
+	}
+}
+
+// suffer has a fault from now on.
+func (f *front) suffer(t *testing.T, what fault) {
+	t.Helper()
+	f.mend()
+	f.mu.Lock()
+	f.mended = make(chan struct{})
+	f.mu.Unlock()
+	f.fault.Store(int32(what))
+	if what != blackholed {
+		return
+	}
+	must(t, f.SetDeadline(time.Unix(1, 0))) // Whoever waits for connections stops.
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		filler, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.Addr().String())
+		cancel()
+		if err != nil {
+			return // The queue is full.
+		}
+		t.Cleanup(func() { filler.Close() })
+	}
+}
+
+// mend ends the fault.
+func (f *front) mend() {
+	f.fault.Store(int32(none))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	select {
+	case <-f.mended:
+	default:
+		_ = f.SetDeadline(time.Time{})
+		close(f.mended)
+	}
+}
+
+// nervousFleet soon takes a worker for unreachable.
+func nervousFleet(t *testing.T) *remote.Fleet {
+	t.Helper()
+	return newFleet(t, func(o *remote.Options) {
+		o.ProbeInterval, o.ProbeTimeout, o.FailureThreshold = 100*time.Millisecond, time.Second, 2
+	})
+}
+
+// TestSilence: an outage is silent only if nobody at all answers at the address. Whatever is there may be what is left of a worker
+// whose API server is down, and whose jobs run on.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason string
+		fault  fault
+		silent bool
+		// closing says that the connections that there were are closed before.
+		closing bool
+	}{
+		"Blackholed": {reason: "Packets get lost.", fault: blackholed, silent: true},
+		"Closed":     {reason: "Somebody has ended the connections: that was no loss of packets.", fault: blackholed, closing: true},
+		"Reset":      {reason: "Somebody takes the connection and resets it.", fault: resetting},
+		"Mute":       {reason: "The machine is there; it is its API server that hangs.", fault: mute},
+		"Babbling":   {reason: "It is no TLS, but something.", fault: babbling},
+		"Error":      {reason: "A machine on the way says that there is no backend.", fault: failing},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			front, fleet := newFront(t), nervousFleet(t)
+			fleet.Ensure("a", front.credentials(), "")
+			cluster := get(t, fleet, "a")
+			awaitID(t, cluster)
+			front.suffer(t, tc.fault)
+			if tc.closing {
+				front.server.CloseClientConnections()
+			}
+			before := time.Now()
+			status := reach(t, cluster, remote.Unreachable)
+			if tc.silent {
+				status = awaitSilence(t, cluster)
+				if !status.SilentSince.Equal(status.Since) || status.SilentSince.Before(before) {
+					t.Errorf("%s\nsilent since %s, unreachable since %s; want the same, after %s", tc.reason, status.SilentSince, status.Since, before)
+				}
+				return
+			}
+			if tc.closing {
+				gomega.NewWithT(t).Consistently(func() bool { return cluster.Status().SilentSince.IsZero() }, 2*time.Second).Should(
+					gomega.BeTrue(), tc.reason)
+				return
+			}
+			gomega.NewWithT(t).Eventually(func() bool {
+				// Failed requests are sent on the connection that there is.
+				return front.taken.Load() >= 2 || tc.fault == failing
+			}, patience, 5*time.Millisecond).Should(gomega.BeTrue(), "connections are made again after contact was lost")
+			if status := cluster.Status(); !status.SilentSince.IsZero() {
+				t.Errorf("%s\nwant no silence, got %+v", tc.reason, status)
+			}
+		})
+	}
+}
+
+// An address that nobody listens at, and one that DNS does not know, have never been silent.
+func TestNoSilenceFromTheBeginning(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	closed.Close()
+	fleet := nervousFleet(t)
+	for name, host := range map[string]string{"refused": closed.Addr().String(), "unknown": "worker.invalid:6443"} {
+		fleet.Ensure("a", remote.Credentials{Fingerprint: name, Config: &rest.Config{Host: "https://" + host}}, "")
+		if status := reach(t, get(t, fleet, "a"), remote.Unreachable); !status.SilentSince.IsZero() {
+			t.Errorf("%s: silent since %s: %s", name, status.SilentSince, status.Message)
+		}
+	}
+}
+
+// One sign of life and an outage is not silent any more; the next outage is another one.
+func TestSilenceIsBroken(t *testing.T) {
+	t.Parallel()
+	front, fleet := newFront(t), nervousFleet(t)
+	fleet.Ensure("a", front.credentials(), "")
+	cluster := get(t, fleet, "a")
+	awaitID(t, cluster)
+	front.suffer(t, blackholed)
+	first := awaitSilence(t, cluster)
+
+	front.suffer(t, resetting)
+	g := gomega.NewWithT(t)
+	g.Eventually(func() bool { return cluster.Status().SilentSince.IsZero() }, patience, 5*time.Millisecond).Should(gomega.BeTrue())
+	front.suffer(t, blackholed)
+	message := func() string { return cluster.Status().Message }
+	g.Eventually(message, patience, 5*time.Millisecond).Should(gomega.ContainSubstring("in time"))
+	if status := cluster.Status(); !status.SilentSince.IsZero() || !status.Since.Equal(first.Since) {
+		t.Errorf("status %+v, want the same outage as %+v, and that it is not silent", status, first)
+	}
+
+	front.mend()
+	reach(t, cluster, remote.Connecting)
+	if status := cluster.Status(); !status.SilentSince.IsZero() {
+		t.Errorf("silent since %s although it answers", status.SilentSince)
+	}
+	front.suffer(t, blackholed)
+	if second := awaitSilence(t, cluster); !second.SilentSince.After(first.SilentSince) {
+		t.Errorf("silent since %s, want this outage, not that since %s", second.SilentSince, first.SilentSince)
+	}
+}
+
+func awaitID(t *testing.T, cluster *remote.Cluster) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() string { return string(cluster.Status().ClusterID) }, patience, 5*time.Millisecond).Should(
+		gomega.Equal("the-id"))
+}
+
+func awaitSilence(t *testing.T, cluster *remote.Cluster) remote.Status {
+	t.Helper()
+	var status remote.Status
+	gomega.NewWithT(t).Eventually(func() string {
+		if status = cluster.Status(); status.SilentSince.IsZero() {
+			return status.State.String() + ": " + status.Message
+		}
+		return "silent"
+	}, patience, 5*time.Millisecond).Should(gomega.Equal("silent"))
+	return status
+}
