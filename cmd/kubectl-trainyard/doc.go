@@ -11,10 +11,30 @@
 //	kubectl trainyard simulate -f FILE   where a TrainJob would run
 //	kubectl trainyard version            what this is
 //
+// and, for those who look after the workers:
+//
+//	kubectl trainyard cordon WORKER...   no new jobs there
+//	kubectl trainyard uncordon WORKER... jobs there again; ends a drain
+//	kubectl trainyard drain WORKER       move its jobs elsewhere
+//	kubectl trainyard forget WORKER      give up a worker that will never return
+//	kubectl trainyard adopt [WORKER NAMESPACE/NAME]    make a copy that the hub has no record of that of its job
+//	kubectl trainyard release [WORKER NAMESPACE/NAME]  leave such a copy to its worker, or delete it
+//
+// These need the rights of this ClusterRole, and each says in its help which of them:
+//
+//	rules:
+//	- {apiGroups: [trainyard.dev], resources: [workerclusters], verbs: [get, list, watch, patch]}
+//	- {apiGroups: [trainyard.dev], resources: [dispatches, tombstones], verbs: [get, list, watch]}
+//	- {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list]}
+//
+// With the right to list Events in the namespace default, adopt and release also say why nothing comes of a decision. Whoever may
+// patch WorkerClusters can also change where they lead to: it is a right for admins of the hub.
+//
 // kubectl completes its arguments (kubectl completion -h) if the same binary is in PATH as kubectl_complete-trainyard, too:
 //
 //	ln -s kubectl-trainyard kubectl_complete-trainyard
 //
-// Exit codes: 0, also for a job that has failed, if its log could be read; 2 from simulate if a job would have to wait; 1 for
-// everything else, with one "error:" on standard error; 130 after Ctrl-C. Standard output has what was asked for, and nothing else.
+// Exit codes: 0, also for a job that has failed, if its log could be read; 2 from simulate if a job would have to wait, and from
+// drain --wait if jobs stay on the worker; 1 for everything else, with one "error:" on standard error; 130 after Ctrl-C. Standard
+// output has what was asked for, and nothing else.
 package main

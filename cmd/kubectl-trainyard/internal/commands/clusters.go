@@ -37,7 +37,8 @@ func newClusters(f *Factory) *cobra.Command {
 
 LARGEST-GANG is the largest gang of whole nodes that would find room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
 nodes with others can find more. READY is why a worker gets no jobs, if it gets none; where it does not answer, the rest is of when it
-was last seen. The numbers are those that the hub has last written down, which can be some seconds ago.
+was last seen. AGENT is True if the worker's agent answers, so that jobs there can be stopped if the worker is cut off. The numbers are
+those that the hub has last written down, which can be some seconds ago. Notes on standard error say what an admin should look at.
 
 Needed is the right to list WorkerClusters. With -o json and the like the WorkerClusters are printed as they are.`,
 		Example:           clustersExamples,
@@ -66,17 +67,20 @@ func (f *Factory) clusters(ctx context.Context, names []string, flags *output.Fl
 		return err
 	}
 	if !flags.ForPeople() {
-		objects := make([]runtime.Object, len(clusters))
-		for i := range clusters {
-			clusters[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkerCluster"))
-			objects[i] = &clusters[i]
-		}
-		return flags.PrintObjects(f.Streams.Out, objects)
+		return flags.PrintObjects(f.Streams.Out, workerObjects(clusters))
 	}
 	if len(clusters) == 0 {
 		return f.remark("No workers are registered.")
 	}
-	return flags.PrintTable(f.Streams.Out, fleet.Table(clusters, time.Now()))
+	if err := flags.PrintTable(f.Streams.Out, fleet.Table(clusters, time.Now())); err != nil {
+		return err
+	}
+	for _, note := range fleet.Notes(clusters) {
+		if err := f.remark("note: %s", note); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // named returns the workers of these names, in their order, or all.
@@ -88,19 +92,20 @@ func named(clusters []v1alpha1.WorkerCluster, names []string) ([]v1alpha1.Worker
 	for _, name := range names {
 		at := slices.IndexFunc(clusters, func(c v1alpha1.WorkerCluster) bool { return c.Name == name })
 		if at < 0 {
-			return nil, fmt.Errorf("there is no WorkerCluster %q%s", name, hub.DidYouMean(name, clusterNames(clusters)))
+			return nil, fmt.Errorf("there is no WorkerCluster %q%s", name, hub.DidYouMean(name, hub.WorkerNames(clusters)))
 		}
 		found = append(found, clusters[at])
 	}
 	return found, nil
 }
 
-func clusterNames(clusters []v1alpha1.WorkerCluster) []string {
-	names := make([]string, len(clusters))
-	for i := range clusters {
-		names[i] = clusters[i].Name
+func workerObjects(workers []v1alpha1.WorkerCluster) []runtime.Object {
+	objects := make([]runtime.Object, len(workers))
+	for i := range workers {
+		workers[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("WorkerCluster"))
+		objects[i] = &workers[i]
 	}
-	return names
+	return objects
 }
 
 // completeClusters completes names of workers that are not there yet.
@@ -114,8 +119,16 @@ func (f *Factory) completeClusters(cmd *cobra.Command, args []string, begun stri
 		if err != nil {
 			return nil
 		}
-		return slices.DeleteFunc(clusterNames(clusters), func(name string) bool { return slices.Contains(args, name) })
+		return slices.DeleteFunc(hub.WorkerNames(clusters), func(name string) bool { return slices.Contains(args, name) })
 	})
+}
+
+// completeCluster completes the one argument of a command that takes a worker.
+func (f *Factory) completeCluster(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return f.completeClusters(cmd, args, begun)
 }
 
 // addOutput adds the flags that say how to print.

@@ -49,7 +49,11 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: NS-user}]
 	if err := world.cluster.Apply(t.Context(), manifest); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // Other tests list all workers.
+	t.Cleanup(func() { // Other tests list all workers, and all Dispatches.
+		all := world.dynamic.Resource(dispatches).Namespace(namespace)
+		if err := all.DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
 		for _, name := range []string{namespace + "-east", namespace + "-lost"} {
 			if err := world.dynamic.Resource(workers).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
 				t.Error(err)

@@ -25,6 +25,7 @@ const (
 	exitOK          = 0
 	exitError       = 1
 	exitWaits       = 2   // simulate: a job would wait.
+	exitStays       = 2   // drain --wait: jobs stay on the worker.
 	exitInterrupted = 130 // As a shell says of what ended with SIGINT.
 )
 
@@ -73,7 +74,8 @@ func newRoot(f *Factory) *cobra.Command {
 		return fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	f.addFlags(root)
-	root.AddCommand(newClusters(f), newExplain(f), newLogs(f), newQueue(f), newSimulate(f), newVersion(f))
+	root.AddCommand(newClusters(f), newExplain(f), newLogs(f), newQueue(f), newSimulate(f), newVersion(f),
+		newCordon(f), newUncordon(f), newDrain(f), newForget(f), newAdopt(f), newRelease(f))
 	return root
 }
 

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -228,11 +229,17 @@ type call struct {
 // start runs the plugin as an admin of the cluster.
 func start(t *testing.T, args ...string) *call {
 	t.Helper()
+	return startTyping(t, strings.NewReader(""), args...)
+}
+
+// startTyping is start with somebody who types.
+func startTyping(t *testing.T, typed io.Reader, args ...string) *call {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	c := &call{code: make(chan int, 1), interrupt: cancel}
 	args = append([]string{"--kubeconfig", world.cluster.KubeconfigPath}, args...)
-	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &c.out, ErrOut: &c.err}
+	streams := genericiooptions.IOStreams{In: typed, Out: &c.out, ErrOut: &c.err}
 	go func() { c.code <- commands.Main(ctx, streams, "kubectl-trainyard", args) }()
 	return c
 }

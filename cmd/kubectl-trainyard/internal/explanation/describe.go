@@ -5,6 +5,7 @@ package explanation
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -52,10 +53,14 @@ func head(b *bytes.Buffer, f Facts) {
 	line("Managed By", trainjobs.ManagedBy(f.Job))
 	line("State", f.headline())
 	line("Message", f.message())
+	line("Drain", f.staying())
 	if d := f.Dispatch; d != nil {
 		line("Decision", d.Annotations[v1alpha1.AnnotationDecision])
 		if d.Spec.Attempt > 0 {
 			line("Attempt", fmt.Sprint(d.Spec.Attempt))
+		}
+		if d.Spec.Cluster != "" {
+			line("Failover", string(cmp.Or(d.Spec.Failover, v1alpha1.FailoverHold)))
 		}
 		line("Priority", fmt.Sprint(d.Spec.Priority))
 	}

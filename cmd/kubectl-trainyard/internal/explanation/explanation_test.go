@@ -157,6 +157,7 @@ Managed By:   kueue.x-k8s.io/multikueue
 State:        Running on worker west
 Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
 Attempt:      2
+Failover:     Hold
 Priority:     7
 Needs:        <unknown>
 Age:          60m
@@ -217,6 +218,42 @@ func TestStates(t *testing.T) {
 				d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "for research/urgent"}
 			}),
 			want: []string{"State:        Evicting from worker west (Preempted)", "Message:      for research/urgent"},
+		},
+		"Lost": {
+			reason: "its worker does not answer, and what is done about it", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced },
+				with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),
+				with(condition(v1alpha1.DispatchWorkerLost, metav1.ConditionTrue, v1alpha1.ReasonFencing, "worker west does not answer"))),
+			want: []string{"State:        Lost with worker west (Fencing)", "Message:      worker west does not answer", "Failover:     Fenced"},
+		},
+		"LostAndGivenUp": {
+			reason: "the attempt has ended, whatever is left of the condition", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost, "given up")),
+				with(condition(v1alpha1.DispatchWorkerLost, metav1.ConditionTrue, v1alpha1.ReasonFencing, ""))),
+			want: []string{"State:        Waiting\n", "worker west ended attempt 2 (WorkerLost): given up"},
+		},
+		"Found": {
+			reason: "its worker has answered again", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchWorkerLost, metav1.ConditionFalse, v1alpha1.ReasonHold, ""))),
+			want:     []string{"State:        Placed on worker west\n"},
+		},
+		"Drained": {
+			reason: "it moves", job: trainJob(),
+			dispatch: dispatchOf(placed, func(d *v1alpha1.Dispatch) {
+				d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: "worker west is drained"}
+			}),
+			want: []string{"State:        Evicting from worker west (Drained)", "Message:      worker west is drained"},
+		},
+		"Stays": {
+			reason: "it cannot move", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),
+				with(condition(v1alpha1.DispatchEvicting, metav1.ConditionFalse, v1alpha1.ReasonNoRoomElsewhere, "east: lacks 8 nvidia.com/gpu"))),
+			want: []string{"State:        Running on worker west\n", "Drain:        stays on worker west (NoRoomElsewhere): east: lacks 8 nvidia.com/gpu"},
+		},
+		"DeletionPending": {
+			reason: "for whom its deletion waits", job: trainJob(deleted),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchWorkerLost, metav1.ConditionTrue, v1alpha1.ReasonDeletionPending, "worker west does not answer"))),
+			want:     []string{"State:        Deleting", "from worker west (DeletionPending): worker west does not answer"},
 		},
 		"Ended":    {reason: "how it ended, and where", job: trainJob(failed), dispatch: dispatchOf(placed), want: []string{"State:        Failed on worker west", "Message:      exit code 1"}},
 		"Deleting": {reason: "it goes", job: trainJob(deleted), dispatch: dispatchOf(placed), want: []string{"State:        Deleting", "when its copy is gone from worker west"}},

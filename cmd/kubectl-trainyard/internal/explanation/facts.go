@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -49,6 +50,8 @@ const (
 	Waiting
 	// Returned jobs have an attempt that has ended without an end of the job, and are placed again.
 	Returned
+	// Lost jobs have a worker that has not answered for longer than its grace period.
+	Lost
 	// Evicting jobs are being taken off their worker.
 	Evicting
 	// Placed jobs have a worker on which nothing has been reported of them yet.
@@ -62,8 +65,8 @@ const (
 // String returns the state for people.
 func (s State) String() string {
 	return [...]string{
-		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting", "Evicting",
-		"Placed", "Running", "Ended",
+		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting", "Lost",
+		"Evicting", "Placed", "Running", "Ended",
 	}[s]
 }
 
@@ -83,6 +86,8 @@ func (f Facts) State() State {
 		return Suspended
 	case d.Spec.Cluster == "":
 		return Waiting
+	case meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.DispatchWorkerLost) && !d.AttemptEnded():
+		return Lost
 	case d.Spec.Eviction != nil:
 		return Evicting
 	case d.AttemptEnded():
@@ -119,6 +124,8 @@ func (f Facts) headline() string {
 		if reason := jobs.Reason(d); reason != "" {
 			return fmt.Sprintf("%s (%s)", state, reason)
 		}
+	case Lost:
+		return fmt.Sprintf("%s with worker %s (%s)", state, d.Spec.Cluster, f.condition(v1alpha1.DispatchWorkerLost).Reason)
 	case Evicting:
 		return fmt.Sprintf("%s from worker %s (%s)", state, d.Spec.Cluster, d.Spec.Eviction.Reason)
 	case Placed, Running:
@@ -142,11 +149,13 @@ func (f Facts) message() string {
 	case Succeeding:
 		return "the Dispatch of an earlier TrainJob of this name has to go first, and goes when its copy is gone" + at(d)
 	case Deleting:
-		return "the job goes when its copy is gone" + at(d)
+		return f.deletion()
 	case Waiting:
 		return Message(d)
+	case Lost:
+		return f.condition(v1alpha1.DispatchWorkerLost).Message
 	case Returned:
-		if mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored); mirrored != nil {
+		if mirrored := f.condition(v1alpha1.DispatchMirrored); mirrored != nil {
 			return fmt.Sprintf("worker %s ended attempt %d (%s): %s", d.Spec.Cluster, d.Spec.Attempt, mirrored.Reason, mirrored.Message)
 		}
 	case Evicting:
@@ -161,11 +170,39 @@ func (f Facts) message() string {
 
 // trouble is what the copy's mirror has to say of a placed job, if it is nothing good.
 func (f Facts) trouble() string {
-	mirrored := meta.FindStatusCondition(f.Dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	mirrored := f.condition(v1alpha1.DispatchMirrored)
 	if mirrored == nil || mirrored.Status == "True" {
 		return ""
 	}
 	return mirrored.Message
+}
+
+// deletion says for what the deletion of the job waits.
+func (f Facts) deletion() string {
+	text := "the job goes when its copy is gone" + at(f.Dispatch)
+	if f.Dispatch == nil {
+		return text
+	}
+	if lost := f.condition(v1alpha1.DispatchWorkerLost); lost != nil && lost.Status == metav1.ConditionTrue {
+		text += fmt.Sprintf(" (%s): %s", lost.Reason, lost.Message)
+	}
+	return text
+}
+
+// staying is why a job stays on a worker that is being drained.
+func (f Facts) staying() string {
+	if state := f.State(); state != Placed && state != Running {
+		return ""
+	}
+	if c := f.condition(v1alpha1.DispatchEvicting); c != nil && c.Status == metav1.ConditionFalse {
+		return fmt.Sprintf("stays on worker %s (%s): %s", f.Dispatch.Spec.Cluster, c.Reason, c.Message)
+	}
+	return ""
+}
+
+// condition of the Dispatch, nil if there is none of this type.
+func (f Facts) condition(of string) *metav1.Condition {
+	return meta.FindStatusCondition(f.Dispatch.Status.Conditions, of)
 }
 
 func at(d *v1alpha1.Dispatch) string {

@@ -75,10 +75,12 @@ func TestTable(t *testing.T) {
 	east.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse("2.5")}
 	east.Status.NodeGroups[0].Taints = []corev1.Taint{{Key: "inference", Effect: corev1.TaintEffectNoSchedule}}
 	east.Spec.Capacity = v1alpha1.CapacityFromReport
+	east.Status.Conditions = append(east.Status.Conditions, metav1.Condition{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionTrue})
 	full := worker("full", group("H100", 8, gpus(7, 8, 9)))
 	full.Spec.Unschedulable = true
 	lost := worker("lost", group("A100", 8, gpus(8, 8, 1)))
-	lost.Status.Conditions = ready(metav1.ConditionFalse, "Unreachable", "i/o timeout")
+	lost.Status.Conditions = append(ready(metav1.ConditionFalse, "Unreachable", "i/o timeout"),
+		metav1.Condition{Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonAgentSilent})
 	seen := ago(5 * time.Minute)
 	lost.Status.LastSeenTime = &seen
 	fresh := v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "new"}}
@@ -92,41 +94,41 @@ func TestTable(t *testing.T) {
 		"Products": {
 			reason: "a row for each product, the most GPUs first; nodes without GPUs have none", of: []v1alpha1.WorkerCluster{east},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
-east|True|H100|32/48|3x8|2|v1.36.3|2d
-east|True|L4|4/4|4x1|2|v1.36.3|2d`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+east|True|H100|32/48|3x8|2|True|v1.36.3|2d
+east|True|L4|4/4|4x1|2|True|v1.36.3|2d`,
 		},
 		"NoWholeNode": {
 			reason: "free GPUs on nodes in use are no gang of whole nodes", of: []v1alpha1.WorkerCluster{full},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
-full|True,Cordoned|H100|63/72|0|2|<unknown>|<unknown>`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+full|True,Cordoned|H100|63/72|0|2|<unknown>|<unknown>|<unknown>`,
 		},
 		"Stale": {
 			reason: "what is not seen any more is marked as such", of: []v1alpha1.WorkerCluster{lost},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
-lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|<unknown>|<unknown>`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>`,
 		},
 		"Unseen": {
 			reason: "a worker of which nothing is known", of: []v1alpha1.WorkerCluster{fresh},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
-new|NotSeen|<none>|<none>|<none>|0|<unknown>|<unknown>`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+new|NotSeen|<none>|<none>|<none>|0|<unknown>|<unknown>|<unknown>`,
 		},
 		"EqualGangs": {
 			reason: "of two gangs with as many GPUs the one on fewer nodes is told; without a product the resource stands for it", of: []v1alpha1.WorkerCluster{mixed},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE
-mixed|True|nvidia.com/gpu|32/32|2x8|2|<unknown>|<unknown>`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE
+mixed|True|nvidia.com/gpu|32/32|2x8|2|<unknown>|<unknown>|<unknown>`,
 		},
 		"Wide": {
 			reason: "cpu, memory and taints are those of the product's nodes", wide: true, of: []v1alpha1.WorkerCluster{east, lost},
 			want: `
-NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|VERSION|AGE|CPU-FREE|MEMORY-FREE|SOURCE|PRICE|LABELS|TAINTS|MESSAGE
-east|True|H100|32/48|3x8|2|v1.36.3|2d|128|96Gi|Report|nvidia.com/gpu=2.5|region=eu|<none>
-east|True|L4|4/4|4x1|2|v1.36.3|2d|12|64Gi|Report|nvidia.com/gpu=2.5|region=eu|inference:NoSchedule
-lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|<unknown>|<unknown>|24|16Gi|Pods|<none>|<none>|<none>|i/o timeout`,
+NAME|READY|GPU|FREE/TOTAL|LARGEST-GANG|JOBS|AGENT|VERSION|AGE|CPU-FREE|MEMORY-FREE|SOURCE|PRICE|LABELS|TAINTS|MESSAGE
+east|True|H100|32/48|3x8|2|True|v1.36.3|2d|128|96Gi|Report|nvidia.com/gpu=2.5|region=eu|<none>
+east|True|L4|4/4|4x1|2|True|v1.36.3|2d|12|64Gi|Report|nvidia.com/gpu=2.5|region=eu|inference:NoSchedule
+lost|Unreachable (seen 5m ago)|A100|8/8|1x8|2|Silent|<unknown>|<unknown>|24|16Gi|Pods|<none>|<none>|<none>|i/o timeout`,
 		},
 	}
 	for name, tc := range tests {

@@ -24,7 +24,8 @@ import (
 func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 	table := output.NewTable(
 		output.Column{Name: "Name"}, output.Column{Name: "Ready"}, output.Column{Name: "GPU"}, output.Column{Name: "Free/Total"},
-		output.Column{Name: "Largest-Gang"}, output.Column{Name: "Jobs"}, output.Column{Name: "Version"}, output.Column{Name: "Age"},
+		output.Column{Name: "Largest-Gang"}, output.Column{Name: "Jobs"}, output.Column{Name: "Agent"}, output.Column{Name: "Version"},
+		output.Column{Name: "Age"},
 		output.Column{Name: "CPU-Free", Wide: true}, output.Column{Name: "Memory-Free", Wide: true}, output.Column{Name: "Source", Wide: true},
 		output.Column{Name: "Price", Wide: true},
 		output.Column{Name: "Labels", Wide: true}, output.Column{Name: "Taints", Wide: true}, output.Column{Name: "Message", Wide: true})
@@ -56,7 +57,7 @@ func cells(cluster *v1alpha1.WorkerCluster, p *pool, now time.Time) []any {
 		}
 	}
 	return []any{
-		cluster.Name, Ready(cluster, now), gpu, free, largest, cluster.Status.Jobs,
+		cluster.Name, Ready(cluster, now), gpu, free, largest, cluster.Status.Jobs, Agent(cluster),
 		output.Or(cluster.Status.KubernetesVersion, output.Unknown), output.Age(cluster.CreationTimestamp, now),
 	}
 }
@@ -73,19 +74,6 @@ func wideCells(cluster *v1alpha1.WorkerCluster, groups []v1alpha1.NodeGroup) []a
 		cpu, memory, cmp.Or(cluster.Spec.Capacity, v1alpha1.CapacityFromPods), prices(cluster.Spec.Price),
 		labels.FormatLabels(cluster.Labels), taints(groups), message,
 	}
-}
-
-// Ready is the worker's state in a word, with how old the rest is where that matters.
-func Ready(cluster *v1alpha1.WorkerCluster, now time.Time) string {
-	state, _ := readiness(cluster)
-	state = output.Or(state, "True")
-	if cluster.Spec.Unschedulable {
-		state += ",Cordoned"
-	}
-	if seen := cluster.Status.LastSeenTime; seen != nil {
-		state += fmt.Sprintf(" (seen %s ago)", output.Age(*seen, now))
-	}
-	return state
 }
 
 // gibibytes rounds down.

@@ -41,7 +41,7 @@ func Scheme() *runtime.Scheme {
 
 // Hub is a hub as its user sees it.
 type Hub struct {
-	client.Client
+	client.WithWatch
 	// context is the name of the kubeconfig's context, for messages. It may be empty.
 	context string
 }
@@ -50,11 +50,11 @@ type Hub struct {
 func New(config *rest.Config, contextName string) (*Hub, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
-	c, err := client.New(config, client.Options{Scheme: Scheme(), Mapper: mapper()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: Scheme(), Mapper: mapper()})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	return &Hub{Client: c, context: contextName}, nil
+	return &Hub{WithWatch: c, context: contextName}, nil
 }
 
 // mapper knows the few kinds there are, so that none of them has to be asked for.
@@ -64,9 +64,11 @@ func mapper() meta.RESTMapper {
 		m.AddSpecific(of.WithKind(kind), of.WithResource(resource), of.WithResource(resource), scope)
 	}
 	add(corev1.SchemeGroupVersion, "Namespace", "namespaces", meta.RESTScopeRoot)
+	add(corev1.SchemeGroupVersion, "Event", "events", meta.RESTScopeNamespace)
 	add(schedulingv1.SchemeGroupVersion, "PriorityClass", "priorityclasses", meta.RESTScopeRoot)
 	add(v1alpha1.GroupVersion, "WorkerCluster", "workerclusters", meta.RESTScopeRoot)
 	add(v1alpha1.GroupVersion, "DispatchPolicy", "dispatchpolicies", meta.RESTScopeRoot)
+	add(v1alpha1.GroupVersion, "Tombstone", "tombstones", meta.RESTScopeRoot)
 	add(v1alpha1.GroupVersion, "Dispatch", "dispatches", meta.RESTScopeNamespace)
 	add(trainer.SchemeGroupVersion, trainer.TrainJobKind, "trainjobs", meta.RESTScopeNamespace)
 	add(trainer.SchemeGroupVersion, trainer.TrainingRuntimeKind, "trainingruntimes", meta.RESTScopeNamespace)
@@ -87,17 +89,6 @@ func eachPage[L client.ObjectList](ctx context.Context, h *Hub, namespace string
 			return nil
 		}
 	}
-}
-
-// Workers returns the WorkerClusters, sorted by name.
-func (h *Hub) Workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
-	var workers []v1alpha1.WorkerCluster
-	err := eachPage(ctx, h, "", func() *v1alpha1.WorkerClusterList { return &v1alpha1.WorkerClusterList{} },
-		func(page *v1alpha1.WorkerClusterList) { workers = append(workers, page.Items...) })
-	if err != nil {
-		return nil, h.explain("list WorkerClusters", err)
-	}
-	return workers, nil
 }
 
 // Dispatches returns the Dispatches of a namespace, or of all if it is empty.

@@ -1,0 +1,114 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hashicorp/go-multierror"
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+)
+
+func newCordon(f *Factory) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cordon WORKER...",
+		Short: "Mark workers as unschedulable",
+		Long: `Mark workers as unschedulable: they get no new jobs, and keep those that they have.
+
+Needed are the rights to get and patch WorkerClusters.`,
+		Example: `  # No new jobs for two workers
+  kubectl trainyard cordon gpu-east gpu-west`,
+		ValidArgsFunction: f.completeClusters,
+		Args:              someWorkers("cordon"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.eachWorker(cmd.Context(), args, f.cordon)
+		},
+	}
+}
+
+func newUncordon(f *Factory) *cobra.Command {
+	return &cobra.Command{
+		Use:   "uncordon WORKER...",
+		Short: "Mark workers as schedulable, and end drains",
+		Long: `Mark workers as schedulable: they get jobs again. The drain of a worker that is being drained ends: jobs that have not been told
+to leave stay, and those that have left come back only if they are placed there again.
+
+Needed are the rights to get and patch WorkerClusters.`,
+		Example: `  # A worker is back from maintenance
+  kubectl trainyard uncordon gpu-east`,
+		ValidArgsFunction: f.completeClusters,
+		Args:              someWorkers("uncordon"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.eachWorker(cmd.Context(), args, f.uncordon)
+		},
+	}
+}
+
+// someWorkers returns what is wrong with the arguments of a command that takes workers.
+func someWorkers(command string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New("name a worker: " + displayName + " " + command + " WORKER...")
+		}
+		return nil
+	}
+}
+
+// eachWorker does something with each of some workers. One that goes wrong does not keep the others from it.
+func (f *Factory) eachWorker(
+	ctx context.Context, names []string, do func(context.Context, *hub.Hub, *v1alpha1.WorkerCluster) error,
+) error {
+	h, err := f.Hub()
+	if err != nil {
+		return err
+	}
+	var all *multierror.Error
+	for _, name := range names {
+		worker, err := h.Worker(ctx, name)
+		if err == nil {
+			err = do(ctx, h, worker)
+		}
+		all = multierror.Append(all, err)
+	}
+	if all.ErrorOrNil() != nil && len(all.Errors) == 1 {
+		return all.Errors[0]
+	}
+	return all.ErrorOrNil()
+}
+
+func (f *Factory) cordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+	if worker.Spec.Unschedulable {
+		return f.say(worker, "already cordoned")
+	}
+	return f.edit(ctx, h, worker, map[string]any{"unschedulable": true}, "cordoned")
+}
+
+func (f *Factory) uncordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+	switch {
+	case worker.Spec.Drain:
+		return f.edit(ctx, h, worker, map[string]any{"unschedulable": nil, "drain": nil}, "uncordoned, its drain has ended")
+	case worker.Spec.Unschedulable:
+		return f.edit(ctx, h, worker, map[string]any{"unschedulable": nil}, "uncordoned")
+	}
+	return f.say(worker, "already uncordoned")
+}
+
+// edit merges some fields into a worker's spec, and says what that has done.
+func (f *Factory) edit(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, spec map[string]any, done string) error {
+	if err := h.PatchWorker(ctx, worker.Name, map[string]any{"spec": spec}); err != nil {
+		return err
+	}
+	return f.say(worker, done)
+}
+
+// say says of a worker what was done, as kubectl does.
+func (f *Factory) say(worker *v1alpha1.WorkerCluster, done string) error {
+	_, err := fmt.Fprintf(f.Streams.Out, "workercluster/%s %s\n", worker.Name, done)
+	return err
+}

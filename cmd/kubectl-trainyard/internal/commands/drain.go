@@ -1,0 +1,219 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/drain"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+)
+
+const drainExamples = `  # Move all jobs off a worker
+  kubectl trainyard drain gpu-east
+
+  # The same, until nothing more can move, but for an hour at most
+  kubectl trainyard drain gpu-east --wait --timeout 1h
+
+  # End the drain
+  kubectl trainyard uncordon gpu-east`
+
+type drainOptions struct {
+	wait    bool
+	timeout time.Duration
+}
+
+func newDrain(f *Factory) *cobra.Command {
+	o := drainOptions{}
+	cmd := &cobra.Command{
+		Use:   "drain WORKER",
+		Short: "Cordon a worker, and move its jobs elsewhere",
+		Long: `Cordon a worker, and move its jobs to other workers: as many at a time as their policies allow (maxConcurrentMoves). A job is
+stopped there, and starts anew elsewhere; what it has not saved is lost. A job that fits on no other worker stays, and moves when it fits.
+
+For each job of the worker a line says what becomes of it as things are now. With --wait more lines say what comes of them, until no
+job is left that can move. The drain goes on after that, and without it, until "uncordon".
+
+The exit code is 0 when it has begun, or, with --wait, when no job is left on the worker; 2 if jobs stay there; 1 for everything else,
+such as the timeout.
+
+Needed are the rights to get and patch WorkerClusters and to list Dispatches in all namespaces; with --wait also to list WorkerClusters
+and to watch both.`,
+		Example:           drainExamples,
+		ValidArgsFunction: f.completeCluster,
+		Args:              onlyWorker("drain"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.timeout < 0:
+				return fmt.Errorf("--timeout is %s: must not be negative; 0 waits for ever", o.timeout)
+			case cmd.Flags().Changed("timeout") && !o.wait:
+				return errors.New("--timeout is how long to wait: use it with --wait")
+			}
+			return f.drain(cmd.Context(), args[0], o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.wait, "wait", false, "follow the jobs until none is left that can move")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "how long to wait before giving up, zero means infinite")
+	return cmd
+}
+
+// onlyWorker returns what is wrong with the arguments of a command that takes one worker.
+func onlyWorker(command string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return errors.New("name one worker: " + displayName + " " + command + " WORKER")
+		}
+		return nil
+	}
+}
+
+func (f *Factory) drain(ctx context.Context, name string, o drainOptions) error {
+	h, err := f.Hub()
+	if err != nil {
+		return err
+	}
+	worker, err := h.Worker(ctx, name)
+	if err != nil {
+		return err
+	}
+	if worker.Spec.Drain {
+		err = f.say(worker, "already draining")
+	} else {
+		err = f.edit(ctx, h, worker, map[string]any{"drain": true}, "draining")
+	}
+	if err != nil {
+		return err
+	}
+	if o.wait {
+		return f.followDrain(ctx, h, worker, o.timeout)
+	}
+	return f.printDrain(ctx, h, worker)
+}
+
+// printDrain says what the jobs do now.
+func (f *Factory) printDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+	all, err := h.Dispatches(ctx, "")
+	if err != nil {
+		return err
+	}
+	pointers := make([]*v1alpha1.Dispatch, len(all))
+	for i := range all {
+		pointers[i] = &all[i]
+	}
+	progress := drain.NewProgress(v1alpha1.ClusterName(worker.Name))
+	if err := f.printLines(progress.Look(pointers)); err != nil {
+		return err
+	}
+	if stay, leave := progress.Counts(); stay+leave > 0 {
+		return f.remark("note: %s on worker %q; follow the drain with --wait, end it with %s uncordon %s",
+			counted(stay+leave, "job is", "jobs are"), worker.Name, displayName, worker.Name)
+	}
+	return f.say(worker, "drained")
+}
+
+// followDrain says what the jobs do until none is left that can move.
+func (f *Factory) followDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, timeout time.Duration) error {
+	ctx, cancel := limited(ctx, timeout, errors.New("timed out, and the drain goes on"))
+	defer cancel()
+	ctx, watcher := h.NewWatcher(ctx)
+	latest, err := watcher.Worker(ctx, worker.Name)
+	if err != nil {
+		return err
+	}
+	dispatches, err := watcher.Dispatches(ctx)
+	if err != nil {
+		return err
+	}
+	follower := drainFollower{Factory: f, progress: drain.NewProgress(v1alpha1.ClusterName(worker.Name)), answers: true}
+	for {
+		if done, err := follower.look(latest(), worker.Name, dispatches()); done || err != nil {
+			return err
+		}
+		select {
+		case <-watcher.Changed():
+		case <-ctx.Done():
+			stay, leave := follower.progress.Counts()
+			return fmt.Errorf("%w: %s on worker %q", context.Cause(ctx), counted(stay+leave, "job is", "jobs are"), worker.Name)
+		}
+	}
+}
+
+// limited returns a context that ends after a time with a cause, or, if there is no time, when it is cancelled.
+func limited(ctx context.Context, timeout time.Duration, cause error) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, timeout, cause)
+}
+
+// drainFollower prints what changes.
+type drainFollower struct {
+	*Factory
+	progress *drain.Progress
+	// answers is false while the worker does not answer.
+	answers bool
+}
+
+// look prints what is new, and returns how it ends if it does.
+func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispatches []*v1alpha1.Dispatch) (done bool, err error) {
+	switch {
+	case worker == nil:
+		return true, fmt.Errorf("WorkerCluster %q was deleted", name)
+	case !worker.Spec.Drain:
+		return true, fmt.Errorf("somebody has ended the drain of worker %q", name)
+	}
+	if err := f.printLines(f.progress.Look(dispatches)); err != nil {
+		return true, err
+	}
+	stay, leave := f.progress.Counts()
+	switch {
+	case leave > 0:
+		return false, f.tellContact(worker)
+	case stay > 0:
+		if err := f.remark("note: %s on worker %q as things are; end the drain with %s uncordon %s",
+			counted(stay, "job stays", "jobs stay"), name, displayName, name); err != nil {
+			return true, err
+		}
+		return true, exitCode(exitStays)
+	}
+	return true, f.say(worker, "drained")
+}
+
+// tellContact says that a worker with jobs to be moved does not answer, or does so again.
+func (f *drainFollower) tellContact(worker *v1alpha1.WorkerCluster) error {
+	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+	answers := ready == nil || ready.Reason != v1alpha1.ReasonUnreachable
+	if answers == f.answers {
+		return nil
+	}
+	f.answers = answers
+	if answers {
+		return f.remark("note: worker %q answers again", worker.Name)
+	}
+	return f.remark("note: worker %q does not answer, and until it does its jobs cannot be stopped", worker.Name)
+}
+
+func (f *Factory) printLines(lines []string) error {
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(f.Streams.Out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counted is a number with the right word.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}

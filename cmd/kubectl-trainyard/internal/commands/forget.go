@@ -1,0 +1,141 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/ptr"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/forget"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+)
+
+const forgetExamples = `  # A worker that was switched off for good
+  kubectl trainyard forget gpu-east
+
+  # The same, in a script that has made sure of it
+  kubectl trainyard forget gpu-east --yes
+
+  # Take it back
+  kubectl annotate workercluster gpu-east trainyard.dev/forget-`
+
+type forgetOptions struct{ yes, force bool }
+
+func newForget(f *Factory) *cobra.Command {
+	o := forgetOptions{}
+	cmd := &cobra.Command{
+		Use:   "forget WORKER",
+		Short: "Give up a worker that will never return",
+		Long: `Tell the hub that a worker will never return, or that nothing runs there any more. Its live jobs are placed anew at once, whatever
+their failover is, and deleted jobs that wait for it are let go.
+
+Jobs are started elsewhere even if they still run there: if the cluster is only cut off, they run twice. If it returns, what it has of
+them is deleted before anything else is done there, and it is no longer forgotten. The WorkerCluster stays; while the cluster is away
+nothing is placed there.
+
+What will happen is said before, with the jobs that it concerns, and the name of the WorkerCluster has to be typed. A worker that
+answers is refused: drain it instead.
+
+Needed are the rights to get and patch WorkerClusters, and to list Dispatches in all namespaces and Tombstones.`,
+		Example:           forgetExamples,
+		ValidArgsFunction: f.completeCluster,
+		Args:              onlyWorker("forget"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.forget(cmd.Context(), args[0], o)
+		},
+	}
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that may answer: its jobs then run twice until the hub has "+
+		"stopped them there; a worker that does answer is not forgotten for long")
+	return cmd
+}
+
+func (f *Factory) forget(ctx context.Context, name string, o forgetOptions) error {
+	h, err := f.Hub()
+	if err != nil {
+		return err
+	}
+	worker, err := forgettable(ctx, h, name, o)
+	if err != nil {
+		return err
+	}
+	if forget.IsForgotten(worker) {
+		return f.say(worker, "already forgotten")
+	}
+	consequences := forget.Consequences{Worker: worker, Now: time.Now()}
+	if consequences.Dispatches, err = h.Dispatches(ctx, ""); err != nil {
+		return err
+	}
+	if consequences.Tombstones, err = h.Tombstones(ctx); err != nil {
+		return err
+	}
+	if err := forget.Describe(f.Streams.ErrOut, consequences); err != nil {
+		return err
+	}
+	if !o.yes {
+		if err := f.confirm(ctx, name); err != nil {
+			return err
+		}
+		// Meanwhile the worker may have come back, or have become another cluster.
+		asked := worker.Status.ClusterID
+		if worker, err = forgettable(ctx, h, name, o); err != nil {
+			return err
+		}
+		if worker.Status.ClusterID != asked {
+			return fmt.Errorf("WorkerCluster %q leads to another cluster now; nothing was changed", name)
+		}
+	}
+	if err := h.AnnotateWorker(ctx, name, v1alpha1.AnnotationForget, ptr.To(string(worker.Status.ClusterID))); err != nil {
+		return err
+	}
+	return f.say(worker, "forgotten")
+}
+
+// forgettable returns a worker if it may be forgotten.
+func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) (*v1alpha1.WorkerCluster, error) {
+	worker, err := h.Worker(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if worker.Status.ClusterID == "" {
+		return nil, fmt.Errorf("the hub has never been connected to worker %q, so there is nothing to forget", name)
+	}
+	if refusal := forget.Refusal(worker); refusal != "" && !o.force {
+		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s, or use --force and risk that they run twice",
+			name, refusal, displayName, name)
+	}
+	return worker, nil
+}
+
+// confirm has the name typed. What is typed does not come to an end with Ctrl-C, so it is not waited for.
+func (f *Factory) confirm(ctx context.Context, name string) error {
+	if _, err := fmt.Fprintf(f.Streams.ErrOut, "\nType the name of the WorkerCluster to forget it: "); err != nil {
+		return err
+	}
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(f.Streams.In).ReadString('\n') // An end of the input is an empty answer.
+		typed <- strings.TrimSpace(line)
+	}()
+	select {
+	case answer := <-typed:
+		switch answer {
+		case name:
+			return nil
+		case "":
+			return errors.New("no name was typed, and nothing was changed; use --yes where nobody can be asked")
+		}
+		return fmt.Errorf("%q is not %q; nothing was changed", answer, name)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,85 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package copies
+
+import (
+	"cmp"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// maxListed is how many copies the status of a WorkerCluster lists.
+const maxListed = 64
+
+// Annotation is that with which an admin decides about a copy, on its WorkerCluster.
+func Annotation(copy v1alpha1.UnknownCopy) string {
+	return v1alpha1.AnnotationDecisionPrefix + string(copy.UID)
+}
+
+// Find returns the unknown copy of a name. The error, if there is none, names the nearest that there is.
+func Find(worker *v1alpha1.WorkerCluster, key types.NamespacedName) (v1alpha1.UnknownCopy, error) {
+	var names []string
+	for _, c := range worker.Status.UnknownCopies {
+		if keyOf(c) == key {
+			return c, nil
+		}
+		names = append(names, keyOf(c).String())
+	}
+	err := fmt.Errorf("worker %q has no copy %q that the hub has no record of%s", worker.Name, key, hub.DidYouMean(key.String(), names))
+	if isCut(worker) {
+		err = fmt.Errorf("%w; there may be more than the %d that are listed: decide about those first", err, maxListed)
+	}
+	return v1alpha1.UnknownCopy{}, err
+}
+
+// Names are "namespace/name" of a worker's unknown copies.
+func Names(worker *v1alpha1.WorkerCluster) []string {
+	var names []string
+	for _, c := range worker.Status.UnknownCopies {
+		names = append(names, keyOf(c).String())
+	}
+	return names
+}
+
+// IsSettled is true if a copy is not among the unknown ones of its worker any more.
+func IsSettled(worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) bool {
+	for _, c := range worker.Status.UnknownCopies {
+		if c.UID == copy.UID {
+			return false
+		}
+	}
+	// They are listed by namespace and name, so that one at the end can have been pushed out by another.
+	return !isCut(worker) || before(copy, worker.Status.UnknownCopies[maxListed-1])
+}
+
+// Table shows the unknown copies of some workers.
+func Table(workers []v1alpha1.WorkerCluster) *metav1.Table {
+	table := output.NewTable(output.Column{Name: "Worker"}, output.Column{Name: "Namespace"}, output.Column{Name: "Name"},
+		output.Column{Name: "Attempt"}, output.Column{Name: "Decision"}, output.Column{Name: "UID", Wide: true},
+		output.Column{Name: "Origin-UID", Wide: true})
+	for i := range workers {
+		worker := &workers[i]
+		for _, c := range worker.Status.UnknownCopies {
+			output.Add(table, worker.Name, c.Namespace, c.Name, c.Attempt, output.Or(worker.Annotations[Annotation(c)], output.None),
+				c.UID, c.OriginUID)
+		}
+	}
+	return table
+}
+
+func keyOf(c v1alpha1.UnknownCopy) types.NamespacedName {
+	return types.NamespacedName{Namespace: c.Namespace, Name: c.Name}
+}
+
+func before(a, b v1alpha1.UnknownCopy) bool {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+func isCut(worker *v1alpha1.WorkerCluster) bool { return len(worker.Status.UnknownCopies) >= maxListed }

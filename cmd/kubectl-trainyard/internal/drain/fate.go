@@ -1,0 +1,89 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// fate of a job of a drained worker, in the order in which they come.
+type fate int
+
+const (
+	// undecided jobs are on the worker, and it is not their turn yet.
+	undecided fate = iota
+	// stays: the job is on the worker, and will not move as things are.
+	stays
+	// evicting jobs are being stopped.
+	evicting
+	// deleting jobs go.
+	deleting
+	// stopped jobs have nothing on the worker any more, and are to be placed.
+	stopped
+	// waiting jobs have left the worker, and have no other yet.
+	waiting
+	// moved jobs have another worker.
+	moved
+	// ended jobs are Complete or Failed.
+	ended
+	// gone jobs were deleted.
+	gone
+)
+
+// isHere is true for jobs that are in the way of the worker's being drained.
+func (f fate) isHere() bool {
+	switch f {
+	case undecided, stays, evicting, deleting, stopped:
+		return true
+	case waiting, moved, ended, gone:
+	}
+	return false
+}
+
+// judge says of a job that is on a worker, or was, what becomes of it. words are for people.
+func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words string) {
+	lost := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
+	switch {
+	case d.Spec.Cluster == "":
+		return waiting, "left, and waits for a worker"
+	case d.Spec.Cluster != worker:
+		return moved, fmt.Sprintf("moved to %s", d.Spec.Cluster)
+	case d.IsFinished():
+		return ended, "ended"
+	case d.AttemptEnded():
+		return stopped, "stopped"
+	case lost != nil && lost.Status == metav1.ConditionTrue:
+		return judgeLost(lost)
+	case d.DeletionTimestamp != nil:
+		return deleting, "is being deleted"
+	case d.Spec.Eviction != nil:
+		return evicting, because("evicting", d.Spec.Eviction.Message)
+	}
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting); c != nil && c.Status == metav1.ConditionFalse {
+		return stays, because("stays", c.Message)
+	}
+	return undecided, "waits for its turn"
+}
+
+// judgeLost is about a job whose worker does not answer. Only a copy that its agent stops by itself leaves it.
+func judgeLost(lost *metav1.Condition) (of fate, words string) {
+	if lost.Reason == v1alpha1.ReasonFencing {
+		return evicting, because("evicting, when the worker that does not answer must have stopped it", lost.Message)
+	}
+	return stays, because(fmt.Sprintf("stays, as the worker does not answer (%s)", lost.Reason), lost.Message)
+}
+
+// because adds a reason in one line, if there is one.
+func because(words, reason string) string {
+	if reason = strings.Join(strings.Fields(reason), " "); reason == "" {
+		return words
+	}
+	return words + ": " + reason
+}

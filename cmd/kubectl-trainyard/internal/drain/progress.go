@@ -1,0 +1,79 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package drain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Progress of a drain.
+type Progress struct {
+	worker v1alpha1.ClusterName
+	jobs   map[types.UID]job
+}
+
+// job is what was last said of one.
+type job struct {
+	key   types.NamespacedName
+	fate  fate
+	words string
+}
+
+// NewProgress returns the progress of a drain of which nothing is known yet.
+func NewProgress(worker v1alpha1.ClusterName) *Progress {
+	return &Progress{worker: worker, jobs: map[types.UID]job{}}
+}
+
+// Look takes note of what all Dispatches say now. It returns a line for each job of which there is something new to say, sorted by
+// namespace and name.
+func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
+	seen, changed := map[types.UID]bool{}, []job(nil)
+	for _, d := range dispatches {
+		uid := d.Spec.TrainJob.UID
+		of, words := judge(p.worker, d)
+		before, known := p.jobs[uid]
+		if !known && !of.isHere() {
+			continue // It has never been there as far as anybody has seen.
+		}
+		seen[uid] = true
+		now := job{key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, fate: of, words: words}
+		if now != before {
+			p.jobs[uid], changed = now, append(changed, now)
+		}
+	}
+	for uid, before := range p.jobs {
+		if !seen[uid] && before.fate != gone {
+			before.fate, before.words = gone, "was deleted"
+			p.jobs[uid], changed = before, append(changed, before)
+		}
+	}
+	slices.SortFunc(changed, func(a, b job) int {
+		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name))
+	})
+	lines := make([]string, len(changed))
+	for i, j := range changed {
+		lines[i] = fmt.Sprintf("trainjob %s %s", j.key, j.words)
+	}
+	return lines
+}
+
+// Counts are the jobs that are on the worker: those that stay there as things are, and the others.
+func (p *Progress) Counts() (stay, leave int) {
+	for j := range maps.Values(p.jobs) {
+		switch {
+		case j.fate == stays:
+			stay++
+		case j.fate.isHere():
+			leave++
+		}
+	}
+	return stay, leave
+}

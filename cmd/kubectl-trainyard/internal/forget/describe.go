@@ -1,0 +1,132 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forget
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+)
+
+// Consequences are what depends on a worker.
+type Consequences struct {
+	Worker *v1alpha1.WorkerCluster
+	// Dispatches of the hub. Those of other workers do not count.
+	Dispatches []v1alpha1.Dispatch
+	// Tombstones of the hub.
+	Tombstones []v1alpha1.Tombstone
+	Now        time.Time
+}
+
+// Jobs are the Dispatches of the jobs that will be placed anew, the live ones of this worker, sorted by namespace and name.
+func (c Consequences) Jobs() []v1alpha1.Dispatch {
+	return c.there(func(d *v1alpha1.Dispatch) bool {
+		return d.DeletionTimestamp == nil && !d.IsFinished() && !d.AttemptEnded()
+	})
+}
+
+// Deletions are the Dispatches that will be let go, although nobody knows whether their copies are gone.
+func (c Consequences) Deletions() []v1alpha1.Dispatch {
+	return c.there(func(d *v1alpha1.Dispatch) bool { return d.DeletionTimestamp != nil })
+}
+
+// there returns the Dispatches of this cluster that are so.
+func (c Consequences) there(is func(*v1alpha1.Dispatch) bool) []v1alpha1.Dispatch {
+	var found []v1alpha1.Dispatch
+	for i := range c.Dispatches {
+		d := &c.Dispatches[i]
+		same := d.Spec.ClusterID == "" || d.Spec.ClusterID == c.Worker.Status.ClusterID
+		if d.Spec.Cluster == v1alpha1.ClusterName(c.Worker.Name) && same && is(d) {
+			found = append(found, *d)
+		}
+	}
+	slices.SortFunc(found, func(a, b v1alpha1.Dispatch) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return found
+}
+
+// debts is how many TrainJobs are gone of which the worker may still have copies.
+func (c Consequences) debts() (count int) {
+	for i := range c.Tombstones {
+		if c.Tombstones[i].Spec.ClusterID == c.Worker.Status.ClusterID {
+			count++
+		}
+	}
+	return count
+}
+
+// Describe writes what will happen.
+func Describe(out io.Writer, c Consequences) error {
+	var b bytes.Buffer
+	worker := c.Worker
+	fmt.Fprintf(&b, "WorkerCluster %s: %s. Its cluster has the ID %s.\n\n", worker.Name, state(c), worker.Status.ClusterID)
+	fmt.Fprint(&b, "To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. "+
+		"Nobody checks that.\n\n")
+	if err := describeJobs(&b, "Its live jobs are started elsewhere at once, whatever their failover is", c.Jobs()); err != nil {
+		return err
+	}
+	if err := describeJobs(&b, "Deleted jobs that wait for it are let go", c.Deletions()); err != nil {
+		return err
+	}
+	if n := c.debts(); n > 0 {
+		fmt.Fprintf(&b, "It may still have copies of deleted jobs, by %d Tombstones, which stay.\n\n", n)
+	}
+	fmt.Fprintf(&b, `THE RISK: if the cluster is cut off and not dead, its jobs go on there, out of the hub's sight, while they run again elsewhere.
+Two runs of one job then write to the same checkpoints, data and outside systems. So make sure first that it is switched off, or that its
+jobs' pods are gone.
+
+If it returns, what it has of these jobs is deleted before anything else is done there, and it is no longer forgotten. The runs
+elsewhere are not touched.
+To take it back: kubectl annotate workercluster %s %s-
+What has been started elsewhere by then stays there.
+`, worker.Name, v1alpha1.AnnotationForget)
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// state of the worker in the words of the hub.
+func state(c Consequences) string {
+	ready := meta.FindStatusCondition(c.Worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+	if ready == nil {
+		return "the manager has not said anything about it yet"
+	}
+	text := ready.Reason
+	if ready.Message != "" {
+		text += ", " + ready.Message
+	}
+	if seen := c.Worker.Status.LastSeenTime; seen != nil {
+		text += fmt.Sprintf("; last seen %s ago", output.Age(*seen, c.Now))
+	}
+	return text
+}
+
+func describeJobs(b *bytes.Buffer, what string, dispatches []v1alpha1.Dispatch) error {
+	if len(dispatches) == 0 {
+		fmt.Fprintf(b, "%s: none.\n\n", what)
+		return nil
+	}
+	table := output.NewTable(output.Column{Name: "Namespace"}, output.Column{Name: "TrainJob"}, output.Column{Name: "Phase"},
+		output.Column{Name: "Attempt"}, output.Column{Name: "Failover"})
+	for i := range dispatches {
+		d := &dispatches[i]
+		output.Add(table, d.Namespace, d.Name, output.Or(string(d.Status.Phase), output.Unknown), d.Spec.Attempt,
+			cmp.Or(d.Spec.Failover, v1alpha1.FailoverHold))
+	}
+	fmt.Fprintf(b, "%s:\n", what)
+	if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, b); err != nil {
+		return err
+	}
+	b.WriteByte('\n')
+	return nil
+}

@@ -1,0 +1,136 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package forget_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/forget"
+)
+
+var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func worker(status metav1.ConditionStatus, reason string) *v1alpha1.WorkerCluster {
+	return &v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: "east"},
+		Status: v1alpha1.WorkerClusterStatus{ClusterID: "id", Conditions: []metav1.Condition{
+			{Type: v1alpha1.WorkerClusterReady, Status: status, Reason: reason, Message: "i/o timeout"},
+		}},
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		worker  *v1alpha1.WorkerCluster
+		refused bool
+	}{
+		"Unreachable":        {reason: "what it is for", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)},
+		"CredentialsRefused": {reason: "nobody can tell whether its jobs run", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonCredentialsInvalid)},
+		"IdentityChanged":    {reason: "another cluster has taken its place", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonIdentityChanged)},
+		"Ready":              {reason: "its jobs can be moved in order", worker: worker(metav1.ConditionTrue, v1alpha1.ReasonConnected), refused: true},
+		"NoTrainJobs":        {reason: "it answers", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonTrainJobAPIMissing), refused: true},
+		"NoReport":           {reason: "it answers", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonCapacityReportStale), refused: true},
+		"Connecting":         {reason: "in a second more is known", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonConnecting), refused: true},
+		"NotSeen":            {reason: "nothing is known", worker: &v1alpha1.WorkerCluster{}, refused: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := forget.Refusal(tc.worker); (got != "") != tc.refused {
+				t.Errorf("%s: Refusal() = %q", tc.reason, got)
+			}
+		})
+	}
+}
+
+func TestDescribe(t *testing.T) {
+	dispatch := func(name string, edit func(*v1alpha1.Dispatch)) v1alpha1.Dispatch {
+		d := v1alpha1.Dispatch{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name},
+			Spec:       v1alpha1.DispatchSpec{Cluster: "east", ClusterID: "id", Attempt: 2, Failover: v1alpha1.FailoverFenced},
+			Status:     v1alpha1.DispatchStatus{Phase: v1alpha1.PhaseWorkerLost},
+		}
+		edit(&d)
+		return d
+	}
+	finished := []metav1.Condition{{Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue}}
+	lost := worker(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)
+	lost.Status.LastSeenTime = &metav1.Time{Time: now.Add(-time.Hour)}
+	tombstone := func(cluster types.UID) v1alpha1.Tombstone {
+		return v1alpha1.Tombstone{Spec: v1alpha1.TombstoneSpec{Cluster: "east", ClusterID: cluster}}
+	}
+	tests := map[string]struct {
+		reason     string
+		dispatches []v1alpha1.Dispatch
+		tombstones []v1alpha1.Tombstone
+		want       string
+	}{
+		"Jobs": {
+			reason: "the jobs of this cluster that are live, and those that are being deleted",
+			dispatches: []v1alpha1.Dispatch{
+				dispatch("b", func(*v1alpha1.Dispatch) {}),
+				dispatch("a", func(d *v1alpha1.Dispatch) { d.Spec.Failover = "" }),
+				dispatch("gone", func(d *v1alpha1.Dispatch) { d.DeletionTimestamp = &metav1.Time{} }),
+				dispatch("elsewhere", func(d *v1alpha1.Dispatch) { d.Spec.Cluster = "west" }),
+				dispatch("before", func(d *v1alpha1.Dispatch) { d.Spec.ClusterID = "old" }),
+				dispatch("done", func(d *v1alpha1.Dispatch) { d.Status.Conditions = finished }),
+			},
+			tombstones: []v1alpha1.Tombstone{tombstone("id"), tombstone("old"), tombstone("id")},
+			want: `WorkerCluster east: Unreachable, i/o timeout; last seen 60m ago. Its cluster has the ID id.
+
+To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. Nobody checks that.
+
+Its live jobs are started elsewhere at once, whatever their failover is:
+NAMESPACE   TRAINJOB   PHASE        ATTEMPT   FAILOVER
+n           a          WorkerLost   2         Hold
+n           b          WorkerLost   2         Fenced
+
+Deleted jobs that wait for it are let go:
+NAMESPACE   TRAINJOB   PHASE        ATTEMPT   FAILOVER
+n           gone       WorkerLost   2         Fenced
+
+It may still have copies of deleted jobs, by 2 Tombstones, which stay.
+
+THE RISK: `,
+		},
+		"NoJobs": {
+			reason: "it is said that there are none",
+			want: `WorkerCluster east: Unreachable, i/o timeout; last seen 60m ago. Its cluster has the ID id.
+
+To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. Nobody checks that.
+
+Its live jobs are started elsewhere at once, whatever their failover is: none.
+
+Deleted jobs that wait for it are let go: none.
+
+THE RISK: `,
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			c := forget.Consequences{Worker: lost, Dispatches: tc.dispatches, Tombstones: tc.tombstones, Now: now}
+			if err := forget.Describe(&out, c); err != nil {
+				t.Fatal(err)
+			}
+			text, risk, _ := strings.Cut(out.String(), "THE RISK: ")
+			if diff := cmp.Diff(tc.want, text+"THE RISK: "); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			for _, want := range []string{"jobs go on there", "run again elsewhere", "If it returns", "kubectl annotate workercluster east trainyard.dev/forget-"} {
+				if !strings.Contains(risk, want) {
+					t.Errorf("no %q in: %s", want, risk)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// fieldOwner is under what name the API server remembers who has written a field.
+const fieldOwner = client.FieldOwner("kubectl-trainyard")
+
+// Workers returns the WorkerClusters, sorted by name.
+func (h *Hub) Workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
+	var workers []v1alpha1.WorkerCluster
+	err := eachPage(ctx, h, "", func() *v1alpha1.WorkerClusterList { return &v1alpha1.WorkerClusterList{} },
+		func(page *v1alpha1.WorkerClusterList) { workers = append(workers, page.Items...) })
+	if err != nil {
+		return nil, h.explain("list WorkerClusters", err)
+	}
+	return workers, nil
+}
+
+// Worker returns a WorkerCluster. The error of one that does not exist names the nearest there is.
+func (h *Hub) Worker(ctx context.Context, name string) (*v1alpha1.WorkerCluster, error) {
+	worker := &v1alpha1.WorkerCluster{}
+	err := h.Get(ctx, types.NamespacedName{Name: name}, worker)
+	switch {
+	case err == nil:
+		return worker, nil
+	case IsMissing(err):
+		return nil, h.noWorker(ctx, name)
+	default:
+		return nil, h.explain(fmt.Sprintf("get WorkerCluster %q", name), err)
+	}
+}
+
+// PatchWorker merges some fields into a WorkerCluster, and leaves the others as they are.
+func (h *Hub) PatchWorker(ctx context.Context, name string, fields map[string]any) error {
+	patch, err := json.Marshal(fields)
+	if err != nil {
+		return fmt.Errorf("make patch: %w", err)
+	}
+	worker := &v1alpha1.WorkerCluster{}
+	worker.Name = name
+	if err := h.Patch(ctx, worker, client.RawPatch(types.MergePatchType, patch), fieldOwner); err != nil {
+		return h.explain(fmt.Sprintf("patch WorkerCluster %q", name), err)
+	}
+	return nil
+}
+
+// AnnotateWorker sets an annotation of a WorkerCluster, or takes it off if the value is nil.
+func (h *Hub) AnnotateWorker(ctx context.Context, name, annotation string, value *string) error {
+	return h.PatchWorker(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}})
+}
+
+// Tombstones returns what is left to do on workers that were away when a TrainJob went.
+func (h *Hub) Tombstones(ctx context.Context) ([]v1alpha1.Tombstone, error) {
+	var tombstones []v1alpha1.Tombstone
+	err := eachPage(ctx, h, "", func() *v1alpha1.TombstoneList { return &v1alpha1.TombstoneList{} },
+		func(page *v1alpha1.TombstoneList) { tombstones = append(tombstones, page.Items...) })
+	if err != nil {
+		return nil, h.explain("list Tombstones", err)
+	}
+	return tombstones, nil
+}
+
+// LastEvent returns the message of the latest Event about a WorkerCluster that has a reason and a text in it, empty if there is none.
+func (h *Hub) LastEvent(ctx context.Context, name, reason, text string) (string, error) {
+	list := &corev1.EventList{}
+	fields := client.MatchingFields{"involvedObject.kind": "WorkerCluster", "involvedObject.name": name, "reason": reason}
+	// Events about what has no namespace are in this one.
+	if err := h.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), fields); err != nil {
+		return "", h.explain(fmt.Sprintf("list Events of WorkerCluster %q", name), err)
+	}
+	var last corev1.Event
+	for i := range list.Items {
+		if event := &list.Items[i]; strings.Contains(event.Message, text) && !event.CreationTimestamp.Before(&last.CreationTimestamp) {
+			last = *event
+		}
+	}
+	return last.Message, nil
+}
+
+func (h *Hub) noWorker(ctx context.Context, name string) error {
+	var near string
+	if workers, err := h.Workers(ctx); err == nil {
+		near = DidYouMean(name, WorkerNames(workers))
+	}
+	return fmt.Errorf("there is no WorkerCluster %q%s%s", name, h.of(" on the hub of context %q"), near)
+}
+
+// WorkerNames returns the names of WorkerClusters.
+func WorkerNames(workers []v1alpha1.WorkerCluster) []string {
+	names := make([]string, len(workers))
+	for i := range workers {
+		names[i] = workers[i].Name
+	}
+	return names
+}
