@@ -192,6 +192,44 @@ func TestAPIServerThatIsKilledKeepsDataAndPort(t *testing.T) {
 	}
 }
 
+func TestClusterIsRestoredFromBackup(t *testing.T) {
+	g := gomega.NewWithT(t)
+	c := startCluster(t, Options{Name: "restored"})
+	create := func(name string) {
+		t.Helper()
+		if err := c.Apply(t.Context(), "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: "+name+"}}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("before")
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := c.BackUp(backup); err != nil {
+		t.Fatal(err)
+	}
+	create("after")
+
+	if err := c.Restore(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	maps := c.kubernetes.CoreV1().ConfigMaps("default")
+	if _, err := maps.Get(t.Context(), "before", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := maps.Get(t.Context(), "after", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what was created after the backup: %v, want NotFound", err)
+	}
+
+	if err := c.KillEtcd(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartEtcd(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(func() error { // The API server tells its clients of etcd's absence for a while.
+		return c.Apply(t.Context(), "{apiVersion: v1, kind: ConfigMap, metadata: {namespace: default, name: again}}")
+	}, deadline, tick).Should(gomega.Succeed())
+}
+
 func TestStartAllStartsAllOrNone(t *testing.T) {
 	both, err := StartAll(t.Context(), Options{Name: "one"}, Options{Name: "two"})
 	if err != nil {

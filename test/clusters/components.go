@@ -68,7 +68,7 @@ func componentKubeconfig(part string) string { return part + ".kubeconfig" }
 func etcdArgs(o Options) []string {
 	return []string{
 		"--name=" + o.Name,
-		"--data-dir=etcd",
+		"--data-dir=" + etcdDir,
 		"--listen-client-urls=" + etcdSocket,
 		"--advertise-client-urls=" + etcdSocket,
 		"--listen-peer-urls=" + etcdPeerSocket,

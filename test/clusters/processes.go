@@ -44,7 +44,7 @@ func (p *processes) prepare() (err error) {
 	if p.lock, err = lockDir(p.options.Dir); err != nil {
 		return err
 	}
-	for _, old := range []string{"etcd", "pki", "webhooks", "logs", auditLogFile} {
+	for _, old := range []string{etcdDir, "pki", "webhooks", "logs", auditLogFile} {
 		if err := os.RemoveAll(filepath.Join(p.options.Dir, old)); err != nil {
 			return err
 		}
@@ -202,14 +202,19 @@ func (p *processes) exited() *Process {
 	return nil
 }
 
-// killAPIServer also forgets the process, whose end is then nobody's concern.
-func (p *processes) killAPIServer() error {
-	api := p.apiServer()
+// killPart also forgets the process, whose end is then nobody's concern.
+func (p *processes) killPart(name string) error {
 	p.mu.Lock()
-	p.running = slices.DeleteFunc(p.running, func(r *Process) bool { return r == api })
+	part := lastNamed(p.running, name)
+	p.running = slices.DeleteFunc(p.running, func(r *Process) bool { return r == part })
 	p.mu.Unlock()
-	return api.Kill()
+	if part == nil {
+		return fmt.Errorf("kill %s: it does not run", name)
+	}
+	return part.Kill()
 }
+
+func (p *processes) killAPIServer() error { return p.killPart("kube-apiserver") }
 
 func (p *processes) hostAddress() (string, error) { return loopback, nil }
 

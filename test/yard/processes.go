@@ -13,20 +13,20 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
 const (
 	managerNamespace = "trainyard-system"
 	agentNamespace   = "kubeflow-system"
-	// restartDelay is how long a process that has ended stays so.
-	restartDelay = time.Second
 	// readyPoll is how often a process that starts is asked whether it is ready.
 	readyPoll = 50 * time.Millisecond
 	// tokenLife is longer than any test and most demos.
@@ -45,16 +45,16 @@ func (y *Yard) installHub(ctx context.Context) error {
 			return err
 		}
 	}
-	kubeconfig, err := serviceAccountKubeconfig(ctx, y.Hub, managerNamespace, "trainyard-manager")
+	server, err := y.options.Reach(y.Hub)
 	if err != nil {
 		return err
 	}
-	y.managerKubeconfig = kubeconfig
-	return nil
+	y.managerKubeconfig, err = serviceAccountKubeconfig(ctx, y.Hub, server, managerNamespace, "trainyard-manager")
+	return err
 }
 
-// StartManager starts a manager, beside those that run.
-func (y *Yard) StartManager(ctx context.Context) error {
+// StartManager starts a manager, beside those that run. The arguments win over those of the options.
+func (y *Yard) StartManager(ctx context.Context, more ...string) error {
 	health, err := freeAddress(ctx)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func (y *Yard) StartManager(ctx context.Context) error {
 	args := slices.Concat([]string{
 		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1",
 		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--worker-probe-interval=2s",
-	}, fastLease)
+	}, fastLease, y.options.ManagerArgs, more)
 	process, err := y.Hub.Run(ctx, "manager", "manager", args...)
 	if err != nil {
 		return err
@@ -84,68 +84,6 @@ func freeAddress(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("find a free port: %w", err)
 	}
 	return listener.Addr().String(), listener.Close()
-}
-
-func (y *Yard) startAgents(ctx context.Context) error {
-	for _, cluster := range y.Clusters() {
-		if err := y.startAgent(ctx, cluster); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// startAgent applies what config/worker-agent has but the Deployment, and runs the agent as a process, which also answers the
-// webhooks of config/webhook. They are there when it is ready.
-func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster) error {
-	dir := filepath.Join(y.root, "config/worker-agent")
-	for _, file := range []string{
-		"namespace", "service_account", "cluster_role", "cluster_role_binding", "role", "role_binding",
-	} {
-		if err := cluster.ApplyFiles(ctx, filepath.Join(dir, file+".yaml")); err != nil {
-			return err
-		}
-	}
-	kubeconfig, err := serviceAccountKubeconfig(ctx, cluster, agentNamespace, "trainyard-worker-agent")
-	if err != nil {
-		return err
-	}
-	server, err := cluster.NewWebhookServer("worker-agent")
-	if err != nil {
-		return err
-	}
-	health, err := freeAddress(ctx)
-	if err != nil {
-		return err
-	}
-	args := slices.Concat([]string{
-		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
-		"--webhook-bind-address=" + net.JoinHostPort(server.Host, strconv.Itoa(server.Port)), "--webhook-cert-dir=" + server.CertDir,
-	}, fastLease)
-	process, err := cluster.Run(ctx, "worker-agent", "worker-agent", args...)
-	if err != nil {
-		return err
-	}
-	go y.keepRunning(process, func() (*clusters.Process, error) {
-		return cluster.Run(context.Background(), "worker-agent", "worker-agent", args...)
-	})
-	if err := awaitReady(ctx, process, health); err != nil {
-		return err
-	}
-	return y.applyWebhooks(ctx, cluster, server)
-}
-
-// applyWebhooks applies the webhook configurations, with the server in the place of the Service.
-func (y *Yard) applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer) error {
-	dir := filepath.Join(y.root, "config/webhook")
-	objects, err := clusters.ReadObjects(filepath.Join(dir, "mutating.yaml"), filepath.Join(dir, "validating.yaml"))
-	if err != nil {
-		return err
-	}
-	if err := clusters.WebhookURLs(server, objects...); err != nil {
-		return err
-	}
-	return cluster.ApplyObjects(ctx, objects...)
 }
 
 // awaitReady returns when a process answers readiness probes with success.
@@ -172,28 +110,6 @@ func awaitReady(ctx context.Context, process *clusters.Process, address string) 
 	}
 }
 
-// keepRunning starts a process again when it has ended, as the kubelet would: an agent that cannot renew its lease, because the API
-// server is away, ends.
-func (y *Yard) keepRunning(process *clusters.Process, start func() (*clusters.Process, error)) {
-	for {
-		select {
-		case <-y.stopped:
-			return
-		case <-process.Done():
-		}
-		select {
-		case <-y.stopped:
-			return
-		case <-time.After(restartDelay):
-		}
-		again, err := start()
-		if err != nil {
-			return // The cluster is stopping.
-		}
-		process = again
-	}
-}
-
 // Register registers a worker as an admin does, with the scripts in hack/, and waits until it is Ready.
 func (y *Yard) Register(ctx context.Context, worker Worker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -207,8 +123,11 @@ func (y *Yard) Register(ctx context.Context, worker Worker) error {
 		case <-stop:
 		}
 	}()
-	kubeconfig, err := y.Script(ctx, nil, "worker-kubeconfig.sh", "--kubeconfig", y.Workers[worker.Name].KubeconfigPath)
+	kubeconfig, err := y.WorkerKubeconfig(ctx, y.Workers[worker.Name])
 	if err != nil {
+		return err
+	}
+	if err := y.prepare(ctx, worker); err != nil {
 		return err
 	}
 	args := []string{worker.Name, "--hub-kubeconfig", y.Hub.KubeconfigPath, "--wait", "120s"}
@@ -219,9 +138,32 @@ func (y *Yard) Register(ctx context.Context, worker Worker) error {
 	return err
 }
 
+// prepare creates the WorkerCluster of a worker that has a failover of its own.
+func (y *Yard) prepare(ctx context.Context, worker Worker) error {
+	if worker.Failover == (v1alpha1.WorkerFailover{}) {
+		return nil
+	}
+	hub, err := NewClient(y.Hub)
+	if err != nil {
+		return err
+	}
+	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker.Name}, Spec: v1alpha1.WorkerClusterSpec{
+		Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker.Name + "-kubeconfig"}},
+		Failover:   worker.Failover,
+	}}
+	if err := client.IgnoreAlreadyExists(hub.Create(ctx, object)); err != nil {
+		return fmt.Errorf("create WorkerCluster %q: %w", worker.Name, err)
+	}
+	return nil
+}
+
 // WorkerKubeconfig is what hack/worker-kubeconfig.sh prints for a cluster.
 func (y *Yard) WorkerKubeconfig(ctx context.Context, cluster *clusters.Cluster) ([]byte, error) {
-	return y.Script(ctx, nil, "worker-kubeconfig.sh", "--kubeconfig", cluster.KubeconfigPath)
+	server, err := y.options.Reach(cluster)
+	if err != nil {
+		return nil, err
+	}
+	return y.Script(ctx, nil, "worker-kubeconfig.sh", "--kubeconfig", cluster.KubeconfigPath, "--server", server)
 }
 
 // Script runs a script of hack/ and returns its standard output. The error holds its standard error.
@@ -240,12 +182,14 @@ func (y *Yard) Script(ctx context.Context, input []byte, name string, args ...st
 	return output, nil
 }
 
-// serviceAccountKubeconfig writes a kubeconfig of a service account into the cluster's folder and returns its path.
-func serviceAccountKubeconfig(ctx context.Context, cluster *clusters.Cluster, namespace, name string) (string, error) {
+// serviceAccountKubeconfig writes a kubeconfig of a service account, with the server's address, into the cluster's folder and returns
+// its path.
+func serviceAccountKubeconfig(ctx context.Context, cluster *clusters.Cluster, server, namespace, name string) (string, error) {
 	kubeconfig, err := cluster.ServiceAccountKubeconfig(ctx, types.NamespacedName{Namespace: namespace, Name: name}, tokenLife)
 	if err != nil {
 		return "", err
 	}
+	kubeconfig = bytes.Replace(kubeconfig, []byte(cluster.Config.Host), []byte(server), 1)
 	path := filepath.Join(cluster.Dir, name+".kubeconfig")
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		return "", fmt.Errorf("write kubeconfig of ServiceAccount %q: %w", name, err)

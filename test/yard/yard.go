@@ -33,6 +33,13 @@ type Options struct {
 	Workers []Worker
 	// Audit makes all API servers log their requests.
 	Audit bool
+	// Agents is how many replicas of the worker-agent each worker has. Default: 1. The hub has one.
+	Agents int
+	// ManagerArgs and AgentArgs are added to the arguments of managers and of the workers' agents, and win over the yard's own.
+	ManagerArgs, AgentArgs []string
+	// Reach gives the URL at which managers reach the API server of a cluster, for a network that is not always there. Nil: the
+	// server's own.
+	Reach func(cluster *clusters.Cluster) (string, error)
 	// Progress is told what is being done. Nil: nobody is.
 	Progress func(format string, args ...any)
 }
@@ -42,12 +49,16 @@ type Worker struct {
 	Name   string
 	Labels map[string]string
 	Nodes  []clusters.NodeShape
+	// Failover of the WorkerCluster, from the first contact on.
+	Failover v1alpha1.WorkerFailover
 }
 
 // Yard is a hub with workers.
 type Yard struct {
 	Hub     *clusters.Cluster
 	Workers map[string]*clusters.Cluster
+	// Agents are those of each cluster by its name.
+	Agents map[string][]*Agent
 	// Manager is the manager's latest process.
 	Manager *clusters.Process
 	// ManagerHealth and ManagerMetrics are the URLs of its endpoints: probes below the one, metrics at the other.
@@ -56,6 +67,7 @@ type Yard struct {
 	options Options
 	root    string
 	stopped chan struct{}
+	mu      sync.Mutex // held to write Agents
 	// managerKubeconfig is that of the manager's service account.
 	managerKubeconfig string
 }
@@ -65,7 +77,13 @@ func Start(ctx context.Context, options Options) (*Yard, error) {
 	if options.Progress == nil {
 		options.Progress = func(string, ...any) {}
 	}
-	y := &Yard{options: options, Workers: map[string]*clusters.Cluster{}, stopped: make(chan struct{})}
+	if options.Reach == nil {
+		options.Reach = func(cluster *clusters.Cluster) (string, error) { return cluster.Config.Host, nil }
+	}
+	options.Agents = max(options.Agents, 1)
+	y := &Yard{
+		options: options, Workers: map[string]*clusters.Cluster{}, Agents: map[string][]*Agent{}, stopped: make(chan struct{}),
+	}
 	if err := y.start(ctx); err != nil {
 		return nil, errors.Join(err, y.Stop())
 	}
@@ -125,7 +143,7 @@ func (y *Yard) startClusters(ctx context.Context) error {
 	all := []clusters.Options{hub}
 	for _, worker := range y.options.Workers {
 		o := clusters.Full(worker.Name, worker.Nodes...)
-		o.CRDs = []string{trainerCRDs}
+		o.CRDs = []string{trainerCRDs, filepath.Join(y.root, "config/crd/worker")}
 		all = append(all, o)
 	}
 	for i := range all {

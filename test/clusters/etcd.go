@@ -1,0 +1,108 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+const etcdDir = "etcd"
+
+// KillEtcd ends etcd with SIGKILL. The API server goes on without it.
+func (c *Cluster) KillEtcd() error {
+	local, err := c.local()
+	if err != nil {
+		return err
+	}
+	return local.killPart("etcd")
+}
+
+// StartEtcd starts a killed etcd again on its data and waits until the API server is ready.
+func (c *Cluster) StartEtcd(ctx context.Context) error {
+	local, err := c.local()
+	if err != nil {
+		return err
+	}
+	if err := local.startEtcd(ctx); err != nil {
+		return err
+	}
+	return c.waitReady(ctx)
+}
+
+// BackUp copies what etcd has stored at this moment into a new directory. It is what a crash of etcd would leave at the same moment.
+func (c *Cluster) BackUp(dir string) (err error) {
+	local, err := c.local()
+	if err != nil {
+		return err
+	}
+	etcd := local.process("etcd")
+	if etcd == nil {
+		return fmt.Errorf("back up cluster %q: etcd does not run", c.Name)
+	}
+	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, etcd.Signal(syscall.SIGCONT)) }()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(c.Dir, etcdDir))); err != nil {
+		return fmt.Errorf("back up cluster %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Restore puts what BackUp has copied in the place of what the cluster has stored, and starts the control plane anew, as an admin does.
+// What runs beside the cluster, such as JobSet's manager, goes on with what it knew.
+func (c *Cluster) Restore(ctx context.Context, dir string) error {
+	local, err := c.local()
+	if err != nil {
+		return err
+	}
+	if err := local.restore(ctx, dir); err != nil {
+		return fmt.Errorf("restore cluster %q: %w", c.Name, err)
+	}
+	if err := c.waitReady(ctx); err != nil {
+		return err
+	}
+	return local.startControllers()
+}
+
+// local is the cluster's control plane where that is made of processes.
+func (c *Cluster) local() (*processes, error) {
+	local, ok := c.backend.(*processes)
+	if !ok {
+		return nil, fmt.Errorf("the etcd of cluster %q is not a process of ours; use TRAINYARD_CLUSTERS=process", c.Name)
+	}
+	return local, nil
+}
+
+// restore returns when etcd and the API server have been started.
+func (p *processes) restore(ctx context.Context, dir string) error {
+	for _, part := range []string{"kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
+		if p.process(part) == nil {
+			continue
+		}
+		if err := p.killPart(part); err != nil {
+			return err
+		}
+	}
+	data := filepath.Join(p.options.Dir, etcdDir)
+	if err := os.RemoveAll(data); err != nil {
+		return err
+	}
+	if err := os.CopyFS(data, os.DirFS(dir)); err != nil {
+		return err
+	}
+	// etcd insists on a data directory that nobody else can read.
+	if err := os.Chmod(data, 0o700); err != nil {
+		return err
+	}
+	if err := p.startEtcd(ctx); err != nil {
+		return err
+	}
+	return p.startAPIServer(ctx)
+}

@@ -1,0 +1,175 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// copyOf reads a job's copy.
+func copyOf(g gomega.Gomega, worker string, job client.Object) *trainer.TrainJob {
+	c := &trainer.TrainJob{}
+	g.Expect(w.Workers[worker].Get(context.Background(), client.ObjectKeyFromObject(job), c)).To(gomega.Succeed())
+	return c
+}
+
+// patch changes an object with a merge patch of the difference.
+func patch[T client.Object](s *scenario, c client.Client, object T, change func(T)) {
+	s.Helper()
+	before := object.DeepCopyObject().(T)
+	change(object)
+	if err := c.Patch(context.Background(), object, client.MergeFrom(before)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// historyHas waits until an attempt of a job has ended with an outcome.
+func (s *scenario) historyHas(job *trainer.TrainJob, attempt int32, worker string, outcome v1alpha1.Outcome) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(dispatchOf(g, job).Status.History).To(gomega.ContainElement(gomega.And(
+			gomega.HaveField("Attempt", attempt), gomega.HaveField("Outcome", outcome), gomega.HaveField("Cluster", v1alpha1.ClusterName(worker)),
+		)))
+	})
+}
+
+// Somebody deletes the copy on the worker while it runs: a new attempt, when none of the pods is alive.
+func TestFaultCopyDeleted(t *testing.T) {
+	s, worker := with(t)
+	job := s.submit(clusters.RunForever, on(worker))
+	s.runs(job, worker, 1)
+	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
+		t.Fatal(err)
+	}
+	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
+	s.runs(job, worker, 2)
+}
+
+// Somebody deletes the copy in the background, and its pods take long to end. The next attempt waits for them.
+func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
+	s, worker := with(t)
+	job := s.submit(clusters.RunForever, on(worker, south), terminating("4s"))
+	s.runs(job, worker, 1)
+	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
+		t.Fatal(err)
+	}
+	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
+	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).Spec.Attempt).To(gomega.BeEquivalentTo(2)) })
+	if intervals := w.Recorder.Intervals(job.UID); intervals[0].To.Sub(intervals[0].From) < 4*time.Second {
+		t.Errorf("the pods were to go on for 4s: %v", intervals)
+	}
+}
+
+// Somebody takes our labels off a copy that runs. It is not visible any more, and is still the copy: nothing is started beside it.
+func TestFaultCopyUnlabelled(t *testing.T) {
+	s, worker := with(t)
+	job := s.submit("8s", on(worker, south))
+	s.runs(job, worker, 1)
+	labels := map[string]string{}
+	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) {
+		for key, value := range c.Labels {
+			labels[key] = value
+		}
+		delete(c.Labels, v1alpha1.LabelHub)
+		delete(c.Labels, v1alpha1.LabelOriginUID)
+	})
+	s.ends(s.submit("1s", on(south)), s.submit("1s", on(south)))
+	s.attempt(job, 1)
+	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) { c.Labels = labels })
+	s.ends(job)
+	s.attempt(job, 1)
+}
+
+// Somebody suspends the copy on the worker. It is resumed, as the hub's job is not suspended.
+func TestFaultCopySuspended(t *testing.T) {
+	s, worker := with(t)
+	job := s.submit("3s", on(worker))
+	s.runs(job, worker, 1)
+	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) { c.Spec.Suspend = ptr.To(true) })
+	s.ends(job)
+	s.attempt(job, 1)
+}
+
+// The copy is deleted, and a foreign job has its name before the next attempt is made: it is not touched, and the job goes elsewhere.
+func TestFaultForeignJobOfTheName(t *testing.T) {
+	s, worker := with(t)
+	if err := yard.InstallRuntimes(t.Context(), w.Yard.Workers[worker]); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	job := s.submit(clusters.RunForever, on(worker, south))
+	s.runs(job, worker, 1)
+	foreign := yard.Job{Name: job.Name, ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: clusters.RunForever}.TrainJob()
+	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Workers[worker].Delete(context.Background(), foreign) })
+	s.eventually(func(g gomega.Gomega) { // Whoever is first: our next attempt may be there for a moment.
+		err := w.Workers[worker].Create(t.Context(), foreign.DeepCopy())
+		if err != nil {
+			_ = w.Workers[worker].DeleteAllOf(t.Context(), &trainer.TrainJob{}, client.InNamespace(job.Namespace),
+				client.MatchingLabels{v1alpha1.LabelOriginUID: string(job.UID)})
+		}
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+	})
+	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).Spec.Cluster).To(gomega.BeEquivalentTo(south)) })
+	before := copyOf(gomega.NewWithT(t), worker, job)
+	s.eventually(func(g gomega.Gomega) { g.Expect(podsOf(g, south, job)).NotTo(gomega.BeEmpty()) })
+	after := copyOf(gomega.NewWithT(t), worker, job)
+	if diff := cmp.Diff(before.ObjectMeta.Labels, after.Labels); diff != "" || before.UID != after.UID || after.DeletionTimestamp != nil {
+		t.Errorf("the foreign job was touched: %+v", after)
+	}
+}
+
+// The namespace is deleted on the worker, with the copy in it.
+func TestFaultNamespaceDeleted(t *testing.T) {
+	s, worker := with(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "doomed-" + worker}}
+	if err := w.Hub.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Hub.Delete(context.Background(), namespace) })
+	job := s.submit(clusters.RunForever, on(worker, south), in(namespace.Name))
+	s.runs(job, worker, 1)
+	there := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
+	if err := w.Workers[worker].Delete(t.Context(), there); err != nil {
+		t.Fatal(err)
+	}
+	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
+	s.eventually(func(g gomega.Gomega) { // On either worker: the namespace may be there again.
+		d := dispatchOf(g, job)
+		g.Expect(d.Spec.Cluster).NotTo(gomega.BeEmpty())
+		g.Expect(podsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
+}
+
+// Somebody deletes the Dispatch: the attempt ends, and the attempts go on counting.
+func TestFaultDispatchDeleted(t *testing.T) {
+	s, worker := with(t)
+	job := s.submit(clusters.RunForever, on(worker, south))
+	s.runs(job, worker, 1)
+	first := dispatchOf(gomega.NewWithT(t), job)
+	if err := w.Hub.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func(g gomega.Gomega) {
+		d := dispatchOf(g, job)
+		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))
+		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
+		g.Expect(podsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
+}

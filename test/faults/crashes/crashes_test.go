@@ -1,0 +1,190 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crashes
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// life is what happens to jobs.
+type life struct {
+	*testing.T
+	name   string
+	runFor string
+	jobs   []*trainer.TrainJob
+}
+
+// The manager is killed before and after each write that it makes for a job that is placed, copied, runs, ends and is deleted.
+func TestCrashesOfAJobThatEnds(t *testing.T) {
+	crashes(t, "ends", "1s", func(l *life) {
+		l.complete()
+		l.delete()
+	})
+}
+
+// The same for a job that is deleted while it runs.
+func TestCrashesOfADeletion(t *testing.T) {
+	crashes(t, "deleted", clusters.RunForever, func(l *life) {
+		l.run(1)
+		l.delete()
+	})
+}
+
+// The same for a job whose worker is cut off, and comes back when the job has been placed anew.
+func TestCrashesOfAFailover(t *testing.T) {
+	crashes(t, "moved", clusters.RunForever, func(l *life) {
+		l.run(1)
+		if err := w.Links[west].Blackhole(); err != nil {
+			l.Fatal(err)
+		}
+		l.run(2)
+		if err := w.Links[west].Heal(); err != nil {
+			l.Fatal(err)
+		}
+		w.Links[west].Intercept(armed.on(west))
+		l.eventually(func(g gomega.Gomega) {
+			for _, job := range l.jobs {
+				err := w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
+				g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+				g.Expect(err).To(gomega.HaveOccurred(), "the copy of the first attempt is still there")
+			}
+		})
+		l.delete()
+	})
+}
+
+// crashes lives a life once to find its writes, and then with jobs of which each has another point.
+func crashes(t *testing.T, name, runFor string, live func(*life)) {
+	dry := &life{T: t, name: name + "-dry", runFor: runFor}
+	armed.set(dry.name)
+	dry.submit(1)
+	live(dry)
+	dry.check()
+	writes := armed.writesOf(dry.jobs[0].Name)
+	for i, write := range writes {
+		t.Logf("write %d: %s", i+1, write)
+	}
+
+	l := &life{T: t, name: name, runFor: runFor}
+	armed.set(l.name)
+	for write := 1; write <= len(writes); write++ {
+		armed.at(fmt.Sprintf("%s-%d", l.name, 2*write-2), Point{Write: write})
+		armed.at(fmt.Sprintf("%s-%d", l.name, 2*write-1), Point{Write: write, After: true})
+	}
+	l.submit(2 * len(writes))
+	live(l)
+	l.check()
+	l.covered(writes)
+}
+
+// covered fails the test unless the manager was killed before and after each kind of write. The writes of a job that is hit by crashes for
+// others are not quite those of one that is not.
+func (l *life) covered(writes []string) {
+	l.Helper()
+	missing := map[string]bool{}
+	for _, write := range writes {
+		missing["before "+write], missing["after "+write] = true, true
+	}
+	for _, job := range l.jobs {
+		point, write := armed.pointOf(job.Name)
+		l.Logf("%s: killed %s: %s", job.Name, point, write)
+		if point.After {
+			delete(missing, "after "+write)
+		} else {
+			delete(missing, "before "+write)
+		}
+	}
+	for point := range missing {
+		l.Errorf("the manager was never killed %s", point)
+	}
+}
+
+func (l *life) eventually(check func(g gomega.Gomega)) {
+	l.Helper()
+	gomega.NewWithT(l).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+}
+
+// submit creates the jobs, which go to west first.
+func (l *life) submit(count int) {
+	l.Helper()
+	for i := range count {
+		job := yard.Job{Name: fmt.Sprintf("%s-%d", l.name, i), GPUs: 1, RunFor: l.runFor}.TrainJob()
+		l.jobs = append(l.jobs, job)
+		if err := w.Hub.Create(l.Context(), job); err != nil {
+			l.Fatal(err)
+		}
+	}
+}
+
+// run waits until all jobs can run in an attempt, and the hub knows that they do.
+func (l *life) run(attempt int32) {
+	l.Helper()
+	l.eventually(func(g gomega.Gomega) {
+		for _, job := range l.jobs {
+			d := &v1alpha1.Dispatch{}
+			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+			g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
+			g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
+			g.Expect(w.Recorder.CanRun(job.UID)).To(gomega.BeTrue())
+		}
+	})
+}
+
+func (l *life) complete() {
+	l.Helper()
+	l.eventually(func(g gomega.Gomega) {
+		for _, job := range l.jobs {
+			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue(), job.Name)
+			d := &v1alpha1.Dispatch{}
+			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+			g.Expect(d.IsFinished()).To(gomega.BeTrue(), job.Name)
+			g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(1), job.Name)
+		}
+	})
+}
+
+// delete deletes the jobs in the foreground, and waits until nothing is left of them.
+func (l *life) delete() {
+	l.Helper()
+	var jobs []world.Job
+	for _, job := range l.jobs {
+		jobs = append(jobs, world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
+		if err := w.Hub.Delete(context.Background(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+			l.Fatal(err)
+		}
+	}
+	l.eventually(func(g gomega.Gomega) {
+		left, err := w.Left(context.Background(), jobs...)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
+	})
+}
+
+// check looks at what has happened to all jobs.
+func (l *life) check() {
+	l.Helper()
+	for _, job := range l.jobs {
+		faults := w.Faults(world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
+		for _, fault := range faults {
+			l.Errorf("TrainJob %s: %s", job.Name, fault)
+		}
+		if len(faults) > 0 {
+			l.Logf("TrainJob %s:\n%s", job.Name, w.Recorder.Describe(job.UID))
+		}
+	}
+}

@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package crashes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard/test/faults/world"
+)
+
+const (
+	// west is what is lost, and south where jobs go then.
+	west, south = "west", "south"
+
+	startTimeout = 5 * time.Minute
+	// timeout is for a whole batch of jobs, with a start of the manager for each.
+	timeout = 4 * time.Minute
+	poll    = 100 * time.Millisecond
+)
+
+var (
+	w *world.World
+	// armed counts writes, and mended is how often the manager was started again.
+	armed  *trap
+	mended mender
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "crashes:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	w, err = world.Start(ctx, world.Options{
+		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 100 * time.Millisecond,
+		// Whoever was killed holds no lease that the next one would have to wait for.
+		ManagerArgs: []string{"--leader-elect=false", "--worker-probe-interval=250ms", "--worker-timeout=1s", "--fence-margin=1s"},
+		Progress:    func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if stopErr := w.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	armed = newTrap(mended.kill)
+	for name, link := range w.Links {
+		link.Intercept(armed.on(name))
+	}
+	return m.Run(), nil
+}
+
+// mender kills the manager and starts it again.
+type mender struct {
+	mu    sync.Mutex
+	kills int // under mu
+}
+
+// kill ends the manager. The next one runs when it returns.
+func (m *mender) kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kills++
+	if err := w.Manager.Kill(); err != nil {
+		panic(err)
+	}
+	if err := w.StartManager(context.Background()); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,72 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/links"
+)
+
+// A job is deleted while its worker is away. The TrainJob goes at once, its Dispatch stays and says for whom it waits; on the worker's
+// return the copy goes, and then the Dispatch.
+func TestFaultDeletedWhileAway(t *testing.T) {
+	s, worker := patient(t)
+	job := s.submit(clusters.RunForever, on(worker))
+	s.runs(job, worker, 1)
+	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(w.Hub, job, &trainer.TrainJob{})
+	if failovers {
+		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
+	}
+	if d := dispatchOf(gomega.NewWithT(t), job); d.DeletionTimestamp == nil && len(d.Finalizers) == 0 {
+		t.Errorf("the Dispatch does not wait for its worker: %+v", d)
+	}
+	s.heal(worker)
+	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
+	s.gone(w.Hub, job, &v1alpha1.Dispatch{})
+}
+
+// The same in the foreground: the TrainJob stays visible until its copy is gone.
+func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
+	s, worker := patient(t)
+	job := s.submit(clusters.RunForever, on(worker))
+	s.runs(job, worker, 1)
+	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	if err := w.Hub.Delete(t.Context(), job.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(dispatchOf(g, job).DeletionTimestamp).NotTo(gomega.BeNil())
+	})
+	if err := w.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), &trainer.TrainJob{}); err != nil {
+		t.Errorf("the TrainJob is not visible while its copy exists: %v", err)
+	}
+	s.heal(worker)
+	s.gone(w.Hub, job, &trainer.TrainJob{})
+	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
+}
+
+// gone waits until there is no object of the job's name.
+func (s *scenario) gone(c client.Reader, job client.Object, object client.Object) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		err := c.Get(context.Background(), client.ObjectKeyFromObject(job), object)
+		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+		g.Expect(err).To(gomega.HaveOccurred(), "%T is still there", object)
+	})
+}

@@ -1,0 +1,344 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/history"
+	"github.com/trainyard/trainyard/test/faults/links"
+	"github.com/trainyard/trainyard/test/faults/world"
+)
+
+// moves waits until a job runs elsewhere in its second attempt, because its worker is lost.
+func (s *scenario) moves(job *trainer.TrainJob, from string) {
+	s.Helper()
+	s.historyHas(job, 1, from, v1alpha1.OutcomeWorkerLost)
+	s.runs(job, south, 2)
+}
+
+// cleared waits until a worker that is back has nothing of a job that has moved.
+func (s *scenario) cleared(worker string, job *trainer.TrainJob) {
+	s.Helper()
+	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
+	s.eventually(func(g gomega.Gomega) { g.Expect(podsOf(g, worker, job)).To(gomega.BeEmpty()) })
+}
+
+// stopped waits until a copy can no longer run, and returns its interval.
+func (s *scenario) stopped(job *trainer.TrainJob) (interval history.Interval) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		intervals := w.Recorder.Intervals(job.UID)
+		g.Expect(intervals).NotTo(gomega.BeEmpty())
+		interval = intervals[0]
+		g.Expect(interval.To.IsZero()).To(gomega.BeFalse(), "it can run: %v", intervals)
+	})
+	return interval
+}
+
+// stoppedInTime waits until a copy can no longer run, which has to be before the hub takes it for stopped. The last challenge that the hub
+// answered is from before the cut.
+func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
+	s.Helper()
+	took := s.stopped(job).To.Sub(cut)
+	if limit := world.FenceAfter + world.FenceMargin; took > limit {
+		s.Errorf("the copy could run for %v after the last sign of life of the hub, want less than %v", took, limit)
+	}
+	s.Logf("stopped %v after the cut", took)
+}
+
+// The network between hub and worker is cut. The agent stops the job in time, and the hub, which cannot see that, places it anew after it
+// must have happened. The copy goes when the worker is back.
+func TestFaultFenced(t *testing.T) {
+	s, worker := fenced(t)
+	job := s.submit(clusters.RunForever, on(worker, south), terminating("1s"))
+	s.runs(job, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	cut := time.Now()
+	s.stoppedInTime(job, cut)
+	s.moves(job, worker)
+	s.heal(worker)
+	s.ready(worker)
+	s.cleared(worker, job)
+	s.ends(s.submit("1s", on(worker)))
+	s.attempt(job, 2)
+}
+
+// The pods of a job take long to end. The agent begins earlier with it.
+func TestFaultFencedSlowPods(t *testing.T) {
+	s, worker := fenced(t)
+	job := s.submit(clusters.RunForever, on(worker, south), terminating("2s"))
+	s.runs(job, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	cut := time.Now()
+	s.stoppedInTime(job, cut)
+	s.moves(job, worker)
+}
+
+// The network comes back after the agent has stopped the job, and before the hub gives it up: it goes on where it is.
+func TestFaultFencedAndBack(t *testing.T) {
+	s, worker := fenced(t)
+	job := s.submit("8s", on(worker, south))
+	s.runs(job, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	s.stopped(job)
+	s.heal(worker)
+	s.ends(job)
+	s.attempt(job, 1)
+}
+
+// A job whose policy is Hold stays on its worker, whose agent does not stop it, however long it is cut off.
+func TestFaultHold(t *testing.T) {
+	s, worker := fenced(t)
+	held := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverHold))
+	fenced := s.submit(clusters.RunForever, on(worker, south))
+	s.runs(held, worker, 1)
+	s.runs(fenced, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	s.held(held, worker)
+	s.moves(fenced, worker) // So much time has passed.
+	s.attempt(held, 1)
+	s.heal(worker)
+	s.ready(worker)
+	s.cleared(worker, fenced)
+	s.dispatchLost(held, false)
+	if intervals := w.Recorder.Intervals(held.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
+		t.Errorf("the job was stopped: %v", intervals)
+	}
+}
+
+// dispatchLost waits until the Dispatch says that the worker is lost, or does not say so any more.
+func (s *scenario) dispatchLost(job *trainer.TrainJob, lost bool) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		d := dispatchOf(g, job)
+		g.Expect(d.Status.Phase == v1alpha1.PhaseWorkerLost).To(gomega.Equal(lost), "%+v", d.Status.Conditions)
+	})
+}
+
+// A job whose policy is Immediate is placed anew at once. It runs twice until its worker is back, and then once.
+func TestFaultImmediate(t *testing.T) {
+	s, worker := patient(t)
+	s.overlaps = true
+	job := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverImmediate))
+	s.runs(job, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	s.moves(job, worker)
+	s.heal(worker)
+	s.ready(worker)
+	s.cleared(worker, job)
+	s.attempt(job, 2)
+}
+
+// Connections to the worker are refused: perhaps its API server is down, so that its agent can stop nothing. A Fenced job stays.
+func TestFaultRefusedIsNotSilent(t *testing.T) {
+	s, worker := fenced(t)
+	job := s.submit(clusters.RunForever, on(worker, south))
+	s.runs(job, worker, 1)
+	s.fault(worker, (*links.Link).Blackhole)
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	w.Links[worker].Refuse() // Even if it was silent before.
+	s.held(job, worker)
+	if err := w.Links[worker].Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Links[worker].Blackhole(); err != nil { // And if it is silent after.
+		t.Fatal(err)
+	}
+	s.ends(s.submit("6s", on(south)))
+	s.attempt(job, 1)
+	s.heal(worker)
+	s.dispatchLost(job, false)
+	s.runs(job, worker, 1) // It was stopped, and is resumed.
+}
+
+// restart starts the manager anew with other arguments, until the test ends.
+func (s *scenario) restart(more ...string) {
+	s.Helper()
+	again := func(more ...string) {
+		before := leader(gomega.NewWithT(s))
+		if err := w.Manager.Stop(); err != nil {
+			s.Error(err)
+		}
+		if err := w.StartManager(context.Background(), more...); err != nil {
+			s.Error(err)
+		}
+		s.anotherLeads(before)
+	}
+	again(more...)
+	s.Cleanup(func() { again() })
+	for _, worker := range []string{west, east, south} {
+		s.ready(worker)
+		s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
+	}
+}
+
+// The agent that fences dies while the network is cut. The other one takes over and stops the job, within the manager's margin.
+func TestFaultAgentDiesWhileCutOff(t *testing.T) {
+	s := alone(t)
+	s.restart("--fence-margin=10s")
+	job := s.submit(clusters.RunForever, on(west, south))
+	s.runs(job, west, 1)
+	s.fault(west, (*links.Link).Blackhole)
+	if err := w.Agents[west][0].Process().Kill(); err != nil { // It was the first.
+		t.Fatal(err)
+	}
+	s.moves(job, west)
+	s.heal(west)
+	s.ready(west)
+	s.cleared(west, job)
+}
+
+// All agents of a worker are dead when it is cut off: nobody stops anything there, so its jobs stay.
+func TestFaultNoAgent(t *testing.T) {
+	s, worker := fenced(t)
+	job := s.submit(clusters.RunForever, on(worker, south))
+	s.runs(job, worker, 1)
+	for _, agent := range w.Agents[worker] {
+		if err := agent.Down(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, agent := range w.Agents[worker] {
+			if err := agent.Up(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
+	})
+	s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentSilent)
+	s.fault(worker, (*links.Link).Blackhole)
+	s.held(job, worker)
+	s.ends(s.submit("8s", on(south))) // Long after the job would have been placed anew.
+	s.attempt(job, 1)
+	s.heal(worker)
+	s.dispatchLost(job, false)
+}
+
+// The manager is away for less than the fence time: nothing is stopped anywhere. For longer: everything Fenced is stopped, and goes on in the
+// same attempt when the manager is back.
+func TestFaultManagerAway(t *testing.T) {
+	s := alone(t)
+	short, long := s.submit(clusters.RunForever, on(east)), s.submit(clusters.RunForever, on(west))
+	s.runs(short, east, 1)
+	s.runs(long, west, 1)
+	if err := w.Manager.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.stopped(long)
+	if err := w.StartManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(w.Recorder.CanRun(long.UID)).To(gomega.BeTrue(), "it is not resumed")
+		g.Expect(podsOf(g, west, long)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
+	s.attempt(long, 1)
+	s.attempt(short, 1)
+	if intervals := w.Recorder.Intervals(short.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
+		t.Errorf("a job was stopped although the hub was away for less than its worker's fence time: %v", intervals)
+	}
+}
+
+// Two of three workers are lost at once: it is rather the hub that is cut off, and nothing is moved. When one is back, the jobs of the
+// other are.
+func TestFaultManyWorkersLost(t *testing.T) {
+	s := alone(t)
+	s.restart("--failover-pause-at=0.5")
+	jobs := map[string]*trainer.TrainJob{west: s.submit(clusters.RunForever, on(west, south)), east: s.submit(clusters.RunForever, on(east, south))}
+	for worker, job := range jobs {
+		s.runs(job, worker, 1)
+	}
+	for worker := range jobs {
+		s.fault(worker, (*links.Link).Blackhole)
+	}
+	for worker, job := range jobs {
+		s.workerSays(worker, v1alpha1.WorkerClusterFailoverPaused, v1alpha1.ReasonManyWorkersLost)
+		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonFailoverPaused, worker)
+	}
+	s.ends(s.submit("4s", on(south))) // Until long after the jobs would have been placed anew.
+	s.attempt(jobs[west], 1)
+	s.attempt(jobs[east], 1)
+	s.heal(east)
+	s.ready(east)
+	s.moves(jobs[west], west)
+	s.attempt(jobs[east], 1)
+	s.runs(jobs[east], east, 1)
+}
+
+// An admin says of a worker that is away that it will never return: its jobs are placed anew at once, and deletions are let go. It does
+// return, and what is there of these jobs is deleted.
+func TestFaultForgotten(t *testing.T) {
+	s, worker := patient(t)
+	s.overlaps = true // The admin has said that nothing runs there.
+	moves := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverHold))
+	deleted := s.submit(clusters.RunForever, on(worker), failover(v1alpha1.FailoverHold))
+	s.runs(moves, worker, 1)
+	s.runs(deleted, worker, 1)
+	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
+	s.held(moves, worker)
+	if err := w.Hub.Delete(t.Context(), deleted.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	forget := func(id string) {
+		err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+			delete(object.Annotations, v1alpha1.AnnotationForget)
+			if id != "" {
+				metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.AnnotationForget, id)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	forget(string(clusterID(t, w.Workers[worker])))
+	t.Cleanup(func() { forget("") })
+	s.moves(moves, worker)
+	s.gone(w.Hub, deleted, &v1alpha1.Dispatch{})
+	if err := w.Hub.Get(t.Context(), client.ObjectKey{Name: string(deleted.UID)}, &v1alpha1.Tombstone{}); err != nil {
+		t.Errorf("nothing remembers that there is something to delete: %v", err)
+	}
+	s.heal(worker)
+	s.ready(worker)
+	s.cleared(worker, moves)
+	s.cleared(worker, deleted)
+	s.attempt(moves, 2)
+}
+
+// A job is deleted, and its worker is away for longer than deletions wait: a Tombstone remembers it. A new job of the name has come in
+// the meantime. When the worker is back the old copy goes first.
+func TestFaultTombstone(t *testing.T) {
+	s, worker := patient(t)
+	job := s.submit(clusters.RunForever, on(worker))
+	s.runs(job, worker, 1)
+	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
+	s.gone(w.Hub, job, &v1alpha1.Dispatch{})
+	tombstone := &v1alpha1.Tombstone{}
+	if err := w.Hub.Get(t.Context(), client.ObjectKey{Name: string(job.UID)}, tombstone); err != nil {
+		t.Fatal(err)
+	}
+	again := s.submit("1s", on(worker), func(next *trainer.TrainJob) { next.Name = job.Name })
+	s.heal(worker)
+	s.gone(w.Hub, tombstone, tombstone)
+	s.ends(again)
+	if copied := copyOf(gomega.NewWithT(t), worker, again); copied.Labels[v1alpha1.LabelOriginUID] != string(again.UID) {
+		t.Errorf("the copy on the worker is of TrainJob %s, want that of the new one", copied.Labels[v1alpha1.LabelOriginUID])
+	}
+}

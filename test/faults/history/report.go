@@ -1,0 +1,126 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package history
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// Intervals are those of a TrainJob of the hub, in the order in which they were seen.
+func (r *Recorder) Intervals(origin types.UID) []Interval {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.intervals(origin)
+}
+
+// CanRun says whether a copy of a TrainJob can run now.
+func (r *Recorder) CanRun(origin types.UID) bool {
+	return slices.ContainsFunc(r.Intervals(origin), func(i Interval) bool { return i.To.IsZero() })
+}
+
+func (r *Recorder) intervals(origin types.UID) []Interval {
+	var found []Interval
+	for _, i := range r.ledger.intervals {
+		if i.Origin == origin {
+			found = append(found, *i)
+		}
+	}
+	return found
+}
+
+// Overlaps are the proven overlaps of a TrainJob's copies.
+func (r *Recorder) Overlaps(origin types.UID) []Overlap {
+	r.proofs.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(r.overlaps), func(o Overlap) bool { return o.First.Origin != origin })
+}
+
+// Wrong is what is wrong with the hub's record of a TrainJob: transitions that there should not be, writes after the end.
+func (r *Recorder) Wrong(origin types.UID) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.hub.wrong[origin])
+}
+
+// Versions is how many versions of the Dispatches of a TrainJob have been seen, to find that nothing is written.
+func (r *Recorder) Versions(origin types.UID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := 0
+	for _, d := range r.hub.dispatches {
+		if d.last != nil && d.last.Spec.TrainJob.UID == origin {
+			count += len(d.versions)
+		}
+	}
+	return count
+}
+
+// StatusDiffers compares the status of a TrainJob that has ended with the last that the copy of its last attempt said. Empty: they are
+// the same.
+func (r *Recorder) StatusDiffers(origin types.UID) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job := r.hub.trainJobs[origin]
+	if job == nil || job.last == nil || trainjobs.Terminal(job.last) == nil {
+		return ""
+	}
+	for _, d := range r.hub.dispatches {
+		if d.last == nil || d.last.Spec.TrainJob.UID != origin || !d.last.IsFinished() {
+			continue
+		}
+		attempt := fmt.Sprint(d.last.Spec.Attempt)
+		for _, copied := range r.ledger.byOrigin[origin] {
+			if copied.Attempt == attempt && copied.Worker == string(d.last.Spec.Cluster) {
+				return cmp.Diff(copied.status, job.last.Object["status"])
+			}
+		}
+		return fmt.Sprintf("no copy of attempt %s on %s was ever seen", attempt, d.last.Spec.Cluster)
+	}
+	return "no finished Dispatch was ever seen"
+}
+
+// Describe prints all that is known of a TrainJob.
+func (r *Recorder) Describe(origin types.UID) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var b strings.Builder
+	if job := r.hub.trainJobs[origin]; job != nil {
+		fmt.Fprintf(&b, "TrainJob on the hub:\n%s", describeVersions(job.versions))
+	}
+	for _, uid := range slices.Sorted(maps.Keys(r.hub.dispatches)) {
+		d := r.hub.dispatches[uid]
+		if d.last != nil && d.last.Spec.TrainJob.UID == origin {
+			fmt.Fprintf(&b, "Dispatch %s:\n%s", uid, describeVersions(d.versions))
+		}
+	}
+	fmt.Fprintf(&b, "copies could run:\n%s", describe(r.intervals(origin)))
+	return b.String()
+}
+
+func describeVersions(versions []version) string {
+	var b strings.Builder
+	for _, v := range versions {
+		fmt.Fprintf(&b, "  %s version %s: %s\n", v.at.Format(clockFormat), v.resourceVersion, v.text)
+	}
+	return b.String()
+}
+
+// JobVersions is how many versions of a TrainJob of the hub have been seen.
+func (r *Recorder) JobVersions(uid types.UID) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if job := r.hub.trainJobs[uid]; job != nil {
+		return len(job.versions)
+	}
+	return 0
+}

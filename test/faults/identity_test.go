@@ -1,0 +1,209 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// The kubeconfigs of two workers are swapped while jobs run on both: nothing is done on either, and when each has its own again all goes
+// on.
+func TestFaultKubeconfigsSwapped(t *testing.T) {
+	s := alone(t)
+	jobs := map[string]*trainer.TrainJob{west: s.submit("10s", on(west)), east: s.submit("10s", on(east))}
+	for worker, job := range jobs {
+		s.runs(job, worker, 1)
+	}
+	g := gomega.NewWithT(t)
+	ofWest, ofEast := readKubeconfig(g, west), readKubeconfig(g, east)
+	s.giveForNow(west, ofEast)
+	s.giveForNow(east, ofWest)
+	for _, worker := range []string{west, east} {
+		s.notReady(worker, v1alpha1.ReasonIdentityChanged, v1alpha1.ReasonDuplicate)
+	}
+	late := s.submit("1s", on(west))
+	s.ends(s.submit("1s", on(south)))
+	for _, worker := range []string{west, east} {
+		err := w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(late), &trainer.TrainJob{})
+		if client.IgnoreNotFound(err) != nil || err == nil {
+			t.Errorf("a copy on %s, of which nobody knows which it is: %v", worker, err)
+		}
+	}
+	s.give(west, ofWest)
+	s.give(east, ofEast)
+	s.ready(west)
+	s.ready(east)
+	s.ends(jobs[west], jobs[east], late)
+	s.attempt(jobs[west], 1)
+	s.attempt(jobs[east], 1)
+}
+
+// crds are the directories of the CRDs of a worker, or of a hub.
+func crds(t *testing.T, own string) []string {
+	t.Helper()
+	var dirs []string
+	for module, dir := range map[string]string{
+		"github.com/kubeflow/trainer/v2": "manifests/base/crds", "sigs.k8s.io/jobset": "config/components/crd/bases", "github.com/trainyard/trainyard": own,
+	} {
+		root, err := clusters.ModuleDir(t.Context(), module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dirs = append(dirs, filepath.Join(root, dir))
+	}
+	return dirs
+}
+
+// acceptIdentity is what an admin does who has looked.
+func (s *scenario) acceptIdentity(worker string, id types.UID) {
+	s.Helper()
+	err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+		metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.AnnotationAcceptIdentity, string(id))
+	})
+	if err != nil {
+		s.Error(err)
+	}
+}
+
+// clusterID is the UID of the namespace kube-system.
+func clusterID(t *testing.T, c client.Reader) types.UID {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	if err := c.Get(context.Background(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace); err != nil {
+		t.Fatal(err)
+	}
+	return namespace.UID
+}
+
+// A worker is created anew under its name, while the old one runs a job: the job is not started on the new one.
+func TestFaultWorkerRecreated(t *testing.T) {
+	s, worker := patient(t)
+	job := s.submit("15s", on(worker))
+	s.runs(job, worker, 1)
+	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, "config/crd/worker")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := again.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	there, err := yard.NewClient(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := again.KubeconfigBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := readKubeconfig(gomega.NewWithT(t), worker)
+	s.giveForNow(worker, string(kubeconfig))
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonIdentityChanged)
+	s.Cleanup(func() { s.acceptIdentity(worker, clusterID(t, w.Workers[worker])) })
+	s.acceptIdentity(worker, clusterID(t, there))
+	s.ready(worker)
+	// The new one works: it would get what waits.
+	s.eventually(func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
+		g.Expect(object.Status.ClusterID).To(gomega.Equal(clusterID(t, there)))
+	})
+	s.ends(s.submit("1s", on(south)))
+	var copies trainer.TrainJobList
+	if err := there.List(t.Context(), &copies); err != nil {
+		t.Fatal(err)
+	}
+	if len(copies.Items) > 0 {
+		t.Errorf("the job of the old cluster was started on the new one: %v", copies.Items)
+	}
+	s.give(worker, own)
+	s.acceptIdentity(worker, clusterID(t, w.Workers[worker]))
+	s.ready(worker)
+	s.ends(job)
+	s.attempt(job, 1)
+}
+
+// Two hubs have the same worker. Each looks after its own, also where the names are the same.
+func TestFaultTwoHubs(t *testing.T) {
+	s, worker := with(t)
+	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, "config/crd/bases")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := second.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	hub, err := yard.NewClient(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := readKubeconfig(gomega.NewWithT(t), worker)
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-system"}},
+		&corev1.Secret{ObjectMeta: secretOf(worker).ObjectMeta, StringData: map[string]string{"kubeconfig": kubeconfig}},
+		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}, Spec: v1alpha1.WorkerClusterSpec{
+			Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: worker + "-kubeconfig"}},
+		}},
+	} {
+		if err := hub.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := yard.InstallRuntimes(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	_, err = second.Run(t.Context(), "manager", "manager", "--kubeconfig="+second.KubeconfigPath, "--namespace=trainyard-system",
+		"--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := s.submit("10s", on(worker))
+	s.runs(first, worker, 1)
+	before := copyOf(gomega.NewWithT(t), worker, first)
+
+	same := yard.Job{Name: first.Name, GPUs: 1, RunFor: "1s"}.TrainJob()
+	other := yard.Job{Name: first.Name + "-other", GPUs: 1, RunFor: "1s"}.TrainJob()
+	for _, job := range []*trainer.TrainJob{same, other} {
+		if err := hub.Create(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(other), other)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionTrue(other.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
+		d := &v1alpha1.Dispatch{}
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(same), d)).To(gomega.Succeed())
+		g.Expect(d.Status.History).To(gomega.ContainElement(gomega.HaveField("Outcome", v1alpha1.OutcomeNameConflict)))
+	})
+	if after := copyOf(gomega.NewWithT(t), worker, first); after.UID != before.UID || after.Generation != before.Generation || after.DeletionTimestamp != nil {
+		t.Errorf("the second hub has touched the first one's copy: %+v", after.ObjectMeta)
+	}
+	for _, job := range []*trainer.TrainJob{same, other} {
+		if err := hub.Delete(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.gone(hub, same, &v1alpha1.Dispatch{})
+	s.gone(hub, other, &v1alpha1.Dispatch{})
+	s.gone(w.Workers[worker], other, &trainer.TrainJob{})
+	s.ends(first)
+	s.attempt(first, 1)
+}

@@ -1,0 +1,56 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard/test/faults/world"
+)
+
+const (
+	// west and east are for the tests to break. south is where jobs can always go, and the dearest. The agents of west stop copies soon when
+	// nothing is heard from the hub, the others not for a minute.
+	west, east, south = "west", "east", "south"
+
+	startTimeout = 5 * time.Minute
+	// timeout is for conditions that come in seconds on an idle machine.
+	timeout = 90 * time.Second
+	poll    = 50 * time.Millisecond
+)
+
+// w is the world of all tests. They use jobs of their own.
+var w *world.World
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	w, err = world.Start(ctx, world.Options{
+		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, east, south}, Agents: 2,
+		FenceAfter: map[string]time.Duration{east: time.Minute, south: time.Minute},
+		Progress:   func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+	})
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if stopErr := w.Stop(); err == nil {
+			err = stopErr
+		}
+	}()
+	return m.Run(), nil
+}

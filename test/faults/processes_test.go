@@ -1,0 +1,236 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// load submits jobs that end soon, some each second, until stop is closed, and returns them.
+func (s *scenario) load(stop <-chan struct{}, runFor string) []*trainer.TrainJob {
+	s.Helper()
+	var jobs []*trainer.TrainJob
+	for {
+		select {
+		case <-stop:
+			return jobs
+		case <-time.After(300 * time.Millisecond):
+			jobs = append(jobs, s.submit(runFor))
+		}
+	}
+}
+
+// leader is who leads the managers.
+func leader(g gomega.Gomega) string {
+	lease := &coordinationv1.Lease{}
+	g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)).To(gomega.Succeed())
+	g.Expect(lease.Spec.HolderIdentity).NotTo(gomega.HaveValue(gomega.BeEmpty()))
+	return *lease.Spec.HolderIdentity
+}
+
+// anotherLeads waits until another manager leads.
+func (s *scenario) anotherLeads(than string) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
+}
+
+// keepManager starts the manager again when it ends, as its Deployment would, until the test ends.
+func (s *scenario) keepManager() {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-w.Manager.Done():
+			}
+			if err := w.StartManager(context.Background()); err != nil {
+				s.Error(err)
+				return
+			}
+		}
+	}()
+	s.Cleanup(func() { close(stop); <-stopped })
+}
+
+// The manager is killed again and again while jobs come, run and end.
+func TestFaultManagerKilled(t *testing.T) {
+	s := alone(t)
+	var jobs []*trainer.TrainJob
+	for kill := range 4 {
+		before := leader(gomega.NewWithT(t))
+		for range 5 {
+			jobs = append(jobs, s.submit("1s"))
+		}
+		time.Sleep(time.Duration(kill) * 70 * time.Millisecond) // Another point of their lives each time.
+		if err := w.Manager.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.StartManager(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.anotherLeads(before)
+	}
+	s.ends(jobs...)
+	for _, job := range jobs {
+		s.attempt(job, 1)
+	}
+}
+
+// The manager that leads is stopped, another one takes over, and the first goes on as if nothing had been. Jobs come all the time.
+func TestFaultTwoManagers(t *testing.T) {
+	s := alone(t)
+	stop := make(chan struct{})
+	loaded := make(chan []*trainer.TrainJob)
+	go func() { loaded <- s.load(stop, "1s") }()
+	first, before := w.Manager, leader(gomega.NewWithT(t))
+	if err := w.StartManager(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s.anotherLeads(before)
+	s.ends(s.submit("1s"))
+	if err := first.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-first.Done():
+	case <-time.After(timeout):
+		t.Error("the manager that has lost its lease goes on")
+	}
+	close(stop)
+	jobs := <-loaded
+	s.ends(jobs...)
+	for _, job := range jobs {
+		s.attempt(job, 1)
+	}
+}
+
+// The hub's API server is killed, and is back after some seconds. What runs runs on.
+func TestFaultHubAPIServerKilled(t *testing.T) {
+	s := alone(t)
+	s.keepManager()
+	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
+	s.runs(jobs[1], east, 1)
+	if err := w.Yard.Hub.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // Longer than the manager's lease.
+	if err := w.Yard.Hub.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.ends(append(jobs, s.submit("1s"))...)
+	for _, job := range jobs {
+		s.attempt(job, 1)
+	}
+}
+
+// The hub's etcd stops for some seconds: its API server accepts requests and answers none.
+func TestFaultHubEtcdPaused(t *testing.T) {
+	s := alone(t)
+	s.keepManager()
+	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
+	s.runs(jobs[1], east, 1)
+	etcd := w.Yard.Hub.Process("etcd")
+	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * time.Second)
+	if err := etcd.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(func(g gomega.Gomega) { leader(g) })
+	s.ends(append(jobs, s.submit("1s"))...)
+	for _, job := range jobs {
+		s.attempt(job, 1)
+	}
+}
+
+// away takes a worker's API server away for longer than the grace period. Something may be running there that no agent can stop, so the
+// job stays, and its Dispatch says why.
+func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
+	s, worker := patient(t)
+	job := s.submit("6s", on(worker, south))
+	s.runs(job, worker, 1)
+	cluster := w.Yard.Workers[worker]
+	if err := leave(cluster); err != nil {
+		t.Fatal(err)
+	}
+	returned := false
+	t.Cleanup(func() {
+		if !returned {
+			_ = back(cluster)
+		}
+	})
+	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	s.ends(s.submit("1s", on(worker, south))) // On south.
+	s.held(job, worker)
+	returned = true
+	if err := back(cluster); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(worker)
+	s.ends(job)
+	s.attempt(job, 1)
+}
+
+// A worker's API server is stopped: it accepts connections, as the kernel does that, and answers nothing.
+func TestFaultAPIServerPaused(t *testing.T) {
+	away(t, (*clusters.Cluster).PauseAPIServer, (*clusters.Cluster).ResumeAPIServer)
+}
+
+// A worker's API server is killed: connections are refused.
+func TestFaultAPIServerKilled(t *testing.T) {
+	away(t, (*clusters.Cluster).KillAPIServer, func(c *clusters.Cluster) error { return c.StartAPIServer(context.Background()) })
+}
+
+// A worker's etcd is killed: its API server answers with errors.
+func TestFaultEtcdKilled(t *testing.T) {
+	away(t, (*clusters.Cluster).KillEtcd, func(c *clusters.Cluster) error { return c.StartEtcd(context.Background()) })
+}
+
+// The agents of a worker are killed in turn while jobs run there.
+func TestFaultAgentsKilled(t *testing.T) {
+	s, worker := with(t)
+	var jobs []*trainer.TrainJob
+	for _, agent := range w.Agents[worker] {
+		for i := range 3 {
+			jobs = append(jobs, s.submit(fmt.Sprintf("%ds", 1+i), on(worker)))
+		}
+		if err := agent.Process().Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.ends(jobs...)
+	for _, job := range jobs {
+		s.attempt(job, 1)
+	}
+}
+
+// held waits until the Dispatch says that the job stays where it is because its worker may be running it.
+func (s *scenario) held(job *trainer.TrainJob, worker string) {
+	s.Helper()
+	if !failovers {
+		return
+	}
+	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonHold, worker)
+}
+
+// failovers is true when the manager knows failover.
+const failovers = true

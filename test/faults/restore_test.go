@@ -1,0 +1,117 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// restoreHub puts the hub back to a backup, as an admin does: the manager is stopped, and starts when the API server is back.
+func (s *scenario) restoreHub(backup string) {
+	s.Helper()
+	if err := w.Manager.Stop(); err != nil {
+		s.Fatal(err)
+	}
+	if err := w.Yard.Hub.Restore(s.Context(), backup); err != nil {
+		s.Fatal(err)
+	}
+	if err := w.Recorder.Restored(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	if err := w.StartManager(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// The hub is restored from a backup that is older than some jobs, and older than a move. Nothing that runs is stopped or started twice: what
+// the hub does not know stays, and is an admin's to decide, and a job that has moved since is found where it is.
+func TestFaultHubRestored(t *testing.T) {
+	s := alone(t)
+	moved := s.submit(clusters.RunForever, on(west, east))
+	stays := s.submit(clusters.RunForever, on(west))
+	ended := s.submit("15s", on(west))
+	s.runs(moved, west, 1)
+	s.settles(stays)
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := w.Yard.Hub.BackUp(backup); err != nil {
+		t.Fatal(err)
+	}
+	s.editSpec(west, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = true })
+	if err := w.Workers[west].Delete(t.Context(), copyOf(gomega.NewWithT(t), west, moved)); err != nil {
+		t.Fatal(err)
+	}
+	s.runs(moved, east, 2)
+	unknown := map[v1alpha1.CopyDecision]*trainer.TrainJob{}
+	copies := map[v1alpha1.CopyDecision]*trainer.TrainJob{}
+	for _, decision := range []v1alpha1.CopyDecision{v1alpha1.DecisionAdopt, v1alpha1.DecisionRelease, v1alpha1.DecisionDelete} {
+		unknown[decision] = s.submit(clusters.RunForever, on(east))
+	}
+	for decision, job := range unknown {
+		s.runs(job, east, 1)
+		copies[decision] = copyOf(gomega.NewWithT(t), east, job)
+	}
+	s.ends(ended)
+
+	s.restoreHub(backup)
+	s.workerSays(east, v1alpha1.WorkerClusterUnknownCopies, v1alpha1.ReasonQuarantined)
+	s.eventually(func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: east}, object)).To(gomega.Succeed())
+		g.Expect(object.Status.UnknownCopies).To(gomega.HaveLen(len(unknown)))
+	})
+	// The move is known again: the copy of the second attempt goes on, and the hub says so.
+	s.runs(moved, east, 2)
+	s.runs(stays, west, 1)
+	s.ends(ended)
+	for _, job := range unknown {
+		if after := copyOf(gomega.NewWithT(t), east, job); after.DeletionTimestamp != nil {
+			t.Errorf("the hub deletes what it does not know: %s", job.Name)
+		}
+	}
+
+	s.decide(east, copies)
+	adopted := s.submit(clusters.RunForever, on(east), func(job *trainer.TrainJob) { job.Name = unknown[v1alpha1.DecisionAdopt].Name })
+	s.runs(adopted, east, 1)
+	if after := copyOf(gomega.NewWithT(t), east, adopted); after.UID != copies[v1alpha1.DecisionAdopt].UID {
+		t.Error("the adopted copy was started again")
+	}
+	s.gone(w.Workers[east], unknown[v1alpha1.DecisionDelete], &trainer.TrainJob{})
+	s.eventually(func(g gomega.Gomega) {
+		released := copyOf(g, east, unknown[v1alpha1.DecisionRelease])
+		g.Expect(released.Labels).NotTo(gomega.HaveKey(v1alpha1.LabelHub))
+		g.Expect(podsOf(g, east, released)).NotTo(gomega.BeEmpty(), "it runs on")
+	})
+	// It is the worker's own now, which we are here.
+	if err := w.Workers[east].Delete(t.Context(), copies[v1alpha1.DecisionRelease]); err != nil {
+		t.Error(err)
+	}
+	for _, job := range []*trainer.TrainJob{moved, stays} {
+		if intervals := w.Recorder.Intervals(job.UID); !intervals[len(intervals)-1].To.IsZero() {
+			t.Errorf("%s was stopped by the restore: %v", job.Name, intervals)
+		}
+	}
+}
+
+// decide says for each unknown copy what an admin wants.
+func (s *scenario) decide(worker string, copies map[v1alpha1.CopyDecision]*trainer.TrainJob) {
+	s.Helper()
+	err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
+		for decision, copied := range copies {
+			metav1.SetMetaDataAnnotation(&object.ObjectMeta, v1alpha1.AnnotationDecisionPrefix+string(copied.UID), string(decision))
+		}
+	})
+	if err != nil {
+		s.Error(err)
+	}
+}

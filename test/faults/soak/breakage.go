@@ -1,0 +1,168 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/links"
+	"github.com/trainyard/trainyard/test/faults/world"
+)
+
+// crew breaks things and mends them.
+type crew struct {
+	world    *world.World
+	managers *managers
+}
+
+// begin makes a fault, and returns what ends it.
+func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) error, err error) {
+	name := string(f.lane)
+	link, cluster := c.world.Links[name], c.world.Yard.Hub
+	if f.lane != hubLane {
+		cluster = c.world.Yard.Workers[name]
+	}
+	heal := func(context.Context) error { return link.Heal() }
+	intercept := func(h links.Handler) error { link.Intercept(h); return nil }
+	switch f.kind {
+	case "hang":
+		return heal, link.Hang()
+	case "slow":
+		return heal, link.Latency(700*time.Millisecond, 300*time.Millisecond)
+	case "narrow":
+		return heal, link.Bandwidth(30)
+	case "reset":
+		return heal, link.Reset()
+	case "refuse":
+		link.Refuse()
+		return heal, nil
+	case "blackhole":
+		return heal, link.Blackhole()
+	case "throttled":
+		return heal, intercept(links.Answer(http.StatusTooManyRequests, 1))
+	case "errors":
+		return heal, intercept(links.Answer(http.StatusInternalServerError, 0))
+	case "watches-dropped":
+		return heal, intercept(links.Watches(links.EndAfter(time.Second)))
+	case "gone":
+		return heal, intercept(links.Forget(2 * time.Second))
+	case "server-paused":
+		return func(context.Context) error { return cluster.ResumeAPIServer() }, cluster.PauseAPIServer()
+	case "server-killed":
+		return cluster.StartAPIServer, cluster.KillAPIServer()
+	case "etcd-killed":
+		return cluster.StartEtcd, cluster.KillEtcd()
+	case "etcd-paused":
+		return pause(cluster.Process("etcd"))
+	case "agent-killed":
+		return nothing, c.world.Agents[name][int(f.at)%len(c.world.Agents[name])].Process().Kill()
+	case "manager-killed":
+		return nothing, c.managers.kill()
+	case "manager-paused":
+		return c.managers.pause(ctx)
+	case "copies-deleted":
+		return nothing, c.eachCopy(ctx, name, func(worker client.Client, copied *trainer.TrainJob) error {
+			return worker.Delete(ctx, copied)
+		})
+	case "copies-suspended":
+		return nothing, c.eachCopy(ctx, name, func(worker client.Client, copied *trainer.TrainJob) error {
+			before := copied.DeepCopy()
+			copied.Spec.Suspend = ptr.To(true)
+			return worker.Patch(ctx, copied, client.MergeFrom(before))
+		})
+	case "dispatches-deleted":
+		return nothing, c.deleteDispatches(ctx)
+	case "cordoned":
+		return c.edit(ctx, name, func(spec *v1alpha1.WorkerClusterSpec, on bool) { spec.Unschedulable = on })
+	case "drained":
+		return c.edit(ctx, name, func(spec *v1alpha1.WorkerClusterSpec, on bool) { spec.Drain = on })
+	}
+	return nil, fmt.Errorf("there is no fault %q", f.kind)
+}
+
+func nothing(context.Context) error { return nil }
+
+func pause(p *clusters.Process) (end func(context.Context) error, err error) {
+	return func(context.Context) error { return p.Signal(syscall.SIGCONT) }, p.Signal(syscall.SIGSTOP)
+}
+
+// share is how many of what there is somebody changes by hand: one of three.
+const share = 3
+
+// eachCopy does something to some of the copies on a worker. That one has gone, or that the worker's webhook is away, is no error.
+func (c *crew) eachCopy(ctx context.Context, name string, do func(client.Client, *trainer.TrainJob) error) error {
+	worker := c.world.Workers[name]
+	var copies trainer.TrainJobList
+	if err := worker.List(ctx, &copies, client.HasLabels{v1alpha1.LabelOriginUID}); err != nil {
+		return err
+	}
+	for i := range copies.Items {
+		if i%share == 0 {
+			_ = do(worker, &copies.Items[i])
+		}
+	}
+	return nil
+}
+
+// deleteDispatches deletes some of those of jobs that live.
+func (c *crew) deleteDispatches(ctx context.Context) error {
+	var dispatches v1alpha1.DispatchList
+	if err := c.world.Hub.List(ctx, &dispatches); err != nil {
+		return err
+	}
+	for i := range dispatches.Items {
+		d := &dispatches.Items[i]
+		if i%share == 0 && !d.IsFinished() {
+			if err := client.IgnoreNotFound(c.world.Hub.Delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})); err != nil {
+				continue // It has changed; others will be drawn.
+			}
+		}
+	}
+	return nil
+}
+
+// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away: it is tried until it is there.
+func (c *crew) edit(ctx context.Context, name string, change func(*v1alpha1.WorkerClusterSpec, bool)) (end func(context.Context) error, err error) {
+	set := func(ctx context.Context, on bool) error {
+		for {
+			err := c.world.EditWorker(ctx, name, func(worker *v1alpha1.WorkerCluster) { change(&worker.Spec, on) })
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
+	}
+	return func(ctx context.Context) error { return set(ctx, false) }, set(ctx, true)
+}
+
+// ready says whether a lane has recovered: the worker is Connected, or the hub's manager works.
+func (c *crew) ready(ctx context.Context, l lane) bool {
+	if l == hubLane {
+		return c.managers.lead(ctx, c.world.Hub)
+	}
+	worker := &v1alpha1.WorkerCluster{}
+	if err := c.world.Hub.Get(ctx, client.ObjectKey{Name: string(l)}, worker); err != nil {
+		return false
+	}
+	for _, condition := range worker.Status.Conditions {
+		if condition.Type == v1alpha1.WorkerClusterReady {
+			return condition.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,244 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/history"
+	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+const (
+	// most is how many jobs live at a time.
+	most = 40
+	// round is how often it is looked who has ended.
+	round = 250 * time.Millisecond
+	// requestTimeout is for requests to a hub that may be broken.
+	requestTimeout = 2 * time.Second
+	// described is how many jobs are described when something is wrong.
+	described = 5
+)
+
+// job is one that lives.
+type job struct {
+	world.Job
+	shape
+	began     time.Time
+	deleted   bool // by its user
+	suspended time.Time
+	resumed   bool
+}
+
+// load are the jobs and their users.
+type load struct {
+	*run
+	shapes *jobs
+	count  int
+	alive  map[string]*job
+	gone   []world.Job // that have ended, and were deleted
+	ended  map[string]int
+	wrong  int
+}
+
+func newLoad(r *run) *load {
+	return &load{run: r, shapes: newJobs(*seed), alive: map[string]*job{}, ended: map[string]int{}}
+}
+
+// come submits jobs until the time is over.
+func (l *load) come(d time.Duration) {
+	interval := time.Duration(float64(time.Second) / *rate)
+	next, look := time.Now(), time.Now()
+	for time.Since(l.began) < d {
+		if now := time.Now(); now.After(look) {
+			l.look()
+			look = now.Add(round)
+		}
+		if now := time.Now(); now.After(next) && len(l.alive) < most {
+			l.submit()
+			next = now.Add(interval)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// submit creates a job. A hub that does not take it is a hub that is broken.
+func (l *load) submit() {
+	s := l.shapes.next()
+	spec := yard.Job{Name: fmt.Sprintf("soak-%d", l.count), Nodes: s.nodes, GPUs: 1, RunFor: s.runFor.String()}
+	if s.fails {
+		spec.Fail = "a fault of the test"
+	}
+	object := spec.TrainJob()
+	if s.slowEnd {
+		pod := object.Spec.RuntimePatches[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
+		pod.Metadata.Annotations[clusters.TerminateForAnnotation] = "1s"
+	}
+	if s.failover != "" {
+		metav1.SetMetaDataLabel(&object.ObjectMeta, world.LabelFailover, string(s.failover))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	l.count++
+	if err := l.world.Hub.Create(ctx, object); err != nil {
+		// It may be there all the same: the next look finds it, or does not.
+		object.UID = ""
+	}
+	l.alive[object.Name] = &job{Job: world.Job{Key: client.ObjectKeyFromObject(object), UID: object.UID}, shape: s, began: time.Now()}
+}
+
+// look does what users do, and lets jobs go that have ended.
+func (l *load) look() {
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
+	defer cancel()
+	var list trainer.TrainJobList
+	if err := l.world.Hub.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return // The hub is away.
+	}
+	there := map[string]*trainer.TrainJob{}
+	for i := range list.Items {
+		there[list.Items[i].Name] = &list.Items[i]
+	}
+	for name, j := range l.alive {
+		object := there[name]
+		switch {
+		case object == nil && (j.deleted || j.UID == ""):
+			l.let(j, "deleted")
+		case object == nil:
+			l.Errorf("TrainJob %s is not there any more", name)
+			l.let(j, "lost")
+		default:
+			j.UID = object.UID
+			l.use(ctx, j, object)
+		}
+	}
+}
+
+// use is what a user does with a job.
+func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
+	age := time.Since(j.began)
+	switch {
+	case j.deleted:
+	case ended(object) != "":
+		d := &v1alpha1.Dispatch{}
+		if err := l.world.Hub.Get(ctx, j.Key, d); err != nil || !d.IsFinished() {
+			return // It says so a moment later.
+		}
+		l.judge(j)
+		if err := l.world.Hub.Delete(ctx, object); client.IgnoreNotFound(err) == nil {
+			l.let(j, ended(object))
+		}
+	case j.deletedAfter > 0 && age > j.deletedAfter:
+		j.deleted = l.world.Hub.Delete(ctx, object) == nil
+	case j.suspendedAfter > 0 && age > j.suspendedAfter && j.suspended.IsZero():
+		if l.suspend(ctx, object, true) {
+			j.suspended = time.Now()
+		}
+	case !j.suspended.IsZero() && !j.resumed && time.Since(j.suspended) > 2*time.Second:
+		j.resumed = l.suspend(ctx, object, false)
+	}
+}
+
+func (l *load) suspend(ctx context.Context, object *trainer.TrainJob, suspend bool) bool {
+	before := object.DeepCopy()
+	object.Spec.Suspend = ptr.To(suspend)
+	return l.world.Hub.Patch(ctx, object, client.MergeFrom(before)) == nil
+}
+
+func ended(object *trainer.TrainJob) string {
+	for _, kind := range []string{trainer.TrainJobComplete, trainer.TrainJobFailed} {
+		if meta.IsStatusConditionTrue(object.Status.Conditions, kind) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// let lets a job go.
+func (l *load) let(j *job, how string) {
+	delete(l.alive, j.Key.Name)
+	l.ended[how]++
+	if j.UID != "" {
+		l.gone = append(l.gone, j.Job)
+		if how == "deleted" {
+			l.judge(j)
+		}
+	}
+}
+
+// judge looks at what has happened to a job.
+func (l *load) judge(j *job) {
+	faults := l.world.Faults(j.Job)
+	if j.failover == v1alpha1.FailoverImmediate {
+		faults = slices.DeleteFunc(faults, func(fault string) bool {
+			return slices.ContainsFunc(l.world.Recorder.Overlaps(j.UID), func(o history.Overlap) bool { return o.String() == fault })
+		})
+	}
+	for _, fault := range faults {
+		l.Errorf("TrainJob %s: %s", j.Key.Name, fault)
+	}
+	if l.wrong++; len(faults) > 0 && l.wrong <= described {
+		l.Logf("TrainJob %s: %+v\n%s", j.Key.Name, j.shape, l.world.Recorder.Describe(j.UID))
+	}
+}
+
+// end waits until all jobs have ended. Nothing is broken any more.
+func (l *load) end(timeout time.Duration) {
+	deadline := time.Now().Add(timeout)
+	for len(l.alive) > 0 && time.Now().Before(deadline) {
+		l.look()
+		time.Sleep(round)
+	}
+	ctx := context.Background()
+	for i, name := range slices.Sorted(maps.Keys(l.alive)) {
+		j := l.alive[name]
+		_, why, err := l.world.Ended(ctx, j.Job)
+		l.Errorf("TrainJob %s has not ended: %s %v", name, why, err)
+		if i < described {
+			l.Logf("TrainJob %s: %+v\n%s", name, j.shape, l.world.Recorder.Describe(j.UID))
+		}
+		if err := l.world.Hub.Delete(ctx, &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: j.Key.Namespace, Name: name}}); err != nil && !apierrors.IsNotFound(err) {
+			l.Error(err)
+		}
+	}
+}
+
+// check waits until nothing is left of the jobs that were deleted.
+func (l *load) check() {
+	deadline := time.Now().Add(time.Minute)
+	for {
+		left, err := l.world.Left(context.Background(), l.gone...)
+		if err == nil && len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			l.Errorf("left of deleted jobs: %v\n%s", err, strings.Join(left, "\n"))
+			return
+		}
+		time.Sleep(round)
+	}
+}
+
+func (l *load) outcomes() string {
+	var texts []string
+	for _, how := range slices.Sorted(maps.Keys(l.ended)) {
+		texts = append(texts, fmt.Sprintf("%d %s", l.ended[how], how))
+	}
+	return strings.Join(texts, ", ")
+}

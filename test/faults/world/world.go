@@ -1,0 +1,213 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/history"
+	"github.com/trainyard/trainyard/test/faults/links"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// Times of a world. Fenced copies have ended FenceAfter after the hub's last sign of life, and the hub believes it FenceMargin later.
+const (
+	GracePeriod = 10 * time.Second
+	FenceAfter  = 6 * time.Second
+	FenceMargin = 2 * time.Second
+	// DeletionGrace is how long a deletion waits for a worker that is away.
+	DeletionGrace = 8 * time.Second
+)
+
+// LabelFailover on a job chooses the policy whose failover is its value. Jobs without it are of the policy that says nothing.
+const LabelFailover = "failover"
+
+// labelWorker is on each WorkerCluster, with its name.
+const labelWorker = "worker"
+
+// managerArgs make a manager notice faults, and act on them, soon.
+var managerArgs = []string{
+	"--worker-probe-interval=1s", "--worker-timeout=2s", "--fence-margin=" + FenceMargin.String(),
+	"--deletion-grace=" + DeletionGrace.String(), "--failover-pause-at=1",
+}
+
+// Options of a world.
+type Options struct {
+	// Dir takes a folder for each cluster. Empty: temporary ones.
+	Dir string
+	// Workers are their names, the cheapest first: jobs go to the first that has room.
+	Workers []string
+	// Agents is how many replicas of the agent each worker has.
+	Agents int
+	// GPUs of each of four nodes of each worker. Default: 8.
+	GPUs int64
+	// ManagerArgs win over those of every world.
+	ManagerArgs []string
+	// GracePeriod of the workers. Default: the constant.
+	GracePeriod time.Duration
+	// FenceAfter of each worker by its name. Default: the constant. It is not to be changed later: the hub would take the agents for
+	// working by the longer one for as long as that is.
+	FenceAfter map[string]time.Duration
+	// Progress is told what is being done.
+	Progress func(format string, args ...any)
+}
+
+// World is a hub with workers that can fail.
+type World struct {
+	*yard.Yard
+	// Hub is an admin's client of the hub, and Workers those of the workers. No link is between.
+	Hub     client.WithWatch
+	Workers map[string]client.WithWatch
+	// Links are between the manager and each cluster, by its name.
+	Links    map[string]*links.Link
+	Recorder *history.Recorder
+
+	mu sync.Mutex // held to write Links
+}
+
+// Start starts a world. The context limits the start only.
+func Start(ctx context.Context, o Options) (*World, error) {
+	w := &World{Workers: map[string]client.WithWatch{}, Links: map[string]*links.Link{}}
+	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
+	options := yard.Options{Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(known(managerArgs), o.ManagerArgs), Reach: w.reach, Progress: o.Progress}
+	for _, name := range o.Workers {
+		options.Workers = append(options.Workers, yard.Worker{
+			Name: name, Labels: map[string]string{labelWorker: name},
+			Nodes: []clusters.NodeShape{yard.GPUNodes(name, 4, o.GPUs, "NVIDIA-H100")},
+			Failover: v1alpha1.WorkerFailover{
+				GracePeriod: &metav1.Duration{Duration: o.GracePeriod},
+				FenceAfter:  &metav1.Duration{Duration: cmp.Or(o.FenceAfter[name], FenceAfter)},
+			},
+		})
+	}
+	var err error
+	if w.Yard, err = yard.Start(ctx, options); err != nil {
+		return nil, err
+	}
+	if err := w.begin(ctx, o); err != nil {
+		return nil, errors.Join(err, w.Stop())
+	}
+	return w, nil
+}
+
+// reach makes the link to a cluster when it is first asked for.
+func (w *World) reach(cluster *clusters.Cluster) (string, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if link := w.Links[cluster.Name]; link != nil {
+		return link.URL(), nil
+	}
+	server, err := url.Parse(cluster.Config.Host)
+	if err != nil {
+		return "", err
+	}
+	link, err := links.New(cluster.Name, server.Host, filepath.Join(cluster.Dir, "pki"))
+	if err != nil {
+		return "", err
+	}
+	w.Links[cluster.Name] = link
+	return link.URL(), nil
+}
+
+func (w *World) begin(ctx context.Context, o Options) error {
+	var err error
+	if w.Hub, err = yard.NewClient(w.Yard.Hub); err != nil {
+		return err
+	}
+	configs := map[string]*rest.Config{}
+	for name, cluster := range w.Yard.Workers {
+		if w.Workers[name], err = yard.NewClient(cluster); err != nil {
+			return err
+		}
+		configs[name] = cluster.Config
+	}
+	if err := yard.InstallRuntimes(ctx, w.Yard.Hub); err != nil {
+		return err
+	}
+	if w.Recorder, err = history.Start(ctx, w.Yard.Hub.Config, configs); err != nil {
+		return err
+	}
+	for _, policy := range policies() {
+		if err := w.Hub.Create(ctx, policy); err != nil {
+			return err
+		}
+	}
+	for i, name := range o.Workers {
+		if err := w.EditWorker(ctx, name, func(worker *v1alpha1.WorkerCluster) {
+			worker.Spec.Price = v1alpha1.Prices{yard.GPU: *resource.NewQuantity(int64(i+1), resource.DecimalSI)}
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// policies prefer cheap workers. There is one for each failover, and one that says nothing about it.
+func policies() []*v1alpha1.DispatchPolicy {
+	scoring := []v1alpha1.Score{{
+		Name: v1alpha1.ScorePrice, Weight: 1, Ceiling: v1alpha1.Prices{yard.GPU: resource.MustParse("100"), corev1.ResourceCPU: resource.MustParse("1")},
+	}}
+	all := []*v1alpha1.DispatchPolicy{{
+		ObjectMeta: metav1.ObjectMeta{Name: "otherwise"}, Spec: v1alpha1.DispatchPolicySpec{Scoring: scoring},
+	}}
+	for i, failover := range []v1alpha1.Failover{v1alpha1.FailoverHold, v1alpha1.FailoverFenced, v1alpha1.FailoverImmediate} {
+		policy := &v1alpha1.DispatchPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("failover-%d", i)},
+			Spec:       v1alpha1.DispatchPolicySpec{Priority: 1, Scoring: scoring, Failover: failover},
+		}
+		policy.Spec.Jobs.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{LabelFailover: string(failover)}}
+		all = append(all, policy)
+	}
+	return all
+}
+
+// EditWorker changes a WorkerCluster.
+func (w *World) EditWorker(ctx context.Context, name string, change func(*v1alpha1.WorkerCluster)) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		worker := &v1alpha1.WorkerCluster{}
+		if err := w.Hub.Get(ctx, client.ObjectKey{Name: name}, worker); err != nil {
+			return err
+		}
+		change(worker)
+		return w.Hub.Update(ctx, worker)
+	})
+}
+
+// Heal ends all faults of the network.
+func (w *World) Heal() error {
+	var errs []error
+	for _, link := range w.Links {
+		errs = append(errs, link.Heal())
+	}
+	return errors.Join(errs...)
+}
+
+// Stop ends the world. It is called once.
+func (w *World) Stop() error {
+	if w.Recorder != nil {
+		w.Recorder.Stop()
+	}
+	err := w.Yard.Stop()
+	for _, link := range w.Links {
+		link.Close()
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// restartDelay is how long an agent that has ended stays so.
+const restartDelay = time.Second
+
+// Agent is a worker-agent of a cluster. When its process ends it is started again, as the kubelet would: an agent that cannot renew
+// its lease, because the API server is away, ends.
+type Agent struct {
+	run    func(ctx context.Context) (*clusters.Process, error)
+	health string
+	yard   *Yard
+
+	mu      sync.Mutex
+	process *clusters.Process // under mu
+	down    bool              // under mu: it is not to be started again
+}
+
+// Process is the one that was started last.
+func (a *Agent) Process() *clusters.Process {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.process
+}
+
+// Down kills the agent, and it stays away until Up.
+func (a *Agent) Down() error {
+	a.mu.Lock()
+	a.down = true
+	process := a.process
+	a.mu.Unlock()
+	return process.Kill()
+}
+
+// Up starts an agent that is down, and waits until it is ready.
+func (a *Agent) Up(ctx context.Context) error {
+	process, err := a.start(ctx)
+	if err != nil {
+		return err
+	}
+	return awaitReady(ctx, process, a.health)
+}
+
+func (a *Agent) start(ctx context.Context) (*clusters.Process, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	process, err := a.run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.process, a.down = process, false
+	go a.keepRunning(process)
+	return process, nil
+}
+
+// keepRunning starts the agent again when its process has ended, unless it is down.
+func (a *Agent) keepRunning(process *clusters.Process) {
+	select {
+	case <-a.yard.stopped:
+		return
+	case <-process.Done():
+	}
+	select {
+	case <-a.yard.stopped:
+		return
+	case <-time.After(restartDelay):
+	}
+	a.mu.Lock()
+	replaced := a.down || a.process != process
+	a.mu.Unlock()
+	if !replaced {
+		_, _ = a.start(context.Background()) // An error means that the cluster is stopping.
+	}
+}
+
+func (y *Yard) startAgents(ctx context.Context) error {
+	var wg sync.WaitGroup
+	errs := make(chan error, len(y.Workers)+1)
+	for _, cluster := range y.Clusters() {
+		wg.Go(func() { errs <- y.startAgentsOf(ctx, cluster) })
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startAgentsOf applies what config/worker-agent has but the Deployment, and runs the agents as processes, which also answer the
+// webhooks of config/webhook. Those are there when the agents are ready.
+func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) error {
+	dir := filepath.Join(y.root, "config/worker-agent")
+	for _, file := range []string{
+		"namespace", "service_account", "cluster_role", "cluster_role_binding", "role", "role_binding",
+	} {
+		if err := cluster.ApplyFiles(ctx, filepath.Join(dir, file+".yaml")); err != nil {
+			return err
+		}
+	}
+	kubeconfig, err := serviceAccountKubeconfig(ctx, cluster, cluster.Config.Host, agentNamespace, "trainyard-worker-agent")
+	if err != nil {
+		return err
+	}
+	server, err := cluster.NewWebhookServer("worker-agent")
+	if err != nil {
+		return err
+	}
+	address := net.JoinHostPort(server.Host, strconv.Itoa(server.Port))
+	if cluster == y.Hub || y.options.Agents == 1 {
+		err = y.startAgent(ctx, cluster, kubeconfig, address, server.CertDir)
+	} else {
+		err = y.startReplicas(ctx, cluster, kubeconfig, address, server.CertDir)
+	}
+	if err != nil {
+		return err
+	}
+	return y.applyWebhooks(ctx, cluster, server)
+}
+
+// startReplicas starts several agents, with something in the place of the Service at their webhooks' address.
+func (y *Yard) startReplicas(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
+	var backends []string
+	for range y.options.Agents {
+		backend, err := freeAddress(ctx)
+		if err != nil {
+			return err
+		}
+		if err := y.startAgent(ctx, cluster, kubeconfig, backend, certDir); err != nil {
+			return err
+		}
+		backends = append(backends, backend)
+	}
+	return y.balance(ctx, address, backends)
+}
+
+// startAgent starts an agent of a cluster that answers webhooks at the address, and waits until it is ready.
+func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
+	health, err := freeAddress(ctx)
+	if err != nil {
+		return err
+	}
+	args := slices.Concat([]string{
+		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
+		"--webhook-bind-address=" + address, "--webhook-cert-dir=" + certDir,
+	}, fastLease)
+	if cluster != y.Hub {
+		args = append(args, y.options.AgentArgs...)
+	}
+	agent := &Agent{yard: y, health: health, run: func(ctx context.Context) (*clusters.Process, error) {
+		return cluster.Run(ctx, "worker-agent", "worker-agent", args...)
+	}}
+	y.mu.Lock()
+	y.Agents[cluster.Name] = append(y.Agents[cluster.Name], agent)
+	y.mu.Unlock()
+	return agent.Up(ctx)
+}
+
+// applyWebhooks applies the webhook configurations, with the server in the place of the Service.
+func (y *Yard) applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer) error {
+	dir := filepath.Join(y.root, "config/webhook")
+	objects, err := clusters.ReadObjects(filepath.Join(dir, "mutating.yaml"), filepath.Join(dir, "validating.yaml"))
+	if err != nil {
+		return err
+	}
+	if err := clusters.WebhookURLs(server, objects...); err != nil {
+		return err
+	}
+	return cluster.ApplyObjects(ctx, objects...)
+}
