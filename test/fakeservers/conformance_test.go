@@ -1,0 +1,288 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeservers_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/test/fakeservers"
+	"github.com/trainyard/trainyard/test/servers"
+)
+
+const (
+	jobsPath = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/conform/trainjobs"
+	runtimes = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
+	mergeIt  = "application/merge-patch+json"
+	applyIt  = "application/apply-patch+yaml"
+	partial  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	partials = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	// waitLimit is for a real API server on a busy machine.
+	waitLimit = time.Minute
+)
+
+var shared = servers.Share(func(_ context.Context, set *servers.Set) (*rest.Config, error) {
+	return set.Workers[0].Cluster.Config, nil
+}, "worker")
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+// step is a request. Names in braces stand for what earlier answers had: {uid} and {rv} are those of the last object.
+type step struct {
+	name        string
+	method      string // GET if empty
+	path        string
+	body        string
+	contentType string // JSON if empty
+	accept      string
+	// want is the code that both must answer.
+	want int
+	// forget says that the answer is not the last object.
+	forget bool
+	// codeOnly says that the rest of the answer may differ.
+	codeOnly bool
+}
+
+// trainJob is one with all that an API server would add to its spec.
+func trainJob(name, more string) string {
+	return fmt.Sprintf(`{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": %q, "labels": {"team": "a", "n": %q}%s},
+		"spec": {"managedBy": "trainer.kubeflow.org/trainjob-controller", "suspend": false,
+		"runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "ClusterTrainingRuntime", "name": "torch"}}}`, name, name, more)
+}
+
+var steps = []step{
+	{name: "what there is", path: "/api/v1/namespaces/kube-system", want: 200},
+	{name: "its metadata", path: "/api/v1/namespaces/kube-system", accept: partial, want: 200},
+	{name: "version", path: "/version", want: 200},
+	{name: "health", path: "/readyz", want: 200, codeOnly: true},
+	{name: "core groups", path: "/api", want: 200, codeOnly: true},
+	{name: "groups", path: "/apis", want: 200, codeOnly: true},
+	{name: "group", path: "/apis/trainer.kubeflow.org", want: 200},
+	{name: "no group", path: "/apis/nothing.example.com/v1", want: 404, codeOnly: true},
+	{name: "no resource", path: "/apis/trainer.kubeflow.org/v1alpha1/nothings", want: 404, codeOnly: true},
+	{name: "no subresource", path: "/api/v1/namespaces/kube-system/nothing", want: 404, codeOnly: true},
+
+	{name: "no namespace", method: "POST", path: jobsPath, body: trainJob("first", ""), want: 404},
+	{name: "create namespace", method: "POST", path: "/api/v1/namespaces", body: `{"metadata": {"name": "conform", "labels": {"x": "y"}}}`, want: 201},
+	{name: "namespace exists", method: "POST", path: "/api/v1/namespaces", body: `{"metadata": {"name": "conform"}}`, want: 409},
+	{name: "bad name", method: "POST", path: "/api/v1/namespaces", body: `{"metadata": {"name": "Con form"}}`, want: 422},
+	{name: "empty name", method: "POST", path: jobsPath, body: `{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {}, "spec": {}}`, want: 422, codeOnly: true},
+	{name: "no JSON", method: "POST", path: jobsPath, body: `{"metadata":`, want: 400, codeOnly: true},
+	{name: "wrong namespace", method: "POST", path: jobsPath, body: trainJob("first", `, "namespace": "default"`), want: 400},
+
+	{name: "create", method: "POST", path: jobsPath + "?fieldManager=test&fieldValidation=Strict", body: trainJob("first", ""), want: 201},
+	{name: "exists", method: "POST", path: jobsPath, body: trainJob("first", ""), want: 409, forget: true},
+	{name: "unknown field, strictly", method: "POST", path: jobsPath + "?fieldValidation=Strict", body: strings.Replace(trainJob("second", ""), `"suspend"`, `"nonsense": 1, "suspend"`, 1), want: 400, forget: true},
+	{name: "unknown field", method: "POST", path: jobsPath + "?fieldValidation=Ignore", body: strings.Replace(trainJob("pruned", ""), `"suspend"`, `"nonsense": 1, "suspend"`, 1), want: 201, forget: true},
+	{name: "create with a status", method: "POST", path: jobsPath, body: strings.Replace(trainJob("second", ""), `"spec"`, `"status": {"conditions": []}, "spec"`, 1), want: 201, forget: true},
+	{name: "delete it", method: "DELETE", path: jobsPath + "/second", want: 200, forget: true},
+	{name: "get", path: jobsPath + "/first", want: 200},
+	{name: "get metadata", path: jobsPath + "/first", accept: partial, want: 200},
+	{name: "get nothing", path: jobsPath + "/nothing", want: 404, forget: true},
+
+	{name: "merge", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"annotations": {"a": "b"}, "labels": {"team": null, "more": "yes"}}}`, want: 200},
+	{name: "merge with the right version", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"resourceVersion": "{rv}"}, "spec": {"suspend": true}}`, want: 200},
+	{name: "merge with an old version", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"resourceVersion": "1"}, "spec": {"suspend": false}}`, want: 409, forget: true},
+	{name: "merge with another UID", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"uid": "other"}, "spec": {"suspend": false}}`, want: 422, forget: true},
+	{name: "merge that changes nothing", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"spec": {"suspend": true}}`, want: 200},
+	{name: "merge a status", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"status": {"conditions": []}}`, want: 200},
+	{name: "merge another name", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"name": "other"}}`, want: 400, codeOnly: true, forget: true},
+	{name: "merge nothing", method: "PATCH", path: jobsPath + "/nothing", contentType: mergeIt, body: `{}`, want: 404, forget: true},
+	{name: "strategic merge", method: "PATCH", path: jobsPath + "/first", contentType: "application/strategic-merge-patch+json", body: `{}`, want: 415, codeOnly: true, forget: true},
+	{name: "status", method: "PATCH", path: jobsPath + "/first/status", contentType: mergeIt, want: 200, body: `{"spec": {"suspend": false}, "status": {"conditions": [
+		{"type": "Suspended", "status": "True", "reason": "Suspended", "message": "so", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`},
+	{name: "update without a version", method: "PUT", path: jobsPath + "/first", body: trainJob("first", ""), want: 422, codeOnly: true, forget: true},
+	{name: "update with another UID", method: "PUT", path: jobsPath + "/first", body: trainJob("first", `, "resourceVersion": "{rv}", "uid": "other"`), want: 409, forget: true},
+	{name: "update", method: "PUT", path: jobsPath + "/first", body: trainJob("first", `, "resourceVersion": "{rv}"`), want: 200},
+
+	{name: "list", path: jobsPath, want: 200, forget: true},
+	{name: "list metadata", path: jobsPath, accept: partials, want: 200, forget: true},
+	{name: "list by label", path: jobsPath + "?labelSelector=n%3Dpruned", want: 200, forget: true},
+	{name: "list by name", path: jobsPath + "?fieldSelector=metadata.name%3Dfirst", want: 200, forget: true},
+	{name: "list by what cannot be", path: jobsPath + "?fieldSelector=spec.suspend%3Dtrue", want: 400, codeOnly: true, forget: true},
+	{name: "list by no selector", path: jobsPath + "?labelSelector=a%3D%3D%3Db", want: 400, codeOnly: true, forget: true},
+	{name: "list all namespaces", path: "/apis/trainer.kubeflow.org/v1alpha1/trainjobs?resourceVersion=0", want: 200, forget: true},
+	{name: "list a page", path: jobsPath + "?limit=1", want: 200, forget: true},
+	{name: "list none", path: "/apis/jobset.x-k8s.io/v1alpha2/jobsets", want: 200, forget: true},
+	{name: "list by no version", path: jobsPath + "?resourceVersion=abc", want: 400, codeOnly: true, forget: true},
+
+	{name: "apply what is new", method: "PATCH", path: runtimes + "/torch?fieldManager=test&force=true", contentType: applyIt, body: aRuntime("1"), want: 201},
+	{name: "apply a change", method: "PATCH", path: runtimes + "/torch?fieldManager=test&force=true", contentType: applyIt, body: aRuntime("2"), want: 200},
+	{name: "apply the same", method: "PATCH", path: runtimes + "/torch?fieldManager=test&force=true", contentType: applyIt, body: aRuntime("2"), want: 200},
+	{name: "delete a runtime", method: "DELETE", path: runtimes + "/torch", want: 200, forget: true},
+
+	{name: "get again", path: jobsPath + "/first", want: 200},
+	{name: "delete another UID", method: "DELETE", path: jobsPath + "/first", body: `{"preconditions": {"uid": "other"}}`, want: 409, forget: true},
+	{name: "delete an old version", method: "DELETE", path: jobsPath + "/first", body: `{"preconditions": {"resourceVersion": "1"}}`, want: 409, forget: true},
+	{name: "delete in the foreground", method: "DELETE", path: jobsPath + "/first", body: `{"propagationPolicy": "Foreground", "preconditions": {"uid": "{uid}"}}`, want: 200},
+	{name: "it is still there", path: jobsPath + "/first", want: 200},
+	{name: "delete again", method: "DELETE", path: jobsPath + "/first?propagationPolicy=Foreground", want: 200},
+	{name: "take off the finalizer", method: "PATCH", path: jobsPath + "/first", contentType: mergeIt, body: `{"metadata": {"finalizers": null}}`, want: 200},
+	{name: "it is gone", path: jobsPath + "/first", want: 404, forget: true},
+	{name: "delete nothing", method: "DELETE", path: jobsPath + "/first", want: 404, forget: true},
+	{name: "delete at once", method: "DELETE", path: jobsPath + "/pruned", want: 200, forget: true},
+}
+
+func aRuntime(value string) string {
+	return fmt.Sprintf(`{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "ClusterTrainingRuntime", "metadata": {"name": "torch", "labels": {"v": %q}},
+		"spec": {"template": {"spec": {"network": {"enableDNSHostnames": true}}}}}`, value)
+}
+
+// server is one that the steps are sent to.
+type server struct {
+	config *rest.Config
+	client *http.Client
+	last   map[string]any
+}
+
+func newServer(t *testing.T, config *rest.Config) *server {
+	t.Helper()
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &server{config: config, client: client}
+}
+
+func both(t *testing.T) (fake, real *server) {
+	t.Helper()
+	fleet, err := fakeservers.Start(fakeservers.Options{Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := fleet.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return newServer(t, fleet.Workers[0].Config), newServer(t, shared.Get(t))
+}
+
+func (s *server) open(t *testing.T, st step) *http.Response {
+	t.Helper()
+	filled := strings.NewReplacer("{uid}", metadata(s.last, "uid"), "{rv}", metadata(s.last, "resourceVersion"))
+	method := st.method
+	if method == "" {
+		method = http.MethodGet
+	}
+	request, err := http.NewRequestWithContext(t.Context(), method, s.config.Host+filled.Replace(st.path), strings.NewReader(filled.Replace(st.body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if st.contentType != "" {
+		request.Header.Set("Content-Type", st.contentType)
+	}
+	request.Header.Set("Accept", "application/json")
+	if st.accept != "" {
+		request.Header.Set("Accept", st.accept)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response
+}
+
+// do sends a step and returns code and facts of the answer.
+func (s *server) do(t *testing.T, st step) (code int, found map[string]any) {
+	t.Helper()
+	response := s.open(t, st)
+	for response.StatusCode == http.StatusTooManyRequests { // A CRD that nobody has asked for before.
+		_ = response.Body.Close()
+		time.Sleep(100 * time.Millisecond)
+		response = s.open(t, st)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := map[string]any{}
+	if err := json.Unmarshal(data, &body); err != nil && !st.codeOnly {
+		t.Errorf("%s %s: %v in %q", s.config.Host, st.name, err, data)
+	}
+	if !st.forget && metadata(body, "uid") != "" {
+		s.last = body
+	}
+	if st.codeOnly {
+		return response.StatusCode, nil
+	}
+	return response.StatusCode, facts(body)
+}
+
+func metadata(object map[string]any, name string) string {
+	value, _, _ := unstructured.NestedString(object, "metadata", name)
+	return value
+}
+
+// facts are what of an answer has to be the same: all but what is new each time, and texts.
+func facts(body map[string]any) map[string]any {
+	switch kind, _ := body["kind"].(string); {
+	case kind == "Status":
+		return map[string]any{"kind": kind, "status": body["status"], "reason": body["reason"], "code": body["code"], "details": detailsOf(body)}
+	case strings.HasSuffix(kind, "List") && body["items"] != nil:
+		var items []any
+		for _, item := range body["items"].([]any) {
+			if name := metadata(item.(map[string]any), "name"); name == "first" || name == "pruned" {
+				items = append(items, facts(item.(map[string]any)))
+			}
+		}
+		more := metadata(body, "continue") != ""
+		return map[string]any{"kind": kind, "apiVersion": body["apiVersion"], "items": items, "more": more, "version": metadata(body, "resourceVersion") != ""}
+	case body["metadata"] == nil:
+		delete(body, "buildDate")
+		return map[string]any{"kind": kind, "name": body["name"], "versions": body["versions"], "gitVersion": body["gitVersion"]}
+	}
+	found := map[string]any{"status": body["status"], "spec": body["spec"], "kind": body["kind"], "apiVersion": body["apiVersion"]}
+	for name, value := range body["metadata"].(map[string]any) {
+		switch name {
+		case "managedFields":
+		case "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp":
+			found[name] = value != ""
+		default:
+			found[name] = value
+		}
+	}
+	return found
+}
+
+func detailsOf(status map[string]any) map[string]any {
+	details, _ := status["details"].(map[string]any)
+	return map[string]any{"name": details["name"], "group": details["group"], "kind": details["kind"]}
+}
+
+func (s *server) version() string { return metadata(s.last, "resourceVersion") }
+
+func TestConformance(t *testing.T) {
+	fake, real := both(t)
+	for _, st := range steps {
+		beforeFake, beforeReal := fake.version(), real.version()
+		gotCode, got := fake.do(t, st)
+		wantCode, want := real.do(t, st)
+		if wantCode != st.want {
+			t.Errorf("%s: a real API server answers %d, the test wants %d", st.name, wantCode, st.want)
+		}
+		if gotCode != wantCode {
+			t.Errorf("%s: the fake answers %d, a real API server %d", st.name, gotCode, wantCode)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-real +fake):\n%s", st.name, diff)
+		}
+		// Whether something was written is told by the version, which each has its own.
+		if a, b := beforeFake == fake.version(), beforeReal == real.version(); a != b {
+			t.Errorf("%s: the version is the same as before: fake %t, real %t", st.name, a, b)
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeservers
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Options of a fleet.
+type Options struct {
+	// Workers is how many there are.
+	Workers int
+	// Nodes of each worker, and GPUs of each node.
+	Nodes int
+	GPUs  int64
+	// RunFor is how long TrainJobs take on these workers. 0: nothing runs there, and what is deleted in the foreground waits for ever.
+	RunFor time.Duration
+	// Created is called for each TrainJob that is created, from the goroutine of the request. Nil: nobody is told.
+	Created func(worker *Worker, job types.NamespacedName, at time.Time)
+}
+
+// Fleet is a number of workers.
+type Fleet struct {
+	Workers []*Worker
+}
+
+// Worker is one of them.
+type Worker struct {
+	// Name is worker-0 and so on.
+	Name string
+	// ID is the UID of the namespace kube-system.
+	ID types.UID
+	// Config is for a client that may do everything.
+	Config *rest.Config
+
+	store   *store
+	gate    *gate
+	server  *http.Server
+	trainer *trainJobController
+	serving sync.WaitGroup
+}
+
+// Start starts a fleet.
+func Start(options Options) (*Fleet, error) {
+	certificate, ca, err := newCertificate()
+	if err != nil {
+		return nil, err
+	}
+	fleet := &Fleet{}
+	for i := range options.Workers {
+		worker, err := newWorker(fmt.Sprintf("worker-%d", i), options, certificate, ca)
+		if err != nil {
+			return nil, errors.Join(err, fleet.Close())
+		}
+		fleet.Workers = append(fleet.Workers, worker)
+	}
+	return fleet, nil
+}
+
+// Close stops all workers.
+func (f *Fleet) Close() error {
+	var errs []error
+	for _, worker := range f.Workers {
+		errs = append(errs, worker.close())
+	}
+	return errors.Join(errs...)
+}
+
+func newWorker(name string, options Options, certificate tls.Certificate, ca []byte) (*Worker, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for worker %q: %w", name, err)
+	}
+	w := &Worker{
+		Name: name, store: newStore(), gate: newGate(),
+		Config: &rest.Config{
+			Host: "https://" + listener.Addr().String(), BearerToken: rand.Text(), TLSClientConfig: rest.TLSClientConfig{CAData: ca}, QPS: -1,
+		},
+	}
+	w.ID = populate(w.store, options)
+	if options.RunFor > 0 {
+		w.trainer = newTrainJobController(w.store, options.RunFor)
+		w.store.observe(w.trainer.see)
+	}
+	if options.Created != nil {
+		w.store.observe(func(e event) {
+			if e.kind == trainJobs && e.before == nil {
+				options.Created(w, e.after.key, time.Now())
+			}
+		})
+	}
+	w.server = &http.Server{
+		Handler: &handler{store: w.store, token: w.Config.BearerToken}, ReadHeaderTimeout: 10 * time.Second,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		ErrorLog:  log.New(io.Discard, "", 0), // A client that goes away is no news.
+	}
+	w.serving.Go(func() {
+		_ = w.server.ServeTLS(gatedListener{Listener: listener, gate: w.gate}, "", "") // It ends with close.
+	})
+	return w, nil
+}
+
+// Hang makes the worker accept connections and answer nothing, until Resume.
+func (w *Worker) Hang() { w.gate.set(false) }
+
+// Resume ends Hang. What was asked meanwhile is answered now.
+func (w *Worker) Resume() { w.gate.set(true) }
+
+func (w *Worker) close() error {
+	if w.trainer != nil {
+		w.trainer.stop()
+	}
+	err := w.server.Close()
+	w.gate.set(true)
+	w.serving.Wait()
+	return err
+}
+
+// Kubeconfig is one with which the manager accepts the worker.
+func (w *Worker) Kubeconfig() ([]byte, error) {
+	config := clientcmdapi.NewConfig()
+	config.Clusters[w.Name] = &clientcmdapi.Cluster{Server: w.Config.Host, CertificateAuthorityData: w.Config.CAData}
+	config.AuthInfos[w.Name] = &clientcmdapi.AuthInfo{Token: w.Config.BearerToken}
+	config.Contexts[w.Name] = &clientcmdapi.Context{Cluster: w.Name, AuthInfo: w.Name}
+	config.CurrentContext = w.Name
+	return clientcmd.Write(*config)
+}

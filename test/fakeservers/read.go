@@ -1,0 +1,99 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fakeservers
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func (h *handler) get(w http.ResponseWriter, r *http.Request, of target) {
+	o, err := h.store.get(of.kind, of.key)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer(w, http.StatusOK, shown(r, o))
+}
+
+// list answers with all at once, or with pages. What changes between two pages is in the later ones, other than with an API server.
+func (h *handler) list(w http.ResponseWriter, r *http.Request, of target) {
+	query := r.URL.Query()
+	selection, err := newSelection(of.kind, of.key.Namespace, query)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	objects, version := h.store.list(of.kind)
+	if err := notAhead(query.Get("resourceVersion"), version); err != nil {
+		refuse(w, err)
+		return
+	}
+	objects = slices.DeleteFunc(objects, func(o *object) bool { return !selection.matches(o) })
+	objects, next, err := page(objects, query.Get("limit"), query.Get("continue"))
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	metadata := map[string]any{"resourceVersion": strconv.FormatUint(version, 10)}
+	if next != "" {
+		metadata["continue"] = next
+	}
+	items := make([]any, len(objects))
+	for i, o := range objects {
+		items[i] = shown(r, o)
+	}
+	apiVersion, kind := of.kind.GroupVersion().String(), of.kind.Kind+"List"
+	if wantsPartial(r) {
+		apiVersion, kind = metav1.SchemeGroupVersion.String(), "PartialObjectMetadataList"
+	}
+	answer(w, http.StatusOK, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata, "items": items})
+}
+
+// notAhead refuses a version that has not been yet. An API server waits a little before.
+func notAhead(wanted string, version uint64) error {
+	if wanted == "" {
+		return nil
+	}
+	number, err := strconv.ParseUint(wanted, 10, 64)
+	switch {
+	case err != nil:
+		return apierrors.NewBadRequest(fmt.Sprintf("resourceVersion: Invalid value: %q", wanted))
+	case number > version:
+		return apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", number, version), 1)
+	}
+	return nil
+}
+
+// page cuts objects, which are sorted. A continue token is the key of the last object before it.
+func page(objects []*object, limit, token string) (cut []*object, next string, err error) {
+	if token != "" {
+		after, err := base64.RawURLEncoding.DecodeString(token)
+		if err != nil {
+			return nil, "", apierrors.NewBadRequest("continue key is not valid")
+		}
+		at := slices.IndexFunc(objects, func(o *object) bool { return o.key.String() > string(after) })
+		if at < 0 {
+			at = len(objects)
+		}
+		objects = objects[at:]
+	}
+	if limit == "" {
+		return objects, "", nil
+	}
+	size, err := strconv.Atoi(limit)
+	if err != nil || size < 0 {
+		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("limit: Invalid value: %q", limit))
+	}
+	if size == 0 || size >= len(objects) {
+		return objects, "", nil
+	}
+	return objects[:size], base64.RawURLEncoding.EncodeToString([]byte(objects[size-1].key.String())), nil
+}
