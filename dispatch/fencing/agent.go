@@ -216,6 +216,7 @@ func (a *Agent) lead() time.Duration { return min(a.fenceAfter/6, maxLead) }
 // Admission says whether a copy that has not started may.
 type Admission int
 
+// The admissions.
 const (
 	// Refused: it was on its way for so long that the hub may have given it up, or it came with no challenge of ours.
 	Refused Admission = iota

@@ -33,6 +33,7 @@ type Pods struct {
 // Action is what an agent does to a copy.
 type Action int
 
+// The actions, the harshest last.
 const (
 	// Leave it alone.
 	Leave Action = iota
@@ -51,6 +52,7 @@ func (a Action) String() string { return [...]string{"Leave", "Suspend", "Delete
 // Reason is why something is done to a copy.
 type Reason int
 
+// The reasons.
 const (
 	// None: nothing is done.
 	None Reason = iota

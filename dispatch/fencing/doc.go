@@ -17,8 +17,9 @@
 //	           stops the copies, so that their pods have
 //	           ended at t0 + fenceAfter                        h0 + fenceAfter * 1.02 + margin: they have ended
 //
-// Agent is the lease in the eyes of one replica of the agent, Decide what is to be done about one copy, Attempts what is
-// remembered of attempts. Their table tests are their documentation, and the property test says what they promise.
+// Agent is the lease in the eyes of one replica of the agent, its Decide what is to be done about one copy, Attempts what is remembered
+// of attempts, and Hub the lease in the eyes of the hub. Their table tests are their documentation, and the property test says what the
+// agents promise.
 //
 // # How a replica knows the age of a challenge
 //

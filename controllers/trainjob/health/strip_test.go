@@ -18,7 +18,11 @@ import (
 
 func TestStripKeepsWhatACacheNeeds(t *testing.T) {
 	pod := largePod(3)
+	pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds = new(int64(77)), new(int64(7))
 	Strip(pod)
+	if g, d := pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds; g == nil || *g != 77 || d == nil || *d != 7 {
+		t.Error("how long the pod has to end is gone, which whoever stops it has to know")
+	}
 	if pod.Namespace != "team" || pod.Name != "job-node-0-3-x" || pod.UID == "" || pod.ResourceVersion != "7" {
 		t.Errorf("the pod's identity is gone: %+v", pod.ObjectMeta)
 	}
