@@ -229,9 +229,10 @@ func TestWorkerIsRenamed(t *testing.T) {
 	t.Run("other name", func(t *testing.T) {
 		register(t, "renamed", string(kubeconfig))
 		expectReady(t, "renamed", v1alpha1.ReasonConnected)
-		eventually(t, func(g gomega.Gomega) { // The garbage collector has judged the copy.
-			g.Expect(fetch(t, g, y.ManagerMetrics)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} `))
-			g.Expect(fetch(t, g, y.ManagerMetrics)).NotTo(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
+		eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner is told what is missing.
+			g.Expect(fetch(t, g, y.ManagerMetrics)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
+			lost := meta.FindStatusCondition(dispatchOf(t.Context(), g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
+			g.Expect(lost).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonHold)))
 		})
 		if current(t.Context(), gomega.NewWithT(t), workers[large], copied).DeletionTimestamp != nil {
 			t.Error("the copy is being deleted because its cluster has another name")
