@@ -43,8 +43,9 @@ type recollection struct {
 	course *course
 	// progressedAt is when the Dispatch was first seen to show other steps or restarts than there are, zero while it shows them.
 	progressedAt time.Time
-	// pushed is the hash of the status last written to the hub.
-	pushed uint64
+	// pushed is the hash of the status last written to the hub, and pushedAt is when that was.
+	pushed   uint64
+	pushedAt time.Time
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time

@@ -175,7 +175,7 @@ func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) (r
 		past.endSeen = r.Clock.Now()
 	}
 	if trainjobs.Terminal(f.job) == nil {
-		if ok, err := r.maySpeak(ctx, f, past.pushed != 0 || f.dispatch.WasCopied()); !ok || err != nil {
+		if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0 || f.dispatch.WasCopied()); !ok || err != nil {
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
 		}
 		if err := r.writeJobStatus(ctx, f, past); err != nil {

@@ -41,7 +41,7 @@ func (r *reconciler) syncStatus(ctx context.Context, f facts, past *recollection
 	if due := statusWindow - now.Sub(past.changedAt); due > 0 {
 		return due, nil
 	}
-	if ok, err := r.maySpeak(ctx, f, past.pushed != 0); !ok || err != nil {
+	if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0); !ok || err != nil {
 		return conflictDelay, err
 	}
 	return 0, r.writeJobStatus(ctx, f, past)
@@ -89,7 +89,7 @@ func (r *reconciler) writeJobStatus(ctx context.Context, f facts, past *recollec
 	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
-	past.changedAt, past.pushed = time.Time{}, hashStatus(f.copy)
+	past.changedAt, past.pushed, past.pushedAt = time.Time{}, hashStatus(f.copy), r.Clock.Now()
 	return nil
 }
 

@@ -21,6 +21,8 @@ import (
 const (
 	// startLag is how long after the start of a mirror the hub's caches, filled while another replica was leading, are doubted.
 	startLag = 10 * time.Second
+	// pushLag is how long a write of ours may take to be seen. Nobody is given up for lost within that time.
+	pushLag = 5 * time.Second
 	// endCheck is how often it is looked whether pods that nobody tells us of have ended.
 	endCheck = time.Second
 )
@@ -52,8 +54,10 @@ func (r *reconciler) isStored(ctx context.Context, dispatch *v1alpha1.Dispatch) 
 // maySpeak is true if what the copy says may be said of the hub's job. Whoever gives an attempt up takes back what its copy has said, and
 // then says on the Dispatch that it is over, which the cache may not show yet. The copy spoke if it is
 // known to have said something before.
-func (r *reconciler) maySpeak(ctx context.Context, f facts, spoke bool) (bool, error) {
-	if !spoke || f.job.Object["status"] != nil {
+//
+// What was said a moment ago the cache need not show yet either. That is no doubt: the write has a lock.
+func (r *reconciler) maySpeak(ctx context.Context, f facts, past *recollection, spoke bool) (bool, error) {
+	if !spoke || f.job.Object["status"] != nil || r.Clock.Since(past.pushedAt) < pushLag {
 		return true, nil
 	}
 	return r.isStored(ctx, f.dispatch)
