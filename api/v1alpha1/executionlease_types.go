@@ -12,11 +12,11 @@ import (
 type LeaseState string
 
 const (
-	// LeasePending: the hub has not answered any challenge of the agent yet that counts.
+	// LeasePending means that the hub has not answered any challenge of the agent yet that counts.
 	LeasePending LeaseState = "Pending"
-	// LeaseValid: the hub has answered in time.
+	// LeaseValid means that the hub has answered in time.
 	LeaseValid LeaseState = "Valid"
-	// LeaseExpired: the hub has not. The copies that it wants fenced are being stopped, or are.
+	// LeaseExpired means that it has not. The copies that it wants fenced are being stopped, or are.
 	LeaseExpired LeaseState = "Expired"
 )
 
