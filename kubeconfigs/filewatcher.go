@@ -12,10 +12,15 @@ import (
 	"slices"
 	"sort"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/go-logr/logr"
 )
+
+// settleTime after the last event all directories are watched anew. When a directory is removed and made again at once, the kernel's
+// reports of the old one's end can overtake the watch of the new one in fsnotify, which then drops it without a word.
+const settleTime = time.Second
 
 // FileWatcher reports files whose content has changed, appeared or vanished. It asks the kernel for events on every directory
 // that decides what a path means: that of the file, of each symlink on the way, and one further up, so that it sees the
@@ -79,6 +84,7 @@ func (w *FileWatcher) Start(ctx context.Context) error {
 	}
 	defer kernel.Close()
 	directories := map[string]bool{}
+	var settled <-chan time.Time
 	for {
 		w.follow(kernel, directories)
 		w.compare()
@@ -86,8 +92,13 @@ func (w *FileWatcher) Start(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-w.poke:
+		case <-settled:
+			for directory := range directories {
+				w.unwatch(kernel, directories, directory)
+			}
 		case event := <-kernel.Events:
 			w.forget(kernel, directories, event)
+			settled = time.After(settleTime)
 		case err := <-kernel.Errors:
 			// An overflown queue has lost events; follow and compare look at everything.
 			w.log.Error(err, "Watching kubeconfig files")
