@@ -32,7 +32,11 @@ func (a *alarms) set(key types.NamespacedName, at time.Time) {
 		timer.Stop()
 		delete(a.timers, key)
 	}
-	if !at.IsZero() {
-		a.timers[key] = a.clock.AfterFunc(max(at.Sub(a.clock.Now()), time.Millisecond), func() { a.bell.Add(key) })
+	if at.IsZero() {
+		return
+	}
+	a.timers[key] = a.clock.AfterFunc(max(at.Sub(a.clock.Now()), time.Millisecond), func() { a.bell.Add(key) })
+	if !at.After(a.clock.Now()) { // It may have become so since the timer was set.
+		a.bell.Add(key)
 	}
 }

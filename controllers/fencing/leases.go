@@ -193,6 +193,9 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	defer cancel()
 	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+		if next { // Another one is due at once: a conflict with an answer must not cost an interval.
+			l.book.look(id, func(h *hub, _ time.Time) { h.sent = time.Time{} })
+		}
 		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
 	}
 	if lease.Status.State != updated.Status.State {
