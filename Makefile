@@ -68,6 +68,14 @@ test-e2e: build controlplane ## Run the tests of whole processes on a hub and wo
 model: ## Explore the model of fencing with spin, and that each of its rules is needed (MODEL=large: further)
 	hack/model.sh
 
+.PHONY: test-faults
+test-faults: build controlplane ## Run the tests of what happens when clusters, networks and processes fail, and a soak of three minutes
+	hack/faults.sh
+
+.PHONY: soak
+soak: build controlplane ## Break everything at random, under load (SOAK_ARGS="-duration 30m -rate 5 -seed N")
+	hack/faults.sh soak $(SOAK_ARGS)
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

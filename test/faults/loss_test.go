@@ -5,11 +5,14 @@ package faults
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
@@ -40,7 +43,7 @@ func TestFaultShortLoss(t *testing.T) {
 	for _, job := range jobs {
 		s.settles(job)
 	}
-	before := []int{w.Recorder.Versions(jobs[0].UID), w.Recorder.Versions(jobs[1].UID)}
+	before := []string{s.versions(jobs[0]), s.versions(jobs[1])}
 	s.fault(worker, (*links.Link).Blackhole)
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	s.ends(s.submit("1s", on(worker, south)))
@@ -48,8 +51,17 @@ func TestFaultShortLoss(t *testing.T) {
 	s.ready(worker)
 	s.ends(s.submit("1s", on(worker)))
 	for i, job := range jobs {
-		if after := w.Recorder.Versions(job.UID); after != before[i] {
-			t.Errorf("%d writes for a job whose worker was away for a moment:\n%s", after-before[i], w.Recorder.Describe(job.UID))
+		if after := s.versions(job); after != before[i] {
+			t.Errorf("writes for a job whose worker was away for a moment, from %s to %s:\n%s", before[i], after, w.Recorder.Describe(job.UID))
 		}
 	}
+}
+
+// versions are those of a job and of its Dispatch, as the API server has them.
+func (s *scenario) versions(job *trainer.TrainJob) string {
+	s.Helper()
+	g := gomega.NewWithT(s)
+	current := &trainer.TrainJob{}
+	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), current)).To(gomega.Succeed())
+	return fmt.Sprintf("TrainJob %s, Dispatch %s", current.ResourceVersion, dispatchOf(g, job).ResourceVersion)
 }

@@ -254,7 +254,7 @@ func (s *scenario) ends(jobs ...*trainer.TrainJob) {
 func (s *scenario) attempt(job *trainer.TrainJob, want int32) {
 	s.Helper()
 	if d := dispatchOf(gomega.NewWithT(s), job); d.Spec.Attempt != want {
-		s.Errorf("%s is in attempt %d, want %d", job.Name, d.Spec.Attempt, want)
+		s.Errorf("%s is in attempt %d, want %d:\n%s", job.Name, d.Spec.Attempt, want, w.Recorder.Describe(job.UID))
 	}
 }
 

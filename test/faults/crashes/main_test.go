@@ -44,7 +44,7 @@ func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
 	w, err = world.Start(ctx, world.Options{
-		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 100 * time.Millisecond,
+		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 6 * time.Second,
 		// Whoever was killed holds no lease that the next one would have to wait for.
 		ManagerArgs: []string{"--leader-elect=false", "--worker-probe-interval=250ms", "--worker-timeout=1s", "--fence-margin=1s"},
 		Progress:    func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
@@ -59,7 +59,7 @@ func run(m *testing.M) (code int, err error) {
 	}()
 	armed = newTrap(mended.kill)
 	for name, link := range w.Links {
-		link.Intercept(armed.on(name))
+		link.Always(armed.on(name))
 	}
 	return m.Run(), nil
 }

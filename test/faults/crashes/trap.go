@@ -19,8 +19,9 @@ import (
 
 // Point is a write of a job's life at which the manager is killed.
 type Point struct {
-	// Write counts from 1.
-	Write int
+	// Write is the request, and Nth which one of them it is, from 1.
+	Write string
+	Nth   int
 	// After: the API server has carried the write out. Else it never gets it.
 	After bool
 }
@@ -28,9 +29,9 @@ type Point struct {
 // String names the point.
 func (p Point) String() string {
 	if p.After {
-		return fmt.Sprintf("after write %d", p.Write)
+		return fmt.Sprintf("after %s (%d)", p.Write, p.Nth)
 	}
-	return fmt.Sprintf("before write %d", p.Write)
+	return fmt.Sprintf("before %s (%d)", p.Write, p.Nth)
 }
 
 // trap counts the writes for jobs, and kills the manager at those that were asked for.
@@ -42,11 +43,11 @@ type trap struct {
 	pattern *regexp.Regexp      // of the names of jobs; under mu
 	points  map[string]Point    // by job; under mu
 	writes  map[string][]string // of each job, in order; under mu
-	sprung  map[string]string   // at which write each job's point was; under mu
+	sprung  map[string]bool     // whether the manager was killed for a job; under mu
 }
 
 func newTrap(kill func()) *trap {
-	return &trap{kill: kill, points: map[string]Point{}, writes: map[string][]string{}, sprung: map[string]string{}}
+	return &trap{kill: kill, points: map[string]Point{}, writes: map[string][]string{}, sprung: map[string]bool{}}
 }
 
 // set makes the trap count the writes for jobs whose names begin so.
@@ -106,11 +107,20 @@ func (t *trap) count(cluster string, r *http.Request, body []byte) (Point, bool)
 	text := fmt.Sprintf("%s on %s: %s", r.Method, cluster, strings.ReplaceAll(r.URL.Path, job, "JOB"))
 	t.writes[job] = append(t.writes[job], text)
 	point, ok := t.points[job]
-	if !ok || len(t.writes[job]) != point.Write {
+	if !ok || text != point.Write || occurrences(t.writes[job], text) != point.Nth {
 		return Point{}, false
 	}
-	t.sprung[job] = text
+	t.sprung[job] = true
 	return point, true
+}
+
+func occurrences(writes []string, text string) (count int) {
+	for _, write := range writes {
+		if write == text {
+			count++
+		}
+	}
+	return count
 }
 
 // concerns says whether a request is a write for a job. Events are told as they come; leases are of nobody's job.
@@ -139,8 +149,8 @@ func (t *trap) writesOf(job string) []string {
 	return slices.Clone(t.writes[job])
 }
 
-// pointOf is where the manager was to be killed for a job, and the write at which it was, empty if it was not.
-func (t *trap) pointOf(job string) (p Point, sprung string) {
+// pointOf is where the manager was to be killed for a job, and whether it was.
+func (t *trap) pointOf(job string) (p Point, sprung bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.points[job], t.sprung[job]

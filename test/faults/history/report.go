@@ -52,19 +52,6 @@ func (r *Recorder) Wrong(origin types.UID) []string {
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// Versions is how many versions of the Dispatches of a TrainJob have been seen, to find that nothing is written.
-func (r *Recorder) Versions(origin types.UID) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	count := 0
-	for _, d := range r.hub.dispatches {
-		if d.last != nil && d.last.Spec.TrainJob.UID == origin {
-			count += len(d.versions)
-		}
-	}
-	return count
-}
-
 // StatusDiffers compares the status of a TrainJob that has ended with the last that the copy of its last attempt said. Empty: they are
 // the same.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
@@ -79,7 +66,8 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 			continue
 		}
 		attempt := fmt.Sprint(d.last.Spec.Attempt)
-		for _, copied := range r.ledger.byOrigin[origin] {
+		// The last of them: one that somebody has deleted before its Dispatch said that it was there is made again.
+		for _, copied := range slices.Backward(r.ledger.byOrigin[origin]) {
 			if copied.Attempt == attempt && copied.Worker == string(d.last.Spec.Cluster) {
 				return cmp.Diff(copied.status, job.last.Object["status"])
 			}

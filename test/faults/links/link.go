@@ -27,7 +27,8 @@ type Link struct {
 	http  *interceptor
 
 	mu          sync.Mutex
-	intercepted bool // under mu: new connections go to the interceptor
+	intercepted bool    // under mu: new connections go to the interceptor
+	always      Handler // under mu: of requests while no fault intercepts them
 }
 
 // Some toxics log on their own, whatever logger their proxy has.
@@ -126,12 +127,20 @@ func (l *Link) Intercept(handler Handler) {
 	l.front.cutAll(false)
 }
 
+// Always gives all requests to the handler while no fault intercepts them. It is no fault, so Heal does not end it.
+func (l *Link) Always(handler Handler) {
+	l.mu.Lock()
+	l.always = handler
+	l.mu.Unlock()
+	l.Intercept(handler)
+}
+
 // Heal ends all faults. What was on its way when the link became a black hole arrives.
 func (l *Link) Heal() error {
 	l.mu.Lock()
-	l.intercepted = false
+	l.intercepted = l.always != nil
+	l.http.handle(l.always)
 	l.mu.Unlock()
-	l.http.handle(nil)
 	l.proxy.Toxics.ResetToxics(context.Background())
 	if err := l.front.heal(); err != nil {
 		return fmt.Errorf("heal link to %s: %w", l.name, err)

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Runs the tests of test/faults, a Go module of its own: whole processes on a hub and workers that fail.
+#
+#   hack/faults.sh                    # every fault by its name, crashes at every write, and a soak of three minutes
+#   hack/faults.sh soak [flags]       # only the soak: -duration 30m -rate 5 -seed N; without a seed one is drawn, and printed
+#
+# They take the binaries of make build and make controlplane. With FAULTS_DIR=directory the logs of all processes stay there.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+root=$PWD
+output=$root/_output/test
+mkdir -p "$output"
+
+# Never cached: the processes are not inputs that go test knows.
+run() {
+  local name=$1
+  shift
+  rm -f "$output/$name.json"
+  go -C test/faults tool -modfile="$root/hack/tools/go.mod" gotestsum --format testname --format-hide-empty-pkg \
+    --jsonfile "$output/$name.json" -- -count=1 -p 1 "$@"
+}
+
+case ${1:-} in
+soak)
+  shift
+  [[ " $* " == *" -duration "* ]] || set -- -duration 30m "$@"
+  # The soak says itself when it waits for too long.
+  exec go -C test/faults test ./soak -run TestSoak -count=1 -timeout 0 -v -args "$@"
+  ;;
+"")
+  failed=0
+  mapfile -t packages < <(go -C test/faults list ./... | grep -v /soak$)
+  run faults -timeout "${TIMEOUT:-20m}" "${packages[@]}" || failed=1
+  run soak -timeout "${TIMEOUT:-20m}" ./soak -args -duration "${SOAK:-3m}" || failed=1
+  exit "$failed"
+  ;;
+*)
+  sed -n '7,8s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  exit 2
+  ;;
+esac
