@@ -5,6 +5,7 @@ package faults
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -49,10 +50,10 @@ func (s *scenario) stopped(job *trainer.TrainJob) (interval history.Interval) {
 
 // stoppedInTime waits until a copy can no longer run, which has to be before the hub takes it for stopped. The last challenge that the hub
 // answered is from before the cut.
-func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
+func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfter time.Duration) {
 	s.Helper()
 	took := s.stopped(job).To.Sub(cut)
-	if limit := world.FenceAfter + world.FenceMargin; took > limit {
+	if limit := fenceAfter + world.FenceMargin; took > limit {
 		s.Errorf("the copy could run for %v after the last sign of life of the hub, want less than %v", took, limit)
 	}
 	s.Logf("stopped %v after the cut", took)
@@ -65,8 +66,7 @@ func TestFaultFenced(t *testing.T) {
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("1s"))
 	s.runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
-	cut := time.Now()
-	s.stoppedInTime(job, cut)
+	s.stoppedInTime(job, time.Now(), world.FenceAfter)
 	s.moves(job, worker)
 	s.heal(worker)
 	s.ready(worker)
@@ -75,14 +75,16 @@ func TestFaultFenced(t *testing.T) {
 	s.attempt(job, 2)
 }
 
-// The pods of a job take long to end. The agent begins earlier with it.
+// The pods of a job take long to end. The agent begins earlier with it, and the hub waits although the grace period is over long before.
 func TestFaultFencedSlowPods(t *testing.T) {
+	const fenceAfter = 14 * time.Second // Longer than the grace period, and half of it and the time of the pods are too.
 	s, worker := fenced(t)
-	job := s.submit(clusters.RunForever, on(worker, south), terminating("2s"))
+	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Failover.FenceAfter = &metav1.Duration{Duration: fenceAfter} })
+	s.eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.FenceAfter.Duration).To(gomega.Equal(fenceAfter)) })
+	job := s.submit(clusters.RunForever, on(worker, south), terminating("5s"))
 	s.runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
-	cut := time.Now()
-	s.stoppedInTime(job, cut)
+	s.stoppedInTime(job, time.Now(), fenceAfter)
 	s.moves(job, worker)
 }
 
@@ -167,11 +169,8 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 func (s *scenario) restart(more ...string) {
 	s.Helper()
 	again := func(more ...string) {
-		before := leader(gomega.NewWithT(s))
-		if err := w.Manager.Stop(); err != nil {
-			s.Error(err)
-		}
-		if err := w.StartManager(context.Background(), more...); err != nil {
+		before := s.leads()
+		if err := errors.Join(w.Managers.Away(), w.Managers.Back(more...)); err != nil {
 			s.Error(err)
 		}
 		s.anotherLeads(before)
@@ -234,11 +233,11 @@ func TestFaultManagerAway(t *testing.T) {
 	short, long := s.submit(clusters.RunForever, on(east)), s.submit(clusters.RunForever, on(west))
 	s.runs(short, east, 1)
 	s.runs(long, west, 1)
-	if err := w.Manager.Kill(); err != nil {
+	if err := w.Managers.Away(); err != nil {
 		t.Fatal(err)
 	}
 	s.stopped(long)
-	if err := w.StartManager(t.Context()); err != nil {
+	if err := w.Managers.Back(); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually(func(g gomega.Gomega) {

@@ -37,8 +37,15 @@ func (s *scenario) load(stop <-chan struct{}, runFor string) []*trainer.TrainJob
 func leader(g gomega.Gomega) string {
 	lease := &coordinationv1.Lease{}
 	g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)).To(gomega.Succeed())
-	g.Expect(lease.Spec.HolderIdentity).NotTo(gomega.HaveValue(gomega.BeEmpty()))
+	g.Expect(lease.Spec.HolderIdentity).To(gomega.HaveValue(gomega.Not(gomega.BeEmpty())))
 	return *lease.Spec.HolderIdentity
+}
+
+// leads waits until a manager leads, and returns which.
+func (s *scenario) leads() (who string) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) { who = leader(g) })
+	return who
 }
 
 // anotherLeads waits until another manager leads.
@@ -47,40 +54,17 @@ func (s *scenario) anotherLeads(than string) {
 	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
-// keepManager starts the manager again when it ends, as its Deployment would, until the test ends.
-func (s *scenario) keepManager() {
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-w.Manager.Done():
-			}
-			if err := w.StartManager(context.Background()); err != nil {
-				s.Error(err)
-				return
-			}
-		}
-	}()
-	s.Cleanup(func() { close(stop); <-stopped })
-}
-
 // The manager is killed again and again while jobs come, run and end.
 func TestFaultManagerKilled(t *testing.T) {
 	s := alone(t)
 	var jobs []*trainer.TrainJob
 	for kill := range 4 {
-		before := leader(gomega.NewWithT(t))
+		before := s.leads()
 		for range 5 {
 			jobs = append(jobs, s.submit("1s"))
 		}
 		time.Sleep(time.Duration(kill) * 70 * time.Millisecond) // Another point of their lives each time.
-		if err := w.Manager.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.StartManager(t.Context()); err != nil {
+		if err := w.Managers.Kill(); err != nil {
 			t.Fatal(err)
 		}
 		s.anotherLeads(before)
@@ -97,22 +81,15 @@ func TestFaultTwoManagers(t *testing.T) {
 	stop := make(chan struct{})
 	loaded := make(chan []*trainer.TrainJob)
 	go func() { loaded <- s.load(stop, "1s") }()
-	first, before := w.Manager, leader(gomega.NewWithT(t))
-	if err := w.StartManager(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := first.Signal(syscall.SIGSTOP); err != nil {
+	before := s.leads()
+	resume, err := w.Managers.Pause()
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.anotherLeads(before)
 	s.ends(s.submit("1s"))
-	if err := first.Signal(syscall.SIGCONT); err != nil {
+	if err := resume(t.Context()); err != nil {
 		t.Fatal(err)
-	}
-	select {
-	case <-first.Done():
-	case <-time.After(timeout):
-		t.Error("the manager that has lost its lease goes on")
 	}
 	close(stop)
 	jobs := <-loaded
@@ -125,7 +102,6 @@ func TestFaultTwoManagers(t *testing.T) {
 // The hub's API server is killed, and is back after some seconds. What runs runs on.
 func TestFaultHubAPIServerKilled(t *testing.T) {
 	s := alone(t)
-	s.keepManager()
 	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
 	s.runs(jobs[1], east, 1)
 	if err := w.Yard.Hub.KillAPIServer(); err != nil {
@@ -144,7 +120,6 @@ func TestFaultHubAPIServerKilled(t *testing.T) {
 // The hub's etcd stops for some seconds: its API server accepts requests and answers none.
 func TestFaultHubEtcdPaused(t *testing.T) {
 	s := alone(t)
-	s.keepManager()
 	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
 	s.runs(jobs[1], east, 1)
 	etcd := w.Yard.Hub.Process("etcd")

@@ -20,7 +20,7 @@ import (
 // restoreHub puts the hub back to a backup, as an admin does: the manager is stopped, and starts when the API server is back.
 func (s *scenario) restoreHub(backup string) {
 	s.Helper()
-	if err := w.Manager.Stop(); err != nil {
+	if err := w.Managers.Away(); err != nil {
 		s.Fatal(err)
 	}
 	if err := w.Yard.Hub.Restore(s.Context(), backup); err != nil {
@@ -29,7 +29,7 @@ func (s *scenario) restoreHub(backup string) {
 	if err := w.Recorder.Restored(s.Context()); err != nil {
 		s.Fatal(err)
 	}
-	if err := w.StartManager(s.Context()); err != nil {
+	if err := w.Managers.Back(); err != nil {
 		s.Fatal(err)
 	}
 }

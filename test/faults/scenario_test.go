@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
@@ -32,6 +33,7 @@ type scenario struct {
 	jobs []world.Job
 	// broken are the workers that it may break.
 	broken []string
+	began  time.Time
 	// overlaps are allowed, as for jobs whose failover is Immediate.
 	overlaps bool
 }
@@ -40,7 +42,7 @@ type scenario struct {
 func alone(t *testing.T) *scenario { return begin(t, west, east) }
 
 func begin(t *testing.T, broken ...string) *scenario {
-	s := &scenario{T: t, broken: broken}
+	s := &scenario{T: t, broken: broken, began: time.Now()}
 	t.Cleanup(s.finish)
 	return s
 }
@@ -88,6 +90,8 @@ func take(t *testing.T, workers ...string) (s *scenario, worker string) {
 // finish ends the scenario.
 func (s *scenario) finish() {
 	s.Helper()
+	// Without the time that it has waited for a worker.
+	defer func() { s.Logf("took %v", time.Since(s.began).Round(100*time.Millisecond)) }()
 	ctx := context.Background()
 	for _, name := range s.broken {
 		s.ready(name)

@@ -75,10 +75,7 @@ func (m *mender) kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kills++
-	if err := w.Manager.Kill(); err != nil {
-		panic(err)
-	}
-	if err := w.StartManager(context.Background()); err != nil {
+	if err := w.Managers.Kill(); err != nil {
 		panic(err)
 	}
 }

@@ -199,8 +199,8 @@ func (l *ledger) settle(known *life, when moment) {
 
 // notBefore is the time at which the copy began to be able to run, or the earliest at which that can have been. The time of its creation
 // narrows that down: it is given in whole seconds, of which the end is taken, as all clusters of a test have one clock.
-func (k *life) notBefore(when moment) time.Time {
-	if limit := k.created.Add(time.Second); when.earliest.Before(limit) {
+func (l *life) notBefore(when moment) time.Time {
+	if limit := l.created.Add(time.Second); when.earliest.Before(limit) {
 		if limit.After(when.latest) {
 			return when.latest
 		}

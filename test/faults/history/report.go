@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Intervals are those of a TrainJob of the hub, in the order in which they were seen.
@@ -61,20 +62,23 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 	if job == nil || job.last == nil || trainjobs.Terminal(job.last) == nil {
 		return ""
 	}
+	var last *v1alpha1.Dispatch
 	for _, d := range r.hub.dispatches {
-		if d.last == nil || d.last.Spec.TrainJob.UID != origin || !d.last.IsFinished() {
-			continue
+		if d.last != nil && d.last.Spec.TrainJob.UID == origin && (last == nil || d.last.Spec.Attempt > last.Spec.Attempt) {
+			last = d.last
 		}
-		attempt := fmt.Sprint(d.last.Spec.Attempt)
-		// The last of them: one that somebody has deleted before its Dispatch said that it was there is made again.
-		for _, copied := range slices.Backward(r.ledger.byOrigin[origin]) {
-			if copied.Attempt == attempt && copied.Worker == string(d.last.Spec.Cluster) {
-				return cmp.Diff(copied.status, job.last.Object["status"])
-			}
-		}
-		return fmt.Sprintf("no copy of attempt %s on %s was ever seen", attempt, d.last.Spec.Cluster)
 	}
-	return "no finished Dispatch was ever seen"
+	if last == nil {
+		return "no Dispatch was ever seen"
+	}
+	attempt := fmt.Sprint(last.Spec.Attempt)
+	// The last of them: one that somebody has deleted before its Dispatch said that it was there is made again.
+	for _, copied := range slices.Backward(r.ledger.byOrigin[origin]) {
+		if copied.Attempt == attempt && copied.Worker == string(last.Spec.Cluster) {
+			return cmp.Diff(copied.status, job.last.Object["status"])
+		}
+	}
+	return fmt.Sprintf("no copy of attempt %s on %s was ever seen", attempt, last.Spec.Cluster)
 }
 
 // Describe prints all that is known of a TrainJob.

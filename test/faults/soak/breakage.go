@@ -11,6 +11,7 @@ import (
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,8 +24,7 @@ import (
 
 // crew breaks things and mends them.
 type crew struct {
-	world    *world.World
-	managers *managers
+	world *world.World
 }
 
 // begin makes a fault, and returns what ends it.
@@ -35,7 +35,6 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 		cluster = c.world.Yard.Workers[name]
 	}
 	heal := func(context.Context) error { return link.Heal() }
-	intercept := func(h links.Handler) error { link.Intercept(h); return nil }
 	switch f.kind {
 	case "hang":
 		return heal, link.Hang()
@@ -51,13 +50,17 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 	case "blackhole":
 		return heal, link.Blackhole()
 	case "throttled":
-		return heal, intercept(links.Answer(http.StatusTooManyRequests, 1))
+		link.Intercept(links.Answer(http.StatusTooManyRequests, 1))
+		return heal, nil
 	case "errors":
-		return heal, intercept(links.Answer(http.StatusInternalServerError, 0))
+		link.Intercept(links.Answer(http.StatusInternalServerError, 0))
+		return heal, nil
 	case "watches-dropped":
-		return heal, intercept(links.Watches(links.EndAfter(time.Second)))
+		link.Intercept(links.Watches(links.EndAfter(time.Second)))
+		return heal, nil
 	case "gone":
-		return heal, intercept(links.Forget(2 * time.Second))
+		link.Intercept(links.Forget(2 * time.Second))
+		return heal, nil
 	case "server-paused":
 		return func(context.Context) error { return cluster.ResumeAPIServer() }, cluster.PauseAPIServer()
 	case "server-killed":
@@ -69,9 +72,9 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 	case "agent-killed":
 		return nothing, c.world.Agents[name][int(f.at)%len(c.world.Agents[name])].Process().Kill()
 	case "manager-killed":
-		return nothing, c.managers.kill()
+		return nothing, c.world.Managers.Kill()
 	case "manager-paused":
-		return c.managers.pause(ctx)
+		return c.world.Managers.Pause()
 	case "copies-deleted":
 		return nothing, c.eachCopy(ctx, name, func(worker client.Client, copied *trainer.TrainJob) error {
 			return worker.Delete(ctx, copied)
@@ -153,7 +156,7 @@ func (c *crew) edit(ctx context.Context, name string, change func(*v1alpha1.Work
 // ready says whether a lane has recovered: the worker is Connected, or the hub's manager works.
 func (c *crew) ready(ctx context.Context, l lane) bool {
 	if l == hubLane {
-		return c.managers.lead(ctx, c.world.Hub)
+		return c.lead(ctx)
 	}
 	worker := &v1alpha1.WorkerCluster{}
 	if err := c.world.Hub.Get(ctx, client.ObjectKey{Name: string(l)}, worker); err != nil {
@@ -165,4 +168,11 @@ func (c *crew) ready(ctx context.Context, l lane) bool {
 		}
 	}
 	return false
+}
+
+// lead says whether a manager has renewed the lease a moment ago. This machine has one clock.
+func (c *crew) lead(ctx context.Context) bool {
+	lease := &coordinationv1.Lease{}
+	err := c.world.Hub.Get(ctx, client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)
+	return err == nil && lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < 2*time.Second
 }

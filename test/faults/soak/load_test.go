@@ -193,7 +193,10 @@ func (l *load) judge(j *job) {
 	for _, fault := range faults {
 		l.Errorf("TrainJob %s: %s", j.Key.Name, fault)
 	}
-	if l.wrong++; len(faults) > 0 && l.wrong <= described {
+	if len(faults) == 0 {
+		return
+	}
+	if l.wrong++; l.wrong <= described {
 		l.Logf("TrainJob %s: %+v\n%s", j.Key.Name, j.shape, l.world.Recorder.Describe(j.UID))
 	}
 }

@@ -79,6 +79,7 @@ type World struct {
 	// Links are between the manager and each cluster, by its name.
 	Links    map[string]*links.Link
 	Recorder *history.Recorder
+	Managers *Managers
 
 	mu sync.Mutex // held to write Links
 }
@@ -145,6 +146,7 @@ func (w *World) begin(ctx context.Context, o Options) error {
 	if w.Recorder, err = history.Start(ctx, w.Yard.Hub.Config, configs); err != nil {
 		return err
 	}
+	w.Managers = keepManagers(w.Yard)
 	for _, policy := range policies() {
 		if err := w.Hub.Create(ctx, policy); err != nil {
 			return err
@@ -204,6 +206,9 @@ func (w *World) Heal() error {
 func (w *World) Stop() error {
 	if w.Recorder != nil {
 		w.Recorder.Stop()
+	}
+	if w.Managers != nil {
+		w.Managers.stop()
 	}
 	err := w.Yard.Stop()
 	for _, link := range w.Links {
