@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // restartDelay is how long an agent that has ended stays so.
@@ -138,7 +139,7 @@ func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) err
 func (y *Yard) startReplicas(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
 	var backends []string
 	for range y.options.Agents {
-		backend, err := freeAddress(ctx)
+		backend, err := ports.Free(ctx)
 		if err != nil {
 			return err
 		}
@@ -152,7 +153,7 @@ func (y *Yard) startReplicas(ctx context.Context, cluster *clusters.Cluster, kub
 
 // startAgent starts an agent of a cluster that answers webhooks at the address, and waits until it is ready.
 func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
-	health, err := freeAddress(ctx)
+	health, err := ports.Free(ctx)
 	if err != nil {
 		return err
 	}

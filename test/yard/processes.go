@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 const (
@@ -55,11 +54,11 @@ func (y *Yard) installHub(ctx context.Context) error {
 
 // StartManager starts a manager, beside those that run. The arguments win over those of the options.
 func (y *Yard) StartManager(ctx context.Context, more ...string) error {
-	health, err := freeAddress(ctx)
+	health, err := ports.Free(ctx)
 	if err != nil {
 		return err
 	}
-	metrics, err := freeAddress(ctx)
+	metrics, err := ports.Free(ctx)
 	if err != nil {
 		return err
 	}
@@ -76,29 +75,11 @@ func (y *Yard) StartManager(ctx context.Context, more ...string) error {
 	return nil
 }
 
-// freeAddress is one that nobody listens on now.
-func freeAddress(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return listener.Addr().String(), listener.Close()
-}
-
 // awaitReady returns when a process answers readiness probes with success.
 func awaitReady(ctx context.Context, process *clusters.Process, address string) error {
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err == nil {
-			_ = response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
+		if ports.Ready(ctx, address) == nil {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
