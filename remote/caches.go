@@ -91,7 +91,7 @@ func cachedKinds(hubID string, capacity capacitySource) []cachedKind {
 		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
 		{"trainjobs", trainjobs.GroupVersionKind, meta.RESTScopeNamespace, trainjobs.New(), cache.ByObject{
 			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: hubID}),
-			Transform: cache.TransformStripManagedFields(),
+			Transform: trainjobs.Strip,
 		}},
 	}...)
 }

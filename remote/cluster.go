@@ -89,7 +89,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	c.locked.apisDue = true
 	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
 	c.exchange = newExchange(func() { poke(c.wake) })
-	c.dialer = &dialer{timeout: c.opts.ProbeTimeout * 4 / 5, silence: newSilence(c.host)}
+	c.dialer = &dialer{timeout: min(c.opts.ProbeTimeout, c.opts.RequestTimeout) * 4 / 5, silence: newSilence(c.host)}
 	m.state(Connecting)
 	address, err := url.Parse(c.host)
 	if err != nil || address.Host == "" {

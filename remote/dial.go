@@ -18,7 +18,8 @@ var errUntried = errors.New("not tried in time")
 
 // dialer makes the connections to a worker.
 type dialer struct {
-	// timeout bounds a dial with all that belongs to it. A probe waits longer, so that it is told how its dial has ended.
+	// timeout bounds a dial with all that belongs to it. A probe waits longer, and so does its request, so that they are told how their dial
+	// has ended. Of a dial that ends with its request nobody knows whether anything was there.
 	timeout time.Duration
 	silence *silence
 }

@@ -119,9 +119,10 @@ func (l *line) remove(c *connection) {
 type connection struct {
 	net.Conn
 	line *line
-	// reading counts the reads that wait, timedOut says that one has ended because nothing came back, and closed that we have closed it.
-	reading          atomic.Int32
-	timedOut, closed atomic.Bool
+	// reading counts the reads that wait, heard says that one has brought something, timedOut that one has ended because nothing came back,
+	// and closed that we have closed it.
+	reading                 atomic.Int32
+	heard, timedOut, closed atomic.Bool
 }
 
 // Read reads from the connection.
@@ -129,15 +130,19 @@ func (c *connection) Read(p []byte) (int, error) {
 	c.reading.Add(1)
 	n, err := c.Conn.Read(p)
 	c.reading.Add(-1)
+	if n > 0 {
+		c.heard.Store(true)
+	}
 	if err != nil && nothingThere(err) {
 		c.timedOut.Store(true)
 	}
 	return n, err
 }
 
-// Close closes the connection. There is always somebody who reads from it, unless he has read that it ends.
+// Close closes the connection. There is always somebody who reads from it, unless he has read that it ends, or a handshake is given up
+// before anybody has begun to read.
 func (c *connection) Close() error {
-	if c.reading.Load() == 0 && !c.timedOut.Load() && !c.closed.Load() {
+	if c.heard.Load() && c.reading.Load() == 0 && !c.timedOut.Load() && !c.closed.Load() {
 		c.line.dialer.silence.hear()
 	}
 	return c.cut()

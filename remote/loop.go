@@ -72,6 +72,9 @@ func (l *loop) observe() *way {
 		if l.facts.apisErr = err; err == nil {
 			l.facts.apis = found
 		}
+		if err == nil && !found.unsure {
+			l.dialer.silence.contact() // The worker has said this too: an outage that begins now may be silent.
+		}
 		if err != nil || !l.facts.served() || found.unsure {
 			l.setAPIsDue()
 		}
@@ -203,13 +206,13 @@ func (l *loop) act(found *way, v verdict) {
 		l.cut()
 	}
 	capacity, message := l.capacityState(v)
-	silent, refusal := time.Time{}, l.refusal(resourceExecutionLeases)
+	silent, untried, refusal := time.Time{}, false, l.refusal(resourceExecutionLeases)
 	if v.state == Unreachable {
-		silent = l.dialer.silence.since(v.since)
+		silent, untried = l.dialer.silence.since(v.since), l.dialer.silence.untried()
 	}
 	l.setStatus(func(s *Status) {
 		s.State, s.Message, s.Since = v.state, v.message, v.since
-		s.SilentSince, s.LeaseRefusal = silent, refusal
+		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
 		s.Fingerprint = l.facts.fingerprint
 		s.Capacity, s.CapacityMessage = capacity, message
 		if l.facts.answer == answered {

@@ -75,6 +75,14 @@ func (s *silence) since(began time.Time) time.Time {
 	return began
 }
 
+// untried is true while it is not known whether anything answers: no connection has been made, or tried for long enough, since contact was
+// lost.
+func (s *silence) untried() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.locked.heard && !s.locked.unheard
+}
+
 // dialling is called before a dial. What it returns is told how that has ended, and whether it is known that nothing was there.
 func (s *silence) dialling(address string) func(err error, nothing bool) {
 	s.mu.Lock()

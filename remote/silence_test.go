@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -91,8 +92,13 @@ func (f *front) credentials() remote.Credentials {
 func (f *front) serve(w http.ResponseWriter, req *http.Request) {
 	switch fault(f.fault.Load()) {
 	case none:
+		if strings.HasPrefix(req.URL.Path, "/apis/") { // It has neither Trainer nor JobSet.
+			http.NotFound(w, req)
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "kube-system", "uid": "the-id"}}`)
+		fmt.Fprint(w, `{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "gitVersion": "v1.36.0",
+			"metadata": {"name": "kube-system", "uid": "the-id"}}`)
 	case failing:
 		w.WriteHeader(http.StatusInternalServerError)
 	case blackholed, resetting, mute, babbling:
@@ -222,7 +228,12 @@ func TestSilence(t *testing.T) {
 			before := time.Now()
 			status := reach(t, cluster, remote.Unreachable)
 			if tc.silent {
-				status = awaitSilence(t, cluster)
+				if status.SilentSince.IsZero() && !status.Untried {
+					t.Errorf("%s\nwhat has not been tried is taken for an answer: %+v", tc.reason, status)
+				}
+				if status = awaitSilence(t, cluster); status.Untried {
+					t.Errorf("%s\nsilent, and not tried: %+v", tc.reason, status)
+				}
 				if !status.SilentSince.Equal(status.Since) || status.SilentSince.Before(before) {
 					t.Errorf("%s\nsilent since %s, unreachable since %s; want the same, after %s", tc.reason, status.SilentSince, status.Since, before)
 				}
@@ -237,6 +248,8 @@ func TestSilence(t *testing.T) {
 				// Failed requests are sent on the connection that there is.
 				return front.taken.Load() >= 2 || tc.fault == failing
 			}, patience, 5*time.Millisecond).Should(gomega.BeTrue(), "connections are made again after contact was lost")
+			gomega.NewWithT(t).Eventually(func() bool { return cluster.Status().Untried }, patience, 5*time.Millisecond).Should(
+				gomega.BeFalse(), tc.reason)
 			if status := cluster.Status(); !status.SilentSince.IsZero() {
 				t.Errorf("%s\nwant no silence, got %+v", tc.reason, status)
 			}
@@ -256,6 +269,19 @@ func TestNoSilenceFromTheBeginning(t *testing.T) {
 			t.Errorf("%s: silent since %s: %s", name, status.SilentSince, status.Message)
 		}
 	}
+}
+
+// What a worker has said of itself after the last probe is no sign of life in the outage that begins then.
+func TestSilenceAfterAPIs(t *testing.T) {
+	t.Parallel()
+	front, fleet := newFront(t), newFleet(t, func(o *remote.Options) {
+		o.ProbeInterval, o.ProbeTimeout, o.FailureThreshold = 3*time.Second, time.Second, 2
+	})
+	fleet.Ensure("a", front.credentials(), "the-id")
+	cluster := get(t, fleet, "a")
+	reach(t, cluster, remote.TrainJobAPIMissing) // With the first probe it has been asked what it serves.
+	front.suffer(t, blackholed)
+	awaitSilence(t, cluster)
 }
 
 // One sign of life and an outage is not silent any more; the next outage is another one.
@@ -287,6 +313,20 @@ func TestSilenceIsBroken(t *testing.T) {
 	if second := awaitSilence(t, cluster); !second.SilentSince.After(first.SilentSince) {
 		t.Errorf("silent since %s, want this outage, not that since %s", second.SilentSince, first.SilentSince)
 	}
+}
+
+// A dial ends before its request does, also where requests have less time than probes: a dial that is given up with its request says
+// nothing, and nobody would ever know that the outage is silent.
+func TestSilenceWithShortRequests(t *testing.T) {
+	t.Parallel()
+	front, fleet := newFront(t), newFleet(t, func(o *remote.Options) {
+		o.ProbeInterval, o.ProbeTimeout, o.RequestTimeout, o.FailureThreshold = 100*time.Millisecond, 30*time.Second, time.Second, 2
+	})
+	fleet.Ensure("a", front.credentials(), "")
+	cluster := get(t, fleet, "a")
+	awaitID(t, cluster)
+	front.suffer(t, blackholed)
+	awaitSilence(t, cluster)
 }
 
 func awaitID(t *testing.T, cluster *remote.Cluster) {

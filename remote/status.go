@@ -72,10 +72,13 @@ type Status struct {
 	// nobody has said so. Zero: something has answered since contact was lost (it refuses, resets, takes connections and is silent, speaks
 	// something else), or the way there is not known (DNS, a proxy), or no connection has been tried yet.
 	SilentSince time.Time
+	// Untried is true while State is Unreachable and no connection has been tried yet since contact was lost, so that it is not known
+	// whether anything answers. It becomes false within a probe.
+	Untried bool
 	// LeaseRefusal is the HTTP code with which the worker refuses to show its ExecutionLease: 404 without the CRD, 403 without the right.
 	// 0: it does not, as far as is known.
 	LeaseRefusal int
-	// LastSeen is when the worker last answered as itself. All but State, Message and SilentSince is of that time.
+	// LastSeen is when the worker last answered as itself. All but State, Message, SilentSince and Untried is of that time.
 	LastSeen time.Time
 	// ClusterID is the UID of the kube-system namespace that answered last. In IdentityChanged it is not the pinned one.
 	ClusterID types.UID
@@ -96,7 +99,7 @@ func (s Status) same(other Status) bool {
 			return false
 		}
 	}
-	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.LeaseRefusal == other.LeaseRefusal &&
+	return s.State == other.State && s.SilentSince.Equal(other.SilentSince) && s.Untried == other.Untried && s.LeaseRefusal == other.LeaseRefusal &&
 		s.Capacity == other.Capacity && s.CapacityMessage == other.CapacityMessage &&
 		s.Message == other.Message && s.Since.Equal(other.Since) && s.ClusterID == other.ClusterID &&
 		s.KubernetesVersion == other.KubernetesVersion && s.Trainer.Version == other.Trainer.Version && s.Fingerprint == other.Fingerprint

@@ -18,17 +18,13 @@ const (
 	labelReplicatedJobName = "jobset.sigs.k8s.io/replicatedjob-name"
 )
 
-// stripMetadata keeps labels and annotations, but not the copy of the whole object that kubectl apply leaves in one of them.
+// stripMetadata is for what is cached as metadata only.
 func stripMetadata(in any) (any, error) {
 	object, err := meta.Accessor(in)
 	if err != nil {
 		return in, nil //nolint:nilerr // Tombstones pass through here as well.
 	}
-	object.SetManagedFields(nil)
-	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
-		delete(annotations, corev1.LastAppliedConfigAnnotation)
-		object.SetAnnotations(annotations)
-	}
+	trainjobs.StripMetadata(object)
 	return in, nil
 }
 
@@ -140,8 +136,8 @@ func stripJobSet(in any) (any, error) {
 	stripped.SetCreationTimestamp(jobSet.GetCreationTimestamp())
 	spec, _ := jobSet.Object["spec"].(map[string]any)
 	status, _ := jobSet.Object["status"].(map[string]any)
-	stripped.Object["spec"] = pickFields(spec, "suspend")
-	kept := pickFields(status, "restarts")
+	stripped.Object["spec"] = trainjobs.PickFields(spec, "suspend")
+	kept := trainjobs.PickFields(status, "restarts")
 	kept["replicatedJobsStatus"] = pickItems(status["replicatedJobsStatus"], nil, "name", "jobRestarts")
 	kept["conditions"] = pickItems(status["conditions"], isSuspension, "type", "status", "lastTransitionTime")
 	stripped.Object["status"] = kept
@@ -156,17 +152,7 @@ func pickItems(list any, wanted func(map[string]any) bool, keys ...string) []any
 	picked := []any{}
 	for _, item := range items {
 		if fields, ok := item.(map[string]any); ok && (wanted == nil || wanted(fields)) {
-			picked = append(picked, pickFields(fields, keys...))
-		}
-	}
-	return picked
-}
-
-func pickFields(fields map[string]any, keys ...string) map[string]any {
-	picked := make(map[string]any, len(keys))
-	for _, key := range keys {
-		if value, ok := fields[key]; ok {
-			picked[key] = value
+			picked = append(picked, trainjobs.PickFields(fields, keys...))
 		}
 	}
 	return picked

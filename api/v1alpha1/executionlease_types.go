@@ -66,8 +66,11 @@ type ExecutionLeaseStatus struct {
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Fenced",type=integer,JSONPath=`.status.fenced`
+// +kubebuilder:printcolumn:name="Fence-After",type=string,JSONPath=`.spec.fenceAfter`
 // +kubebuilder:printcolumn:name="Challenge",type=string,JSONPath=`.status.challenge`
 // +kubebuilder:printcolumn:name="Answer",type=string,JSONPath=`.spec.answer`
+// +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.status.agent`,priority=1
+// +kubebuilder:printcolumn:name="Manager",type=string,JSONPath=`.spec.manager`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ExecutionLease struct {
 	metav1.TypeMeta `json:",inline"`

@@ -39,6 +39,9 @@ const (
 	// AnnotationFenced is on a copy that the worker's agent has suspended because it heard nothing from the hub: the last challenge that
 	// the hub had answered. The hub takes it off when it resumes the copy.
 	AnnotationFenced = "trainyard.dev/fenced"
+	// AnnotationLaterAttempt is on a copy that the worker's agent does not let run because it has seen a later attempt of its hub TrainJob: that
+	// attempt. The hub goes on counting from there.
+	AnnotationLaterAttempt = "trainyard.dev/later-attempt"
 	// AnnotationSuspended is on a copy that is suspended because its hub TrainJob is. Without it a suspended copy in a queue of the
 	// worker's Kueue is suspended by that, and left so.
 	AnnotationSuspended = "trainyard.dev/suspended"

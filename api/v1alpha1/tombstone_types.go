@@ -29,8 +29,12 @@ type TombstoneSpec struct {
 // Tombstone is what is left to do on a worker that was away when a TrainJob went, or was moved to another worker: a copy to delete, before
 // anything new is done there. It is written before the Dispatch of a job that went is let go, is named after the TrainJob's UID (that of a
 // second lost worker has the attempt behind it), and goes when the worker has nothing of the job.
+//
+// It also keeps the attempt of a TrainJob that goes on without its Dispatch, because somebody has deleted that: its next attempt is a
+// higher one. Such a Tombstone stays until the TrainJob has a Dispatch again, or goes.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
+// +kubebuilder:selectablefield:JSONPath=`.spec.trainJob.uid`
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`
 // +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.namespace`
 // +kubebuilder:printcolumn:name="TrainJob",type=string,JSONPath=`.spec.trainJob.name`

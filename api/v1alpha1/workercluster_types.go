@@ -75,6 +75,18 @@ const (
 // after a restore from a backup. They are left alone until an admin decides about them.
 const WorkerClusterUnknownCopies = "UnknownCopies"
 
+// WorkerClusterSweepRefused is the condition type that is True while the worker refuses what has to be done each time that it is connected,
+// before anything new is created there: listing its copies, and deleting those that are outdated. The message has the worker's words.
+const WorkerClusterSweepRefused = "SweepRefused"
+
+// Reasons of WorkerClusterSweepRefused.
+const (
+	// ReasonForbidden: the hub's user lacks a right on the worker; the message says which.
+	ReasonForbidden = "Forbidden"
+	// ReasonRefused: the worker refuses for another reason, such as an admission webhook of its own.
+	ReasonRefused = "Refused"
+)
+
 // ReasonQuarantined of WorkerClusterUnknownCopies: status.unknownCopies lists them.
 const ReasonQuarantined = "Quarantined"
 

@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/executionlease"
 	"github.com/trainyard/trainyard/controllers/failover"
 	"github.com/trainyard/trainyard/controllers/garbagecollection"
@@ -38,6 +39,7 @@ type wiring struct {
 	members    *perworker.Set[*remote.Cluster]
 	quarantine *garbagecollection.Quarantine
 	policies   placement.Policies
+	placer     *placement.Reconciler
 }
 
 // addControllers wires the parts together.
@@ -45,6 +47,9 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
 	if err != nil {
 		return fmt.Errorf("index Dispatches: %w", err)
+	}
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf); err != nil {
+		return fmt.Errorf("index Tombstones: %w", err)
 	}
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
@@ -60,7 +65,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
 	w.leases = executionlease.NewKeeper(executionlease.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
-		Margin: o.fenceMargin, Clock: clock.RealClock{},
+		Margin: o.fenceMargin, Leading: o.Leads, Clock: clock.RealClock{},
 	})
 	w.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
@@ -89,12 +94,14 @@ func (w *wiring) addWorkerClusters() error {
 // addPlacement adds what places jobs, and what moves them.
 func (w *wiring) addPlacement(ctx context.Context) error {
 	placer, err := placement.NewReconciler(ctx, placement.Options{
-		Hub: w.mgr.GetClient(), ManagedBy: w.options.managedBy, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
+		Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	})
 	if err != nil {
 		return err
 	}
+	w.placer = placer
 	w.quarantine.Subscribe(func(key types.NamespacedName) { placer.Wake(key) })
 	mover := moves.NewReconciler(moves.Options{
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
@@ -105,7 +112,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 // addFailover adds what happens to the jobs of workers that are lost.
 func (w *wiring) addFailover() error {
 	return failover.NewReconciler(failover.Options{
-		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(),
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(), Leading: w.options.Leads,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		PauseAt: w.options.failoverPauseAt, PauseWindow: w.options.failoverPauseWindow, DeletionGrace: w.options.deletionGrace,
 	}).Add(w.mgr)
@@ -123,7 +130,7 @@ func (c contacts) Contact(worker v1alpha1.ClusterName) failover.Contact {
 	status := cluster.Status()
 	contact := failover.Contact{Answers: status.State == remote.Connected}
 	if status.State == remote.Unreachable {
-		contact.UnreachableSince, contact.SilentSince = status.Since, status.SilentSince
+		contact.UnreachableSince, contact.SilentSince, contact.Untried = status.Since, status.SilentSince, status.Untried
 	}
 	return contact
 }

@@ -58,6 +58,6 @@ func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remo
 	return garbagecollection.Options{
 		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection, Quarantine: w.quarantine,
-		Retention: w.policies.Retention, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Retention: w.policies.Retention, Needs: w.placer.Needs, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 }

@@ -16,7 +16,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	schedulerplugins "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
@@ -39,6 +38,9 @@ func run(ctx context.Context, o options) error {
 	if err := process.Check(config, process.TrainerAPI, process.TrainyardAPI); err != nil {
 		return err
 	}
+	if err := o.Elect(config); err != nil {
+		return err
+	}
 	mgr, err := newManager(config, o)
 	if err != nil {
 		return err
@@ -53,8 +55,7 @@ func run(ctx context.Context, o options) error {
 	return process.Run(ctx, mgr)
 }
 
-// newManager makes the controller manager of the hub. TrainJobs are cached unstructured, see package trainjobs; of Secrets only
-// those of the manager's namespace are.
+// newManager makes the controller manager of the hub.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(errors.Join(
@@ -66,12 +67,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	))
 	managerOptions := ctrl.Options{
 		Scheme: scheme,
-		Cache: cache.Options{
-			DefaultTransform: cache.TransformStripManagedFields(),
-			ByObject: map[client.Object]cache.ByObject{
-				&corev1.Secret{}: {Namespaces: map[string]cache.Config{o.namespace: {}}},
-			},
-		},
+		Cache:  hubCaches(o.namespace, o.managedBy),
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	}
 	o.Apply(&managerOptions)

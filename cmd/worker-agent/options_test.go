@@ -51,7 +51,7 @@ func TestValidate(t *testing.T) {
 			reason: "All faults come at once.",
 			args: []string{
 				"--kube-api-qps=0", "--kube-api-burst=-1", "--concurrency=0",
-				"--health-probe-bind-address=8081", "--metrics-bind-address=localhost",
+				"--health-probe-bind-address=8081", "--metrics-bind-address=localhost", "--pprof-bind-address=6060",
 				"--leader-election-namespace=", "--leader-election-lease-duration=10s", "--leader-election-retry-period=9s",
 				"--log-format=xml", "-v=-1",
 				"--webhook-bind-address=9443", "--webhook-cert-dir=/certs", "--webhook-service=agent",
@@ -61,6 +61,7 @@ func TestValidate(t *testing.T) {
 				"--kube-api-burst is -1: must be positive",
 				`--health-probe-bind-address: "8081" is not host:port: address 8081: missing port in address`,
 				`--metrics-bind-address: "localhost" is not host:port: address localhost: missing port in address`,
+				`--pprof-bind-address: "6060" is not host:port: address 6060: missing port in address`,
 				"--leader-election-namespace is empty: the lease needs one",
 				"--leader-election-lease-duration is 10s: must be longer than the renew deadline, 10s",
 				"--leader-election-retry-period is 9s: must be positive, and 1.2 times it shorter than the renew deadline, 10s",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +41,23 @@ func (e Ender) End(ctx context.Context, dispatch *v1alpha1.Dispatch, outcome v1a
 		return err
 	}
 	attemptsEnded.WithLabelValues(string(dispatch.Spec.Cluster), string(outcome)).Inc()
+	return nil
+}
+
+// Finish says on the Dispatch how its job has ended, after the TrainJob says it. It is one write. With show the caller adds what else there is
+// to say of the copy.
+func (e Ender) Finish(ctx context.Context, dispatch *v1alpha1.Dispatch, end *metav1.Condition, show func(*v1alpha1.DispatchStatus)) error {
+	if dispatch.Spec.Cluster == "" || dispatch.IsFinished() {
+		return nil
+	}
+	err := e.UpdateStatus(ctx, dispatch, func(status *v1alpha1.DispatchStatus) {
+		finish(status, dispatch, end, e.Clock.Now())
+		show(status)
+	})
+	if err != nil {
+		return err
+	}
+	jobsFinished.WithLabelValues(string(dispatch.Spec.Cluster), end.Type).Inc()
 	return nil
 }
 

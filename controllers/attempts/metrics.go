@@ -8,12 +8,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-var attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "trainyard_attempts_ended_total",
-	Help: "Attempts that ended without the end of their job, by worker and outcome (Rejected, NameConflict, CopyDeleted, CopyChanged, " +
-		"Preempted, Drained, AdmissionTimeout, WorkerLost).",
-}, []string{"cluster", "outcome"})
+var (
+	attemptsEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "trainyard_attempts_ended_total",
+		Help: "Attempts that ended without the end of their job, by worker and outcome (Rejected, NameConflict, CopyDeleted, CopyChanged, " +
+			"Preempted, Drained, AdmissionTimeout, WorkerLost).",
+	}, []string{"cluster", "outcome"})
+	jobsFinished = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "trainyard_jobs_finished_total",
+		Help: "Jobs that ended, by worker and outcome (Complete, Failed).",
+	}, []string{"cluster", "outcome"})
+)
 
 func init() {
-	metrics.Registry.MustRegister(attemptsEnded)
+	metrics.Registry.MustRegister(attemptsEnded, jobsFinished)
 }

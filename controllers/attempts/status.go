@@ -4,6 +4,7 @@
 package attempts
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +35,33 @@ func end(
 	if isRefusal(outcome) {
 		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now)
 	}
-	status.Phase, status.Reason = v1alpha1.PhasePending, string(outcome)
+	// The next attempt begins under these: why the last one ended is in the history, and in Mirrored until there is a copy.
+	status.Phase, status.Reason = v1alpha1.PhasePending, ""
 	AddHistory(status, dispatch, outcome, message, now)
+}
+
+// finish is the status of an attempt that is over with its job.
+func finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *metav1.Condition, now time.Time) {
+	SetCopied(status, dispatch, now)
+	ClearTroubles(status)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: end.Type, Message: end.Message,
+	}, now)
+	status.Phase, status.Reason = v1alpha1.PhaseFinished, end.Type
+	AddHistory(status, dispatch, v1alpha1.Outcome(end.Type), end.Message, now) // Complete or Failed, as the outcomes are.
+}
+
+// SetCopied says that the current attempt has a copy, or had one until it ended.
+func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
+	worker := dispatch.Spec.Cluster
+	status.Cluster, status.Attempt, status.Explanation = worker, dispatch.Spec.Attempt, nil
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlaced, Message: fmt.Sprintf("placed on worker %q", worker),
+	}, now)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
+		Message: fmt.Sprintf("the copy exists on worker %q", worker),
+	}, now)
 }
 
 // ClearProgress removes what is shown of a copy.

@@ -50,7 +50,7 @@ func TestEnd(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
 			status := v1alpha1.DispatchStatus{
-				Phase: v1alpha1.PhaseWorkerLost, Cluster: "worker", Attempt: 2, CopyUID: "copy", Restarts: 3,
+				Phase: v1alpha1.PhaseWorkerLost, Reason: "Some", Cluster: "worker", Attempt: 2, CopyUID: "copy", Restarts: 3,
 				Steps: []v1alpha1.Step{{Name: "trainer"}}, StartTime: &metav1.Time{Time: now}, CompletionTime: &metav1.Time{Time: now},
 			}
 			for _, kind := range []string{v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchMirrored} {
@@ -58,7 +58,7 @@ func TestEnd(t *testing.T) {
 			}
 			end(&status, dispatch, outcome, "words", now)
 			want := v1alpha1.DispatchStatus{
-				Phase: v1alpha1.PhasePending, Reason: string(outcome), Cluster: "worker", Attempt: 2,
+				Phase: v1alpha1.PhasePending, Cluster: "worker", Attempt: 2,
 				Conditions: []metav1.Condition{{
 					Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: "words",
 				}},
@@ -75,6 +75,28 @@ func TestEnd(t *testing.T) {
 				t.Error("the attempt has not ended")
 			}
 		})
+	}
+}
+
+// The end of a job leaves no trouble, and speaks of the attempt, also if that had been given up before.
+func TestFinish(t *testing.T) {
+	now := time.Now()
+	dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+	status := v1alpha1.DispatchStatus{Phase: v1alpha1.PhaseRunning, Cluster: "worker", Attempt: 2}
+	SetCondition(&status, dispatch, metav1.Condition{Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: "Some"}, now)
+	end(&status, dispatch, v1alpha1.OutcomeWorkerLost, "away", now)
+	finish(&status, dispatch, &metav1.Condition{Type: v1alpha1.ReasonComplete, Message: "it is Complete"}, now)
+	dispatch.Status = status
+	if !dispatch.IsFinished() || !dispatch.WasCopied() || status.Phase != v1alpha1.PhaseFinished || status.Reason != v1alpha1.ReasonComplete ||
+		len(status.Conditions) != 3 {
+		t.Errorf("finish() leaves %+v", status)
+	}
+	want := []v1alpha1.Attempt{
+		{Attempt: 2, Cluster: "worker", Outcome: v1alpha1.OutcomeWorkerLost, Message: "away"},
+		{Attempt: 2, Cluster: "worker", Outcome: v1alpha1.OutcomeComplete, Message: "it is Complete"},
+	}
+	if diff := cmp.Diff(want, status.History, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
 	}
 }
 

@@ -40,6 +40,8 @@ type page struct {
 	// told is what subscribers know. missed says that somebody was answered something else since: it changes with time, too.
 	told   summary
 	missed bool
+	// answers counts them, for metrics.
+	answers int
 }
 
 // summary is what subscribers are told changes of.

@@ -12,7 +12,7 @@
 // # What to watch out for
 //
 //   - Only the leader answers. A leader that was stopped and goes on may read one more challenge before it notices: Options.Leading
-//     keeps it from answering that, and the margin covers the rest. To answer an old challenge does no harm.
+//     (process.Tenure: it has renewed its lease in time, by its own clock) keeps it from answering that, and the margin covers the rest. To answer an old challenge does no harm.
 //   - A process that has just become leader counts from then on, and believes what the AgentReady condition says of a worker's agent,
 //     if that was said for the fenceAfter that is asked for now (its observedGeneration): the one before may have answered until then.
 //   - Answers that change fenceAfter and those that do not are written under the same condition, that the lease is as it was read. The

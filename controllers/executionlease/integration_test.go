@@ -70,12 +70,19 @@ func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 }
 
 // patches counts those that were sent to the worker.
-func (s *scene) patches(t *testing.T) (sum float64) {
+func (s *scene) patches(t *testing.T) float64 {
+	t.Helper()
+	sum, _ := s.metric(t, "trainyard_worker_requests_total", "verb", "patch")
+	return sum
+}
+
+// metric adds up what a metric says of the worker, and whether it says anything: if key is given, only where that label has a value.
+func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, found bool) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
 	must(t, err)
 	for _, family := range families {
-		if family.GetName() != "trainyard_worker_requests_total" {
+		if family.GetName() != name {
 			continue
 		}
 		for _, m := range family.GetMetric() {
@@ -83,12 +90,36 @@ func (s *scene) patches(t *testing.T) (sum float64) {
 			for _, pair := range m.GetLabel() {
 				labels[pair.GetName()] = pair.GetValue()
 			}
-			if labels["cluster"] == string(s.name) && labels["verb"] == "patch" {
-				sum += m.GetCounter().GetValue()
+			if labels["cluster"] == string(s.name) && labels[key] == value {
+				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+				found = true
 			}
 		}
 	}
-	return sum
+	return sum, found
+}
+
+// What an operator watches: how old the last challenge is, how many were answered, and what is known of the agent, as of now.
+func TestMetrics(t *testing.T) {
+	s := newScene(t)
+	s.live(t)
+	s.step(35 * time.Second)
+	for name, want := range map[string]float64{
+		"trainyard_execution_lease_answers_total": 2, "trainyard_execution_lease_challenge_age_seconds": 35,
+	} {
+		if got, _ := s.metric(t, name, "", ""); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	for presence, want := range map[fencing.Presence]float64{fencing.PresenceSilent: 1, fencing.PresenceAlive: 0} {
+		if got, found := s.metric(t, "trainyard_execution_lease_agent", "presence", presence.String()); got != want || !found {
+			t.Errorf("an agent that writes nothing for 35 s: %s is %v, want %v", presence, got, want)
+		}
+	}
+	s.restart()
+	if _, found := s.metric(t, "trainyard_execution_lease_challenge_age_seconds", "", ""); found {
+		t.Error("the last challenge has an age before one was read")
+	}
 }
 
 // keyring is what a reconciler has been called with.

@@ -74,7 +74,9 @@ func NewKeeper(options Options) *Keeper {
 	if options.Leading == nil {
 		options.Leading = func() bool { return true }
 	}
-	return &Keeper{Options: options, book: newBook(options.Margin, options.Clock)}
+	k := &Keeper{Options: options, book: newBook(options.Margin, options.Clock)}
+	shown.Store(k.book)
+	return k
 }
 
 // Book is what the Keeper knows.

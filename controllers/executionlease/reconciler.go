@@ -163,7 +163,10 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 	if err != nil {
 		return fmt.Errorf("patch ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
 	}
-	r.book.note(r.worker, r.clusterID, func(p *page) { p.lease.Confirmed(due.challenge) })
+	r.book.note(r.worker, r.clusterID, func(p *page) {
+		p.lease.Confirmed(due.challenge)
+		p.answers++
+	})
 	return nil
 }
 
@@ -181,7 +184,7 @@ func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
 	before := r.presence
 	r.book.look(r.worker, r.clusterID, func(p *page) { patience, r.presence = p.lease.QuietFor(), p.lease.Presence() })
 	if before != r.presence {
-		log.FromContext(ctx).Info("Agent of worker changed", "workerCluster", r.worker, "from", before.String(), "to", r.presence.String())
+		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.presence.String())
 	}
 	return patience
 }

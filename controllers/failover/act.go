@@ -25,20 +25,15 @@ var errOutdated error = apierrors.NewConflict(schema.GroupResource{Group: v1alph
 
 // each does all tasks, some at a time. One that fails does not keep the others. It returns an error that is more than a conflict if
 // there is one.
-func each(todo []task, do func(task) error) error {
-	var (
-		group  sync.WaitGroup
-		tokens = make(chan struct{}, parallel)
-		errs   = make([]error, len(todo))
-	)
-	for i := range todo {
-		tokens <- struct{}{}
-		group.Go(func() {
-			defer func() { <-tokens }()
+func each(todo []task, parallel int, do func(task) error) error {
+	errs := make([]error, len(todo))
+	if parallel == 1 {
+		for i := range todo {
 			errs[i] = do(todo[i])
-		})
+		}
+	} else {
+		atOnce(len(todo), parallel, func(i int) { errs[i] = do(todo[i]) })
 	}
-	group.Wait()
 	var conflict error
 	for _, err := range errs {
 		switch {
@@ -50,6 +45,20 @@ func each(todo []task, do func(task) error) error {
 		}
 	}
 	return conflict
+}
+
+// atOnce calls do with the numbers below n, some at a time.
+func atOnce(n, parallel int, do func(int)) {
+	var group sync.WaitGroup
+	tokens := make(chan struct{}, parallel)
+	for i := range n {
+		tokens <- struct{}{}
+		group.Go(func() {
+			defer func() { <-tokens }()
+			do(i)
+		})
+	}
+	group.Wait()
 }
 
 // act does what has been decided about a Dispatch.
@@ -121,8 +130,12 @@ func movedBy(f *jobFacts) string {
 }
 
 // confirm decides again, on what the API server and the connection say now. If it is something else, that is a conflict: the caches and
-// the connection will wake us. The TrainJob is always read, since one that is there, or has ended, may not be in the cache; the Dispatch
-// only while its cache may be that of a replica which was not leading, because all writes to it have a lock.
+// the connection will wake us. So it is if another manager may lead: this one was paused then, and does not know yet. What it knows of the
+// worker counts for nothing, as the other one may reach it, and may have answered its agent and placed jobs there. One that leads later
+// than this was asked writes to the Dispatch before it lets anything run there.
+//
+// The TrainJob is always read, since one that is there, or has ended, may not be in the cache; the Dispatch only while its cache may be
+// that of a replica which was not leading, because all writes to it have a lock.
 func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobFacts, error) {
 	f, now := *t.facts, r.Clock.Now()
 	key := client.ObjectKeyFromObject(f.dispatch)
@@ -143,7 +156,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobF
 	latest.contact = r.Connections.Contact(o.name)
 	state, _ := latest.judge(now)
 	f.worker, f.fence = latest.stateFor(f.dispatch, state), r.fence(o, f.dispatch)
-	if f.decide(now).do != t.decided.do {
+	if f.decide(now).do != t.decided.do || !r.Leading() {
 		return nil, errOutdated
 	}
 	return &f, nil

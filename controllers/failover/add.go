@@ -24,12 +24,14 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/inbox"
 )
 
 const (
 	defaultPauseAt       = 0.5
 	defaultPauseWindow   = 5 * time.Minute
 	defaultDeletionGrace = 15 * time.Minute
+	defaultParallel      = 8
 	// concurrency is how many workers are looked at at a time.
 	concurrency = 4
 )
@@ -43,6 +45,8 @@ type Contact struct {
 	UnreachableSince time.Time
 	// SilentSince is since when no connection to the worker's address could be made at all. Zero: something answers there.
 	SilentSince time.Time
+	// Untried is true while that is not known yet, because no connection has been tried since contact was lost.
+	Untried bool
 }
 
 // Connections are those to the workers.
@@ -71,6 +75,8 @@ type Options struct {
 	Connections Connections
 	// Book about the workers' agents.
 	Book Book
+	// Leading says whether this process certainly leads now. Nil: it does, as no reconciler runs otherwise.
+	Leading func() bool
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -81,9 +87,14 @@ type Options struct {
 	PauseWindow time.Duration
 	// DeletionGrace is how long the deletion of a job waits for a worker that is away. 0: 15 minutes.
 	DeletionGrace time.Duration
+	// Parallel is how many jobs of one worker are written about at a time. 0: 8. 1: one after the other, without a goroutine.
+	Parallel int
 }
 
 func (o Options) complete() Options {
+	if o.Leading == nil {
+		o.Leading = func() bool { return true }
+	}
 	if o.PauseAt == 0 {
 		o.PauseAt = defaultPauseAt
 	}
@@ -92,6 +103,9 @@ func (o Options) complete() Options {
 	}
 	if o.DeletionGrace == 0 {
 		o.DeletionGrace = defaultDeletionGrace
+	}
+	if o.Parallel == 0 {
+		o.Parallel = defaultParallel
 	}
 	return o
 }
@@ -116,20 +130,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 			r.enqueue(worker)
 		}
 	})
-	return mgr.Add(managerEnd(func() {
-		cancelConnections()
-		cancelBook()
-	}))
-}
-
-// managerEnd calls a function when the manager ends.
-type managerEnd func()
-
-// Start implements manager.Runnable.
-func (f managerEnd) Start(ctx context.Context) error {
-	<-ctx.Done()
-	f()
-	return nil
+	return inbox.AtEnd(mgr, cancelConnections, cancelBook)
 }
 
 func requestFor(worker v1alpha1.ClusterName) reconcile.Request {

@@ -31,13 +31,14 @@
 //
 // Time. The grace period is patience: it is counted from what is on record (status.lastSeenTime), by the hub's clock. Safety is only
 // Book.StoppedAt, by the monotonic clock of this process, and counts only while Contact says that the whole outage was silent. Nothing is
-// polled: both functions say when to look again, and everything else that they look at wakes the key.
+// polled: both functions say when to look again, and everything else that they look at wakes the key. A manager that was paused works on for
+// some seconds when another one leads already, which may reach the worker. So nothing is ended but by one that certainly leads (Leading).
 //
 // A worker may return at any moment. What that can do to the end of an attempt is settled by locks and by order. A fenced attempt ends
 // only after the Dispatch has been seen to say WorkerLost, which mirror takes back by a write before it does anything else for the job:
 // one of the two writes fails. The TrainJob is read from the API server before, so that the end of a job is never taken back; if
-// mirror writes it after that, of a job with failover Immediate or of a forgotten worker, the TrainJob is Complete and its Dispatch says
-// that the attempt was given up, and nothing is placed any more. The Tombstone comes after the end of the attempt: before it, a worker that
+// mirror writes it after that, of a job with failover Immediate or of a forgotten worker, placement finds it: it asks for the TrainJob before
+// it places a job that was given up, and says on the Dispatch of one that is over that it has finished. The Tombstone comes after the end of the attempt: before it, a worker that
 // returns in time would delete a copy that goes on.
 //
 // Nothing is remembered but when the first key came. Under a lock: nothing.

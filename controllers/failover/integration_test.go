@@ -180,6 +180,31 @@ func TestFencedIsSaidBeforeItEnds(t *testing.T) {
 	s.isMoved(t, key)
 }
 
+// TestMayNotLead: a manager that was paused finds a worker away as it left it, while another one leads and reaches that worker.
+func TestMayNotLead(t *testing.T) {
+	s := newScene(t)
+	leads := true
+	s.options.Leading = func() bool { return leads }
+	s.restart()
+	key, held := s.place(t, "job", v1alpha1.FailoverFenced), s.place(t, "held", v1alpha1.FailoverHold)
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	leads = false
+	if after := s.reconcile(t); after != time.Second {
+		t.Errorf("looks again after %s, want a second", after)
+	}
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.forget(t, clusterID)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.goesOn(t, held, v1alpha1.ReasonHold)
+	leads = true
+	s.reconcile(t)
+	s.isMoved(t, key)
+	s.isMoved(t, held)
+}
+
 func TestFencedIsHeldWithoutProof(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string

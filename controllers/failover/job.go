@@ -57,6 +57,8 @@ type fence struct {
 	// silent is true if no connection to the worker's address could be made during the whole outage. If anything answers there, its API
 	// server may be down while its pods run on, and its agent can stop nothing.
 	silent bool
+	// untried is true while that is not known yet.
+	untried bool
 	// stoppedAt is when they must have stopped. Zero: no agent was alive when the worker was last seen.
 	stoppedAt time.Time
 }
@@ -147,6 +149,8 @@ func (f *jobFacts) decideFenced(now time.Time) decision {
 	// It is the whole outage that must have been silent. What this process has not seen itself, the condition remembers.
 	answered := said != nil && said.Reason == v1alpha1.ReasonHold && said.Message == answeredWords(worker)
 	switch {
+	case f.fence.untried && !answered:
+		return decision{do: leave} // Whoever finds it out wakes us. To say Hold for now would be remembered as an answer.
 	case answered, !f.fence.silent:
 		return decision{do: hold, words: answeredWords(worker)}
 	case f.fence.stoppedAt.IsZero():

@@ -141,6 +141,15 @@ func TestDecide(t *testing.T) {
 			reason: "its API server may be down, and its agent with it", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))),
 			job: running, worker: lost, fence: fence{stoppedAt: now.Add(-time.Minute)}, want: hold, words: answeredWords("w"),
 		},
+		"FencedAndUntried": {
+			reason:   "a grace period can be over before anybody has tried to connect again, and an answer would be remembered",
+			dispatch: newDispatch(fenced), job: running, worker: lost, fence: fence{untried: true, stoppedAt: now.Add(-time.Minute)},
+		},
+		"FencedAndUntriedAgain": {
+			reason: "a manager that has begun since has not tried yet, and the condition remembers", job: running, worker: lost,
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonHold, answeredWords("w"))), fence: fence{untried: true},
+			want: hold, words: answeredWords("w"),
+		},
 		"FencedAndAnsweredBefore": {
 			reason:   "a manager that has begun since does not know, and the condition does",
 			dispatch: newDispatch(fenced, said(v1alpha1.ReasonHold, answeredWords("w"))), job: running, worker: lost, fence: stopsIn(-time.Minute),

@@ -29,8 +29,8 @@ const (
 	conflictDelay = 20 * time.Millisecond
 	// startLag is how long after the start the hub's caches, filled while another replica was leading, are doubted.
 	startLag = 10 * time.Second
-	// parallel is how many jobs of one worker are written about at a time.
-	parallel = 8
+	// doubtDelay is how long what is due waits while this process does not know whether it leads. It ends soon, or leads on.
+	doubtDelay = time.Second
 )
 
 // Reconciler reconciles WorkerClusters that are away. It remembers nothing but when it began.
@@ -56,12 +56,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.start.Do(func() { r.started = r.Clock.Now() })
 	again, err := r.reconcile(ctx, v1alpha1.ClusterName(request.Name))
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+		return reconcile.Result{RequeueAfter: r.retryDelay()}, nil
 	}
 	if err != nil || again.IsZero() {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), conflictDelay)}, nil
+}
+
+func (r *Reconciler) retryDelay() time.Duration {
+	if !r.Leading() {
+		return doubtDelay
+	}
+	return conflictDelay
 }
 
 // reconcile returns when to look again if nothing happens, zero for never.
@@ -165,7 +172,7 @@ func (r *Reconciler) treat(
 			todo = append(todo, task{facts: f, decided: decided})
 		}
 	}
-	return again, each(todo, func(t task) error { return r.act(ctx, o, t) })
+	return again, each(todo, r.Parallel, func(t task) error { return r.act(ctx, o, t) })
 }
 
 // task is something to do about a Dispatch.
@@ -200,6 +207,7 @@ func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
 	}
 	var known fence
 	contact := r.Connections.Contact(o.name)
+	known.untried = contact.Untried
 	known.silent = !contact.SilentSince.IsZero() && !contact.SilentSince.After(contact.UnreachableSince)
 	if at, ok := r.Book.StoppedAt(o.name, o.clusterID(d)); ok {
 		known.stoppedAt = at

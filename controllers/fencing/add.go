@@ -10,10 +10,12 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -79,6 +81,11 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	stops, leases := &inbox.Inbox{}, &inbox.Inbox{}
 	fencer.book = newBook(opts.Clock, bells{waiting: fencer.waiting, stops: stops, leases: leases})
 
+	shown.Store(fencer.book)
+	seen, err := fencer.book.watchCopies(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, err
+	}
 	copies := &copies{
 		book: fencer.book, alarms: newAlarms(opts.Clock, stops), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("fencing"),
 		clock: opts.Clock,
@@ -87,9 +94,10 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 		return nil, fmt.Errorf("set up controller of fenced copies: %w", err)
 	}
 	keeper := &keeper{
-		Options: opts, book: fencer.book, inbox: leases, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
-		cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(), scheme: mgr.GetScheme(),
-		log: mgr.GetLogger().WithName("fencing"),
+		Options: opts, book: fencer.book, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
+		recorder: mgr.GetEventRecorder("fencing"), cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
+		scheme: mgr.GetScheme(),
+		log:    mgr.GetLogger().WithName("fencing"),
 	}
 	if err := mgr.Add(keeper); err != nil {
 		return nil, fmt.Errorf("add keeper of execution leases: %w", err)
@@ -104,7 +112,7 @@ func (f *Fencer) Rechecks() source.Source { return f.waiting.Source() }
 func (c *copies) setUp(mgr ctrl.Manager, stops *inbox.Inbox, opts Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fencing-copies").
-		For(&trainer.TrainJob{}, builder.WithPredicates(c.news())).
+		For(&trainer.TrainJob{}, builder.WithPredicates(news())).
 		WatchesRawSource(stops.Source()).
 		WithOptions(controller.Options{
 			NeedLeaderElection:      new(false),
@@ -115,26 +123,55 @@ func (c *copies) setUp(mgr ctrl.Manager, stops *inbox.Inbox, opts Options) error
 		Complete(c)
 }
 
-// news lets pass what can change a decision about a copy, and sees all copies, so that their attempts are remembered.
-func (c *copies) news() predicate.Predicate {
-	seen := func(object client.Object) bool {
-		job := object.(*trainer.TrainJob)
-		if isCopy(job) {
-			c.book.see(job)
-		}
-		return isFenceable(job)
-	}
+// news lets pass what can change a decision about a copy.
+func news() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc: func(e event.CreateEvent) bool { return seen(e.Object) },
+		CreateFunc: func(e event.CreateEvent) bool { return isFenceable(e.Object.(*trainer.TrainJob)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
-			return seen(e.ObjectNew) && differ(e.ObjectOld.(*trainer.TrainJob), e.ObjectNew.(*trainer.TrainJob))
+			before, after := e.ObjectOld.(*trainer.TrainJob), e.ObjectNew.(*trainer.TrainJob)
+			return isFenceable(after) && differ(before, after)
 		},
-		DeleteFunc: func(e event.DeleteEvent) bool {
-			if job := e.Object.(*trainer.TrainJob); isCopy(job) {
-				c.book.gone(job)
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// watchCopies has the book see all copies, and returns whether it has seen those that were there at the start.
+func (b *book) watchCopies(ctx context.Context, copies cache.Cache) (seen func() bool, err error) {
+	informer, err := copies.GetInformer(ctx, &trainer.TrainJob{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch TrainJobs: %w", err)
+	}
+	registration, err := informer.AddEventHandler(b.watcher())
+	if err != nil {
+		return nil, fmt.Errorf("watch TrainJobs: %w", err)
+	}
+	return registration.HasSynced, nil
+}
+
+// watcher tells of each version of a copy that the watch shows, in order.
+func (b *book) watcher() toolscache.ResourceEventHandler {
+	see := func(object any) {
+		if job := object.(*trainer.TrainJob); isCopy(job) {
+			b.see(job)
+		}
+	}
+	gone := func(object any) {
+		if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		if job, ok := object.(*trainer.TrainJob); ok && isCopy(job) {
+			b.gone(job)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: see,
+		UpdateFunc: func(before, after any) {
+			if before.(*trainer.TrainJob).UID != after.(*trainer.TrainJob).UID { // What was between was not seen.
+				gone(before)
 			}
-			return false
+			see(after)
 		},
+		DeleteFunc: gone,
 	}
 }
 

@@ -56,6 +56,8 @@ type hub struct {
 	// number of the last challenge of this run that was sent, at sent.
 	number int64
 	sent   time.Time
+	// written and failed count challenges, for metrics.
+	written, failed int
 	// waiting are TrainJobs for which Gate was shut for now, refused those for which it was for good.
 	waiting, refused keys
 }
@@ -107,6 +109,7 @@ func (b *book) update(id string, change func(h *hub, now time.Time)) {
 	h := b.hub(id)
 	state, deadline, latest, term := h.agent.State(now), h.agent.Deadline(), h.agent.Latest(), h.term
 	change(h, now)
+	b.attempts.Keep(h.agent.FenceAfter())
 	stateChanged := state != h.agent.State(now)
 	if h.agent.Open(now) && (stateChanged || deadline.Before(h.agent.Deadline()) || latest != h.agent.Latest()) {
 		ring(b.bells.waiting, h.waiting)
@@ -131,12 +134,14 @@ func (b *book) look(id string, read func(h *hub, now time.Time)) {
 	read(b.hub(id), now)
 }
 
-// see notes a copy: its attempt, and whether it may have to be stopped.
+// see notes a copy, as the watch shows it: its attempt, and whether it may have to be stopped.
 func (b *book) see(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isStale(job, b.clock.Now())
 	id, key := hubOf(job), keyOf(job)
+	if s := sightingOf(job); s.Origin != "" && b.attempts.Here(s, b.clock.Now()) {
+		b.bells.waiting.Add(key)
+	}
 	if !isFenceable(job) {
 		b.drop(id, key)
 		return
@@ -151,7 +156,9 @@ func (b *book) see(job *trainer.TrainJob) {
 func (b *book) gone(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.isStale(job, b.clock.Now())
+	if s := sightingOf(job); s.Origin != "" {
+		b.attempts.Gone(s, b.clock.Now())
+	}
 	b.drop(hubOf(job), keyOf(job))
 }
 
@@ -166,10 +173,25 @@ func (b *book) drop(id string, key types.NamespacedName) {
 	}
 }
 
-// isStale says whether a higher attempt of a copy's origin was seen, and notes that this one was. The caller has the lock.
-func (b *book) isStale(job *trainer.TrainJob, now time.Time) bool {
-	origin, attempt := originOf(job), attemptOf(job)
-	return origin != "" && b.attempts.See(origin, attempt, now) > attempt
+// standing is that of a copy beside others of its origin. The caller has the lock.
+func (b *book) standing(job *trainer.TrainJob, now time.Time) fencing.Standing {
+	s := sightingOf(job)
+	if s.Origin == "" {
+		return fencing.Current
+	}
+	return b.attempts.Standing(s, now)
+}
+
+// later is the attempt because of which a copy is outdated, 0 if it is not.
+func (b *book) later(job *trainer.TrainJob) int64 {
+	now := b.clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := sightingOf(job)
+	if s.Origin == "" {
+		return 0
+	}
+	return b.attempts.Later(s, now)
 }
 
 // stopsFrom is when a copy may have to be stopped, and false if this replica is not to do it. What its own Gate has refused it stops
@@ -206,7 +228,7 @@ func (b *book) decide(job *trainer.TrainJob, c fencing.Copy) decision {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c.Stale = b.isStale(job, now)
+	c.Standing = b.standing(job, now)
 	agent := &b.hub(hubOf(job)).agent
 	d := decision{Decision: agent.Decide(c, now), answer: agent.Answer()}
 	d.silence, d.heard = agent.Silence(now)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -31,7 +32,7 @@ import (
 // hurriedGrace is what pods get that have to end now. With 0 they would only be hidden.
 const hurriedGrace int64 = 1
 
-// copies stops copies with failover Fenced, while this replica leads. A key is that of a copy.
+// copies stops copies with failover Fenced, while this replica leads, and tells of those that are outdated. A key is that of a copy.
 type copies struct {
 	book     *book
 	alarms   *alarms
@@ -54,6 +55,13 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	err := c.client.Get(ctx, request.NamespacedName, job)
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
+	}
+	if err == nil && isCopy(job) {
+		if told, err := c.tellOutdated(ctx, job); apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
+		} else if told || err != nil {
+			return reconcile.Result{}, err
+		}
 	}
 	var from time.Time
 	mine := err == nil && isFenceable(job)
@@ -164,6 +172,26 @@ func (c *copies) act(ctx context.Context, f facts, d decision) error {
 	return nil
 }
 
+// tellOutdated writes on a copy that a later attempt of its job was here, once. Such a copy never runs: if it is the one that the hub wants,
+// the hub has forgotten that attempt, and has to count on from it. Whatever the failover of the copy is, its Gate is shut.
+func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told bool, err error) {
+	later := c.book.later(job)
+	text := strconv.FormatInt(later, 10)
+	if later == 0 || job.Annotations[v1alpha1.AnnotationLaterAttempt] == text || !job.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	updated := job.DeepCopy()
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.AnnotationLaterAttempt, text)
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("annotate TrainJob %s: %w", klog.KObj(job), err))
+	}
+	ctrl.LoggerFrom(ctx).Info("A later attempt of this copy's job was here", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
+	return true, nil
+}
+
 // suspend suspends a copy and marks it.
 func (c *copies) suspend(ctx context.Context, job *trainer.TrainJob, answer string) error {
 	updated := job.DeepCopy()
@@ -192,7 +220,7 @@ func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) 
 // hurry shortens the grace of the pods that live.
 func (c *copies) hurry(ctx context.Context, f facts) error {
 	errs := make([]error, len(f.pods))
-	workqueue.ParallelizeUntil(ctx, concurrency, len(f.pods), func(i int) {
+	one := func(i int) {
 		pod := f.pods[i]
 		if !pod.DeletionTimestamp.IsZero() && graceOf(pod) <= hurriedGrace {
 			return
@@ -201,7 +229,12 @@ func (c *copies) hurry(ctx context.Context, f facts) error {
 		if client.IgnoreNotFound(err) != nil {
 			errs[i] = fmt.Errorf("shorten the grace of pod %s: %w", klog.KObj(pod), err)
 		}
-	})
+	}
+	if len(f.pods) == 1 {
+		one(0)
+	} else {
+		workqueue.ParallelizeUntil(ctx, concurrency, len(f.pods), one)
+	}
 	return errors.Join(errs...)
 }
 

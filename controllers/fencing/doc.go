@@ -26,6 +26,7 @@
 //   - A pod on a node whose kubelet is cut off from the API server lives on, and is seen as alive, until the node is deleted.
 //   - Time is that of the process. It stands still while the machine is suspended.
 //   - The pods of a TrainJob that a Kubeflow Trainer runs are not held back by Gate. A late creation is suspended when it is seen.
+//   - A second copy of an attempt whose first one came and went while this replica's watch of TrainJobs was broken, and had to list anew.
 //   - An apply of a JobSet that was on its way from Gate's answer on for longer than the lease makes pods that are ended when they are
 //     seen.
 //

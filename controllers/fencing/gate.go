@@ -15,8 +15,8 @@ import (
 )
 
 // Gate says whether a TrainJob that has no JobSet may get one now and, if not, why. It is shut for a copy of an attempt that is lower
-// than one that was seen, and for one with failover Fenced that is marked as stopped, whose hub is not known to be there, or whose
-// creation was on its way for too long. Whoever may come through later is among Rechecks then.
+// than one that was seen, and for one with failover Fenced that is marked as stopped, that is not the first copy of its attempt, whose hub
+// is not known to be there, or whose creation was on its way for too long. Whoever may come through later is among Rechecks then.
 func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
 	if !isCopy(job) {
 		return true, ""
@@ -37,7 +37,9 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.isStale(job, now) {
+	standing := b.standing(job, now)
+	if standing == fencing.Outdated {
+		b.bells.stops.Add(keyOf(job)) // The hub is told: its record may be from before that attempt.
 		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
 	}
 	if !isFenced(job) {
@@ -48,6 +50,10 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	if _, stopped := job.Annotations[v1alpha1.AnnotationFenced]; stopped {
 		return false, "it was stopped while its hub was silent; the hub resumes it"
 	}
+	if standing == fencing.Repeated {
+		b.refuse(h, key)
+		return false, "another copy of this attempt was here; the hub resumes this one if it knows of it"
+	}
 	admission := h.agent.Admits(challengeOf(job), now)
 	if admission == fencing.Refused && len(job.Status.JobsStatus) > 0 {
 		admission = fencing.Admitted // It came through before: only the lease counts.
@@ -56,13 +62,18 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	case fencing.Admitted:
 		return true, ""
 	case fencing.Refused:
-		h.refused[key] = struct{}{}
-		b.bells.stops.Add(key)
+		b.refuse(h, key)
 		return false, "its creation was on its way for too long, or is from before this agent; the hub stamps it anew"
 	default:
 		h.waiting[key] = struct{}{}
 		return false, "its hub has yet to answer this cluster's agent"
 	}
+}
+
+// refuse has this replica stop a copy, whether it leads or not. The caller has the lock.
+func (b *book) refuse(h *hub, key types.NamespacedName) {
+	h.refused[key] = struct{}{}
+	b.bells.stops.Add(key)
 }
 
 // isCopy is true for what a hub has created, whatever its failover is.
@@ -91,6 +102,13 @@ func originOf(job *trainer.TrainJob) types.UID { return types.UID(job.Labels[v1a
 
 func challengeOf(job *trainer.TrainJob) fencing.Challenge {
 	return fencing.ParseChallenge(job.Annotations[v1alpha1.AnnotationChallenge])
+}
+
+func sightingOf(job *trainer.TrainJob) fencing.Sighting {
+	_, stopped := job.Annotations[v1alpha1.AnnotationFenced]
+	return fencing.Sighting{
+		Origin: originOf(job), Copy: job.UID, Attempt: attemptOf(job), Fenced: isFenced(job), Challenge: challengeOf(job), Stopped: stopped,
+	}
 }
 
 // attemptOf is 0 for what is no number.

@@ -25,7 +25,7 @@ func (r *rung) Add(key types.NamespacedName) { *r = append(*r, key) }
 // aCopy is one of attempt 2 with failover Fenced and the challenge 1.1, but for changes.
 func aCopy(changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "team", Name: "llm",
+		Namespace: "team", Name: "llm", UID: "first",
 		Labels: map[string]string{v1alpha1.LabelHub: "hub", v1alpha1.LabelOriginUID: "origin"},
 		Annotations: map[string]string{
 			v1alpha1.AnnotationAttempt: "2", v1alpha1.AnnotationFailover: "Fenced", v1alpha1.AnnotationChallenge: "1.1",
@@ -41,6 +41,10 @@ func annotated(key, value string) func(*trainer.TrainJob) {
 	return func(job *trainer.TrainJob) { job.Annotations[key] = value }
 }
 
+func uid(uid types.UID) func(*trainer.TrainJob) {
+	return func(job *trainer.TrainJob) { job.UID = uid }
+}
+
 // TestGate is about a hub that has answered 1.1 at 0 s and 1.2 at 100 s, with a fence time of 2 minutes.
 func TestGate(t *testing.T) {
 	cases := map[string]struct {
@@ -49,7 +53,7 @@ func TestGate(t *testing.T) {
 		at     time.Duration
 		open   bool
 		why    string
-		// waits: it comes back when the hub answers. stops: this replica is to stop it.
+		// waits: it comes back when the hub answers. stops: this replica is to stop it, or to tell of it.
 		waits, stops bool
 	}{
 		"NoCopy": {
@@ -95,12 +99,21 @@ func TestGate(t *testing.T) {
 		},
 		"OldAttempt": {
 			reason: "Attempt 2 was seen.",
-			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second,
+			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second, stops: true,
 			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
+		},
+		"SecondCopy": {
+			reason: "The job may be elsewhere since the first one was deleted. The hub decides.",
+			job:    aCopy(uid("second")), at: time.Second, stops: true,
+			why: "another copy of this attempt was here; the hub resumes this one if it knows of it",
+		},
+		"SecondCopyOfHold": {
+			reason: "The hub would not look at it again.",
+			job:    aCopy(uid("second"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, open: true,
 		},
 		"OldAttemptOfHold": {
 			reason: "That is the same for all.",
-			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second,
+			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, stops: true,
 			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
 		},
 	}
@@ -149,6 +162,37 @@ func TestGate(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSecondCopyComesBack: what waits at the gate comes back when the hub has looked at it.
+func TestSecondCopyComesBack(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	var waiting rung
+	b := newBook(clock, bells{waiting: &waiting, stops: &rung{}, leases: &rung{}})
+	b.update("hub", func(h *hub, now time.Time) {
+		h.agent.Answered(fencing.Challenge{}, time.Minute, now)
+		for number := range int64(2) {
+			h.agent.Issued(fencing.Challenge{Run: 1, Number: number + 1}, now)
+			h.agent.Answered(fencing.Challenge{Run: 1, Number: number + 1}, time.Minute, now)
+		}
+	})
+	watch := b.watcher()
+	watch.OnAdd(aCopy(), true)
+	watch.OnUpdate(aCopy(), aCopy(uid("second"))) // The deletion of the first one was not seen.
+	if open, _ := (&Fencer{book: b}).Gate(aCopy(uid("second"))); open {
+		t.Error("a second copy may start")
+	}
+	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationFenced, "1.1")))
+	if len(waiting) > 0 {
+		t.Error("a copy comes back before the hub has looked at it")
+	}
+	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2")))
+	if diff := cmp.Diff(rung{keyOf(aCopy())}, waiting); diff != "" {
+		t.Errorf("who comes back (-want +got):\n%s", diff)
+	}
+	if open, why := (&Fencer{book: b}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
+		t.Errorf("the hub has resumed it, and it may not start: %s", why)
 	}
 }
 

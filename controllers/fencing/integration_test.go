@@ -32,6 +32,7 @@ func TestFencing(t *testing.T) {
 	t.Run("LateAnswer", func(t *testing.T) { testLateAnswer(t, e) })
 	t.Run("LateCreation", func(t *testing.T) { testLateCreation(t, e) })
 	t.Run("OldAttempt", func(t *testing.T) { testOldAttempt(t, e) })
+	t.Run("SecondCopy", func(t *testing.T) { testSecondCopy(t, e) })
 	t.Run("NoLease", func(t *testing.T) { testNoLease(t, e) })
 	t.Run("Takeover", func(t *testing.T) { testTakeover(t, e, first, second) })
 }
@@ -117,6 +118,7 @@ func testLateAnswer(t *testing.T, e *environment) {
 	h.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, 6*time.Second)
 	h.awaitState(t, v1alpha1.LeaseExpired)
+	h.checkLeaseEvent(t, fencing.ReasonHubSilent)
 	must(t, h.answer(t.Context(), late)) // Again.
 	run := h.lease(t).Status.Challenge
 	e.step(t, interval)
@@ -124,6 +126,9 @@ func testLateAnswer(t *testing.T, e *environment) {
 	if state := h.lease(t).Status.State; state != v1alpha1.LeaseExpired {
 		t.Errorf("the lease is %s by an answer that was given before", state)
 	}
+	h.silent.Store(false)
+	h.awaitState(t, v1alpha1.LeaseValid)
+	h.checkLeaseEvent(t, fencing.ReasonHubAnswers)
 }
 
 // testLateCreation: a copy whose creation took longer than the hub waits never gets a JobSet, until the hub has stamped it anew.
@@ -151,7 +156,8 @@ func testLateCreation(t *testing.T, e *environment) {
 	h.checkNoJobSet(t, unstamped)
 }
 
-// testOldAttempt: what belongs to an earlier attempt than one that was here does not start, whatever its failover is.
+// testOldAttempt: what belongs to an earlier attempt than one that was here does not start, whatever its failover is, and the hub is told which
+// one was.
 func testOldAttempt(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	for name, failover := range map[string]v1alpha1.Failover{"fenced": v1alpha1.FailoverFenced, "hold": v1alpha1.FailoverHold} {
@@ -170,10 +176,32 @@ func testOldAttempt(t *testing.T, e *environment) {
 		if failover == v1alpha1.FailoverFenced {
 			e.awaitFenced(t, old)
 		}
+		eventually(t, "copy of attempt 2 to tell of attempt 3", func(g gomega.Gomega) {
+			g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(old), old)).To(gomega.Succeed())
+			g.Expect(old.Annotations).To(gomega.HaveKeyWithValue(v1alpha1.AnnotationLaterAttempt, "3"))
+		})
 		h.checkNoJobSet(t, old)
 		must(t, e.Delete(t.Context(), old))
 		h.awaitJobSet(t, attempt("4"))
 	}
+}
+
+// testSecondCopy: a creation that was sent twice arrives when the first copy has run and was deleted. It does not start before the hub has
+// seen it.
+func testSecondCopy(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	job := h.createCopy(t, "twice", nil)
+	jobSet := h.awaitJobSet(t, job)
+	e.step(t, interval)
+	must(t, e.Delete(t.Context(), job))
+	must(t, e.Delete(t.Context(), jobSet)) // There is no garbage collector.
+	must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
+	second := h.createCopy(t, "twice", nil)
+	e.awaitFenced(t, second)
+	e.checkEvent(t, second, fencing.ReasonFenced, "another copy of the same attempt was here")
+	h.checkNoJobSet(t, second)
+	h.resume(t, second)
+	h.awaitJobSet(t, second)
 }
 
 // testNoLease: a lease that somebody deletes stops nothing if the hub makes it anew, and a copy of a hub without one is stopped.

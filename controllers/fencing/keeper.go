@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,15 +34,19 @@ var kind = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 // keeper runs the controller of leases, once their CRD is there, and takes part in the election.
 type keeper struct {
 	Options
-	book   *book
-	inbox  *inbox.Inbox
+	book  *book
+	inbox *inbox.Inbox
+	// seen says whether the book has seen the copies that were there at the start.
+	seen   func() bool
 	config *rest.Config
 	http   *http.Client
 	cached client.Client
 	live   client.Reader
 	mapper meta.RESTMapper
 	scheme *runtime.Scheme
-	log    logr.Logger
+	// recorder of Events on leases.
+	recorder events.EventRecorder
+	log      logr.Logger
 }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable: fencing has an election of its own.
@@ -50,6 +55,11 @@ func (k *keeper) NeedLeaderElection() bool { return false }
 // Start implements manager.Runnable. It returns when ctx ends.
 func (k *keeper) Start(ctx context.Context) error {
 	if !k.awaitAPI(ctx) {
+		return nil
+	}
+	// A challenge that this process knows must be younger than its memory of copies: what a creation has already led to once, and was deleted
+	// before, has an older one.
+	if !toolscache.WaitForCacheSync(ctx.Done(), k.seen) {
 		return nil
 	}
 	informers, err := k.newCache()
@@ -119,7 +129,8 @@ func (k *keeper) newCache() (cache.Cache, error) {
 func (k *keeper) newController(informers cache.Cache) (controller.Controller, error) {
 	c, err := controller.NewUnmanaged("fencing-leases", controller.Options{
 		Reconciler: &leases{
-			book: k.book, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock, cache: informers, live: k.live, client: k.cached, log: k.log,
+			book: k.book, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
+			cache: informers, live: k.live, client: k.cached, recorder: k.recorder, log: k.log,
 		},
 		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies keeps no other waiting.
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay),

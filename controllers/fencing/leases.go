@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -30,6 +31,7 @@ type leases struct {
 	// cache of leases, live the API server, client to write and to read copies from the cache.
 	cache, live client.Reader
 	client      client.Client
+	recorder    events.EventRecorder
 	log         logr.Logger
 }
 
@@ -194,16 +196,18 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
 		if next { // Another one is due at once: a conflict with an answer must not cost an interval.
-			l.book.look(id, func(h *hub, _ time.Time) { h.sent = time.Time{} })
+			l.book.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
 		}
 		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
 	}
 	if lease.Status.State != updated.Status.State {
 		l.log.Info("Execution lease", "hub", id, "state", updated.Status.State, "before", lease.Status.State, "fenced", fenced)
+		l.tell(updated, lease.Status.State)
 	}
 	l.book.update(id, func(h *hub, now time.Time) {
 		if next {
 			h.agent.Issued(challenge, sent)
+			h.written++
 		}
 		h.note(updated, now)
 	})

@@ -87,9 +87,10 @@ func withLeases(t *testing.T) *environment {
 
 // agent is a process of the worker-agent as far as fencing goes.
 type agent struct {
-	name  string
-	clock *clocktesting.FakeClock
-	stop  func()
+	name   string
+	clock  *clocktesting.FakeClock
+	fencer *fencing.Fencer
+	stop   func()
 }
 
 // with is what is special about an agent.
@@ -119,6 +120,7 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 		},
 	})
 	must(t, err)
+	a.fencer = fencer
 	if special.trainJobs {
 		must(t, trainjob.Setup(ctx, mgr, trainjob.Options{SkipNameValidation: true, Gate: fencer.Gate, Rechecks: fencer.Rechecks()}))
 	}
@@ -145,7 +147,8 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 	return a
 }
 
-// step lets time pass for the agents, and waits until the hubs that are there have answered the challenges of then.
+// step lets time pass for the agents, and waits until the hubs that are there have answered the challenges of then, and the leader has seen
+// it.
 func (e *environment) step(t *testing.T, d time.Duration) {
 	t.Helper()
 	answered := map[*hub]int32{}
@@ -157,7 +160,11 @@ func (e *environment) step(t *testing.T, d time.Duration) {
 	}
 	for _, h := range e.hubs {
 		if d >= interval && !h.silent.Load() {
-			eventually(t, "answer of "+h.id, func(g gomega.Gomega) { g.Expect(h.answers.Load()).To(gomega.BeNumerically(">", answered[h])) })
+			eventually(t, "answer of "+h.id, func(g gomega.Gomega) {
+				g.Expect(h.answers.Load()).To(gomega.BeNumerically(">", answered[h]))
+				leader := e.agents[0]
+				g.Expect(leader.fencer.Deadline(h.id)).To(gomega.BeTemporally(">=", leader.clock.Now().Add(fenceAfter-interval)))
+			})
 		}
 	}
 }
@@ -371,6 +378,18 @@ func (e *environment) checkEvent(t *testing.T, job *trainer.TrainJob, reason, te
 			}
 		}
 		g.Expect(notes).To(gomega.ContainElement(gomega.And(gomega.HavePrefix(reason+": "), gomega.ContainSubstring(text))))
+	})
+}
+
+// checkLeaseEvent waits for an Event of the hub's lease.
+func (h *hub) checkLeaseEvent(t *testing.T, reason string) {
+	t.Helper()
+	eventually(t, "Event "+reason, func(g gomega.Gomega) {
+		var list corev1.EventList
+		g.Expect(h.List(t.Context(), &list, client.InNamespace(metav1.NamespaceDefault))).To(gomega.Succeed())
+		g.Expect(slices.ContainsFunc(list.Items, func(event corev1.Event) bool {
+			return event.InvolvedObject.Name == h.id && event.Reason == reason
+		})).To(gomega.BeTrue())
 	})
 }
 

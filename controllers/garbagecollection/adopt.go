@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -29,6 +30,7 @@ func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured,
 	}
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = r.Cluster, r.ClusterID, attemptOf(copy)
 	d.Spec.Failover, d.Spec.Eviction = failoverOf(copy), nil
+	r.fillNeeds(ctx, hub.job, d)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, adoptedDecision)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if hub.dispatch == nil {
@@ -45,7 +47,20 @@ func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured,
 	return nil
 }
 
-// newDispatch is the record of a job that has none. What the job needs is not known here, so only what its pods take is counted.
+// fillNeeds notes what the job needs. If that is not known, as without its runtime, only what its pods take is counted.
+func (r *reconciler) fillNeeds(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+	if r.Needs == nil {
+		return
+	}
+	podSets, priority, err := r.Needs(ctx, job)
+	if err != nil {
+		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
+		return
+	}
+	d.Spec.PodSets, d.Spec.Priority = podSets, priority
+}
+
+// newDispatch is the record of a job that has none.
 func newDispatch(job *unstructured.Unstructured) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{

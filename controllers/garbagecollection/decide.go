@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // ours is the prefix of the labels and annotations that make a TrainJob a copy.
@@ -78,6 +79,13 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 	attempt := max(attemptOf(copy), r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)+1)
 	if hub.dispatch != nil {
 		attempt = max(attempt, hub.dispatch.Spec.Attempt+1)
+	}
+	tombstones, err := attempts.Tombstones(ctx, r.Hub, job.GetUID())
+	if err != nil {
+		return "", err
+	}
+	for i := range tombstones {
+		attempt = max(attempt, tombstones[i].Spec.Attempt+1)
 	}
 	updated := copy.DeepCopy()
 	setLabel(updated, v1alpha1.LabelOriginUID, string(job.GetUID()))

@@ -31,7 +31,8 @@
 //
 //   - A Tombstone counts for a cluster's ID. If no WorkerCluster leads to that cluster any more it stays, for all to see
 //     (kubectl get tombstones), until the cluster is registered again, under whatever name, or an admin deletes it.
-//   - The Dispatch that adoption creates has no podSets: what the job needs is known to placement only. Its pods are counted where they run.
+//   - A Dispatch that is adopted says what the job needs as placement would (Options.Needs), unless the job's runtime is not there: then
+//     only its pods are counted, where they run.
 //   - Under registry.mu are the suspects of all workers and the subscribers, under opening.mu whether the workers have been looked at. No I/O
 //     is done and nobody is called back under them.
 package garbagecollection

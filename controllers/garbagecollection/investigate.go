@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 func newSuspect(copy client.Object) suspect {
@@ -118,8 +120,24 @@ func (r *reconciler) missing(ctx context.Context, worker client.Client, key type
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
 	}
+	if kept, err := r.keepAttempt(ctx, key, held); !kept || err != nil {
+		return reconcile.Result{RequeueAfter: conflictDelay}, err
+	}
 	r.Quarantine.release(r.Cluster, key)
 	return reconcile.Result{}, nil
+}
+
+// keepAttempt sees to it that the job of a copy that has gone, or is released, gets a higher attempt next: the worker's agent remembers that
+// of the copy, and lets no lower one run. It is true when that is on record, or need not be.
+func (r *reconciler) keepAttempt(ctx context.Context, key types.NamespacedName, held suspect) (bool, error) {
+	job, err := r.job(ctx, r.Hub, key)
+	if err != nil || !goesOn(job, held.origin) {
+		return err == nil, err
+	}
+	return attempts.Keep(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
+		Cluster: r.Cluster, ClusterID: r.ClusterID, Namespace: key.Namespace, Attempt: held.attempt,
+		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
+	})
 }
 
 // job reads the hub's TrainJob of a name, nil if there is none.

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -71,9 +71,15 @@ func (q *Quarantine) Of(key types.NamespacedName, origin types.UID) (worker v1al
 func (q *Quarantine) Swept(worker v1alpha1.ClusterName) bool { return q.registry.isSwept(worker) }
 
 // Holds is true while no first copy of a Dispatch's attempt may be created on its worker: another worker has a copy of the same job and of
-// this attempt or a later one, or this process has just begun to work and could not look at all workers that it expects.
+// this attempt or a later one, which the Dispatch is made to say, or this process has just begun to work and could not look at all workers
+// that it expects.
 func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	return q.registry.rival(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster) >= d.Spec.Attempt || !q.opened(ctx)
+	attempt, worker := q.registry.rivalOf(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster)
+	if attempt >= d.Spec.Attempt {
+		q.sayHeld(ctx, d, worker)
+		return true
+	}
+	return !q.opened(ctx)
 }
 
 // Subscribe has f called with the key of a job whenever a copy appears or goes that Of tells of, and with an empty key when Swept has become
@@ -90,16 +96,21 @@ func (q *Quarantine) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Tombstone{}, q.tombstoneHandler()).
 		Watches(&v1alpha1.Dispatch{}, q.lookAgain()).
 		Watches(trainjobs.New(), q.lookAgain()).
+		Watches(&v1alpha1.Dispatch{}, q.executeAgain(), builder.WithPredicates(attemptChanged())).
+		Watches(trainjobs.New(), q.executeAgain(), builder.WithPredicates(jobEnds())).
 		WatchesRawSource(q.inbox.Source()).
 		Complete(q)
 	if err != nil {
 		return fmt.Errorf("add quarantine controller: %w", err)
 	}
 	return mgr.Add(manager.RunnableFunc(func(context.Context) error {
-		q.opening.begin(q.Clock.Now())
+		q.Begin()
 		return nil
 	}))
 }
+
+// Begin is called when this process begins to work. Until then, and until the workers have been looked at, Holds is true.
+func (q *Quarantine) Begin() { q.opening.begin(q.Clock.Now()) }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -129,23 +140,6 @@ func decisionsOf(worker client.Object) string {
 		}
 	}
 	return fmt.Sprint(decisions) // in the order of the keys
-}
-
-// tombstoneHandler has a Tombstone executed on the worker that leads to its cluster, whatever that is called.
-func (q *Quarantine) tombstoneHandler() handler.EventHandler {
-	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) {
-		tombstone := e.Object.(*v1alpha1.Tombstone)
-		var workers v1alpha1.WorkerClusterList
-		if err := q.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-			log.FromContext(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
-			return
-		}
-		for i := range workers.Items {
-			if workers.Items[i].Status.ClusterID == tombstone.Spec.ClusterID {
-				q.Enqueue(v1alpha1.ClusterName(workers.Items[i].Name), keyOfTombstone(tombstone))
-			}
-		}
-	}}
 }
 
 // lookAgain has the unknown copies of a name looked at when something about it changes on the hub.

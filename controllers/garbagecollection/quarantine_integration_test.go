@@ -307,6 +307,7 @@ func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, atte
 	want := v1alpha1.DispatchSpec{
 		TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()},
 		Cluster:  workerName, ClusterID: s.workers[workerName].ID, Attempt: attempt, Failover: v1alpha1.FailoverFenced,
+		Priority: 7, PodSets: []v1alpha1.PodSet{{Name: "node", Count: 2}},
 	}
 	if diff := cmp.Diff(want, d.Spec); diff != "" {
 		t.Errorf("spec of the Dispatch (-want +got):\n%s", diff)

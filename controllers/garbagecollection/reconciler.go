@@ -21,6 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // Name of the controller.
@@ -34,7 +35,7 @@ type Worker interface {
 	APIReader() (client.Reader, error)
 }
 
-// Options of a garbage collector. All are required.
+// Options of a garbage collector. All are required but Needs.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -52,6 +53,8 @@ type Options struct {
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
+	// Needs returns what a job needs and how important it is, as placement would record it. Nil, or an error: that is not known.
+	Needs func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -106,6 +109,7 @@ func (r *reconciler) collect(ctx context.Context, worker client.Client, key type
 		return r.retire(ctx, worker, copy, hub.dispatch)
 	case needed:
 		r.Quarantine.release(r.Cluster, key)
+		return reconcile.Result{}, r.heed(ctx, copy, hub)
 	case unknown, adoptable, postponed:
 		return r.investigate(ctx, worker, copy, hub)
 	}
@@ -130,11 +134,10 @@ func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client
 	return found, err
 }
 
-// tombstones reads those of a job: one has the name of its UID. If it was buried on one worker before, those of others have their attempt
-// in the name besides.
+// tombstones reads those of a job that may be about this attempt.
 func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin types.UID, attempt int32) ([]v1alpha1.Tombstone, error) {
 	var found []v1alpha1.Tombstone
-	for _, name := range []string{string(origin), fmt.Sprintf("%s-%d", origin, attempt)} {
+	for _, name := range attempts.TombstoneNames(origin, attempt) {
 		tombstone := v1alpha1.Tombstone{}
 		switch err := hub.Get(ctx, client.ObjectKey{Name: name}, &tombstone); {
 		case err == nil:
@@ -181,7 +184,7 @@ func (r *reconciler) delete(ctx context.Context, worker client.Client, copy clie
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
 	}
-	log.FromContext(ctx).V(1).Info("Deleted copy", "workerCluster", r.Cluster, "why", why)
+	log.FromContext(ctx).V(1).Info("Deleted copy", "why", why)
 	copiesDeleted.WithLabelValues(string(r.Cluster), why).Inc()
 	return nil
 }

@@ -42,6 +42,8 @@ type ward struct {
 	keys map[types.NamespacedName]struct{}
 	// swept: its API server has been asked by this process what is there.
 	swept bool
+	// refusal is what the worker refused of the last sweep.
+	refusal sweepRefusal
 }
 
 // change is what the registry has to tell of after a change: keys on which a copy has appeared or gone, an empty one for a worker that has
@@ -75,15 +77,23 @@ func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alph
 
 // rival is the highest attempt of the job of this origin of which another worker has an unknown copy, 0 if none has.
 func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
+	highest, _ := r.rivalOf(key, origin, worker)
+	return highest
+}
+
+// rivalOf is rival, and the first worker by name that has a copy of that attempt.
+func (r *registry) rivalOf(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) (highest int32, at v1alpha1.ClusterName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var highest int32
 	for name, s := range r.copies[key] {
-		if name != worker && s.origin == origin {
-			highest = max(highest, s.attempt)
+		if name == worker || s.origin != origin || s.attempt < highest {
+			continue
+		}
+		if s.attempt > highest || name < at {
+			highest, at = s.attempt, name
 		}
 	}
-	return highest
+	return highest, at
 }
 
 // get returns what is known of a copy; false: it is no suspect.
@@ -207,6 +217,23 @@ func (r *registry) workersOf(key types.NamespacedName) []v1alpha1.ClusterName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.copies[key]))
+}
+
+// note keeps what a worker has refused of a sweep, and returns true if that is something else than before.
+func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (changed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.ward(worker)
+	changed = w.refusal != refusal
+	w.refusal = refusal
+	return changed
+}
+
+// refusal is what a worker has refused of the last sweep.
+func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ward(worker).refusal
 }
 
 // isSwept is true if the worker's API server has been asked by this process what is there.

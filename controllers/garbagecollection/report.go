@@ -21,7 +21,8 @@ import (
 // listLimit is how many copies the status of a WorkerCluster lists.
 const listLimit = 64
 
-// Reconcile says in the status of one WorkerCluster which of its copies are unknown, if that is something else than it says.
+// Reconcile says in the status of one WorkerCluster which of its copies are unknown, and what it refused of the last sweep, if that is
+// something else than it says.
 func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker := &v1alpha1.WorkerCluster{}
 	if err := q.Hub.Get(ctx, request.NamespacedName, worker); err != nil {
@@ -34,10 +35,16 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 	q.changed(name, q.registry.recall(name, worker.Status.UnknownCopies))
 	copies, swept := q.registry.certain(name)
 	copiesUnknown.WithLabelValues(string(name)).Set(float64(len(copies)))
-	if !swept {
+	refusal := q.registry.refusal(name)
+	if !swept && refusal == (sweepRefusal{}) {
 		return reconcile.Result{}, nil // What was last said stays until the worker has been looked at.
 	}
-	err := q.write(ctx, worker, copies)
+	err := q.write(ctx, worker, func(updated *v1alpha1.WorkerCluster) {
+		q.showRefusal(updated, refusal)
+		if swept {
+			showUnknown(updated, copies, q.Clock.Now())
+		}
+	})
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
@@ -56,10 +63,10 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// write writes what is said of unknown copies, if it is something else.
-func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy) error {
+// write writes what is to be shown of a worker, if it is something else.
+func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, show func(*v1alpha1.WorkerCluster)) error {
 	updated := worker.DeepCopy()
-	showUnknown(updated, copies, q.Clock.Now())
+	show(updated)
 	if equality.Semantic.DeepEqual(updated.Status, worker.Status) {
 		return nil
 	}

@@ -110,6 +110,11 @@ type scene struct {
 	collectors map[v1alpha1.ClusterName]reconcile.Reconciler
 }
 
+// needs of every job, as placement would say them.
+func needs(context.Context, *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+	return []v1alpha1.PodSet{{Name: "node", Count: 2}}, 7, nil
+}
+
 // mailbox has the keys that were brought to collectors.
 type mailbox struct {
 	mu   sync.Mutex
@@ -156,6 +161,7 @@ func newScene(t *testing.T) *scene {
 			Cluster: name, ClusterID: w.ID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
 			Hub: e.hub, HubReader: e.hub, Worker: w.connection, Recorder: s.events, Clock: s.clock,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
+			Needs:     needs,
 		}
 	}
 	s.restart()

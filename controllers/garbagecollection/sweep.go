@@ -21,8 +21,16 @@ const sweepPage = 500
 // Sweep deletes what is outdated on a worker, before anything is created there: copies of attempts that have ended, and those that
 // Tombstones name. It asks the worker's API server, for after a time without connection the caches may not show all there is. Copies
 // that the hub does not know are held in the quarantine from now on, and looked at by the garbage collector.
+//
+// What the worker refuses is told in its status until it works.
 func Sweep(ctx context.Context, options Options) error {
 	r := &reconciler{Options: options}
+	err := r.sweep(ctx)
+	r.Quarantine.sweepEnded(r.Cluster, err)
+	return err
+}
+
+func (r *reconciler) sweep(ctx context.Context) error {
 	worker, err := r.Worker.Client()
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/perworker"
 	"github.com/trainyard/trainyard/remote"
@@ -149,6 +150,39 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
+// No cache shows a copy without our label. A Tombstone finds it by its name, and knows it by the UID of its TrainJob.
+func TestTombstoneOfUnlabelledCopy(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		label  string
+		goes   bool
+	}{
+		"TakenOff":   {"it would be left there for ever, and keep its name from other jobs", "", true},
+		"AnotherHub": {"it was restored from the same backup as this hub", "hub-2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			origin := types.UID("unlabelled-" + s.key.Namespace)
+			copy := s.createCopy(t, origin, "2")
+			labels := copy.GetLabels()
+			if delete(labels, v1alpha1.LabelHub); test.label != "" {
+				labels[v1alpha1.LabelHub] = test.label
+			}
+			copy.SetLabels(labels)
+			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
+			tombstone := s.bury(t, origin, workerName, 2)
+			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
+			if goes := s.copy(t).GetDeletionTimestamp() != nil; goes != test.goes {
+				t.Errorf("the copy goes: %t, want %t: %s", goes, test.goes, test.reason)
+			}
+			err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone)
+			if stands := err == nil; stands != test.goes {
+				t.Errorf("the Tombstone stands: %t, want %t (%v)", stands, test.goes, err)
+			}
+		})
+	}
+}
+
 // A Tombstone without a copy, or whose name another TrainJob has by now, is done.
 func TestTombstoneWithoutCopy(t *testing.T) {
 	for name, test := range map[string]struct{ origin, attempt string }{
@@ -193,7 +227,7 @@ func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	}
 	c.seen.Add(1)
 	d := &v1alpha1.Dispatch{}
-	if err := c.hub.Get(ctx, request.NamespacedName, d); err != nil || d.Spec.Cluster != c.worker {
+	if err := c.hub.Get(ctx, request.NamespacedName, d); err != nil || d.Spec.Cluster != c.worker || d.DeletionTimestamp != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	copy := (&scene{key: request.NamespacedName}).newJob()
@@ -234,6 +268,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	})
 	must(t, err)
 	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
 	p.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
@@ -245,7 +280,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 			Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
 			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Worker: connection, Quarantine: p.quarantine,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
-			Recorder:  &events.FakeRecorder{}, Clock: clock.RealClock{},
+			Needs:     needs, Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		}
 	}
 	p.members = perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
@@ -357,6 +392,24 @@ func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
+// While a sweep does not get on, what has been deleted on the hub does not wait for it: nothing is created for it.
+func TestDeletionsGoOnDuringASweep(t *testing.T) {
+	p := newPlant(t)
+	d := p.place(t, "origin", workerName, 1)
+	d.Finalizers = []string{v1alpha1.FinalizerCopy}
+	must(t, p.hub.Update(t.Context(), d))
+	p.blocked.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">", 1)) })
+	if n := p.reconciled.Load(); n != 0 {
+		t.Errorf("%d keys before the sweep, want none", n)
+	}
+	must(t, p.hub.Delete(t.Context(), d))
+	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+	d.Finalizers = nil
+	must(t, p.hub.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
 // A Dispatch from before the restore may name a worker that its job has left since. Nothing is created there while another worker has a copy
 // of the same attempt or a later one, nor before this process has looked at all workers that it expects.
 func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
@@ -378,6 +431,17 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	waits("the other worker has not been looked at")
 	must(t, p.members.Join(otherName, p.workers[otherName].connection))
 	waits("the other worker has a copy of the same attempt")
+	eventually(t, "why it waits", func(g gomega.Gomega) {
+		d := p.dispatch(t)
+		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonUnknownCopy))
+		mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+		g.Expect(mirrored.Message).To(gomega.ContainSubstring("kubectl trainyard adopt|release other " + p.key.String()))
+	})
+	said := p.dispatch(t)
+	waits("that has been said")
+	if again := p.dispatch(t); again.ResourceVersion != said.ResourceVersion {
+		t.Error("why it waits was written again")
+	}
 	must(t, p.workers[otherName].Admin.Delete(t.Context(), rival))
 	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // goneCheck is how often it is looked whether a copy and its pods have gone, of which nobody tells.
@@ -42,7 +43,7 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if existing != nil && r.isOurs(existing) && isBuriedBy(r.here(), existing, tombstone) {
+	if existing != nil && !attempts.OfAnotherHub(existing, r.HubID) && isBuriedBy(r.here(), existing, tombstone) {
 		return reconcile.Result{RequeueAfter: goneCheck}, r.delete(ctx, worker, existing, "outdated")
 	}
 	if existing == nil { // Otherwise what runs under that name belongs to another TrainJob, which could not begin before it was free.
@@ -50,10 +51,33 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
 	}
+	if counts, err := r.counts(ctx, tombstone); counts || err != nil {
+		return reconcile.Result{}, err // The Dispatch that is to come wakes us, or the end of the job.
+	}
 	if err := r.Hub.Delete(ctx, tombstone, client.Preconditions{UID: &tombstone.UID}); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("delete Tombstone %q: %w", name, err)
 	}
 	return reconcile.Result{}, nil
+}
+
+// counts is true while a Tombstone is all that says which attempt of its job was the last: the job goes on, and has no Dispatch, or one that
+// is just going.
+func (r *reconciler) counts(ctx context.Context, tombstone *v1alpha1.Tombstone) (bool, error) {
+	key := types.NamespacedName{Namespace: tombstone.Spec.Namespace, Name: tombstone.Spec.TrainJob.Name}
+	job, err := r.job(ctx, r.Hub, key)
+	if err != nil || !goesOn(job, tombstone.Spec.TrainJob.UID) {
+		return false, err
+	}
+	d := &v1alpha1.Dispatch{}
+	if err := r.Hub.Get(ctx, key, d); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("get Dispatch %s: %w", key, err)
+	}
+	return d.Spec.TrainJob.UID != job.GetUID() || d.DeletionTimestamp != nil || d.Spec.Attempt < tombstone.Spec.Attempt, nil
+}
+
+// goesOn is true for the TrainJob of that UID if it has not ended, and is not going.
+func goesOn(job *unstructured.Unstructured, uid types.UID) bool {
+	return job != nil && job.GetUID() == uid && job.GetDeletionTimestamp() == nil && trainjobs.Terminal(job) == nil
 }
 
 func (r *reconciler) isOurs(copy client.Object) bool {

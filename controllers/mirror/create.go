@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 const (
@@ -53,12 +54,12 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 		past.unleased = time.Time{}
 		if err = worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict)); err == nil {
 			now := r.Clock.Now()
-			past.created, past.uid, past.copied, past.copiedAt = copy, copy.GetUID(), true, now
+			past.created, past.uid, past.copied, past.copiedAt, past.answered = copy, copy.GetUID(), true, now, true
 			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
-			r.recordMirrored(f)
 			// For the Dispatch to say Running, should no event of the copy come until then.
 			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
 		}
+		r.noteUnanswered(err, past)
 	}
 	return r.createFailed(ctx, f, past, err)
 }
@@ -88,7 +89,10 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 	if !apierrors.IsAlreadyExists(err) && !refused {
 		return reconcile.Result{}, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
 	}
-	// Whatever the answer was, there must be no copy before the attempt is given up.
+	// Whatever the answer was, there must be no copy before the attempt is given up, and none may come.
+	if due := r.mayArrive(f, past); due > 0 && refused {
+		return reconcile.Result{RequeueAfter: due}, nil
+	}
 	existing, findErr := r.find(ctx, f)
 	switch {
 	case findErr != nil:
@@ -99,9 +103,9 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
 	case f.isCurrent(existing):
 		r.believe(existing, past)
-		return reconcile.Result{}, nil
-	case existing.GetLabels()[v1alpha1.LabelHub] == r.HubID && f.isOurs(existing):
-		return reconcile.Result{}, nil // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
+		return reconcile.Result{}, r.claim(ctx, existing) // Without our label no watch would tell of it.
+	case f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):
+		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
 	default:
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
 	}
@@ -119,17 +123,20 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 	if past.ended {
 		return reconcile.Result{}, nil
 	}
+	due := r.mayArrive(f, past)
 	existing, err := r.find(ctx, f)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
+	case existing == nil && due > 0:
+		return reconcile.Result{RequeueAfter: due}, nil
 	case existing != nil && f.isCurrent(existing):
 		r.believe(existing, past)
 		f.copy = existing
 		_, err := r.bring(ctx, worker, f)
 		return reconcile.Result{RequeueAfter: createLag}, err
-	case existing != nil && f.isOurs(existing):
-		return reconcile.Result{RequeueAfter: endCheck}, nil // Of another attempt: garbagecollection deletes it.
+	case existing != nil && f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID): // Of another attempt: garbagecollection deletes it.
+		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, existing)
 	}
 	alive, err := r.podsAlive(ctx, worker, f, existing)
 	if err != nil || alive {
@@ -143,6 +150,24 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 	}
 	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
 		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
+}
+
+// claim gives a copy the label back by which it is found, if somebody has taken it off. That of another hub stays.
+func (r *reconciler) claim(ctx context.Context, copy *unstructured.Unstructured) error {
+	if _, labelled := copy.GetLabels()[v1alpha1.LabelHub]; labelled {
+		return nil
+	}
+	worker, err := r.Worker.Client()
+	if err != nil {
+		return err
+	}
+	claimed := copy.DeepCopy()
+	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: r.HubID}})
+	patch := client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{})
+	if err := worker.Patch(ctx, claimed, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("label TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
+	}
+	return nil
 }
 
 func (r *reconciler) conflictMessage(existing *unstructured.Unstructured) string {

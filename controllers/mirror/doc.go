@@ -39,6 +39,6 @@
 // connected: all live keys come again with the next connection (package perworker).
 //
 // What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
-// it costs a repeated request, never a wrong one. The one thing more that is lost is what a JobSet said that has gone before its copy
-// was Running for ten seconds.
+// it costs a repeated request, never a wrong one. Two things more are lost: what a JobSet said that has gone before its copy was Running
+// for ten seconds, and that a creation got no answer (unanswered.go), for which its attempt is otherwise kept from ending.
 package mirror

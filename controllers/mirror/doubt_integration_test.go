@@ -4,6 +4,7 @@
 package mirror_test
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
@@ -60,6 +62,55 @@ func TestReleaseFindsTheCopyThatTheCacheDoesNotShow(t *testing.T) {
 	}
 	if d := s.dispatch(t); d == nil || len(d.Finalizers) == 0 {
 		t.Errorf("the Dispatch was let go before the copy was gone: %+v", d)
+	}
+}
+
+// Fault: the copy was created while the worker's watch was away, and nothing that happens to it until the watch has listed anew will be
+// told. A job that is deleted then goes with its copy, and a copy that somebody deletes is missed, with no other wake-up than our own.
+func TestCopyThatNoWatchHasShown(t *testing.T) {
+	for name, test := range map[string]struct {
+		// happens is what nobody tells of.
+		happens func(*testing.T, *scene)
+		over    func(*v1alpha1.Dispatch) bool
+	}{
+		"JobDeleted": {
+			func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) },
+			func(d *v1alpha1.Dispatch) bool { return d == nil },
+		},
+		"JobAndCopyDeleted": {
+			func(t *testing.T, s *scene) {
+				must(t, s.hub.Delete(t.Context(), s.job(t)))
+				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+			},
+			func(d *v1alpha1.Dispatch) bool { return d == nil },
+		},
+		"CopyDeleted": {
+			func(t *testing.T, s *scene) { must(t, s.worker.Delete(t.Context(), s.copy(t))) },
+			func(d *v1alpha1.Dispatch) bool { return d.AttemptEnded() },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+			s.restart()
+			s.reconcile(t)
+			test.happens(t, s)
+			for range 10 {
+				result := s.reconcile(t)
+				d := s.dispatch(t)
+				if test.over(d) {
+					return
+				}
+				if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() != nil {
+					s.collect(t)
+				}
+				if result.RequeueAfter == 0 && d.DeletionTimestamp == nil {
+					t.Fatalf("nobody looks again, and the Dispatch stays: %+v", d)
+				}
+				s.clock.Step(result.RequeueAfter)
+			}
+			t.Errorf("the Dispatch stays: %+v", s.dispatch(t))
+		})
 	}
 }
 
@@ -134,6 +185,32 @@ func (s *scene) awaitPods(t *testing.T, count int) {
 		g.Expect(s.connection.Cache().List(t.Context(), &pods, client.InNamespace(s.key.Namespace))).To(gomega.Succeed())
 		g.Expect(pods.Items).To(gomega.HaveLen(count))
 	})
+}
+
+// Fault: somebody has deleted the Dispatch, the replica that was leading a moment ago has placed the job anew on the same worker, and this one's
+// cache shows the former Dispatch, which goes. The copy is not that one's.
+func TestCopyOfTheNextDispatchIsLeftAlone(t *testing.T) {
+	s := newScene(t, setting{})
+	s.getUnderWay(t)
+	must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+	s.options.Hub = s.stuck(t, s.hubServer)
+	former := s.dispatch(t)
+	next := former.DeepCopy()
+	former.Finalizers = nil
+	must(t, s.hub.Update(t.Context(), former))
+	next.ObjectMeta = metav1.ObjectMeta{Namespace: former.Namespace, Name: former.Name, Finalizers: next.Finalizers}
+	next.Spec.Attempt++
+	must(t, s.hub.Create(t.Context(), next))
+	s.edit(t, func(copy *unstructured.Unstructured) {
+		annotations := copy.GetAnnotations()
+		annotations[v1alpha1.AnnotationAttempt] = strconv.Itoa(int(next.Spec.Attempt))
+		copy.SetAnnotations(annotations)
+	})
+	s.restart()
+	s.reconcile(t)
+	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
+		t.Errorf("the copy of the next attempt was deleted for a Dispatch of the past: %v", copy)
+	}
 }
 
 // Fault: another replica was leading a moment ago and has moved the job, and this one's cache does not show it yet.

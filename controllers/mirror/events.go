@@ -19,18 +19,14 @@ import (
 // eventLimit is what an Event's note takes.
 const eventLimit = 1024
 
-func (r *reconciler) recordMirrored(f facts) {
-	r.Recorder.Eventf(f.job, nil, corev1.EventTypeNormal, "Mirrored", "Mirror",
-		"Created the copy on worker %q (attempt %d)", r.Cluster, f.dispatch.Spec.Attempt)
-}
-
-func (r *reconciler) recordFinished(f facts, end *metav1.Condition) {
-	kind := corev1.EventTypeNormal
+// recordFailed is for the end that somebody may want to look into. That a copy was created, and that a job is Complete, needs no Event of
+// its own: the one of the placement comes just before, the job's status says the end, and in a burst Events would be most of what is
+// written.
+func (r *reconciler) recordFailed(f facts, end *metav1.Condition) {
 	if end.Type == trainer.TrainJobFailed {
-		kind = corev1.EventTypeWarning
+		r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, end.Type, "Mirror",
+			"%s", attempts.Shorten("On worker "+string(r.Cluster)+": "+end.Message, eventLimit))
 	}
-	r.Recorder.Eventf(f.job, nil, kind, "Finished", "Mirror",
-		"%s", attempts.Shorten(end.Type+" on worker "+string(r.Cluster)+": "+end.Message, eventLimit))
 }
 
 // recordEnded is for an attempt that ended without a copy; the reason of the Event is the outcome.

@@ -25,10 +25,13 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 		return reconcile.Result{}, r.reportEvicting(ctx, f) // Its end wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
+	due := r.mayArrive(f, past)
 	existing, err := r.find(ctx, f)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
+	case existing == nil && due > 0:
+		return reconcile.Result{RequeueAfter: due}, nil
 	case existing != nil && f.isOurs(existing):
 		f.copy = existing
 		return r.stop(ctx, worker, f, past)

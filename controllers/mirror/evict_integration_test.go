@@ -316,13 +316,15 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s.reconcile(t)
 	pod := s.createPod(t)
 	s.collect(t)
-	must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+	d := s.dispatch(t)
+	must(t, s.hub.Delete(t.Context(), d))
 	if result := s.reconcile(t); result.RequeueAfter != time.Second {
 		t.Errorf("the pods are looked at again after %s, want 1s", result.RequeueAfter)
 	}
 	if d := s.dispatch(t); d == nil {
 		t.Fatal("the Dispatch was let go while a pod of the copy runs")
 	}
+	s.options.ClusterID = "id"
 	s.restart()
 	s.deletePod(t, pod)
 	s.reconcile(t)
@@ -330,6 +332,20 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 		t.Errorf("the Dispatch was kept although all is gone: %+v", d)
 	}
 	s.expectNoStatus(t)
+	s.expectAttemptKept(t, d)
+}
+
+// expectAttemptKept checks that the attempt of a Dispatch that has gone is on record: whoever places the job next goes on counting.
+func (s *scene) expectAttemptKept(t *testing.T, gone *v1alpha1.Dispatch) {
+	t.Helper()
+	tombstone := &v1alpha1.Tombstone{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(gone.Spec.TrainJob.UID)}, tombstone))
+	want := v1alpha1.TombstoneSpec{
+		Cluster: workerName, ClusterID: "id", TrainJob: gone.Spec.TrainJob, Namespace: gone.Namespace, Attempt: gone.Spec.Attempt,
+	}
+	if diff := cmp.Diff(want, tombstone.Spec); diff != "" {
+		t.Errorf("what is on record of the attempt (-want +got):\n%s", diff)
+	}
 }
 
 // getUnderWay brings the scene to where the copy runs and the hub TrainJob says so. The Dispatch does not yet.

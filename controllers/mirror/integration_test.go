@@ -298,6 +298,44 @@ func TestNameConflict(t *testing.T) {
 	}
 }
 
+// A copy from which somebody has taken our label is found by no cache. It gets the label back: of another attempt, for garbagecollection to
+// delete it, or the job could never be placed on this worker again; of this one, for its end to be seen. A hub that was restored from the same backup as this one has copies of the same
+// jobs.
+func TestCopyWithoutOurLabel(t *testing.T) {
+	for name, test := range map[string]struct {
+		hub, attempt string
+		want         string
+	}{
+		"TakenOff":      {attempt: "77", want: hubID},
+		"OfAnotherHub":  {attempt: "77", hub: "hub-2", want: "hub-2"},
+		"OfThisAttempt": {attempt: "1", want: hubID},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			old := trainjobs.New()
+			old.SetNamespace(s.key.Namespace)
+			old.SetName(s.key.Name)
+			labels := map[string]string{v1alpha1.LabelOriginUID: string(s.job(t).GetUID())}
+			if test.hub != "" {
+				labels[v1alpha1.LabelHub] = test.hub
+			}
+			old.SetLabels(labels)
+			old.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: test.attempt})
+			old.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
+			must(t, s.worker.Create(t.Context(), old))
+			s.settle(t)
+
+			s.reconcile(t)
+			if got := s.copy(t).GetLabels()[v1alpha1.LabelHub]; got != test.want {
+				t.Errorf("the label of the hub is %q, want %q", got, test.want)
+			}
+			if ended := s.dispatch(t).AttemptEnded(); ended != (test.hub != "") {
+				t.Errorf("the attempt has ended: %t", ended)
+			}
+		})
+	}
+}
+
 // The copy goes first, in the foreground, and the Dispatch last.
 func TestWithdraw(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -49,6 +49,11 @@ type recollection struct {
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time
+	// unanswered counts the creations of the copy that got no answer, and unansweredAt is when the last of them was given up. answered is
+	// true if the copy is that of another one.
+	unanswered   int
+	unansweredAt time.Time
+	answered     bool
 	// unleased is when the copy was first not created because the worker's agent does not answer, zero while it does.
 	unleased time.Time
 	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often it was changed back.

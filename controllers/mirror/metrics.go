@@ -20,12 +20,8 @@ var (
 		Help:    "Time from seeing a copy Complete or Failed to having said so on the hub TrainJob.",
 		Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 	})
-	jobsFinished = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "trainyard_jobs_finished_total",
-		Help: "Jobs that ended, by worker and outcome (Complete, Failed).",
-	}, []string{"cluster", "outcome"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(timeToCopy, timeToReport, jobsFinished)
+	metrics.Registry.MustRegister(timeToCopy, timeToReport)
 }

@@ -4,7 +4,9 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 const (
@@ -83,8 +86,12 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 		if gone, err := r.jobIsGone(ctx, f); !gone || err != nil {
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
 		}
-		if what == withdrawing {
-			return reconcile.Result{}, r.withdraw(ctx, worker, f.copy)
+		if what == withdrawing && !f.believed {
+			err := r.withdraw(ctx, worker, f.copy)
+			if isRefusal(err) {
+				err = errors.Join(err, r.reportKept(ctx, f, err))
+			}
+			return reconcile.Result{}, err
 		}
 		return r.release(ctx, worker, f, past)
 	case idle, blocked:
@@ -129,7 +136,7 @@ func (r *reconciler) recall(f *facts, past *recollection) {
 			past.copied, past.copiedAt = true, now
 		}
 	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
-		f.copy = past.created
+		f.copy, f.believed = past.created, true
 	}
 	f.copied, f.uid = past.copied, past.uid
 }
@@ -148,7 +155,11 @@ func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, 
 	fenceDue, updateErr := r.keep(ctx, worker, f, past)
 	statusDue, statusErr := r.syncStatus(ctx, f, past)
 	runningDue, runningErr := r.reportRunning(ctx, f, past)
-	return reconcile.Result{RequeueAfter: sooner(fenceDue, sooner(statusDue, runningDue))}, firstError(updateErr, statusErr, runningErr)
+	due := sooner(fenceDue, sooner(statusDue, runningDue))
+	if f.believed {
+		due = sooner(due, createLag-r.Clock.Since(past.copiedAt))
+	}
+	return reconcile.Result{RequeueAfter: due}, firstError(updateErr, statusErr, runningErr)
 }
 
 // firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
@@ -192,6 +203,16 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid})
 }
 
+// reportKept says on the Dispatch why the copy is still there, in the worker's words.
+func (r *reconciler) reportKept(ctx context.Context, f facts, refusal error) error {
+	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+		attempts.SetCopied(status, f.dispatch, r.Clock.Now())
+		status.CopyUID = f.copy.GetUID()
+		r.setTrue(status, f.dispatch, v1alpha1.DispatchMirrored, v1alpha1.ReasonDeletionRefused,
+			fmt.Sprintf("worker %q refuses to delete the copy: %s", r.Cluster, refusalWords(refusal)))
+	})
+}
+
 // delete deletes a copy in the foreground, unless it is going already.
 func (r *reconciler) delete(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, preconditions client.Preconditions,
@@ -210,7 +231,8 @@ func (r *reconciler) delete(
 // garbage collector.
 func (r *reconciler) release(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	dispatch := f.dispatch
-	if !dispatch.IsFinished() && !dispatch.AttemptEnded() {
+	if f.believed || !dispatch.IsFinished() && !dispatch.AttemptEnded() {
+		past.created = nil // Whether it is there is asked now.
 		if due, err := r.leaveNothing(ctx, worker, f, past); due > 0 || err != nil {
 			return reconcile.Result{RequeueAfter: due}, err
 		}
@@ -224,6 +246,12 @@ func (r *reconciler) release(ctx context.Context, worker client.Client, f facts,
 	}
 	if !controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy) {
 		return reconcile.Result{}, nil
+	}
+	if jobStays(f) && trainjobs.Terminal(f.job) == nil { // It is placed again, with a higher attempt, whoever leads then.
+		kept, err := attempts.Keep(ctx, r.Hub, r.HubReader, attempts.SpecOf(dispatch, cmp.Or(dispatch.Spec.ClusterID, r.ClusterID)))
+		if !kept || err != nil {
+			return reconcile.Result{RequeueAfter: conflictDelay}, err
+		}
 	}
 	patch := client.MergeFromWithOptions(dispatch, client.MergeFromWithOptimisticLock{})
 	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {

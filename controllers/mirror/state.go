@@ -51,6 +51,8 @@ type facts struct {
 	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so, and uid is the UID of it.
 	copied bool
 	uid    types.UID
+	// believed is true if copy is what the worker answered to its creation, and the cache does not show it: nothing may wake us when it goes.
+	believed bool
 	// otherCluster is true if the Dispatch was made for another cluster than the one that the worker's name leads to now.
 	otherCluster bool
 }

@@ -176,19 +176,11 @@ func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
 	if end == nil {
 		end = trainjobs.Terminal(f.copy)
 	}
-	outcome := v1alpha1.Outcome(end.Type) // Complete or Failed, as the reasons are.
-	err := r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		r.setCopied(f, status)
-		attempts.ClearTroubles(status)
-		r.setTrue(status, f.dispatch, v1alpha1.DispatchFinished, end.Type, end.Message)
-		status.Phase, status.Reason = v1alpha1.PhaseFinished, end.Type
-		attempts.AddHistory(status, f.dispatch, outcome, end.Message, r.Clock.Now())
-	})
+	err := r.ender().Finish(ctx, f.dispatch, end, func(status *v1alpha1.DispatchStatus) { r.showCopy(f, status) })
 	if err != nil {
 		return err
 	}
-	r.recordFinished(f, end)
-	jobsFinished.WithLabelValues(string(r.Cluster), end.Type).Inc()
+	r.recordFailed(f, end)
 	return nil
 }
 
@@ -207,18 +199,18 @@ func (r *reconciler) ender() attempts.Ender {
 	return attempts.Ender{Hub: r.Hub, Clock: r.Clock}
 }
 
-// setCopied says that the copy exists, or did until it ended, and how it gets on.
+// setCopied says that the copy exists, and how it gets on.
 func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
+	r.showCopy(f, status)
+	attempts.SetCopied(status, f.dispatch, r.Clock.Now())
+}
+
+// showCopy shows which the copy is, and how far it is or was.
+func (r *reconciler) showCopy(f facts, status *v1alpha1.DispatchStatus) {
 	showProgress(f, status)
-	status.Cluster, status.Attempt = r.Cluster, f.dispatch.Spec.Attempt
 	if f.copy != nil {
 		status.CopyUID = f.copy.GetUID()
 	}
-	status.Explanation = nil
-	r.setTrue(status, f.dispatch, v1alpha1.DispatchPlaced, v1alpha1.ReasonPlaced,
-		fmt.Sprintf("placed on worker %q", r.Cluster))
-	r.setTrue(status, f.dispatch, v1alpha1.DispatchMirrored, v1alpha1.ReasonCopied,
-		fmt.Sprintf("the copy exists on worker %q", r.Cluster))
 }
 
 // setTrue sets a condition that is True.

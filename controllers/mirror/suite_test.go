@@ -243,7 +243,7 @@ func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end stri
 func (e *environment) stuck(t *testing.T, server *clusters.Cluster) client.Client {
 	t.Helper()
 	kinds := []client.Object{
-		trainjobs.New(), newJobSet(),
+		trainjobs.New(), newJobSet(), &corev1.Pod{},
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
 			APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.ClusterTrainingRuntimeKind,

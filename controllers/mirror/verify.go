@@ -63,9 +63,14 @@ func (r *reconciler) maySpeak(ctx context.Context, f facts, past *recollection, 
 	return r.isStored(ctx, f.dispatch)
 }
 
-// jobIsGone is true if the hub TrainJob that the cache does not show is not there.
+// jobIsGone is true if the hub TrainJob that the cache does not show is not there. The cache of a process that was stopped for a while, as
+// another one led, may show the Dispatch earlier than its TrainJob, so the API server is asked before a job that lives loses its copy.
 func (r *reconciler) jobIsGone(ctx context.Context, f facts) (bool, error) {
-	if f.job != nil || f.dispatch.DeletionTimestamp != nil || !r.doubted() {
+	if f.copy != nil && f.isOurs(f.copy) && !f.isCurrent(f.copy) {
+		return r.isStored(ctx, f.dispatch) // Of a later attempt, say, whose Dispatch the cache does not show yet.
+	}
+	going := f.dispatch.DeletionTimestamp != nil || f.job != nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
+	if going || f.dispatch.IsFinished() && !r.doubted() {
 		return true, nil
 	}
 	stored, err := get(ctx, r.HubReader, client.ObjectKeyFromObject(f.dispatch))
@@ -91,10 +96,14 @@ func (r *reconciler) find(ctx context.Context, f facts) (*unstructured.Unstructu
 // leaveNothing makes sure that nothing is left of an attempt that has not been reported as ended. It returns when to look again, zero
 // if nothing is.
 func (r *reconciler) leaveNothing(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
-	// A creation whose answer was lost may have left a copy that the cache does not show.
+	// A creation whose answer was lost may have left a copy that the cache does not show, or may leave one yet.
+	due := r.mayArrive(f, past)
 	existing, err := r.find(ctx, f)
 	if err != nil {
 		return 0, err
+	}
+	if existing == nil && due > 0 {
+		return due, nil
 	}
 	if existing != nil && f.isOurs(existing) {
 		return endCheck, r.withdraw(ctx, worker, existing)

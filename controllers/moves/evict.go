@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/dispatch"
 )
 
@@ -204,16 +204,7 @@ func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
 	})
 }
 
-// writeStatus writes a Dispatch's status if change changes it.
+// writeStatus writes a Dispatch's status if change changes it. One that is gone needs none.
 func (r *Reconciler) writeStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
-	updated := d.DeepCopy()
-	change(&updated.Status)
-	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
-		return nil
-	}
-	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return client.IgnoreNotFound(fmt.Errorf("patch status of Dispatch %s: %w", client.ObjectKeyFromObject(d), err))
-	}
-	return nil
+	return client.IgnoreNotFound(attempts.Ender{Hub: r.Hub, Clock: r.Clock}.UpdateStatus(ctx, d, change))
 }

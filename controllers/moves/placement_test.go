@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/perworker"
 	"github.com/trainyard/trainyard/controllers/placement"
 	"github.com/trainyard/trainyard/remote"
@@ -68,8 +69,9 @@ func (s *scene) run(t *testing.T) *asking {
 	})
 	must(t, err)
 	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
 	placer, err := placement.NewReconciler(ctx, placement.Options{
-		Hub: mgr.GetClient(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
+		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: clock.RealClock{},
 	})
 	must(t, err)

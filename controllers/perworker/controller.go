@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,8 +40,9 @@ type instance struct {
 }
 
 // newInstance makes a controller of kind for a worker.
-func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connection C) (*instance, error) {
+func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connection C, log logr.Logger) (*instance, error) {
 	c, err := controller.NewUnmanaged(kind.Name, controller.Options{
+		Logger:                  log, // No manager gives it one, and without it no error would be seen.
 		Reconciler:              kind.New(worker, connection),
 		MaxConcurrentReconciles: kind.Concurrency,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),

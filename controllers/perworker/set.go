@@ -150,19 +150,20 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 }
 
 func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connection C) (*worker[C], error) {
+	log := s.log.WithValues("workerCluster", name)
 	w := &worker[C]{connection: connection, sweeper: newSweeper(s, name, connection)}
 	for _, kind := range s.kinds {
 		if kind.AfterSweep {
 			kind.New = s.heldBack(kind, w.sweeper)
 		}
-		i, err := newInstance(kind, name, connection)
+		i, err := newInstance(kind, name, connection, log)
 		if err != nil {
 			return nil, fmt.Errorf("start controllers of worker %q: %w", name, err)
 		}
 		w.instances = append(w.instances, i)
 	}
 	for _, i := range w.instances {
-		i.start(ctx, func(err error) { s.log.Error(err, "Controller of worker ended", "workerCluster", name) })
+		i.start(ctx, func(err error) { log.Error(err, "Controller of worker ended") })
 	}
 	s.mu.Lock()
 	s.workers[name] = w

@@ -137,7 +137,8 @@ func (w *sweeper[C]) once(ctx context.Context, since time.Time) error {
 const holdCheck = time.Second
 
 // held is a controller that gets no key that could make it create something until the worker has been swept. A key whose copy is that
-// of the current attempt goes through all the same: what the copy says is brought to the hub even if the sweep does not get on.
+// of the current attempt goes through all the same: what the copy says is brought to the hub even if the sweep does not get on. So does one
+// whose Dispatch is being deleted, which has nothing to wait for.
 type held[C Connection] struct {
 	reconcile.Reconciler
 	worker  v1alpha1.ClusterName
@@ -151,6 +152,9 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	dispatch := &v1alpha1.Dispatch{}
 	if err := h.hub.Get(ctx, request.NamespacedName, dispatch, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("get Dispatch %s: %w", request, err)
+	}
+	if dispatch.DeletionTimestamp != nil {
+		return h.Reconciler.Reconcile(ctx, request)
 	}
 	swept := h.sweeper.over()
 	if swept && !h.isHeld(ctx, dispatch) {
@@ -170,8 +174,7 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 
 // isHeld is true for a Dispatch whose attempt waits here for its first copy, as long as there must be none.
 func (h held[C]) isHeld(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	return h.hold != nil && d.Spec.Cluster == h.worker && d.DeletionTimestamp == nil &&
-		!d.IsFinished() && !d.WasCopied() && !d.AttemptEnded() && h.hold(ctx, d)
+	return h.hold != nil && d.Spec.Cluster == h.worker && !d.IsFinished() && !d.WasCopied() && !d.AttemptEnded() && h.hold(ctx, d)
 }
 
 // hasCurrentCopy is true if the worker has, by its cache, the copy of the Dispatch's current attempt.

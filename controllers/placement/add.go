@@ -59,7 +59,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 	return mgr.Add(&waker{reconciler: r, fleet: fleet})
 }
 
-// jobPredicate lets through the TrainJobs of this manager, without changes of their status, which is our own doing.
+// jobPredicate lets through the TrainJobs of this manager. Of the changes of their status, which are our own doing, only the end matters.
 func (r *Reconciler) jobPredicate() predicate.Predicate {
 	ours := func(object client.Object) bool {
 		job, ok := object.(*unstructured.Unstructured)
@@ -71,12 +71,18 @@ func (r *Reconciler) jobPredicate() predicate.Predicate {
 			return ours(e.ObjectNew) && (e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 				e.ObjectOld.GetUID() != e.ObjectNew.GetUID() ||
 				e.ObjectNew.GetDeletionTimestamp() != nil ||
+				hasEnded(e.ObjectNew) && !hasEnded(e.ObjectOld) ||
 				!equality.Semantic.DeepEqual(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) ||
 				!equality.Semantic.DeepEqual(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations()))
 		},
 		DeleteFunc:  func(e event.DeleteEvent) bool { return ours(e.Object) },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
+}
+
+func hasEnded(object client.Object) bool {
+	job, ok := object.(*unstructured.Unstructured)
+	return ok && trainjobs.Terminal(job) != nil
 }
 
 // workerPredicate lets through what decides whether a worker takes jobs, and what one may have refused. What its nodes have free comes from

@@ -16,6 +16,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -73,6 +74,16 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 		return &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
+}
+
+// Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
+func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+	job := &queue.Job{Job: dispatch.Job{Annotations: trainJob.GetAnnotations()}}
+	verdict, err := r.demand(ctx, facts{job: trainJob}, job)
+	if err == nil && verdict != nil {
+		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
+	}
+	return copied(job.PodSets), job.Priority, err
 }
 
 // waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -33,6 +34,12 @@ func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.D
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
 	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", cut(note, noteLimit))
+}
+
+// recordConcluded says that a job is over although its attempt was given up.
+func (r *Reconciler) recordConcluded(f facts, end *metav1.Condition) {
+	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
+		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, f.dispatch.Spec.Attempt, f.dispatch.Spec.Cluster)
 }
 
 // isAboutWorkers is false where other jobs are the reason.

@@ -4,12 +4,15 @@
 package placement
 
 import (
+	"cmp"
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // memory is about one unplaced job.
@@ -46,14 +49,33 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	delete(r.remembered, key)
 }
 
-// nextAttempt goes on counting from the Dispatch, or from the one that somebody has deleted.
+// nextAttempt goes on counting from the highest attempt that is known: that of the Dispatch, of one that somebody has deleted, or of a
+// Tombstone, which knows those of which another process has seen the end.
 func (r *Reconciler) nextAttempt(f facts) int32 {
+	highest := f.buried.attempt
 	if f.dispatch != nil {
-		return f.dispatch.Spec.Attempt + 1
+		return max(highest, f.dispatch.Spec.Attempt) + 1
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.recall(f).attempt + 1
+	return max(highest, r.recall(f).attempt) + 1
+}
+
+// burial is the last attempt of a job of which there is a Tombstone. The zero value says: there is none.
+type burial struct {
+	attempt int32
+	worker  v1alpha1.ClusterName
+}
+
+// buried reads it from the caches.
+func (r *Reconciler) buried(ctx context.Context, origin types.UID) (last burial, err error) {
+	tombstones, err := attempts.Tombstones(ctx, r.Hub, origin)
+	for i := range tombstones {
+		if spec := &tombstones[i].Spec; spec.Attempt > last.attempt {
+			last = burial{attempt: spec.Attempt, worker: spec.Cluster}
+		}
+	}
+	return last, err
 }
 
 // rememberAttempt keeps the attempt of a Dispatch that has been deleted, in case its job goes on.
@@ -77,5 +99,5 @@ func (r *Reconciler) previous(f facts) v1alpha1.ClusterName {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.recall(f).previous
+	return cmp.Or(r.recall(f).previous, f.buried.worker)
 }

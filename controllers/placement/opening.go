@@ -57,12 +57,18 @@ func (o *opening) isShown(name v1alpha1.ClusterName) bool {
 	return ok && cluster.Status().State == remote.Connected && (o.shown == nil || o.shown(name))
 }
 
-// wasReady: the worker was when this process started, as far as its status says, and nothing is known against it since. While it is
-// being connected it is no longer; one that has never been connected has no cluster ID.
+// wasReady: the worker was, or at least answered, when this process started, as far as its status says, and nothing is known against it
+// since. While it is being connected it is no longer; one that has never been connected has no cluster ID.
 func wasReady(worker *v1alpha1.WorkerCluster) bool {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil || worker.DeletionTimestamp != nil {
 		return false
 	}
-	return ready.Status == metav1.ConditionTrue || ready.Reason == v1alpha1.ReasonConnecting && worker.Status.ClusterID != ""
+	switch ready.Reason {
+	case v1alpha1.ReasonConnecting:
+		return worker.Status.ClusterID != ""
+	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale: // It takes no jobs, and has copies.
+		return true
+	}
+	return ready.Status == metav1.ConditionTrue
 }

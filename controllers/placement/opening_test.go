@@ -51,6 +51,15 @@ func TestOpening(t *testing.T) {
 				{after: time.Second, workers: []v1alpha1.WorkerCluster{connecting}, over: true},
 			},
 		},
+		"WithoutReport": {
+			reason: "its agent was silent, and its copies may be those of waiting jobs", looks: []look{
+				{workers: []v1alpha1.WorkerCluster{registered("a", v1alpha1.ReasonCapacityReportStale, "id")}},
+				{workers: []v1alpha1.WorkerCluster{connecting}}, {workers: []v1alpha1.WorkerCluster{lost}, over: true},
+			},
+		},
+		"NoReportYet": {
+			reason: "nor has it sent one since", looks: []look{{workers: []v1alpha1.WorkerCluster{registered("a", v1alpha1.ReasonCapacityReportMissing, "id")}}},
+		},
 		"Restarted": {
 			reason: "the process before this one has not got round to connecting it", looks: []look{{workers: []v1alpha1.WorkerCluster{connecting}}},
 		},

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // policy creates a DispatchPolicy for the jobs of the scene.
@@ -323,8 +324,9 @@ func (s *scene) run(t *testing.T) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	must(t, err)
+	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
 	s.reconciler, err = NewReconciler(t.Context(), Options{
-		Hub: mgr.GetClient(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
+		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,
 	})
 	must(t, err)

@@ -30,8 +30,10 @@ const (
 
 // Options of the controller. All are required but UnknownCopies and Shown.
 type Options struct {
-	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata.
+	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index attempts.IndexOrigin.
 	Hub client.Client
+	// HubReader reads from the hub's API server.
+	HubReader client.Reader
 	// ManagedBy is the value of spec.managedBy that this manager owns.
 	ManagedBy string
 	// Connections have the workers' inventories.
@@ -124,8 +126,12 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts)
 		}
 	case evicted:
 		return reconcile.Result{}, r.evict(ctx, f)
+	case concluded:
+		return reconcile.Result{}, r.conclude(ctx, f)
 	case orphaned:
-		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, client.Preconditions{UID: &f.dispatch.UID}))
+		// As it was seen: by now it may name a worker.
+		exactly := client.Preconditions{UID: &f.dispatch.UID, ResourceVersion: &f.dispatch.ResourceVersion}
+		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, exactly))
 	case suspended:
 		return reconcile.Result{}, r.gate(ctx, f)
 	case occupied, unplaced:
@@ -158,6 +164,10 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 
 // place finds a worker for a job and records it, or records why there is none.
 func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
+	var err error
+	if f.buried, err = r.buried(ctx, f.job.GetUID()); err != nil {
+		return reconcile.Result{}, err
+	}
 	if a := r.line.granted(f.job.GetUID(), r.nextAttempt(f)); a != nil {
 		return r.grant(ctx, f, a)
 	}

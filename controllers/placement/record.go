@@ -29,6 +29,9 @@ const explanationInterval = 10 * time.Second
 
 // record writes the decision, before anything is done on the worker: one create for a new job, one patch for one that waited.
 func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
+	if err := r.verify(ctx, f); err != nil {
+		return err
+	}
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
@@ -136,6 +139,9 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
+	}
+	if err := r.verify(ctx, f); err != nil {
+		return nil, err
 	}
 	d := newDispatch(f)
 	if f.dispatch != nil {

@@ -18,6 +18,8 @@ const (
 	settled state = iota
 	// evicted: the job has to leave its worker, which is not written yet.
 	evicted
+	// concluded: the job has ended although its attempt was given up, which its Dispatch does not say yet.
+	concluded
 	// orphaned: a Dispatch waits for a job that is gone or has ended; it goes too.
 	orphaned
 	// occupied: the Dispatch of an earlier job, or one that somebody deleted, must go first. Its deletion wakes us.
@@ -30,15 +32,17 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"settled", "evicted", "orphaned", "occupied", "suspended", "unplaced"}[s]
+	return [...]string{"settled", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
 }
 
-// facts are what has been observed of a key. All of them may be nil.
+// facts are what has been observed of a key. The first three may be nil.
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
 	// eviction is one that has been decided on.
 	eviction *v1alpha1.Eviction
+	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
+	buried burial
 }
 
 // classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
@@ -47,6 +51,9 @@ func classify(managedBy string, f facts) state {
 	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
 		if isWaiting(f.dispatch) {
 			return orphaned
+		}
+		if endedAnyway(f) {
+			return concluded
 		}
 		return settled
 	case trainjobs.ManagedBy(f.job) != managedBy:
@@ -66,6 +73,12 @@ func classify(managedBy string, f facts) state {
 	default:
 		return unplaced
 	}
+}
+
+// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that moment.
+func endedAnyway(f facts) bool {
+	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
+		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()
 }
 
 // isWaiting is true for a Dispatch that names no worker and is not being deleted already.

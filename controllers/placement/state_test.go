@@ -114,7 +114,15 @@ func TestClassify(t *testing.T) {
 			reason: "it has made room by itself",
 			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: settled,
 		},
-		"Complete":        {reason: "it has ended", facts: facts{job: testJob("origin", complete)}, want: settled},
+		"Complete": {reason: "it has ended", facts: facts{job: testJob("origin", complete)}, want: settled},
+		"CompleteGivenUp": {
+			reason: "the copy ended when its worker was given up, and its Dispatch has to say so",
+			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1))}, want: concluded,
+		},
+		"CompleteGivenUpGoing": {
+			reason: "nothing is said of what goes",
+			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1), deletingDispatch)}, want: settled,
+		},
 		"CompleteWaiting": {reason: "a Dispatch that waits for nothing goes", facts: facts{job: testJob("origin", complete), dispatch: testDispatch("")}, want: orphaned},
 		"GoneWaiting":     {reason: "we do not wait for the garbage collector", facts: facts{dispatch: testDispatch("")}, want: orphaned},
 		"GonePlaced":      {reason: "mirror takes the copy away first", facts: facts{dispatch: testDispatch("w")}, want: settled},

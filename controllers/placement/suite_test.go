@@ -153,7 +153,7 @@ func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
-		Hub: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
+		Hub: s.hub, HubReader: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
 		UnknownCopies: s.unknown, Shown: s.shown,
 	})
 	must(t, err)

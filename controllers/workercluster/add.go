@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/inbox"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -50,24 +51,11 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("add workercluster controller: %w", err)
 	}
-	cancelFleet, cancelAgents := r.Fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) { r.enqueue(name) }), func() {}
+	cancels := []func(){r.Fleet.Subscribe(func(name v1alpha1.ClusterName, _ remote.Status) { r.enqueue(name) })}
 	if r.Agents != nil {
-		cancelAgents = r.Agents.Subscribe(r.enqueue)
+		cancels = append(cancels, r.Agents.Subscribe(r.enqueue))
 	}
-	return mgr.Add(managerEnd(func() {
-		cancelFleet()
-		cancelAgents()
-	}))
-}
-
-// managerEnd calls a function when the manager ends.
-type managerEnd func()
-
-// Start implements manager.Runnable.
-func (f managerEnd) Start(ctx context.Context) error {
-	<-ctx.Done()
-	f()
-	return nil
+	return inbox.AtEnd(mgr, cancels...)
 }
 
 // identityTaken lets through what makes a cluster ID taken or free, which decides about other WorkerClusters of that cluster.

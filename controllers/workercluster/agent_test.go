@@ -91,8 +91,8 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	expect("shortened, and the agent knows", s.become(t, "lost", v1alpha1.ReasonConnected), true)
 
 	s.lose(t, "lost", s.first.Cluster.Config.Host)
-	s.agent.presence = fencing.PresenceSilent
 	expect("lost", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
+	s.agent.presence = fencing.PresenceSilent // Not before: of a worker that answers it would be said.
 	s.change(t, "lost", `{"unschedulable": true, "drain": true}`)
 	expect("cordoned", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
 	s.change(t, "lost", `{"failover": {"fenceAfter": "5s"}}`)

@@ -204,6 +204,9 @@ func (a *Agent) Silence(now time.Time) (time.Duration, bool) {
 	return now.Sub(a.since), !a.answered.IsZero()
 }
 
+// FenceAfter is what the lease says, or the last answer that counts said.
+func (a *Agent) FenceAfter() time.Duration { return a.fenceAfter }
+
 // Interval is the time between two challenges.
 func (a *Agent) Interval() time.Duration {
 	return min(max(a.fenceAfter/10, minInterval), maxInterval)

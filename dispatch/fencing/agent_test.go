@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -336,32 +335,5 @@ func TestMemoryIsBounded(t *testing.T) {
 		if n := len(a.marks); n > maxMarks || a.State(now) != v1alpha1.LeaseValid {
 			t.Errorf("fenceAfter %s: %d marks, and the lease is %s", fenceAfter, n, a.State(now))
 		}
-	}
-}
-
-func TestAttempts(t *testing.T) {
-	var a Attempts
-	steps := []struct {
-		reason  string
-		origin  string
-		attempt int64
-		at      time.Time
-		want    int64
-	}{
-		{"the first one", "a", 2, at(0), 2},
-		{"a later one", "a", 3, at(1), 3},
-		{"an earlier one that was late", "a", 2, at(2), 3},
-		{"of another job", "b", 1, at(3), 1},
-	}
-	for _, s := range steps {
-		if got := a.See(types.UID(s.origin), s.attempt, s.at); got != s.want {
-			t.Errorf("%s: the highest attempt is %d, want %d", s.reason, got, s.want)
-		}
-	}
-	for i := range 10 * sweepSize {
-		a.See(types.UID("job-"+time.Duration(i).String()), 1, at(float64(10*i)))
-	}
-	if n := len(a.seen); n > 2*sweepSize {
-		t.Errorf("%d attempts are remembered of jobs that have gone long ago", n)
 	}
 }

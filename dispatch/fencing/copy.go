@@ -16,8 +16,8 @@ type Copy struct {
 	FencedFor string
 	// Suspended is its spec.suspend. Going: it is being deleted. Started: it has, or has had, a JobSet.
 	Suspended, Going, Started bool
-	// Stale: a higher attempt of the same hub TrainJob was seen.
-	Stale bool
+	// Standing beside other copies of its hub TrainJob.
+	Standing Standing
 	// Pods that live. They need not be known before Agent.StopsFrom.
 	Pods Pods
 }
@@ -62,13 +62,15 @@ const (
 	LateCreation
 	// OldAttempt: a higher attempt was seen.
 	OldAttempt
+	// SecondCopy: another copy of the same attempt was seen.
+	SecondCopy
 	// ResumedByOthers: somebody other than the hub has resumed a copy that was stopped.
 	ResumedByOthers
 )
 
 // String names the reason, for logs and tests.
 func (r Reason) String() string {
-	return [...]string{"None", "Silence", "LateCreation", "OldAttempt", "ResumedByOthers"}[r]
+	return [...]string{"None", "Silence", "LateCreation", "OldAttempt", "SecondCopy", "ResumedByOthers"}[r]
 }
 
 // Decision about a copy.
@@ -106,8 +108,10 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	switch {
 	case c.Fenced && !c.Suspended && !c.Going:
 		return Decision{Action: Delete, Reason: ResumedByOthers, Again: soon}
-	case c.Stale && untouched:
+	case c.Standing == Outdated && untouched:
 		return Decision{Action: Suspend, Reason: OldAttempt, Again: soon}
+	case c.Standing == Repeated && untouched:
+		return Decision{Action: Suspend, Reason: SecondCopy, Again: soon}
 	case !c.Started && untouched && a.isLate(c.Challenge, now):
 		return Decision{Action: Suspend, Reason: LateCreation, Again: soon}
 	case now.Before(a.StopsFrom()):

@@ -29,6 +29,18 @@
 // deadlines are earlier than the leader's, by one interval, and never later. This needs that challenges only grow, which the
 // optimistic lock of each write and the persisted run give.
 //
+// # One copy of an attempt
+//
+// A creation that got no answer is sent again, and both may arrive: the second when the first copy has run and was deleted, and the job
+// is elsewhere. Their challenges do not tell them apart, as the later one may be the one that is late. So a copy that is not the first of
+// its attempt is stopped until the hub has seen it: it takes the mark off, or stamps a greater challenge, under the condition that the
+// copy is as it was read. Attempts remembers the first copy for as long as a copy of that hub TrainJob is there, and after that for
+// AttemptMemory or fenceAfter, whichever is longer. That is enough: a second creation was sent before the hub saw the first copy, so its
+// challenge is from before the first copy was gone, and fenceAfter later Admits refuses it. For the same reason it is enough to remember
+// what was there since the process began, if it lists the copies before it reads its first lease: of challenges from before that, it
+// knows no age, and refuses them. This is for copies with failover Fenced; of others only lower attempts are refused, as the hub
+// stamps nothing on them.
+//
 // # Takeover
 //
 // A replica that takes over, and does not know whether the last answer still counts, has the handover (fenceAfter / 10, at most

@@ -169,6 +169,14 @@ func (h *Hub) extend(read time.Time, fenceAfter time.Duration) {
 	}
 }
 
+// ChallengeRead is when the last challenge was first read, zero if there was none.
+func (h *Hub) ChallengeRead() time.Time {
+	if h.last.Challenge.IsZero() {
+		return time.Time{}
+	}
+	return h.read
+}
+
 // Longest is the longest fenceAfter by which the agent may be working: when it is made shorter, the longer one counts until all that was
 // promised with it is over.
 func (h *Hub) Longest() time.Duration { return h.longest }

@@ -40,6 +40,8 @@ type sim struct {
 	changes    int
 	copy       world
 	stops      int
+	// restarted is told of replicas that have forgotten everything, if it is set.
+	restarted func(*replica)
 }
 
 // snapshot is a version of the lease.
@@ -252,6 +254,9 @@ func (s *sim) look(r *replica, run int64) {
 // restart makes a replica forget.
 func (s *sim) restart(r *replica) {
 	*r = replica{id: r.id, rate: r.rate, life: r.life + 1}
+	if s.restarted != nil {
+		s.restarted(r)
+	}
 	s.live(r)
 }
 

@@ -16,7 +16,7 @@
 //	            |         v  |         v                          v
 //	            +------- Ended <-------+--------------------------+
 //
-//	Placed, Copied, Evicting --> Finished        any --> Leaving --> None
+//	Placed, Copied, Evicting, Ended --> Finished        any --> Leaving --> None
 //
 // A job changes its worker in Ended only, but for one whose later attempt is found after the hub was restored from a backup. mirror's
 // states (what is to be done about a key, given also the TrainJob and the copy) refine these: see its doc.go.

@@ -120,6 +120,7 @@ const (
 	hasToLeave  = "its worker is drained, or does not let it run"
 	makesRoom   = "it makes room for a job of higher priority"
 	laterCopy   = "a copy of a later attempt was found, as after a restore"
+	heldBack    = "another worker has a copy that is not on record"
 	staying     = "it stays on a worker that is drained, or need not go any more"
 	changedCopy = "the copy was changed on the worker, and cannot be changed back"
 )
@@ -155,6 +156,7 @@ func Transitions() []Transition {
 		{Waiting, Leaving, "deleted with finalizers of others", Anybody, deletion, "it guards nothing", anything},
 
 		{Placed, Placed, staying, Moves, "status: Evicting=False", onlySaid, decidesNothing},
+		{Placed, Placed, heldBack, GarbageCollection, "status: Mirrored=Unknown", onlySaid, decidesNothing},
 		{Placed, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{Placed, Copied, "the copy exists for 10 s", Mirror, copyShown, onlySaid, shown},
 		{Placed, Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
@@ -201,6 +203,7 @@ func Transitions() []Transition {
 		{Ended, Waiting, "the job fits nowhere, or is suspended", Placement, back, nothingRuns, decidesNothing},
 		{Ended, Placed, "the job fits", Placement, newAttempt, recordBeforeAct, placed},
 		{Ended, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
+		{Ended, Finished, "the copy ended when it was given up", Placement, jobOver, endIsFinal, finished},
 		{Ended, Leaving, "the TrainJob or the Dispatch is deleted", Anybody, deletion, copyGoesFirst, anything},
 
 		{Finished, Leaving, "the TrainJob or the Dispatch is deleted", Anybody, deletion, copyGoesFirst, anything},

@@ -120,7 +120,7 @@ func TestCopyDeletedByHand(t *testing.T) {
 	eventually(t, func(g gomega.Gomega) {
 		g.Expect(workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
-	expectEvents(t, job, "Mirrored")
+	expectEvents(t, job, "Placed")
 	if err := workers[name].Delete(t.Context(), copied); err != nil {
 		t.Fatal(err)
 	}

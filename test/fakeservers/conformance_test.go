@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
@@ -198,12 +199,14 @@ func (s *server) open(t *testing.T, st step) *http.Response {
 // do sends a step and returns code and facts of the answer.
 func (s *server) do(t *testing.T, st step) (code int, found map[string]any) {
 	t.Helper()
-	response := s.open(t, st)
-	for response.StatusCode == http.StatusTooManyRequests { // A CRD that nobody has asked for before.
-		_ = response.Body.Close()
-		time.Sleep(100 * time.Millisecond)
+	var response *http.Response
+	eventually(t, "an answer that is not 429, as it is for a CRD that nobody has asked for before", func(g gomega.Gomega) {
+		if response != nil {
+			_ = response.Body.Close()
+		}
 		response = s.open(t, st)
-	}
+		g.Expect(response.StatusCode).NotTo(gomega.Equal(http.StatusTooManyRequests))
+	})
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
 	if err != nil {

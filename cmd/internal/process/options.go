@@ -27,6 +27,8 @@ type Options struct {
 	// HealthAddress and MetricsAddress are host:port, or "0" for none.
 	HealthAddress  string
 	MetricsAddress string
+	// PprofAddress is host:port, or "0" for none.
+	PprofAddress string
 	// LeaderElect with the lease LeaseName in LeaseNamespace, and its durations.
 	LeaderElect    bool
 	LeaseName      string
@@ -37,6 +39,8 @@ type Options struct {
 	// LogFormat is LogText or LogJSON, LogVerbosity 0 for changes, 1 for decisions too.
 	LogFormat    string
 	LogVerbosity int
+
+	tenure *Tenure
 }
 
 // DefaultOptions are valid. The durations are those of client-go's leader election.
@@ -46,6 +50,7 @@ func DefaultOptions(leaseName, leaseNamespace string) Options {
 		Burst:          1000,
 		HealthAddress:  ":8081",
 		MetricsAddress: ":8080",
+		PprofAddress:   "0",
 		LeaderElect:    true,
 		LeaseName:      leaseName,
 		LeaseNamespace: leaseNamespace,
@@ -66,6 +71,8 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 		"`host:port` of /healthz (the process runs) and /readyz (its caches are filled), or 0 for none.")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"`host:port` of the Prometheus metrics at /metrics (plain HTTP), or 0 for none.")
+	fs.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,
+		"`host:port` of Go's profiles at /debug/pprof/ (plain HTTP), or 0 for none. Without a host only this machine's own processes reach them.")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
 		"Work only while holding the lease \""+o.LeaseName+"\". Turn it off only where nothing else can be running.")
 	fs.StringVar(&o.LeaseNamespace, "leader-election-namespace", o.LeaseNamespace, "Namespace of the lease.")
@@ -96,6 +103,9 @@ func (o *Options) Validate() error {
 	}
 	if err := CheckAddress(o.MetricsAddress); err != nil {
 		fault("--metrics-bind-address: %w", err)
+	}
+	if err := CheckAddress(o.PprofAddress); err != nil {
+		fault("--pprof-bind-address: %w", err)
 	}
 	if o.LeaderElect {
 		faults = multierror.Append(faults, o.validateLease()...)
@@ -137,6 +147,14 @@ func CheckAddress(address string) error {
 	return nil
 }
 
+// localByDefault puts 127.0.0.1 where an address has no host: profiles show what is in memory.
+func localByDefault(address string) string {
+	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
+		return net.JoinHostPort("127.0.0.1", port)
+	}
+	return address
+}
+
 // RestConfig returns how to reach the cluster.
 func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
 	var config *rest.Config
@@ -160,6 +178,7 @@ func (o *Options) Apply(to *ctrl.Options) {
 	to.Controller.UsePriorityQueue = ptr.To(false)
 	to.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
 	to.HealthProbeBindAddress = o.HealthAddress
+	to.PprofBindAddress = localByDefault(o.PprofAddress)
 	to.LeaderElection = o.LeaderElect
 	to.LeaderElectionID = o.LeaseName
 	to.LeaderElectionNamespace = o.LeaseNamespace
@@ -167,6 +186,9 @@ func (o *Options) Apply(to *ctrl.Options) {
 	to.RenewDeadline = ptr.To(o.RenewDeadline)
 	to.RetryPeriod = ptr.To(o.RetryPeriod)
 	to.LeaderElectionResourceLock = "leases"
+	if o.tenure != nil {
+		to.LeaderElectionResourceLockInterface = o.tenure
+	}
 	// The process ends as soon as the manager has stopped, and with it all that the lease protects.
 	to.LeaderElectionReleaseOnCancel = true
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -108,61 +107,4 @@ func namespace(t *testing.T, name string) string {
 		})
 	})
 	return name
-}
-
-// schedulers are what the workers' schedulers have said of the pods of a namespace.
-type schedulers struct {
-	mu sync.Mutex
-	// refused are pods for which there was no node, with the scheduler's words, and bound those that have one. Under mu.
-	refused map[string]string
-	bound   map[string]bool
-}
-
-// watchSchedulers listens until the test ends, and then fails it if a pod was ever refused.
-func watchSchedulers(t *testing.T, namespace string) *schedulers {
-	t.Helper()
-	s := &schedulers{refused: map[string]string{}, bound: map[string]bool{}}
-	var watches sync.WaitGroup
-	for name, worker := range workers {
-		events, err := worker.Watch(context.Background(), &corev1.PodList{}, client.InNamespace(namespace))
-		if err != nil {
-			t.Fatal(err)
-		}
-		watches.Go(func() {
-			for event := range events.ResultChan() {
-				if pod, ok := event.Object.(*corev1.Pod); ok {
-					s.see(name, pod)
-				}
-			}
-		})
-		t.Cleanup(events.Stop)
-	}
-	t.Cleanup(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for pod, words := range s.refused {
-			t.Errorf("pod %s found no node: %s", pod, words)
-		}
-	})
-	return s
-}
-
-func (s *schedulers) see(worker string, pod *corev1.Pod) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := worker + "/" + pod.Name
-	if pod.Spec.NodeName != "" {
-		s.bound[key] = true
-	}
-	for _, condition := range pod.Status.Conditions {
-		if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
-			s.refused[key] = condition.Message
-		}
-	}
-}
-
-func (s *schedulers) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.bound)
 }

@@ -43,7 +43,7 @@ them is deleted before anything else is done there, and it is no longer forgotte
 nothing is placed there.
 
 What will happen is said before, with the jobs that it concerns, and the name of the WorkerCluster has to be typed. A worker that
-answers is refused: drain it instead.
+answers is refused, whatever is said: drain it instead.
 
 Needed are the rights to get and patch WorkerClusters, and to list Dispatches in all namespaces and Tombstones.`,
 		Example:           forgetExamples,
@@ -54,8 +54,8 @@ Needed are the rights to get and patch WorkerClusters, and to list Dispatches in
 		},
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that may answer: its jobs then run twice until the hub has "+
-		"stopped them there; a worker that does answer is not forgotten for long")
+	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that is just being connected, or that answers without the APIs "+
+		"of jobs: if jobs run there, they run twice")
 	return cmd
 }
 
@@ -109,9 +109,11 @@ func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) 
 	if worker.Status.ClusterID == "" {
 		return nil, fmt.Errorf("the hub has never been connected to worker %q, so there is nothing to forget", name)
 	}
-	if refusal := forget.Refusal(worker); refusal != "" && !o.force {
-		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s, or use --force and risk that they run twice",
-			name, refusal, displayName, name)
+	switch refusal := forget.RefusalOf(worker); {
+	case refusal.Final: // The hub takes it back as soon as it sees it, and would move nothing.
+		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s", name, refusal.Why, displayName, name)
+	case refusal.Why != "" && !o.force:
+		return nil, fmt.Errorf("worker %q is not forgotten: %s; look again, or use --force and risk that its jobs run twice", name, refusal.Why)
 	}
 	return worker, nil
 }

@@ -58,10 +58,16 @@ func TestForget(t *testing.T) {
 func TestForgetWorkerThatAnswers(t *testing.T) {
 	d := newDrained(t)
 	identify(t, d.east)
-	wantCall(t, start(t, "forget", d.east, "--yes"), 1, "", fmt.Sprintf("worker %q is not forgotten: it is Ready; move its jobs with kubectl trainyard drain", d.east))
-	if got := forgotten(t, d.east); got != "" {
-		t.Fatalf("it was forgotten: %q", got)
+	for _, flags := range [][]string{{"--yes"}, {"--yes", "--force"}} { // The hub would take it back at once.
+		wantCall(t, start(t, append([]string{"forget", d.east}, flags...)...), 1, "",
+			fmt.Sprintf("worker %q is not forgotten: it is Ready; move its jobs with kubectl trainyard drain", d.east))
+		if got := forgotten(t, d.east); got != "" {
+			t.Fatalf("it was forgotten: %q", got)
+		}
 	}
+	patch(t, workers, "", d.east, `{"status": {"conditions": [
+		{"type": "Ready", "status": "False", "reason": "TrainJobAPIMissing", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}`, "status")
+	wantCall(t, start(t, "forget", d.east, "--yes"), 1, "", "it answers (TrainJobAPIMissing); look again, or use --force")
 	c := start(t, "forget", d.east, "--yes", "--force")
 	wantCall(t, c, 0, "workercluster/"+d.east+" forgotten\n", d.namespace+"   runs ")
 	if strings.Contains(c.err.String(), "Type the name") {

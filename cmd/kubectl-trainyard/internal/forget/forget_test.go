@@ -29,24 +29,27 @@ func worker(status metav1.ConditionStatus, reason string) *v1alpha1.WorkerCluste
 }
 
 func TestRefusal(t *testing.T) {
+	may, ask, never := [2]bool{}, [2]bool{true, false}, [2]bool{true, true}
 	tests := map[string]struct {
-		reason  string
-		worker  *v1alpha1.WorkerCluster
-		refused bool
+		reason string
+		worker *v1alpha1.WorkerCluster
+		// want: refused, and for good.
+		want [2]bool
 	}{
-		"Unreachable":        {reason: "what it is for", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonUnreachable)},
-		"CredentialsRefused": {reason: "nobody can tell whether its jobs run", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonCredentialsInvalid)},
-		"IdentityChanged":    {reason: "another cluster has taken its place", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonIdentityChanged)},
-		"Ready":              {reason: "its jobs can be moved in order", worker: worker(metav1.ConditionTrue, v1alpha1.ReasonConnected), refused: true},
-		"NoTrainJobs":        {reason: "it answers", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonTrainJobAPIMissing), refused: true},
-		"NoReport":           {reason: "it answers", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonCapacityReportStale), refused: true},
-		"Connecting":         {reason: "in a second more is known", worker: worker(metav1.ConditionFalse, v1alpha1.ReasonConnecting), refused: true},
-		"NotSeen":            {reason: "nothing is known", worker: &v1alpha1.WorkerCluster{}, refused: true},
+		"Unreachable":        {"what it is for", worker(metav1.ConditionFalse, v1alpha1.ReasonUnreachable), may},
+		"CredentialsRefused": {"nobody can tell whether its jobs run", worker(metav1.ConditionFalse, v1alpha1.ReasonCredentialsInvalid), may},
+		"IdentityChanged":    {"another cluster has taken its place", worker(metav1.ConditionFalse, v1alpha1.ReasonIdentityChanged), may},
+		"Ready":              {"its jobs can be moved in order", worker(metav1.ConditionTrue, v1alpha1.ReasonConnected), never},
+		"NoTrainJobs":        {"with the API its jobs have gone", worker(metav1.ConditionFalse, v1alpha1.ReasonTrainJobAPIMissing), ask},
+		"NoReport":           {"its jobs are looked after", worker(metav1.ConditionFalse, v1alpha1.ReasonCapacityReportStale), never},
+		"Connecting":         {"in a second more is known", worker(metav1.ConditionFalse, v1alpha1.ReasonConnecting), ask},
+		"NotSeen":            {"nothing is known", &v1alpha1.WorkerCluster{}, ask},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := forget.Refusal(tc.worker); (got != "") != tc.refused {
-				t.Errorf("%s: Refusal() = %q", tc.reason, got)
+			refusal := forget.RefusalOf(tc.worker)
+			if got := [2]bool{refusal.Why != "", refusal.Final}; got != tc.want {
+				t.Errorf("%s: RefusalOf() = %+v", tc.reason, refusal)
 			}
 		})
 	}

@@ -10,24 +10,32 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Refusal is why a worker should not be forgotten, empty if it may be: it answers, so that its jobs can be moved in order, or whether
-// it does is not known.
-func Refusal(worker *v1alpha1.WorkerCluster) string {
+// Refusal is why a worker is not forgotten. The zero value says: it may be.
+type Refusal struct {
+	// Why, for the admin.
+	Why string
+	// Final is true for a worker that answers as it should: the hub would remember it at once. Its jobs can be moved in order.
+	Final bool
+}
+
+// RefusalOf returns why a worker should not be forgotten: it answers, or whether it does is not known.
+func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
 	case ready == nil:
-		return "the manager has not said anything about it yet"
+		return Refusal{Why: "the manager has not said anything about it yet"}
 	case ready.Status == metav1.ConditionTrue:
-		return "it is Ready"
+		return Refusal{Why: "it is Ready", Final: true}
 	}
 	switch ready.Reason {
 	case v1alpha1.ReasonConnecting:
-		return "the manager is just connecting to it"
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonTrainJobAPIMissing, v1alpha1.ReasonJobSetAPIMissing,
-		v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
-		return "it answers (" + ready.Reason + ")"
+		return Refusal{Why: "the manager is just connecting to it"}
+	case v1alpha1.ReasonTrainJobAPIMissing, v1alpha1.ReasonJobSetAPIMissing:
+		return Refusal{Why: "it answers (" + ready.Reason + ")"}
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+		return Refusal{Why: "it answers (" + ready.Reason + ")", Final: true}
 	}
-	return ""
+	return Refusal{}
 }
 
 // IsForgotten is true for a worker that somebody has told the hub to forget already.

@@ -1,0 +1,130 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// TrainJobReference names the TrainJob of a Dispatch, in the Dispatch's namespace.
+type TrainJobReference struct {
+	// name of the TrainJob, equal to the name of the Dispatch.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// uid of the TrainJob. A TrainJob that is created again under the same name has another one, and gets another Dispatch.
+	UID types.UID `json:"uid"`
+}
+
+// PodSetRole is what the pods of a PodSet do. It is the runtime's trainer.kubeflow.org/trainjob-ancestor-step label, or
+// "launcher" for MPI's launcher, or empty.
+// +kubebuilder:validation:MaxLength=63
+type PodSetRole string
+
+// Roles that mean something to placement.
+const (
+	RoleDatasetInitializer PodSetRole = "dataset-initializer"
+	RoleModelInitializer   PodSetRole = "model-initializer"
+	RoleTrainer            PodSetRole = "trainer"
+	RoleLauncher           PodSetRole = "launcher"
+)
+
+// PodSet is a number of equal pods of a job. A job's demand is its PodSets: derived from runtime and TrainJob when the job is
+// placed, so that a restarted manager needs neither to count what is placed.
+type PodSet struct {
+	// name of the replicated job in the JobSet.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// role of the pods.
+	// +optional
+	Role PodSetRole `json:"role,omitempty"`
+	// count of pods. All must fit at the same time.
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
+	// requests of one pod.
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+	// nodeSelector of one pod.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// nodeAffinity that one pod requires (requiredDuringSchedulingIgnoredDuringExecution).
+	// +optional
+	NodeAffinity *corev1.NodeSelector `json:"nodeAffinity,omitempty"`
+	// tolerations of one pod.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// EvictionReason says why an attempt is to end.
+// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged
+type EvictionReason string
+
+// Reasons of an eviction. Each is also the outcome of the attempt that it ends.
+const (
+	// EvictionPreempted says that a job of higher priority takes the room.
+	EvictionPreempted EvictionReason = ReasonPreempted
+	// EvictionDrained says that the worker is being drained, and that the job fits elsewhere.
+	EvictionDrained EvictionReason = ReasonDrained
+	// EvictionAdmissionTimeout says that the worker has not let the copy run in time.
+	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
+	// EvictionCopyChanged says that the copy is no longer what the hub's job is, and cannot be made so.
+	EvictionCopyChanged EvictionReason = ReasonCopyChanged
+)
+
+// Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.
+type Eviction struct {
+	// reason of the eviction.
+	Reason EvictionReason `json:"reason"`
+	// message for the victim's owner.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// for is the UID of the TrainJob that takes the room.
+	// +optional
+	For types.UID `json:"for,omitempty"`
+}
+
+// DispatchSpec is the decision. It is on the API server before any worker is touched.
+// +kubebuilder:validation:XValidation:rule="self.trainJob == oldSelf.trainJob",message="trainJob is immutable"
+// +kubebuilder:validation:XValidation:rule="self.attempt >= oldSelf.attempt",message="attempt never falls: it is the fencing token of the copies"
+// +kubebuilder:validation:XValidation:rule="!has(self.cluster) || (has(oldSelf.cluster) && self.cluster == oldSelf.cluster) || self.attempt > oldSelf.attempt",message="cluster moves to a worker only together with a higher attempt"
+// +kubebuilder:validation:XValidation:rule="!has(self.eviction) || has(self.cluster)",message="only a placed Dispatch can be evicted"
+// +kubebuilder:validation:XValidation:rule="!has(self.cluster) || self.attempt >= 1",message="a placed Dispatch has attempt 1 or higher"
+type DispatchSpec struct {
+	// trainJob whose placement this is. Immutable.
+	TrainJob TrainJobReference `json:"trainJob"`
+	// cluster is the WorkerCluster chosen for the current attempt. Absent: the job waits.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	Cluster ClusterName `json:"cluster,omitempty"`
+	// clusterID is the ID of the cluster that the WorkerCluster led to when it was chosen. Should its name lead to another cluster
+	// later, what is there is not this job's.
+	// +optional
+	ClusterID types.UID `json:"clusterID,omitempty"`
+	// attempt counts the placements of this TrainJob, from 1. 0: not placed yet.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Attempt int32 `json:"attempt"`
+	// priority of the job, from its PriorityClass: the higher, the earlier it is placed.
+	// +optional
+	Priority int32 `json:"priority"`
+	// failover says what happens to the job if its worker is lost, as it was decided when the job was placed: a copy that is to be fenced
+	// says so to the worker's agent. Absent: Hold.
+	// +optional
+	Failover Failover `json:"failover,omitempty"`
+	// eviction ends the current attempt. It goes when the job waits again.
+	// +optional
+	Eviction *Eviction `json:"eviction,omitempty"`
+	// podSets are the demand for which the decision was made.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	PodSets []PodSet `json:"podSets,omitempty"`
+}

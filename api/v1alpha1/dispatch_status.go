@@ -1,0 +1,183 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DispatchPhase sums up a Dispatch for people. Controllers read conditions.
+// +kubebuilder:validation:Enum=Pending;Waiting;Running;Evicting;WorkerLost;Finished
+type DispatchPhase string
+
+const (
+	// PhasePending means that nothing has been reported since the last decision.
+	PhasePending DispatchPhase = "Pending"
+	// PhaseWaiting means that no worker is chosen; the reason says why.
+	PhaseWaiting DispatchPhase = "Waiting"
+	// PhaseRunning means that the copy exists on the worker and has not finished.
+	PhaseRunning DispatchPhase = "Running"
+	// PhaseEvicting means that the copy is being stopped, for the job to be placed again.
+	PhaseEvicting DispatchPhase = "Evicting"
+	// PhaseWorkerLost means that the worker has not answered for longer than its grace period.
+	PhaseWorkerLost DispatchPhase = "WorkerLost"
+	// PhaseFinished means that the copy is Complete or Failed.
+	PhaseFinished DispatchPhase = "Finished"
+)
+
+// Outcome says how an attempt ended.
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;WorkerLost
+type Outcome string
+
+// Outcomes of an attempt. Each is also the reason of the condition that reports it.
+const (
+	OutcomeComplete         Outcome = ReasonComplete
+	OutcomeFailed           Outcome = ReasonFailed
+	OutcomeRejected         Outcome = ReasonRejected
+	OutcomeNameConflict     Outcome = ReasonNameConflict
+	OutcomeCopyDeleted      Outcome = ReasonCopyDeleted
+	OutcomeCopyChanged      Outcome = ReasonCopyChanged
+	OutcomePreempted        Outcome = ReasonPreempted
+	OutcomeDrained          Outcome = ReasonDrained
+	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout
+	OutcomeWorkerLost       Outcome = ReasonWorkerLost
+)
+
+// Attempt is one past placement.
+type Attempt struct {
+	// attempt number.
+	Attempt int32 `json:"attempt"`
+	// cluster of the attempt.
+	Cluster ClusterName `json:"cluster"`
+	// to is when the attempt ended, by the hub's clock.
+	To metav1.Time `json:"to"`
+	// outcome of the attempt.
+	Outcome Outcome `json:"outcome"`
+	// message in the worker's words, shortened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// Refusal counts how often a worker has ended an attempt of the job without running it. It is asked again after a back-off.
+type Refusal struct {
+	// cluster is the worker.
+	Cluster ClusterName `json:"cluster"`
+	// outcome of the last such attempt.
+	Outcome Outcome `json:"outcome"`
+	// message in the worker's words, shortened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// count of such attempts.
+	Count int32 `json:"count"`
+	// last is when the last one ended, by the hub's clock.
+	Last metav1.Time `json:"last"`
+}
+
+// ClusterExplanation is one worker's line in the explanation of a decision.
+type ClusterExplanation struct {
+	// cluster is the worker.
+	Cluster ClusterName `json:"cluster"`
+	// reason is Fits, or the filter that rejected the worker.
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason"`
+	// message says what was lacking.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// score of a worker that fits, 0 to 100, the highest wins.
+	// +optional
+	Score *int32 `json:"score,omitempty"`
+}
+
+// Steps of a job besides those that a runtime may name as it likes. Their replicated jobs have the same names, but for the
+// trainer, whose is "node".
+const (
+	StepDatasetInitializer = "dataset-initializer"
+	StepModelInitializer   = "model-initializer"
+	StepLauncher           = "launcher"
+	StepTrainer            = "trainer"
+)
+
+// StepState says how far a step is.
+// +kubebuilder:validation:Enum=Waiting;Running;Succeeded;Failed
+type StepState string
+
+// States of a step. Which one it is in says the JobSet, so a step whose pods are not all ready is Waiting.
+const (
+	StepWaiting   StepState = "Waiting"
+	StepRunning   StepState = "Running"
+	StepSucceeded StepState = "Succeeded"
+	StepFailed    StepState = "Failed"
+)
+
+// Step is a part of a job that has pods of its own.
+type Step struct {
+	// name of the step: dataset-initializer, model-initializer, launcher, trainer, or what the runtime calls it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// state of the step.
+	State StepState `json:"state"`
+}
+
+// DispatchStatus is what is known of the copy.
+type DispatchStatus struct {
+	// phase sums up the conditions for people.
+	// +optional
+	// +kubebuilder:default=Pending
+	Phase DispatchPhase `json:"phase,omitempty"`
+	// reason of the condition that makes the phase.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Reason string `json:"reason,omitempty"`
+	// cluster on which a copy exists or may exist.
+	// +optional
+	Cluster ClusterName `json:"cluster,omitempty"`
+	// attempt of that copy.
+	// +optional
+	Attempt int32 `json:"attempt,omitempty"`
+	// copyUID is the UID of the copy on the worker.
+	// +optional
+	CopyUID types.UID `json:"copyUID,omitempty"`
+	// steps of the job, in the order of the runtime. Once the job has ended none is Running: those that were have ended with it.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	Steps []Step `json:"steps,omitempty"`
+	// restarts is how often the JobSet of the copy has restarted, wholly or one of its Jobs.
+	// +optional
+	Restarts int32 `json:"restarts,omitempty"`
+	// startTime is when the JobSet of the copy was created or last resumed, by the worker's clock.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// completionTime is when the copy became Complete or Failed, by the worker's clock.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+	// conditions: Placed, Mirrored, Finished; Evicting and WorkerLost while they say something.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// history of past attempts, the oldest first, the last 16.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	History []Attempt `json:"history,omitempty"`
+	// refusals has an entry for each worker that has refused the job, or has lost its copy.
+	// +optional
+	// +listType=map
+	// +listMapKey=cluster
+	// +kubebuilder:validation:MaxItems=1000
+	Refusals []Refusal `json:"refusals,omitempty"`
+	// explanation has a line per worker, sorted by name: why a waiting job is not there.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1000
+	Explanation []ClusterExplanation `json:"explanation,omitempty"`
+}

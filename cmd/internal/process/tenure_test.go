@@ -1,0 +1,123 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// register is a lease that answers as it is told.
+type register struct {
+	resourcelock.Interface
+	answer func() error
+}
+
+func (r *register) Identity() string { return "me" }
+
+func (r *register) Create(context.Context, resourcelock.LeaderElectionRecord) error {
+	return r.answer()
+}
+
+func (r *register) Update(context.Context, resourcelock.LeaderElectionRecord) error {
+	return r.answer()
+}
+
+// TestTenure is about a renew deadline of 10 s. Each case begins with a lease that was created at 0 s.
+func TestTenure(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "manager", nil)
+	cases := map[string]struct {
+		reason string
+		// A renewal, or with holder "" a release, is sent at renewed and answered after took. Zero: there is none.
+		holder        string
+		renewed, took time.Duration
+		err           error
+		at            time.Duration
+		want          bool
+	}{
+		"Fresh":   {reason: "Others wait for longer.", at: 9 * time.Second, want: true},
+		"Paused":  {reason: "The process was stopped. The election has not noticed yet.", at: 10 * time.Second},
+		"Renewed": {reason: "It counts anew.", holder: "me", renewed: 8 * time.Second, at: 17 * time.Second, want: true},
+		"SlowAnswer": {
+			reason: "It counts from when the renewal was sent, not from when that was confirmed.",
+			holder: "me", renewed: 8 * time.Second, took: 5 * time.Second, at: 18 * time.Second,
+		},
+		"NoAnswer": {
+			reason: "Whether it arrived is not known, and the one before counts.",
+			holder: "me", renewed: 8 * time.Second, err: errors.New("no answer"), at: 9 * time.Second, want: true,
+		},
+		"NoAnswerForLong": {
+			reason: "The one before does not count any more.",
+			holder: "me", renewed: 8 * time.Second, err: errors.New("no answer"), at: 10 * time.Second,
+		},
+		"Conflict": {
+			reason: "Somebody else has written, whatever the times are.",
+			holder: "me", renewed: time.Second, err: conflict, at: time.Second,
+		},
+		"Released":           {reason: "The next one may lead at once.", renewed: time.Second, at: time.Second},
+		"ReleasedUnanswered": {reason: "It may have arrived.", renewed: time.Second, err: errors.New("no answer"), at: time.Second},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			clock := clocktesting.NewFakePassiveClock(start)
+			lock := &register{answer: func() error { return nil }}
+			tenure := newTenure(lock, 10*time.Second, clock)
+			if tenure.Certain() {
+				t.Error("it leads before there is a lease")
+			}
+			if err := tenure.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me"}); err != nil {
+				t.Fatal(err)
+			}
+			if tc.renewed > 0 {
+				clock.SetTime(start.Add(tc.renewed))
+				lock.answer = func() error {
+					clock.SetTime(start.Add(tc.renewed + tc.took))
+					return tc.err
+				}
+				err := tenure.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: tc.holder})
+				if !errors.Is(err, tc.err) {
+					t.Errorf("the answer was lost: %v", err)
+				}
+			}
+			clock.SetTime(start.Add(tc.at))
+			if got := tenure.Certain(); got != tc.want {
+				t.Errorf("%s\ngot %t, want %t", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestElect: a process does not lead before it holds the lease for which the manager stands, and always if there is no election. The
+// timeout of the lease's requests is not that of others: it would end each of their watches.
+func TestElect(t *testing.T) {
+	for elect, leads := range map[bool]bool{true: false, false: true} {
+		o := DefaultOptions("lease", "namespace")
+		o.LeaderElect = elect
+		config := &rest.Config{Host: "https://nowhere.example"}
+		if err := o.Elect(config); err != nil {
+			t.Fatal(err)
+		}
+		if config.Timeout != 0 || config.UserAgent != "" {
+			t.Errorf("election %t: other clients have the timeout %v and the user agent %q, want none", elect, config.Timeout, config.UserAgent)
+		}
+		if got := o.Leads(); got != leads {
+			t.Errorf("election %t: leads is %t, want %t", elect, got, leads)
+		}
+		var manager ctrl.Options
+		o.Apply(&manager)
+		if hasLock := manager.LeaderElectionResourceLockInterface != nil; hasLock != elect {
+			t.Errorf("election %t: the manager's lock is this one: %t", elect, hasLock)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// hubCaches are the caches of what the hub has. A hub has many more jobs that have ended than live ones, so of those only what is still
+// asked stays in memory. TrainJobs are cached unstructured, see package trainjobs; of Secrets only those of the manager's namespace are.
+func hubCaches(namespace, managedBy string) cache.Options {
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}:     {Namespaces: map[string]cache.Config{namespace: {}}},
+			trainjobs.New():      {Transform: trainjobs.StripOf(managedBy)},
+			&v1alpha1.Dispatch{}: {Transform: stripDispatch},
+		},
+	}
+}
+
+// stripDispatch drops what is no longer asked of a Dispatch that has finished, and has all share the words that they have in common.
+// Conditions and history stay whole: who changes one writes all.
+func stripDispatch(in any) (any, error) {
+	d, ok := in.(*v1alpha1.Dispatch)
+	if !ok {
+		return in, nil
+	}
+	d.ManagedFields = nil
+	if d.IsFinished() {
+		d.Annotations = nil
+		d.Spec.PodSets = nil
+		d.Status.Steps, d.Status.Explanation, d.Status.Refusals = nil, nil, nil
+	}
+	share(&d.Namespace)
+	for i := range d.Finalizers {
+		share(&d.Finalizers[i])
+	}
+	alias(&d.Spec.TrainJob.Name, d.Name)
+	for i := range d.OwnerReferences {
+		owner := &d.OwnerReferences[i]
+		share(&owner.APIVersion)
+		share(&owner.Kind)
+		alias(&owner.Name, d.Name)
+		alias(&owner.UID, d.Spec.TrainJob.UID)
+	}
+	share(&d.Spec.Cluster)
+	share(&d.Spec.ClusterID)
+	alias(&d.Status.Cluster, d.Spec.Cluster)
+	for i := range d.Status.Conditions {
+		condition := &d.Status.Conditions[i]
+		share(&condition.Type)
+		share(&condition.Reason)
+		share(&condition.Message)
+	}
+	for i := range d.Status.History {
+		alias(&d.Status.History[i].Cluster, d.Spec.Cluster)
+		share(&d.Status.History[i].Message)
+	}
+	return d, nil
+}
+
+// share has equal strings take the memory of one.
+func share[T ~string](s *T) {
+	*s = T(unique.Make(string(*s)).Value())
+}
+
+// alias has a string take the memory of another one that is equal.
+func alias[T comparable](s *T, of T) {
+	if *s == of {
+		*s = of
+	}
+}

@@ -1,0 +1,95 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"testing"
+
+	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The Tombstone of a job that goes on without a Dispatch is all that knows its last attempt. It stays until something else does, or the job
+// needs no attempt any more; what it names goes at once.
+func TestTombstoneKeepsTheAttempt(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		then   func(*testing.T, *scene, *unstructured.Unstructured)
+		stands bool
+	}{
+		"Nothing":  {"the next attempt is a higher one", func(*testing.T, *scene, *unstructured.Unstructured) {}, true},
+		"Dispatch": {"it knows the attempt", func(t *testing.T, s *scene, job *unstructured.Unstructured) { s.place(t, job.GetUID(), otherName, 4) }, false},
+		"Lower": {"a Dispatch of a lower attempt does not", func(t *testing.T, s *scene, job *unstructured.Unstructured) {
+			s.place(t, job.GetUID(), otherName, 2)
+		}, true},
+		"OtherDispatch": {"nor does that of an earlier job", func(t *testing.T, s *scene, _ *unstructured.Unstructured) {
+			s.place(t, "earlier", otherName, 4)
+		}, true},
+		"Gone": {"there is no next attempt", func(t *testing.T, s *scene, job *unstructured.Unstructured) {
+			must(t, s.hub.Delete(t.Context(), job))
+		}, false},
+		"Complete": {"nor is there then", func(t *testing.T, s *scene, job *unstructured.Unstructured) { s.complete(t, job) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			job := s.submit(t)
+			s.createCopy(t, job.GetUID(), "3")
+			tombstone := s.bury(t, job.GetUID(), workerName, 3)
+			key := client.ObjectKey{Name: tombstone.Name}
+			s.collectOn(t, workerName, key)
+			expectDeleted(t, s.copy(t))
+			s.finishDeletion(t.Context(), t, workerName)
+			s.settle(t)
+
+			test.then(t, s, job)
+			s.collectOn(t, workerName, key)
+			err := s.hub.Get(t.Context(), key, tombstone)
+			must(t, client.IgnoreNotFound(err))
+			if stands := err == nil; stands != test.stands {
+				t.Errorf("the Tombstone stands: %t, want %t: %s", stands, test.stands, test.reason)
+			}
+		})
+	}
+}
+
+// The copies of a job that nobody knew were deleted on their workers. The agents there remember their attempts, and so does the hub.
+func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
+	s := newScene(t)
+	job := s.submit(t)
+	here, there := s.createCopy(t, job.GetUID(), "3"), s.createCopyOn(t, otherName, job.GetUID(), "3")
+	s.sweep(t, workerName)
+	s.sweep(t, otherName)
+	s.collect(t)
+	s.collectOn(t, otherName, s.key)
+	must(t, s.workers[workerName].Admin.Delete(t.Context(), here))
+	must(t, s.workers[otherName].Admin.Delete(t.Context(), there))
+	s.settle(t)
+
+	s.collect(t)
+	s.collectOn(t, otherName, s.key)
+	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
+		t.Fatalf("Of() = %q after both copies have gone", worker)
+	}
+	tombstone := &v1alpha1.Tombstone{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
+	if tombstone.Spec.Attempt != 3 || tombstone.Spec.TrainJob.UID != job.GetUID() {
+		t.Errorf("what is on record is %+v, want attempt 3 of the job", tombstone.Spec)
+	}
+}
+
+// A Tombstone that is kept for its attempt goes when the Dispatch is there, woken by nothing but its watch.
+func TestKeptTombstoneGoes(t *testing.T) {
+	p := newPlant(t)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	job := p.submit(t)
+	tombstone := p.bury(t, job.GetUID(), workerName, 3)
+	p.place(t, job.GetUID(), otherName, 4)
+	eventually(t, "end of the Tombstone", func(g gomega.Gomega) {
+		g.Expect(apierrors.IsNotFound(p.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
+	})
+}

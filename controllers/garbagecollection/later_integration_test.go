@@ -1,0 +1,60 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The agent of a worker has seen a later attempt than the hub knows of, and does not let the copy run. It goes, and a Tombstone says from where
+// to count on.
+func TestLaterAttemptOfTheWorker(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		later   string
+		attempt int32
+		want    int32
+	}{
+		"Later":   {"or the job would wait for ever", "3", 1, 3},
+		"Same":    {"it is the copy that the hub wants", "1", 1, 0},
+		"Absurd":  {"numbers must not run out", "2147483647", 1, 0},
+		"NoWord":  {"it is no number", "x", 1, 0},
+		"MovedOn": {"the copy is of an earlier attempt, and goes for that", "3", 4, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			origin := types.UID("later-" + s.key.Namespace)
+			copy := s.createCopy(t, origin, "1")
+			annotations := copy.GetAnnotations()
+			annotations[v1alpha1.AnnotationLaterAttempt] = test.later
+			copy.SetAnnotations(annotations)
+			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
+			s.place(t, origin, workerName, test.attempt)
+			s.settle(t)
+			s.collect(t)
+
+			tombstone := &v1alpha1.Tombstone{}
+			err := s.hub.Get(t.Context(), client.ObjectKey{Name: string(origin)}, tombstone)
+			must(t, client.IgnoreNotFound(err))
+			if tombstone.Spec.Attempt != test.want {
+				t.Errorf("the Tombstone is of attempt %d, want %d: %s", tombstone.Spec.Attempt, test.want, test.reason)
+			}
+			if test.want == 0 {
+				return
+			}
+			if tombstone.Spec.Cluster != workerName || tombstone.Spec.ClusterID != s.workers[workerName].ID || tombstone.Spec.TrainJob.UID != origin {
+				t.Errorf("the Tombstone is %+v", tombstone.Spec)
+			}
+			s.settle(t)
+			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
+			expectDeleted(t, s.copy(t))
+			must(t, s.hub.Delete(t.Context(), tombstone))
+		})
+	}
+}

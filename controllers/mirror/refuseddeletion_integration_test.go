@@ -1,0 +1,59 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Fault: the worker does not let the copy of a deleted job be deleted. The Dispatch says so, once, in the worker's words, and goes when it
+// lets it.
+func TestDeletionIsRefused(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	allowed, err := s.connection.Client()
+	must(t, err)
+	s.options.Worker = stuckWorker{cached: keeper{allowed}, live: s.worker}
+	s.restart()
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	for range 2 {
+		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); !apierrors.IsForbidden(err) {
+			t.Fatalf("got error %v, want the refusal, so that it is tried again", err)
+		}
+	}
+	said := s.dispatch(t)
+	condition := meta.FindStatusCondition(said.Status.Conditions, v1alpha1.DispatchMirrored)
+	if condition == nil || condition.Reason != v1alpha1.ReasonDeletionRefused || !strings.Contains(condition.Message, "may not go") {
+		t.Errorf("the Dispatch says %+v, want the worker's words", condition)
+	}
+	_, _ = s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+	if again := s.dispatch(t); again.ResourceVersion != said.ResourceVersion {
+		t.Error("the same was written again")
+	}
+
+	s.options.Worker = s.connection
+	s.restart()
+	s.reconcile(t)
+	if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() == nil {
+		t.Errorf("the copy was not deleted when the worker allowed it: %v", copy)
+	}
+}
+
+// keeper is a client of a worker that lets nothing be deleted.
+type keeper struct{ client.Client }
+
+func (keeper) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, "job", errors.New("it may not go"))
+}

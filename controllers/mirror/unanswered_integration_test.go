@@ -1,0 +1,125 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/mirror"
+)
+
+// A creation that got no answer may be carried out later. For as long as that can be, its attempt does not end, its Dispatch is not
+// released, and the job runs nowhere else.
+func TestUnansweredCreation(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, jobName, nil)
+	cases := map[string]struct {
+		reason string
+		// after the creation got no answer.
+		after func(t *testing.T, s *scene, w *fickleWorker)
+		// ended says whether what had to wait has happened.
+		ended func(t *testing.T, s *scene) bool
+		// arrives: the creation was carried out all the same, and the copy is there. soon: it has not to be waited.
+		arrives, soon bool
+	}{
+		"Refused": {
+			reason: "A second creation is refused. The first one may come through.",
+			after:  func(_ *testing.T, _ *scene, w *fickleWorker) { w.err = refused },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
+		},
+		"Evicted": {
+			reason: "The job has to leave.",
+			after:  func(t *testing.T, s *scene, _ *fickleWorker) { s.evict(t) },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
+		},
+		"Deleted": {
+			reason: "Nobody would delete a copy that comes when its Dispatch is gone.",
+			after: func(t *testing.T, s *scene, _ *fickleWorker) {
+				must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			},
+			ended: func(t *testing.T, s *scene) bool {
+				err := s.hub.Get(t.Context(), s.key, &v1alpha1.Dispatch{})
+				must(t, client.IgnoreNotFound(err))
+				return err != nil
+			},
+		},
+		"Arrived": {
+			reason: "The copy is the one that got no answer, and there is no other.",
+			after: func(t *testing.T, s *scene, _ *fickleWorker) {
+				s.settle(t)
+				s.evict(t)
+				s.reconcile(t) // It deletes the copy.
+				s.collect(t)
+			},
+			ended: func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() }, arrives: true, soon: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			w := &fickleWorker{Worker: s.connection, err: context.DeadlineExceeded, arrives: tc.arrives}
+			s.options.Worker = w
+			s.restart()
+			s.clock.Step(time.Minute) // The hub's caches are believed.
+			if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); err == nil {
+				t.Fatal("a creation without an answer is no error")
+			}
+			tc.after(t, s, w)
+			if !tc.soon {
+				for range 6 {
+					result := s.reconcile(t)
+					if tc.ended(t, s) {
+						t.Fatalf("%s\nit did not wait", tc.reason)
+					}
+					if result.RequeueAfter <= 0 || result.RequeueAfter > 65*time.Second {
+						t.Fatalf("it looks again after %s", result.RequeueAfter)
+					}
+					s.clock.Step(10 * time.Second)
+				}
+				s.clock.Step(10 * time.Second)
+			}
+			for range 3 {
+				if !tc.ended(t, s) {
+					s.reconcile(t)
+				}
+			}
+			if !tc.ended(t, s) {
+				t.Errorf("%s\nit waits for ever", tc.reason)
+			}
+		})
+	}
+}
+
+// fickleWorker is a connection to a worker that answers so to creations of TrainJobs, and may carry them out.
+type fickleWorker struct {
+	mirror.Worker
+	err     error
+	arrives bool
+}
+
+// Client implements mirror.Worker.
+func (w *fickleWorker) Client() (client.Client, error) {
+	c, err := w.Worker.Client()
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(watchless{c}, interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if w.arrives {
+				if err := c.Create(ctx, object, options...); err != nil {
+					return err
+				}
+			}
+			return w.err
+		},
+	}), nil
+}

@@ -1,0 +1,51 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// withoutJobs is a cache that does not show TrainJobs yet.
+type withoutJobs struct{ client.Client }
+
+// Get implements client.Reader.
+func (c withoutJobs) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if _, isJob := object.(*unstructured.Unstructured); isJob && object.GetObjectKind().GroupVersionKind() == trainjobs.GroupVersionKind {
+		return apierrors.NewNotFound(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, key.Name)
+	}
+	return c.Client.Get(ctx, key, object, options...)
+}
+
+// Fault: this process was stopped while another one led, and goes on before it has seen that it leads no more. Its caches catch up one after
+// the other, so it sees a Dispatch whose TrainJob is not there. The API server says that it is.
+func TestWokenManagerDoubtsThatAJobIsGone(t *testing.T) {
+	s := newScene(t, setting{})
+	s.getUnderWay(t)
+	whole := s.options.Hub
+	s.options.Hub = withoutJobs{whole}
+	s.restart()
+	s.clock.Step(time.Minute) // It has been leading for long.
+	if result := s.reconcile(t); result.RequeueAfter == 0 {
+		t.Error("it was not to be looked at again")
+	}
+	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
+		t.Fatalf("the copy of a job that lives was deleted: %v", copy)
+	}
+
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	s.reconcile(t)
+	if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() == nil {
+		t.Error("the copy of a job that is gone was not deleted")
+	}
+}

@@ -1,0 +1,61 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The agents of workers remember the attempts of copies, and let no lower one run. So attempts are counted on when the Dispatch is gone that
+// knew them, also by a process that has not seen it go.
+func TestAttemptsAreCountedOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// buried are the attempts of Tombstones. waits: there is a Dispatch that waits and knows of none.
+		buried []int32
+		waits  bool
+		want   int32
+	}{
+		"New":       {reason: "nothing is known of it", want: 1},
+		"Buried":    {reason: "its Dispatch was deleted, and the manager died", buried: []int32{3}, want: 4},
+		"Twice":     {reason: "of two workers the later attempt counts", buried: []int32{5, 2}, want: 6},
+		"AndWaited": {reason: "its copy was deleted while it waited for that", buried: []int32{3}, waits: true, want: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.submit(t, "job")
+			job := s.job(t, "job")
+			if test.waits {
+				s.worker(t, east, cordon)
+				s.worker(t, west, cordon)
+				s.reconcile(t, "job")
+			}
+			for i, attempt := range test.buried {
+				tombstone := &v1alpha1.Tombstone{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", job.UID, i)},
+					Spec: v1alpha1.TombstoneSpec{
+						Cluster: west, ClusterID: "id", Namespace: job.Namespace, Attempt: attempt,
+						TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: job.UID},
+					},
+				}
+				must(t, s.hub.Create(t.Context(), tombstone))
+				t.Cleanup(func() { must(t, s.hub.Delete(context.Background(), tombstone)) })
+			}
+			if test.waits {
+				s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
+			}
+			s.restart(t)
+			d, _ := s.reconcile(t, "job")
+			if d.Spec.Cluster == "" || d.Spec.Attempt != test.want {
+				t.Errorf("placed on %q with attempt %d, want %d: %s", d.Spec.Cluster, d.Spec.Attempt, test.want, test.reason)
+			}
+		})
+	}
+}
