@@ -1,0 +1,173 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Change of an object. Before is nil if it was created, After if it has gone.
+type Change struct {
+	Kind          Kind
+	Key           client.ObjectKey
+	Before, After *Version
+	// Actor has made it.
+	Actor string
+	// At is when.
+	At time.Duration
+}
+
+// Server is an API server.
+type Server struct {
+	// Name of the cluster, also in UIDs.
+	Name string
+	// Now is the time, and Wall what the server's clock says of it.
+	Now  func() time.Duration
+	Wall func(time.Duration) time.Time
+	// Changed is called after each change. Nil: nobody is.
+	Changed func(Change)
+
+	objects map[Kind]map[client.ObjectKey]*Version
+	// base is what there was before the first change in the logs.
+	base map[Kind]map[client.ObjectKey]*Version
+	logs map[Kind][]Change
+	// revision counts changes, uids objects.
+	revision, uids int64
+	// Unlocked servers do not look at resourceVersions and preconditions. For tests of tests.
+	Unlocked bool
+}
+
+// NewServer makes a server without objects.
+func NewServer(name string, now func() time.Duration, wall func(time.Duration) time.Time) *Server {
+	return &Server{
+		Name: name, Now: now, Wall: wall, revision: 1, logs: map[Kind][]Change{},
+		objects: map[Kind]map[client.ObjectKey]*Version{}, base: map[Kind]map[client.ObjectKey]*Version{},
+	}
+}
+
+// Get returns the current version of an object, nil if there is none.
+func (s *Server) Get(kind Kind, key client.ObjectKey) *Version { return s.objects[kind][key] }
+
+// List returns all objects of a kind in the order of their keys.
+func (s *Server) List(kind Kind) []*Version { return sorted(s.objects[kind]) }
+
+func sorted(objects map[client.ObjectKey]*Version) []*Version {
+	if len(objects) == 0 {
+		return nil
+	}
+	list := slices.Collect(maps.Values(objects))
+	slices.SortFunc(list, func(a, b *Version) int {
+		return cmp.Or(cmp.Compare(a.Object.GetNamespace(), b.Object.GetNamespace()), cmp.Compare(a.Object.GetName(), b.Object.GetName()))
+	})
+	return list
+}
+
+// commit makes a version, or with nil the absence of one, the current one.
+func (s *Server) commit(kind Kind, key client.ObjectKey, after *Version, actor string) {
+	if s.objects[kind] == nil {
+		s.objects[kind] = map[client.ObjectKey]*Version{}
+	}
+	change := Change{Kind: kind, Key: key, Before: s.objects[kind][key], After: after, Actor: actor, At: s.Now()}
+	if after == nil {
+		delete(s.objects[kind], key)
+	} else {
+		s.objects[kind][key] = after
+	}
+	s.logs[kind] = append(s.logs[kind], change)
+	if s.Changed != nil {
+		s.Changed(change)
+	}
+}
+
+// Snapshot of a server: all that a backup of its store would have.
+type Snapshot map[Kind]map[client.ObjectKey]*Version
+
+// Snapshot returns what there is now.
+func (s *Server) Snapshot() Snapshot {
+	snapshot := Snapshot{}
+	for kind, objects := range s.objects {
+		snapshot[kind] = maps.Clone(objects)
+	}
+	return snapshot
+}
+
+// Restore makes what there is that of a snapshot, without a change that anybody is told of. Views have to be made anew. Versions count on,
+// as they do if a store is restored with care.
+func (s *Server) Restore(snapshot Snapshot) {
+	s.logs = map[Kind][]Change{}
+	s.objects, s.base = map[Kind]map[client.ObjectKey]*Version{}, map[Kind]map[client.ObjectKey]*Version{}
+	for kind, objects := range snapshot {
+		s.objects[kind], s.base[kind] = maps.Clone(objects), maps.Clone(objects)
+	}
+}
+
+// View is a cache of one kind.
+type View struct {
+	server  *Server
+	kind    Kind
+	filter  func(client.Object) bool
+	at      int
+	objects map[client.ObjectKey]*Version
+}
+
+// NewView returns a cache that has been filled with what the server had some changes ago. What the filter does not let through it does
+// not have. Nil: everything.
+func (s *Server) NewView(kind Kind, behind int, filter func(client.Object) bool) *View {
+	v := &View{server: s, kind: kind, filter: filter, objects: map[client.ObjectKey]*Version{}}
+	for key, version := range s.base[kind] {
+		if v.shows(version) {
+			v.objects[key] = version
+		}
+	}
+	for v.at < len(s.logs[kind])-behind {
+		v.Next()
+	}
+	return v
+}
+
+func (v *View) shows(version *Version) bool {
+	return version != nil && (v.filter == nil || v.filter(version.Object))
+}
+
+// Behind is how many changes the cache is behind.
+func (v *View) Behind() int { return len(v.server.logs[v.kind]) - v.at }
+
+// Due is when the next change was made; false: there is none.
+func (v *View) Due() (at time.Duration, ok bool) {
+	if v.Behind() == 0 {
+		return 0, false
+	}
+	return v.server.logs[v.kind][v.at].At, true
+}
+
+// Next takes in one change, as the cache sees it. It is false if that is no change for it, or there is none.
+func (v *View) Next() (Change, bool) {
+	if v.Behind() == 0 {
+		return Change{}, false
+	}
+	change := v.server.logs[v.kind][v.at]
+	v.at++
+	change.Before = v.objects[change.Key]
+	if v.shows(change.After) {
+		v.objects[change.Key] = change.After
+	} else {
+		change.After = nil
+		delete(v.objects, change.Key)
+	}
+	return change, change.Before != nil || change.After != nil
+}
+
+// Get returns what the cache has, nil if that is nothing.
+func (v *View) Get(key client.ObjectKey) *Version { return v.objects[key] }
+
+// List returns all that the cache has, in the order of keys.
+func (v *View) List() []*Version { return sorted(v.objects) }
+
+// Kind of the objects.
+func (v *View) Kind() Kind { return v.kind }

@@ -1,0 +1,235 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/explorer/memory"
+)
+
+// Op is a kind of action.
+type Op string
+
+// What processes do, one step at a time.
+const (
+	// Deliver has process Who see one change in cache What.
+	Deliver Op = "deliver"
+	// Start has controller What of process Who begin with Key.
+	Start Op = "start"
+	// Serve has the request of that reconcile arrive, and its answer. Apply has it arrive, and the answer wait for Answer.
+	Serve  Op = "serve"
+	Apply  Op = "apply"
+	Answer Op = "answer"
+	// Lose loses the request, Mute its answer. Late has it arrive when the sender has given up, Repeat twice.
+	Lose   Op = "lose"
+	Mute   Op = "mute"
+	Late   Op = "late"
+	Repeat Op = "repeat"
+	// Arrive has the message What arrive that is late.
+	Arrive Op = "arrive"
+	// Advance lets time For pass. Elapse too, and everybody does meanwhile what is due.
+	Advance Op = "advance"
+	Elapse  Op = "elapse"
+	// Collect has the hub's garbage collector work.
+	Collect Op = "collect"
+)
+
+// Action is something that happens in a world. It means the same in another world in which it can happen.
+type Action struct {
+	Op             Op
+	Who, What, Key string
+	For            time.Duration
+	N              int
+}
+
+func (a Action) String() string {
+	text := string(a.Op)
+	for _, part := range []string{a.Who, a.What, a.Key} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	if a.For != 0 {
+		text += " " + a.For.String()
+	}
+	if a.N != 0 {
+		text += fmt.Sprintf(" %d", a.N)
+	}
+	return text
+}
+
+// Do has an action happen. It is false if it cannot, or if what the hub relies on would not hold.
+func (w *World) Do(a Action) (done bool) {
+	if w.Failed() {
+		return false
+	}
+	if w.Tell != nil {
+		w.tell("%s", a)
+	}
+	w.count()
+	switch a.Op {
+	case Advance:
+		w.advance(a.For, false)
+		return true
+	case Elapse:
+		w.advance(a.For, true)
+		return true
+	case Collect:
+		w.collectOwned()
+		return true
+	case Arrive:
+		return w.arrive(a.What)
+	case Deliver, Start, Serve, Apply, Answer, Lose, Mute, Late, Repeat:
+		p := w.process(a.Who)
+		return p != nil && p.active() && p.do(a)
+	default:
+	}
+	if done, known := w.disturb(a); known {
+		return done
+	}
+	return w.use(a)
+}
+
+func (w *World) process(name string) *process {
+	for _, p := range w.processes {
+		if p.name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func parseKey(text string) types.NamespacedName {
+	if namespace, name, ok := strings.Cut(text, "/"); ok {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	return types.NamespacedName{Name: text}
+}
+
+// do has the process do a step.
+func (p *process) do(a Action) bool {
+	if a.Op == Deliver {
+		f := p.feed(a.What)
+		if f == nil || f.view.Behind() == 0 || !p.reaches(f.from) {
+			return false
+		}
+		p.deliver(f)
+		return true
+	}
+	l := p.loop(a.What)
+	if l == nil {
+		return false
+	}
+	l.promote()
+	key := parseKey(a.Key)
+	if a.Op == Start {
+		return l.start(key)
+	}
+	at := slices.IndexFunc(l.tasks, func(t *task) bool { return t.key == key })
+	return at >= 0 && l.tasks[at].proceed(a.Op)
+}
+
+// proceed decides about a request.
+func (t *task) proceed(op Op) bool {
+	w, call := t.loop.process.world, t.call
+	if op == Answer || t.done {
+		if !t.done || op != Answer {
+			return false
+		}
+		t.resume()
+		return true
+	}
+	if (op != Lose && op != Late) && !t.loop.process.reaches(call.Server) {
+		return false
+	}
+	switch op {
+	case Serve:
+		call.Answer, call.Err = w.apply(call)
+	case Apply:
+		call.Answer, call.Err = w.apply(call)
+		t.done = true
+		return true
+	case Lose:
+		call.Err = errLost
+	case Mute:
+		_, _ = w.apply(call)
+		call.Err = errLost
+	case Late:
+		if !call.Write {
+			return false
+		}
+		w.limbo = append(w.limbo, &message{name: w.nameOf(t), call: call, server: call.Server})
+		call.Err = errLost
+	case Repeat:
+		if !call.Write {
+			return false
+		}
+		w.limbo = append(w.limbo, &message{name: w.nameOf(t), call: call, server: call.Server})
+		call.Answer, call.Err = w.apply(call)
+	default:
+		return false
+	}
+	t.resume()
+	return true
+}
+
+// nameOf is a name for a message that no other one under way has.
+func (w *World) nameOf(t *task) string {
+	name := fmt.Sprintf("%s of %s %s", t.call.Text(), t.loop.process.name, t.loop.name)
+	for n, full := 1, name; ; n++ {
+		if !slices.ContainsFunc(w.limbo, func(m *message) bool { return m.name == full }) {
+			return full
+		}
+		full = fmt.Sprintf("%s (%d)", name, n)
+	}
+}
+
+func (w *World) arrive(name string) bool {
+	at := slices.IndexFunc(w.limbo, func(m *message) bool { return m.name == name })
+	if at < 0 {
+		return false
+	}
+	m := w.limbo[at]
+	if k := w.worker(v1alpha1.ClusterName(m.server.Name)); k != nil && k.down {
+		return false
+	}
+	w.limbo = slices.Delete(w.limbo, at, at+1)
+	_, _ = w.apply(m.call)
+	return true
+}
+
+// apply has a request reach its server.
+func (w *World) apply(call *memory.Call) (any, error) {
+	answer, err := call.Do()
+	if version, ok := answer.(*memory.Version); ok && err == nil && call.Verb == "create" && call.Kind == memory.TrainJob {
+		w.created(call.Server, version.Object.(*unstructured.Unstructured))
+	}
+	return answer, err
+}
+
+// created notes a copy whose creation has arrived when its attempt had ended otherwise than by time: it is deleted when it is seen, and may
+// run until then. This is documented.
+func (w *World) created(server *memory.Server, copy *unstructured.Unstructured) {
+	origin, attempt := types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]), copy.GetAnnotations()[v1alpha1.AnnotationAttempt]
+	if !w.ledger.over[done{origin, attempt}] && !w.jobEnded(keyOf(copy.GetName()), origin) {
+		return
+	}
+	if version := w.Hub.Get(memory.Dispatch, keyOf(copy.GetName())); version != nil {
+		for _, past := range version.Object.(*v1alpha1.Dispatch).Status.History {
+			fenced := copy.GetAnnotations()[v1alpha1.AnnotationFailover] == string(v1alpha1.FailoverFenced)
+			if attemptText(past.Attempt) == attempt && past.Outcome == v1alpha1.OutcomeWorkerLost && fenced {
+				return
+			}
+		}
+	}
+	w.ledger.givenUp[given{origin, attempt, server.Name}] = true
+}

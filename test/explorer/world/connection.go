@@ -1,0 +1,176 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/explorer/memory"
+)
+
+// How a manager finds out that a worker is away, as package remote does it.
+const (
+	probeInterval    = 10 * time.Second
+	failureThreshold = 3
+)
+
+// connection is that of a manager to a worker.
+type connection struct {
+	manager *Manager
+	worker  *Worker
+	client  *memory.Client
+	status  remote.Status
+	// failures since the last answer, the first of them, and whether something has answered at the address since.
+	failures     int
+	firstFailure time.Time
+	answered     bool
+	// swept is the time of connection in which the worker was swept.
+	swept  time.Time
+	joined bool
+}
+
+func (c *connection) connected() bool { return c.status.State == remote.Connected }
+
+// Client implements mirror.Worker, garbagecollection.Worker and executionlease.Connection.
+func (c *connection) Client() (client.Client, error) {
+	if !c.connected() {
+		return nil, remote.ErrNotConnected
+	}
+	return c.client, nil
+}
+
+// APIReader implements mirror.Worker and garbagecollection.Worker.
+func (c *connection) APIReader() (client.Reader, error) {
+	if !c.connected() {
+		return nil, remote.ErrNotConnected
+	}
+	return c.client.Live(), nil
+}
+
+// Status implements executionlease.Connection.
+func (c *connection) Status() remote.Status { return c.status }
+
+// probe asks the worker who it is.
+func (c *connection) probe(context.Context, types.NamespacedName) (time.Duration, error) {
+	m, now := c.manager, c.manager.clock.Now()
+	before := c.status
+	switch {
+	case m.reaches(c.worker.server):
+		c.failures, c.answered = 0, false
+		c.status.LastSeen, c.status.ClusterID = now, c.worker.id
+		if c.status.State != remote.Connected {
+			c.status.State, c.status.Since, c.status.SilentSince = remote.Connected, now, time.Time{}
+		}
+	default:
+		if c.failures == 0 {
+			c.firstFailure = now
+		}
+		c.failures++
+		c.answered = c.answered || c.worker.down
+		c.fail(now)
+	}
+	if c.status.State != before.State || !c.status.SilentSince.Equal(before.SilentSince) {
+		c.changed()
+	}
+	return probeInterval, nil
+}
+
+func (c *connection) fail(now time.Time) {
+	doubted := c.failures < failureThreshold || now.Sub(c.firstFailure) < (failureThreshold-1)*probeInterval
+	if doubted && c.status.State == remote.Connected {
+		return
+	}
+	c.status.State, c.status.Since, c.status.SilentSince = remote.Unreachable, c.firstFailure, c.firstFailure
+	if c.answered && !c.manager.world.Broken.RefusedIsSilent {
+		c.status.SilentSince = time.Time{}
+	}
+}
+
+// changed tells everybody of another status.
+func (c *connection) changed() {
+	m := c.manager
+	m.workers.Add(c.key())
+	m.failover.Add(c.key())
+	m.wakeAll()
+	if c.connected() {
+		c.join()
+	}
+}
+
+func (c *connection) key() types.NamespacedName {
+	return types.NamespacedName{Name: string(c.worker.name)}
+}
+
+// join starts the controllers of the worker, or finds them, and has it swept.
+func (c *connection) join() {
+	m := c.manager
+	if !c.joined {
+		c.joined = true
+		m.addWorker(c)
+	}
+	m.loop("sweep " + string(c.worker.name)).Add(c.key())
+	m.loop("lease " + string(c.worker.name)).Add(types.NamespacedName{Name: hubID})
+}
+
+// sweep does what is done on a worker before anything else.
+func (c *connection) sweep(ctx context.Context, _ types.NamespacedName) (time.Duration, error) {
+	if !c.connected() {
+		return 0, nil
+	}
+	since := c.status.Since
+	if !c.manager.world.Broken.NoSweep {
+		if err := garbagecollection.Sweep(ctx, c.manager.collection(c)); err != nil {
+			return time.Second, nil //nolint:nilerr // It is tried again.
+		}
+	}
+	c.swept = since
+	c.manager.enqueueLive(c)
+	return 0, nil
+}
+
+func (c *connection) over() bool {
+	return c.connected() && !c.swept.IsZero() && c.swept.Equal(c.status.Since)
+}
+
+// held is what package perworker does with the keys of mirror: none that could create something gets through before the sweep.
+type held struct {
+	reconcile.Reconciler
+	connection *connection
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (h held) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	c := h.connection
+	d := &v1alpha1.Dispatch{}
+	if err := c.manager.hub.Get(ctx, request.NamespacedName, d); client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	waits := d.Spec.Cluster == c.worker.name && d.DeletionTimestamp == nil && !d.IsFinished() && !d.WasCopied() && !d.AttemptEnded()
+	isHeld := waits && c.manager.quarantine.Holds(ctx, d)
+	if c.over() && !isHeld || c.hasCurrentCopy(ctx, d) {
+		return h.Reconciler.Reconcile(ctx, request)
+	}
+	if c.over() {
+		return reconcile.Result{RequeueAfter: time.Second}, nil
+	}
+	return reconcile.Result{}, nil
+}
+
+func (c *connection) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) bool {
+	copy := trainjobs.New()
+	if d.UID == "" || c.client.Get(ctx, client.ObjectKeyFromObject(d), copy, client.UnsafeDisableDeepCopy) != nil {
+		return false
+	}
+	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(d.Spec.TrainJob.UID) &&
+		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == attemptText(d.Spec.Attempt)
+}

@@ -1,0 +1,212 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
+	"github.com/trainyard/trainyard/controllers/executionlease"
+	"github.com/trainyard/trainyard/controllers/failover"
+	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/mirror"
+	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/test/explorer/memory"
+)
+
+// Manager is one process of the hub that leads, or has led.
+type Manager struct {
+	process
+	candidate
+	// cut are the workers to which it has no way.
+	cut map[v1alpha1.ClusterName]bool
+	// cutOff: it has none to the hub's API server.
+	cutOff bool
+
+	hub         *memory.Client
+	live        client.Reader
+	connections []*connection
+	keeper      *executionlease.Keeper
+	quarantine  *garbagecollection.Quarantine
+	placer      *placer
+
+	workers, failover, placement, report *loop
+}
+
+func newManager(w *World, name string) *Manager {
+	m := &Manager{cut: map[v1alpha1.ClusterName]bool{}}
+	m.process = process{world: w, name: name, clock: w.newClock()}
+	m.reaches = func(server *memory.Server) bool {
+		if server == w.Hub {
+			return !m.cutOff
+		}
+		k := w.worker(v1alpha1.ClusterName(server.Name))
+		return !k.down && !m.cut[k.name]
+	}
+	w.processes = append(w.processes, &m.process)
+	return m
+}
+
+// start starts the process with an empty memory. Its caches of the hub are as many changes behind, at most.
+func (m *Manager) start(behind int) {
+	w := m.world
+	m.alive, m.pausedUntil = true, 0
+	m.connections = nil
+	m.hub = &memory.Client{
+		Server: w.Hub, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
+		Indexes: map[string]func(client.Object) []string{
+			perworker.IndexLive: perworker.LiveClusterOf, attempts.IndexOrigin: attempts.OriginOf,
+		},
+	}
+	m.live = m.hub.Live()
+	if w.Broken.CacheInsteadOfHub {
+		m.live = m.hub
+	}
+	m.keeper = executionlease.NewKeeper(executionlease.Options{
+		Hub: m.hub, HubReader: m.live, HubID: hubID, Manager: m.name, Margin: fenceMargin,
+		Leading: m.certain, Clock: m.clock,
+	})
+	m.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
+		Hub: m.hub, Recorder: silent{}, Clock: m.clock, Enqueue: m.collect,
+	})
+	m.quarantine.Subscribe(func(key types.NamespacedName) { m.wake(key) })
+	m.placer = &placer{manager: m, began: m.clock.Now(), remembered: map[types.UID]int32{}}
+	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
+	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
+		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Book: book{m.keeper.Book(), w.Broken.NoWaitForStop, m.clock},
+		Leading: func() bool { return m.certain() || w.Broken.NoDoubt }, Recorder: silent{}, Clock: m.clock, PauseAt: 2, DeletionGrace: deletionGrace, Parallel: 1,
+	}))
+	m.workers = m.add("workers", false, reconcileFunc(m.register))
+	m.report = m.add("quarantine", false, m.quarantine)
+	m.add("begin", false, reconcileFunc(m.begin)).Add(types.NamespacedName{})
+	m.feedHub(memory.WorkerCluster, behind, m.workerSeen)
+	m.feedHub(memory.TrainJob, behind, m.jobSeen)
+	m.feedHub(memory.Dispatch, behind, m.dispatchSeen)
+	m.feedHub(memory.Tombstone, behind, m.tombstoneSeen)
+	for _, k := range w.workers {
+		c := &connection{manager: m, worker: k}
+		c.status.Since = m.clock.Now()
+		m.connections = append(m.connections, c)
+		m.add("probe "+string(k.name), false, reconcileFunc(c.probe)).Add(c.key())
+	}
+}
+
+// begin is what is done when a process begins to lead.
+func (m *Manager) begin(ctx context.Context, _ types.NamespacedName) (time.Duration, error) {
+	if !m.reaches(m.world.Hub) {
+		return time.Second, nil
+	}
+	// The reading of what is on record is tried again until it works, in real time: here it works.
+	running := m.world.running
+	m.world.running = nil
+	defer func() { m.world.running = running }()
+	if err := m.keeper.Start(ctx); err != nil {
+		return 0, err
+	}
+	m.quarantine.Begin()
+	return 0, nil
+}
+
+// feedHub adds a cache of the hub, and tells of what is in it.
+func (m *Manager) feedHub(kind memory.Kind, behind int, tell func(memory.Change)) {
+	view := m.world.Hub.NewView(kind, behind, nil)
+	m.hub.Views[kind] = view
+	m.feeds = append(m.feeds, &feed{name: "hub " + string(kind), view: view, from: m.world.Hub, tell: tell})
+	for _, version := range view.List() {
+		tell(memory.Change{Kind: kind, Key: client.ObjectKeyFromObject(version.Object), After: version})
+	}
+}
+
+// addWorker adds the caches of a worker and its controllers.
+func (m *Manager) addWorker(c *connection) {
+	name, s := string(c.worker.name), c.worker.server
+	c.client = &memory.Client{Server: s, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{}}
+	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
+		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
+		Lease:  func() (string, bool) { return m.keeper.Book().Valid(c.worker.name, c.worker.id) },
+		Policy: noPolicy, Recorder: silent{}, Clock: m.clock,
+	})})
+	collector := m.add("gc "+name, false, garbagecollection.NewReconciler(m.collection(c)))
+	if m.world.Broken.NoCollector {
+		collector.reconciler = reconcileFunc(func(context.Context, types.NamespacedName) (time.Duration, error) { return 0, nil })
+	}
+	leases := m.add("lease "+name, false, m.keeper.For(c.worker.name, c))
+	m.add("sweep "+name, false, reconcileFunc(c.sweep))
+	copies := func(change memory.Change) {
+		mirrors.Add(change.Key)
+		collector.Add(change.Key)
+	}
+	ours := func(object client.Object) bool { return object.GetLabels()[v1alpha1.LabelHub] == hubID }
+	for _, f := range []*feed{
+		{name: "TrainJobs", view: s.NewView(memory.TrainJob, 0, ours), tell: copies},
+		{name: "Pods", view: s.NewView(memory.Pod, 0, func(client.Object) bool { return !m.world.Broken.NoPodsSeen })},
+		{name: "JobSets", view: s.NewView(memory.JobSet, 0, nil)},
+		{name: "ExecutionLeases", view: s.NewView(memory.ExecutionLease, 0, nil), tell: func(change memory.Change) { leases.Add(change.Key) }},
+		{name: "Namespaces", view: s.NewView(memory.Namespace, 0, nil)},
+		{name: "Runtimes", view: s.NewView(memory.Runtime, 0, nil)},
+	} {
+		kind := f.view.Kind()
+		f.name, f.from = name+" "+string(kind), s
+		c.client.Views[kind] = f.view
+		m.feeds = append(m.feeds, f)
+	}
+}
+
+func (m *Manager) collection(c *connection) garbagecollection.Options {
+	return garbagecollection.Options{
+		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, ManagedBy: managedBy, Hub: m.hub, HubReader: m.live, Worker: c,
+		Quarantine: m.quarantine, Recorder: silent{}, Clock: m.clock,
+		Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
+	}
+}
+
+// collect brings a key to the garbage collector of a worker.
+func (m *Manager) collect(worker v1alpha1.ClusterName, key types.NamespacedName) {
+	if l := m.loop("gc " + string(worker)); l != nil {
+		l.Add(key)
+	}
+}
+
+// contacts are the connections as failover sees them.
+type contacts struct{ *Manager }
+
+// Contact implements failover.Connections.
+func (m contacts) Contact(worker v1alpha1.ClusterName) failover.Contact {
+	for _, c := range m.connections {
+		if c.worker.name != worker {
+			continue
+		}
+		contact := failover.Contact{Answers: c.connected()}
+		if c.status.State.String() == "Unreachable" {
+			contact.UnreachableSince, contact.SilentSince = c.status.Since, c.status.SilentSince
+		}
+		return contact
+	}
+	return failover.Contact{}
+}
+
+// Subscribe implements failover.Connections. The connections call failover themselves.
+func (m contacts) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
+
+// book is the Keeper's, and does not wait if it is broken.
+type book struct {
+	*executionlease.Book
+	broken bool
+	clock  *Clock
+}
+
+// StoppedAt implements failover.Book.
+func (b book) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
+	at, known := b.Book.StoppedAt(worker, id)
+	if b.broken && known {
+		return b.clock.Now().Add(-time.Second), true
+	}
+	return at, known
+}

@@ -1,0 +1,235 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package world
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/explorer/memory"
+)
+
+const (
+	// annotationFailover on a hub TrainJob is what its policy would say.
+	annotationFailover = "explorer/failover"
+	openingTime        = 30 * time.Second
+	refusalTime        = time.Minute
+	conflictDelay      = 20 * time.Millisecond
+)
+
+// placer stands for controllers/placement: it writes the same records for the same reasons, and chooses workers in turn. What it leaves out
+// is room, the line of those that wait, policies and preemption.
+type placer struct {
+	manager *Manager
+	began   time.Time
+	// remembered are the attempts of Dispatches that were deleted, by origin.
+	remembered map[types.UID]int32
+}
+
+// lose notes that a Dispatch has gone.
+func (p *placer) lose(d *v1alpha1.Dispatch) {
+	uid := d.Spec.TrainJob.UID
+	p.remembered[uid] = max(p.remembered[uid], d.Spec.Attempt)
+}
+
+// place does what is due about one job.
+func (p *placer) place(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	hub := p.manager.hub
+	job, d := trainjobs.New(), &v1alpha1.Dispatch{}
+	if hub.Get(ctx, key, job) != nil {
+		job = nil
+	}
+	if hub.Get(ctx, key, d) != nil {
+		d = nil
+	}
+	again, err := p.decide(ctx, job, d)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return conflictDelay, nil
+	}
+	return again, err
+}
+
+func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (time.Duration, error) {
+	waiting := d != nil && d.Spec.Cluster == "" && d.DeletionTimestamp == nil
+	switch {
+	case job == nil, job.GetDeletionTimestamp() != nil, trainjobs.Terminal(job) != nil:
+		if waiting {
+			return 0, client.IgnoreNotFound(p.manager.hub.Delete(ctx, d, client.Preconditions{UID: &d.UID}))
+		}
+		return 0, nil
+	case d != nil && (d.DeletionTimestamp != nil || d.Spec.TrainJob.UID != job.GetUID()):
+		if waiting {
+			return 0, client.IgnoreNotFound(p.manager.hub.Delete(ctx, d, client.Preconditions{UID: &d.UID}))
+		}
+		return 0, nil
+	case d != nil && d.Spec.Cluster != "" && !d.AttemptEnded():
+		return 0, nil
+	case trainjobs.Suspended(job):
+		if d == nil {
+			return 0, nil
+		}
+		return 0, p.withdraw(ctx, job, d, v1alpha1.ReasonSuspended)
+	}
+	if _, unknown := p.manager.quarantine.Of(client.ObjectKeyFromObject(job), job.GetUID()); unknown {
+		return 0, p.withdraw(ctx, job, d, "UnknownCopy")
+	}
+	worker, open := p.choose(ctx, job, d)
+	switch {
+	case !open:
+		return time.Second, nil
+	case worker == nil:
+		return refusalTime, p.withdraw(ctx, job, d, "NoFit")
+	}
+	return 0, p.record(ctx, job, d, worker)
+}
+
+// choose returns the worker whose turn it is, nil if none is Ready. It is not open before all that are Ready have been swept.
+func (p *placer) choose(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (worker *v1alpha1.WorkerCluster, open bool) {
+	var workers v1alpha1.WorkerClusterList
+	if err := p.manager.hub.List(ctx, &workers); err != nil {
+		return nil, false
+	}
+	patient := p.manager.clock.Since(p.began) < openingTime
+	var ready []*v1alpha1.WorkerCluster
+	for i := range workers.Items {
+		worker := &workers.Items[i]
+		isReady := meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+		if isReady && patient && !p.manager.quarantine.Swept(v1alpha1.ClusterName(worker.Name)) {
+			return nil, false
+		}
+		if isReady && !worker.Spec.Unschedulable && !p.refused(d, worker.Name) {
+			ready = append(ready, worker)
+		}
+	}
+	if len(ready) == 0 {
+		return nil, true
+	}
+	turn := int(p.attempt(job, d)) + len(job.GetName())
+	return ready[turn%len(ready)], true
+}
+
+// refused: the worker is not asked again yet.
+func (p *placer) refused(d *v1alpha1.Dispatch, worker string) bool {
+	return d != nil && slices.ContainsFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool {
+		return string(r.Cluster) == worker && p.manager.clock.Since(r.Last.Time) < refusalTime
+	})
+}
+
+// attempt is the next one.
+func (p *placer) attempt(job *unstructured.Unstructured, d *v1alpha1.Dispatch) int32 {
+	highest := p.remembered[job.GetUID()]
+	for _, version := range p.manager.hub.Views[memory.Tombstone].List() {
+		if spec := version.Object.(*v1alpha1.Tombstone).Spec; spec.TrainJob.UID == job.GetUID() {
+			highest = max(highest, spec.Attempt)
+		}
+	}
+	if d != nil {
+		highest = max(highest, d.Spec.Attempt)
+	}
+	return highest + 1
+}
+
+// record writes a decision.
+func (p *placer) record(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster) error {
+	after := newDispatch(job)
+	if d != nil {
+		after = d.DeepCopy()
+	}
+	after.Spec.Cluster, after.Spec.ClusterID = v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID
+	after.Spec.Attempt, after.Spec.Eviction = p.attempt(job, d), nil
+	after.Spec.Failover = v1alpha1.Failover(job.GetAnnotations()[annotationFailover])
+	if after.Spec.Failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
+		after.Spec.Failover = v1alpha1.FailoverHold
+	}
+	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationDecision, "its turn")
+	controllerutil.AddFinalizer(after, v1alpha1.FinalizerCopy)
+	return p.write(ctx, d, after)
+}
+
+// withdraw says that a job waits, and why.
+func (p *placer) withdraw(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, reason string) error {
+	after := newDispatch(job)
+	if d == nil {
+		after.Spec.Attempt = p.attempt(job, d) - 1
+	} else {
+		after = d.DeepCopy()
+		after.Spec.Cluster, after.Spec.ClusterID, after.Spec.Failover, after.Spec.Eviction = "", "", "", nil
+		delete(after.Annotations, v1alpha1.AnnotationDecision)
+		controllerutil.RemoveFinalizer(after, v1alpha1.FinalizerCopy)
+	}
+	if d == nil || !equality.Semantic.DeepEqual(d, after) {
+		if err := p.write(ctx, d, after); err != nil {
+			return err
+		}
+	}
+	updated := after.DeepCopy()
+	updated.Status.Phase, updated.Status.Reason = v1alpha1.PhaseWaiting, reason
+	updated.Status.Cluster, updated.Status.CopyUID = "", ""
+	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: after.Generation,
+		LastTransitionTime: metav1.NewTime(p.manager.clock.Now()),
+	})
+	if equality.Semantic.DeepEqual(updated.Status, after.Status) {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(after, client.MergeFromWithOptimisticLock{})
+	if err := p.manager.hub.Status().Patch(ctx, updated, patch); err != nil {
+		return fmt.Errorf("patch status of Dispatch %s: %w", after.Name, err)
+	}
+	return nil
+}
+
+func (p *placer) write(ctx context.Context, before, after *v1alpha1.Dispatch) error {
+	if before == nil {
+		return p.manager.hub.Create(ctx, after)
+	}
+	return p.manager.hub.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+func newDispatch(job *unstructured.Unstructured) *v1alpha1.Dispatch {
+	return &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.GetNamespace(), Name: job.GetName(),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: trainjobs.GroupVersionKind.GroupVersion().String(), Kind: trainjobs.GroupVersionKind.Kind,
+				Name: job.GetName(), UID: job.GetUID(), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()}},
+	}
+}
+
+// collectOwned plays the hub's garbage collector.
+func (w *World) collectOwned() {
+	for _, version := range w.Hub.List(memory.Dispatch) {
+		d := version.Object.(*v1alpha1.Dispatch)
+		job := w.Hub.Get(memory.TrainJob, client.ObjectKeyFromObject(d))
+		gone := job == nil || job.Object.GetUID() != d.OwnerReferences[0].UID
+		if d.DeletionTimestamp == nil && (gone || job.Object.GetDeletionTimestamp() != nil) {
+			_ = w.Hub.Delete(memory.Dispatch, client.ObjectKeyFromObject(d), &client.DeleteOptions{}, "hub/gc") // It is there.
+		}
+	}
+	for _, version := range w.Hub.List(memory.TrainJob) {
+		job := version.Object
+		d := w.Hub.Get(memory.Dispatch, client.ObjectKeyFromObject(job))
+		owned := d != nil && d.Object.GetOwnerReferences()[0].UID == job.GetUID()
+		if job.GetDeletionTimestamp() != nil && !owned {
+			w.Hub.Change(memory.TrainJob, client.ObjectKeyFromObject(job), "hub/gc", func(object client.Object) { object.SetFinalizers(nil) })
+		}
+	}
+}
