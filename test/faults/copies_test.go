@@ -114,12 +114,14 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 	job := s.submit(clusters.RunForever, on(worker, south))
 	s.runs(job, worker, 1)
 	foreign := yard.Job{Name: job.Name, ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: clusters.RunForever}.TrainJob()
+	var before *trainer.TrainJob
 	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Workers[worker].Delete(context.Background(), foreign) })
 	s.eventually(func(g gomega.Gomega) { // Whoever is first: our next attempt may be there for a moment.
-		err := w.Workers[worker].Create(t.Context(), foreign.DeepCopy())
+		before = foreign.DeepCopy()
+		err := w.Workers[worker].Create(t.Context(), before)
 		if err != nil {
 			_ = w.Workers[worker].DeleteAllOf(t.Context(), &trainer.TrainJob{}, client.InNamespace(job.Namespace),
 				client.MatchingLabels{v1alpha1.LabelOriginUID: string(job.UID)})
@@ -127,7 +129,6 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	})
 	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).Spec.Cluster).To(gomega.BeEquivalentTo(south)) })
-	before := copyOf(gomega.NewWithT(t), worker, job)
 	s.eventually(func(g gomega.Gomega) { g.Expect(podsOf(g, south, job)).NotTo(gomega.BeEmpty()) })
 	after := copyOf(gomega.NewWithT(t), worker, job)
 	if diff := cmp.Diff(before.ObjectMeta.Labels, after.Labels); diff != "" || before.UID != after.UID || after.DeletionTimestamp != nil {

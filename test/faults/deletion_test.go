@@ -29,9 +29,7 @@ func TestFaultDeletedWhileAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.gone(w.Hub, job, &trainer.TrainJob{})
-	if failovers {
-		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
-	}
+	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
 	if d := dispatchOf(gomega.NewWithT(t), job); d.DeletionTimestamp == nil && len(d.Finalizers) == 0 {
 		t.Errorf("the Dispatch does not wait for its worker: %+v", d)
 	}

@@ -79,8 +79,12 @@ func TestFaultFenced(t *testing.T) {
 func TestFaultFencedSlowPods(t *testing.T) {
 	const fenceAfter = 14 * time.Second // Longer than the grace period, and half of it and the time of the pods are too.
 	s, worker := fenced(t)
-	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Failover.FenceAfter = &metav1.Duration{Duration: fenceAfter} })
-	s.eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.FenceAfter.Duration).To(gomega.Equal(fenceAfter)) })
+	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) {
+		spec.Failover.FenceAfter = &metav1.Duration{Duration: fenceAfter}
+	})
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(s.leaseOf(worker).Spec.FenceAfter.Duration).To(gomega.Equal(fenceAfter))
+	})
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("5s"))
 	s.runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
@@ -162,7 +166,10 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s.attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
-	s.runs(job, worker, 1) // It was stopped, and is resumed.
+	// It was stopped, and is resumed. Where it took long to stop the agent has deleted it, and it is made again on the same worker.
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
 }
 
 // restart starts the manager anew with other arguments, until the test ends.
@@ -179,8 +186,19 @@ func (s *scenario) restart(more ...string) {
 	s.Cleanup(func() { again() })
 	for _, worker := range []string{west, east, south} {
 		s.ready(worker)
-		s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 	}
+	s.answersAgain(west)
+}
+
+// answersAgain waits until the manager knows that a worker's agent lives: it has answered two challenges, of which it has seen the second
+// one come.
+func (s *scenario) answersAgain(worker string) {
+	s.Helper()
+	for range 2 {
+		before := s.leaseOf(worker).Spec.Answer
+		s.eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.Answer).NotTo(gomega.Equal(before)) })
+	}
+	s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 }
 
 // The agent that fences dies while the network is cut. The other one takes over and stops the job, within the manager's margin.
@@ -267,7 +285,7 @@ func TestFaultManyWorkersLost(t *testing.T) {
 		s.workerSays(worker, v1alpha1.WorkerClusterFailoverPaused, v1alpha1.ReasonManyWorkersLost)
 		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonFailoverPaused, worker)
 	}
-	s.ends(s.submit("4s", on(south))) // Until long after the jobs would have been placed anew.
+	s.ends(s.submit("6s", on(south))) // Until long after the jobs would have been placed anew.
 	s.attempt(jobs[west], 1)
 	s.attempt(jobs[east], 1)
 	s.heal(east)

@@ -5,6 +5,7 @@ package faults
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -19,10 +20,15 @@ const (
 	west, east, south = "west", "east", "south"
 
 	startTimeout = 5 * time.Minute
-	// timeout is for conditions that come in seconds on an idle machine.
-	timeout = 90 * time.Second
-	poll    = 50 * time.Millisecond
+	poll         = 50 * time.Millisecond
 )
+
+// timeout is for conditions that come in seconds on an idle machine.
+var timeout time.Duration
+
+func init() {
+	flag.DurationVar(&timeout, "patience", 90*time.Second, "How long to wait for a condition that should come in seconds.")
+}
 
 // w is the world of all tests. They use jobs of their own.
 var w *world.World

@@ -28,7 +28,7 @@ func (s *scenario) load(stop <-chan struct{}, runFor string) []*trainer.TrainJob
 		case <-stop:
 			return jobs
 		case <-time.After(300 * time.Millisecond):
-			jobs = append(jobs, s.submit(runFor))
+			jobs = append(jobs, s.submit(runFor, on(east, south)))
 		}
 	}
 }
@@ -54,16 +54,24 @@ func (s *scenario) anotherLeads(than string) {
 	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
-// The manager is killed again and again while jobs come, run and end.
+// The manager is killed again and again while jobs come, run and end, each time at another point of the life of the last of them.
 func TestFaultManagerKilled(t *testing.T) {
 	s := alone(t)
+	points := []func(g gomega.Gomega, job *trainer.TrainJob){
+		func(gomega.Gomega, *trainer.TrainJob) {},
+		func(g gomega.Gomega, job *trainer.TrainJob) { dispatchOf(g, job) },
+		func(g gomega.Gomega, job *trainer.TrainJob) { copyOf(g, string(dispatchOf(g, job).Spec.Cluster), job) },
+		func(g gomega.Gomega, job *trainer.TrainJob) {
+			g.Expect(podsOf(g, string(dispatchOf(g, job).Spec.Cluster), job)).NotTo(gomega.BeEmpty())
+		},
+	}
 	var jobs []*trainer.TrainJob
-	for kill := range 4 {
+	for _, reached := range points {
 		before := s.leads()
 		for range 5 {
-			jobs = append(jobs, s.submit("1s"))
+			jobs = append(jobs, s.submit("1s", on(east, south))) // Where nothing is stopped while no manager is there.
 		}
-		time.Sleep(time.Duration(kill) * 70 * time.Millisecond) // Another point of their lives each time.
+		s.eventually(func(g gomega.Gomega) { reached(g, jobs[len(jobs)-1]) })
 		if err := w.Managers.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +95,7 @@ func TestFaultTwoManagers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.anotherLeads(before)
-	s.ends(s.submit("1s"))
+	s.ends(s.submit("1s", on(east, south)))
 	if err := resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -99,39 +107,46 @@ func TestFaultTwoManagers(t *testing.T) {
 	}
 }
 
-// The hub's API server is killed, and is back after some seconds. What runs runs on.
+// retires waits until a manager has ended because it cannot renew its lease.
+func (s *scenario) retires(ended <-chan struct{}) {
+	s.Helper()
+	gomega.NewWithT(s).Eventually(ended).WithTimeout(timeout).Should(gomega.BeClosed())
+}
+
+// The hub's API server is killed, and is away until the manager has lost its lease. What runs runs on.
 func TestFaultHubAPIServerKilled(t *testing.T) {
 	s := alone(t)
-	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
+	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
 	s.runs(jobs[1], east, 1)
+	ended := w.Managers.Ended()
 	if err := w.Yard.Hub.KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * time.Second) // Longer than the manager's lease.
+	s.retires(ended)
 	if err := w.Yard.Hub.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.ends(append(jobs, s.submit("1s"))...)
+	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
 		s.attempt(job, 1)
 	}
 }
 
-// The hub's etcd stops for some seconds: its API server accepts requests and answers none.
+// The hub's etcd stops: its API server accepts requests and answers none, until the manager has lost its lease.
 func TestFaultHubEtcdPaused(t *testing.T) {
 	s := alone(t)
-	jobs := []*trainer.TrainJob{s.submit("1s", on(west)), s.submit("4s", on(east))}
+	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
 	s.runs(jobs[1], east, 1)
-	etcd := w.Yard.Hub.Process("etcd")
+	ended, etcd := w.Managers.Ended(), w.Yard.Hub.Process("etcd")
 	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(4 * time.Second)
+	s.retires(ended)
 	if err := etcd.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually(func(g gomega.Gomega) { leader(g) })
-	s.ends(append(jobs, s.submit("1s"))...)
+	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
 		s.attempt(job, 1)
 	}
@@ -201,11 +216,5 @@ func TestFaultAgentsKilled(t *testing.T) {
 // held waits until the Dispatch says that the job stays where it is because its worker may be running it.
 func (s *scenario) held(job *trainer.TrainJob, worker string) {
 	s.Helper()
-	if !failovers {
-		return
-	}
 	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonHold, worker)
 }
-
-// failovers is true when the manager knows failover.
-const failovers = true

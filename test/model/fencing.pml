@@ -39,9 +39,12 @@ byte issued = 1;              /* challenges that the agent has written: 0 .. iss
 bool sent[CHALLENGES];        /* answers that the hub has sent, deliverable for ever */
 bool creating[ATTEMPTS + 1];  /* creations that the hub has sent, by attempt, deliverable for ever */
 byte stamp[ATTEMPTS + 1];     /* the challenge on each */
+bool repeating;               /* the hub has sent the creation of attempt 1 once more, as it has got no answer */
+byte stampAgain;              /* the challenge on that */
 byte resuming;                /* attempt of the copy that the hub has sent a resumption for, 0: none; deliverable as long as the copy is there */
 byte resumeStamp;             /* the challenge on it */
 byte there;                   /* attempt of the copy that is there, 0: none */
+byte stampThere;              /* the challenge with which it was created */
 mtype = {gated, running, stopping, stopped}
 mtype copy = gated;
 byte dying;                   /* ticks since the copy began to stop */
@@ -55,7 +58,11 @@ byte down;                    /* ticks without an agent */
 byte tenure;                  /* ticks since the last takeover */
 bool granted;                 /* a takeover has had its time to be answered, and was not */
 byte crashes;
-byte highest;                 /* the highest attempt that it has let run: each is let run once */
+byte highest;                 /* the highest attempt that it has seen */
+bool first = true;            /* the copy that is there is the first of its attempt, or the hub has stamped it since */
+#ifdef NEWER_IS_CURRENT
+byte stampSeen;               /* the challenge on the first copy of the highest attempt */
+#endif
 
 /* --- the hub --- */
 byte age[CHALLENGES];         /* true age, to bound the drift */
@@ -97,16 +104,34 @@ inline deliverAnswer(c) {
 
 #define fresh(c) (known[c] && measured[c] < FENCE - STOP)
 #ifdef NO_STAMP
-#define admitted (there > highest)
+#define admitted first
 #define resumable true
 #else
-#ifdef NO_MEMORY
-#define admitted fresh(stamp[there])
-#else
-#define admitted (fresh(stamp[there]) && there > highest)
-#endif
+#define admitted (fresh(stampThere) && first)
 #define resumable fresh(resumeStamp)
 #endif
+
+/* a copy is created, and those who watch see it */
+inline arrive(n, c) {
+	there = n; copy = gated; stampThere = c;
+#ifndef NO_MEMORY
+	if
+	:: n > highest -> highest = n; first = true
+#ifdef NEWER_IS_CURRENT
+	:: n == highest && c > stampSeen -> first = true
+#endif
+	:: else -> first = false
+	fi;
+#ifdef NEWER_IS_CURRENT
+	if
+	:: first -> stampSeen = c
+	:: else
+	fi
+#endif
+#endif
+}
+
+inline vanish() { there = 0; copy = gated; resuming = 0; stampThere = 0; first = true; dying = 0 }
 
 /* slow: the agent's clock misses this tick, which it may if it has not missed too many */
 inline tick(slow) {
@@ -159,7 +184,8 @@ inline forget() {
 	:: i < CHALLENGES -> known[i] = false; i++
 	:: else -> break
 	od;
-	i = 0; answered = NONE; highest = 0
+	/* of the copies it knows the one that is there, and no challenge from before */
+	i = 0; answered = NONE; highest = there; first = true
 }
 
 inline takeOver() {
@@ -186,11 +212,9 @@ init {
 	/* ---------- the agent ---------- */
 	:: d_step { up && issued < CHALLENGES -> writeChallenge(); printf("agent writes challenge %d\n", issued - 1) }
 	:: d_step { up && there != 0 && copy == gated && valid && hasAnswer && admitted ->
-		copy = running; printf("agent starts attempt %d\n", there);
-		if
-		:: there > highest -> highest = there
-		:: else
-		fi }
+		copy = running; printf("agent starts attempt %d\n", there) }
+	/* what is not the first copy of its attempt waits for the hub, as what was stopped does */
+	:: d_step { up && there != 0 && copy == gated && !first -> copy = stopped; printf("agent refuses a second copy of attempt %d\n", there) }
 	:: d_step { agentIsDue -> copy = stopping; dying = 0; printf("agent stops attempt %d\n", there) }
 	:: d_step { there != 0 && copy == stopping -> copy = stopped; dying = 0; printf("pods of attempt %d have ended\n", there) }
 	:: d_step { up && crashes < CRASHES -> crashes++; up = false; down = 0; printf("agent dies\n") }
@@ -205,11 +229,14 @@ init {
 #if CHALLENGES > 3
 	:: d_step { up && sent[3] -> deliverAnswer(3); printf("answer 3 arrives\n") }
 #endif
-	:: d_step { there == 0 && creating[1] -> there = 1; copy = gated; printf("creation of attempt 1 arrives\n") }
-	:: d_step { there == 0 && creating[3] -> there = 3; copy = gated; printf("creation of attempt 3 arrives\n") }
+	:: d_step { there == 0 && creating[1] -> arrive(1, stamp[1]); printf("creation of attempt 1 arrives\n") }
+#ifdef TWICE
+	:: d_step { there == 0 && repeating -> arrive(1, stampAgain); printf("creation of attempt 1 that was sent again arrives\n") }
+#endif
+	:: d_step { there == 0 && creating[3] -> arrive(3, stamp[3]); printf("creation of attempt 3 arrives\n") }
 
 	:: d_step { resuming != 0 && resuming == there && copy == stopped && valid && hasAnswer && resumable ->
-		copy = running; resuming = 0; printf("attempt %d is resumed\n", there) }
+		copy = running; first = true; resuming = 0; printf("attempt %d is resumed\n", there) }
 
 	/* ---------- the hub ---------- */
 	/* it reads some challenge, perhaps an old one, and answers it; what it counts from is on record before the answer is sent */
@@ -232,6 +259,11 @@ init {
 
 	:: d_step { state == Waiting && attempt < ATTEMPTS && attempt % 2 == 0 && read != NONE && there == 0 ->
 		attempt++; onA = true; stamp[attempt] = read; creating[attempt] = true; state = Placed; printf("hub places attempt %d on A with challenge %d\n", attempt, read) }
+#ifdef TWICE
+	/* the answer to the creation is lost, so it is sent again */
+	:: d_step { state == Placed && attempt == 1 && !repeating ->
+		repeating = true; stampAgain = read; printf("hub sends the creation of attempt 1 again with challenge %d\n", read) }
+#endif
 	:: d_step { state == Placed && there == attempt -> state = Copied }
 	:: d_step { (state == Placed || state == Copied) && onA -> state = Lost; printf("hub loses A\n") }
 	:: d_step { state == Lost && there == attempt -> state = Copied }
@@ -241,10 +273,12 @@ init {
 	/* failover by time */
 	:: d_step { state == Lost && silence > WAIT -> state = Ended; printf("hub ends attempt %d by time\n", attempt) }
 	/* failover by proof: the hub sees that the copy is stopped, and deletes it */
-	:: d_step { state == Copied && onA && there == attempt && copy == stopped -> there = 0; resuming = 0; state = Ended; printf("hub sees attempt %d stopped, and ends it\n", attempt) }
+	:: d_step { state == Copied && onA && there == attempt && copy == stopped -> vanish(); state = Ended; printf("hub sees attempt %d stopped, and ends it\n", attempt) }
+	/* eviction: it deletes the copy, and sees when its pods have ended */
+	:: d_step { state == Copied && onA && there == attempt && copy == running -> copy = stopping; dying = 0; printf("hub evicts attempt %d\n", attempt) }
 	/* a copy of an attempt that is over is deleted when the hub sees it; its pods end first */
 	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && copy == running -> copy = stopping; dying = 0 }
-	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && (copy == gated || copy == stopped) -> there = 0; resuming = 0 }
+	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && (copy == gated || copy == stopped) -> vanish() }
 	:: d_step { state == Ended -> state = Waiting }
 	:: d_step { state == Waiting && attempt % 2 == 1 && attempt < ATTEMPTS -> attempt++; onA = false; runsB = true; state = Copied; printf("attempt %d runs on B\n", attempt) }
 	/* the job leaves B as it should: when its pods have ended */

@@ -165,7 +165,7 @@ func (l *life) complete() {
 	})
 }
 
-// delete deletes the jobs in the foreground, and waits until nothing is left of them.
+// delete deletes the jobs, and waits until nothing is left of them.
 func (l *life) delete() {
 	l.Helper()
 	var jobs []world.Job

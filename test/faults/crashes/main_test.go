@@ -5,6 +5,7 @@ package crashes
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -19,10 +20,15 @@ const (
 	west, south = "west", "south"
 
 	startTimeout = 5 * time.Minute
-	// timeout is for a whole batch of jobs, with a start of the manager for each.
-	timeout = 4 * time.Minute
-	poll    = 100 * time.Millisecond
+	poll         = 100 * time.Millisecond
 )
+
+// timeout is for a whole batch of jobs, with a start of the manager for each.
+var timeout time.Duration
+
+func init() {
+	flag.DurationVar(&timeout, "patience", 4*time.Minute, "How long to wait for a batch of jobs.")
+}
 
 var (
 	w *world.World
@@ -45,6 +51,8 @@ func run(m *testing.M) (code int, err error) {
 	defer cancel()
 	w, err = world.Start(ctx, world.Options{
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 6 * time.Second,
+		// The agent stops thirty copies at a time. Those that it had to delete would not be deleted by the manager.
+		FenceAfter: map[string]time.Duration{west: 2 * world.FenceAfter},
 		// Whoever was killed holds no lease that the next one would have to wait for.
 		ManagerArgs: []string{"--leader-elect=false", "--worker-probe-interval=250ms", "--worker-timeout=1s", "--fence-margin=1s"},
 		Progress:    func(format string, args ...any) { fmt.Printf(format+"\n", args...) },

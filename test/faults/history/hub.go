@@ -113,6 +113,9 @@ func describeDispatch(d *v1alpha1.Dispatch) string {
 		d.Status.Phase, d.Status.Reason)
 	for _, c := range d.Status.Conditions {
 		fmt.Fprintf(&b, ", %s=%s/%s", c.Type, c.Status, c.Reason)
+		if c.Type == v1alpha1.DispatchWorkerLost { // The reason Hold has several causes.
+			fmt.Fprintf(&b, " (%s)", c.Message)
+		}
 	}
 	if d.Spec.Failover != "" {
 		fmt.Fprintf(&b, ", failover %s", d.Spec.Failover)

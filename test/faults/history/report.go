@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
@@ -62,10 +63,12 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 	if job == nil || job.last == nil || trainjobs.Terminal(job.last) == nil {
 		return ""
 	}
+	// The last of them: after one that somebody has deleted another one may have come, and not always does it count on.
 	var last *v1alpha1.Dispatch
+	var since time.Time
 	for _, d := range r.hub.dispatches {
-		if d.last != nil && d.last.Spec.TrainJob.UID == origin && (last == nil || d.last.Spec.Attempt > last.Spec.Attempt) {
-			last = d.last
+		if d.last != nil && d.last.Spec.TrainJob.UID == origin && d.versions[0].at.After(since) {
+			last, since = d.last, d.versions[0].at
 		}
 	}
 	if last == nil {

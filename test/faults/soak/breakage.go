@@ -5,6 +5,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"syscall"
@@ -64,9 +65,9 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 	case "server-paused":
 		return func(context.Context) error { return cluster.ResumeAPIServer() }, cluster.PauseAPIServer()
 	case "server-killed":
-		return cluster.StartAPIServer, cluster.KillAPIServer()
+		return revive(cluster.KillAPIServer, cluster.StartAPIServer), cluster.KillAPIServer()
 	case "etcd-killed":
-		return cluster.StartEtcd, cluster.KillEtcd()
+		return revive(cluster.KillEtcd, cluster.StartEtcd), cluster.KillEtcd()
 	case "etcd-paused":
 		return pause(cluster.Process("etcd"))
 	case "agent-killed":
@@ -96,6 +97,22 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 }
 
 func nothing(context.Context) error { return nil }
+
+// revive starts what was killed. A busy machine may not have it ready in time: then it is killed and started once more, as nothing else
+// would ever bring it back.
+func revive(kill func() error, start func(context.Context) error) (end func(context.Context) error) {
+	return func(ctx context.Context) error {
+		var errs []error
+		for range 3 {
+			err := start(ctx)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, err, kill())
+		}
+		return errors.Join(errs...)
+	}
+}
 
 func pause(p *clusters.Process) (end func(context.Context) error, err error) {
 	return func(context.Context) error { return p.Signal(syscall.SIGCONT) }, p.Signal(syscall.SIGSTOP)

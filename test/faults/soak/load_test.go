@@ -41,7 +41,7 @@ type job struct {
 	world.Job
 	shape
 	began     time.Time
-	deleted   bool // by its user
+	deleted   string // how it has ended, when its deletion was asked for
 	suspended time.Time
 	resumed   bool
 }
@@ -63,18 +63,21 @@ func newLoad(r *run) *load {
 
 // come submits jobs until the time is over.
 func (l *load) come(d time.Duration) {
-	interval := time.Duration(float64(time.Second) / *rate)
-	next, look := time.Now(), time.Now()
-	for time.Since(l.began) < d {
-		if now := time.Now(); now.After(look) {
+	next, look := time.NewTicker(time.Duration(float64(time.Second) / *rate)), time.NewTicker(round)
+	defer next.Stop()
+	defer look.Stop()
+	over := time.After(time.Until(l.began.Add(d)))
+	for {
+		select {
+		case <-over:
+			return
+		case <-look.C:
 			l.look()
-			look = now.Add(round)
+		case <-next.C:
+			if len(l.alive) < most {
+				l.submit()
+			}
 		}
-		if now := time.Now(); now.After(next) && len(l.alive) < most {
-			l.submit()
-			next = now.Add(interval)
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -118,10 +121,12 @@ func (l *load) look() {
 	for name, j := range l.alive {
 		object := there[name]
 		switch {
-		case object == nil && (j.deleted || j.UID == ""):
-			l.let(j, "deleted")
+		case object == nil && j.deleted != "":
+			l.let(j, j.deleted)
+		case object == nil && j.UID == "":
+			l.let(j, "refused")
 		case object == nil:
-			l.Errorf("TrainJob %s is not there any more", name)
+			l.Errorf("TrainJob %s is not there any more: %+v\n%s", name, j.shape, l.world.Recorder.Describe(j.UID))
 			l.let(j, "lost")
 		default:
 			j.UID = object.UID
@@ -134,18 +139,18 @@ func (l *load) look() {
 func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
 	age := time.Since(j.began)
 	switch {
-	case j.deleted:
+	case object.DeletionTimestamp != nil:
 	case ended(object) != "":
 		d := &v1alpha1.Dispatch{}
 		if err := l.world.Hub.Get(ctx, j.Key, d); err != nil || !d.IsFinished() {
 			return // It says so a moment later.
 		}
-		l.judge(j)
-		if err := l.world.Hub.Delete(ctx, object); client.IgnoreNotFound(err) == nil {
-			l.let(j, ended(object))
+		if j.deleted == "" {
+			l.judge(j)
 		}
+		l.delete(ctx, j, object, ended(object))
 	case j.deletedAfter > 0 && age > j.deletedAfter:
-		j.deleted = l.world.Hub.Delete(ctx, object) == nil
+		l.delete(ctx, j, object, "deleted")
 	case j.suspendedAfter > 0 && age > j.suspendedAfter && j.suspended.IsZero():
 		if l.suspend(ctx, object, true) {
 			j.suspended = time.Now()
@@ -153,6 +158,14 @@ func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
 	case !j.suspended.IsZero() && !j.resumed && time.Since(j.suspended) > 2*time.Second:
 		j.resumed = l.suspend(ctx, object, false)
 	}
+}
+
+// delete asks for the deletion of a job, again and again until it is seen: whatever comes back, it may have been carried out.
+func (l *load) delete(ctx context.Context, j *job, object *trainer.TrainJob, how string) {
+	if j.deleted == "" {
+		j.deleted = how
+	}
+	_ = l.world.Hub.Delete(ctx, object)
 }
 
 func (l *load) suspend(ctx context.Context, object *trainer.TrainJob, suspend bool) bool {
@@ -203,11 +216,10 @@ func (l *load) judge(j *job) {
 
 // end waits until all jobs have ended. Nothing is broken any more.
 func (l *load) end(timeout time.Duration) {
-	deadline := time.Now().Add(timeout)
-	for len(l.alive) > 0 && time.Now().Before(deadline) {
+	eventually(round, timeout, func() bool {
 		l.look()
-		time.Sleep(round)
-	}
+		return len(l.alive) == 0
+	})
 	ctx := context.Background()
 	for i, name := range slices.Sorted(maps.Keys(l.alive)) {
 		j := l.alive[name]
@@ -224,17 +236,13 @@ func (l *load) end(timeout time.Duration) {
 
 // check waits until nothing is left of the jobs that were deleted.
 func (l *load) check() {
-	deadline := time.Now().Add(time.Minute)
-	for {
-		left, err := l.world.Left(context.Background(), l.gone...)
-		if err == nil && len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			l.Errorf("left of deleted jobs: %v\n%s", err, strings.Join(left, "\n"))
-			return
-		}
-		time.Sleep(round)
+	var left []string
+	var err error
+	if !eventually(round, time.Minute, func() bool {
+		left, err = l.world.Left(context.Background(), l.gone...)
+		return err == nil && len(left) == 0
+	}) {
+		l.Errorf("left of deleted jobs: %v\n%s", err, strings.Join(left, "\n"))
 	}
 }
 

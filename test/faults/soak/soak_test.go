@@ -27,6 +27,8 @@ const (
 	startTimeout = 5 * time.Minute
 	// endTimeout is for all jobs to end when nothing is broken any more.
 	endTimeout = 4 * time.Minute
+	// recoverTimeout is for what was broken.
+	recoverTimeout = 2 * time.Minute
 	// fenceMargin covers changes of leader of agents that are killed while they are cut off.
 	fenceMargin = 16 * time.Second
 )
@@ -102,7 +104,7 @@ func (r *run) all() {
 func (r *run) lane(faults []fault) {
 	ctx := context.Background()
 	for _, f := range faults {
-		time.Sleep(time.Until(r.began.Add(f.at)))
+		<-time.After(time.Until(r.began.Add(f.at))) // The plan's time: a fault comes at any moment of the jobs' lives.
 		r.note("%s begins", f)
 		end, err := r.crew.begin(ctx, f)
 		if err != nil {
@@ -111,7 +113,7 @@ func (r *run) lane(faults []fault) {
 		if end == nil {
 			continue
 		}
-		time.Sleep(f.last)
+		<-time.After(f.last) // How long it lasts was drawn.
 		if err := end(ctx); err != nil {
 			r.repair("%s cannot end: %v", f, err)
 			continue
@@ -123,12 +125,9 @@ func (r *run) lane(faults []fault) {
 // recover waits until a lane works again.
 func (r *run) recover(ctx context.Context, f fault) {
 	began := time.Now()
-	for !r.crew.ready(ctx, f.lane) {
-		if time.Since(began) > 2*time.Minute {
-			r.repair("%s: %s does not recover", f, f.lane)
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+	if !eventually(50*time.Millisecond, recoverTimeout, func() bool { return r.crew.ready(ctx, f.lane) }) {
+		r.repair("%s: %s does not recover", f, f.lane)
+		return
 	}
 	took := time.Since(began)
 	r.note("%s is over, and recovered from after %v", f, took.Round(10*time.Millisecond))
@@ -140,6 +139,18 @@ func (r *run) recover(ctx context.Context, f fault) {
 	}
 }
 
+// eventually calls check until it is true, at most for the timeout. It says whether it was.
+func eventually(interval, timeout time.Duration, check func() bool) bool {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for deadline := time.Now().Add(timeout); !check(); <-ticker.C {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
+}
+
 func (r *run) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,6 +159,7 @@ func (r *run) note(format string, args ...any) {
 
 func (r *run) repair(format string, args ...any) {
 	r.note(format, args...)
+	fmt.Printf(format+"\n", args...) // What is said at the end may be said long after.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unrepaired = append(r.unrepaired, fmt.Sprintf(format, args...))

@@ -6,6 +6,7 @@ package world
 import (
 	"context"
 	"fmt"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -75,11 +76,32 @@ func (w *World) Faults(job Job) []string {
 		faults = append(faults, overlap.String())
 	}
 	faults = append(faults, w.Recorder.Wrong(job.UID)...)
-	if diff := w.Recorder.StatusDiffers(job.UID); diff != "" {
+	if diff := w.statusDiffers(job); diff != "" {
 		faults = append(faults, "the hub's status is not the copy's last word (-copy +hub):\n"+diff)
 	}
 	return faults
 }
+
+// statusDiffers is what is still wrong with the status when the recorder has had the time to see all that was written: it may learn of
+// the copy's last word after the hub, for instance when the worker's API server is away.
+func (w *World) statusDiffers(job Job) string {
+	ticker, late := time.NewTicker(100*time.Millisecond), time.After(recorderLag)
+	defer ticker.Stop()
+	for {
+		diff := w.Recorder.StatusDiffers(job.UID)
+		if diff == "" {
+			return ""
+		}
+		select {
+		case <-late:
+			return diff
+		case <-ticker.C:
+		}
+	}
+}
+
+// recorderLag is longer than any API server is away.
+const recorderLag = 30 * time.Second
 
 // Left is what is still there of jobs that have been deleted.
 func (w *World) Left(ctx context.Context, jobs ...Job) ([]string, error) {

@@ -65,6 +65,13 @@ func (m *Managers) start() error {
 	return nil
 }
 
+// Ended is closed when the manager that is the current one now has ended.
+func (m *Managers) Ended() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.current.Done()
+}
+
 // Kill ends the manager with SIGKILL, and starts another one.
 func (m *Managers) Kill() error {
 	m.mu.Lock()

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,8 +33,9 @@ import (
 // Times of a world. Fenced copies have ended FenceAfter after the hub's last sign of life, and the hub believes it FenceMargin later.
 const (
 	GracePeriod = 10 * time.Second
-	FenceAfter  = 6 * time.Second
-	FenceMargin = 2 * time.Second
+	// FenceAfter leaves a copy a sixth of it to end its pods when it is suspended. An agent on a busy machine deletes it otherwise.
+	FenceAfter  = 9 * time.Second
+	FenceMargin = 4 * time.Second
 	// DeletionGrace is how long a deletion waits for a worker that is away.
 	DeletionGrace = 8 * time.Second
 )
@@ -88,7 +91,7 @@ type World struct {
 func Start(ctx context.Context, o Options) (*World, error) {
 	w := &World{Workers: map[string]client.WithWatch{}, Links: map[string]*links.Link{}}
 	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
-	options := yard.Options{Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(known(managerArgs), o.ManagerArgs), Reach: w.reach, Progress: o.Progress}
+	options := yard.Options{Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress}
 	for _, name := range o.Workers {
 		options.Workers = append(options.Workers, yard.Worker{
 			Name: name, Labels: map[string]string{labelWorker: name},
@@ -148,7 +151,7 @@ func (w *World) begin(ctx context.Context, o Options) error {
 	}
 	w.Managers = keepManagers(w.Yard)
 	for _, policy := range policies() {
-		if err := w.Hub.Create(ctx, policy); err != nil {
+		if err := w.admit(ctx, policy); err != nil {
 			return err
 		}
 	}
@@ -160,6 +163,17 @@ func (w *World) begin(ctx context.Context, o Options) error {
 		}
 	}
 	return nil
+}
+
+// admit creates a policy, and returns when the manager goes by it: a job that comes before would be of no policy.
+func (w *World) admit(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
+	if err := w.Hub.Create(ctx, policy); err != nil {
+		return err
+	}
+	return wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		err := w.Hub.Get(ctx, client.ObjectKeyFromObject(policy), policy)
+		return err == nil && meta.IsStatusConditionTrue(policy.Status.Conditions, v1alpha1.DispatchPolicyValid), client.IgnoreNotFound(err)
+	})
 }
 
 // policies prefer cheap workers. There is one for each failover, and one that says nothing about it.

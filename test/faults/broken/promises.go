@@ -1,0 +1,311 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// promise is one that the product makes, with what breaks it and the tests that see that.
+type promise struct {
+	name string
+	// words say what is promised.
+	words string
+	edits []edit
+	// in is the package of the tests below test/faults, seenBy their names.
+	in     string
+	seenBy []string
+}
+
+// edit replaces a text that a file of the product has exactly once.
+type edit struct {
+	file      string
+	find, put string
+}
+
+func (e edit) apply(source string) (string, error) {
+	if n := strings.Count(source, e.find); n != 1 {
+		return "", fmt.Errorf("%s has this %d times, want once:\n%s", e.file, n, e.find)
+	}
+	return strings.Replace(source, e.find, e.put, 1), nil
+}
+
+// scenarios is the package of the tests of faults by their names.
+const scenarios = "."
+
+// promises are in the order of docs/failures.md.
+var promises = []promise{
+	{
+		name: "short-loss", words: "A loss that is shorter than the grace period is written about no job.",
+		edits: []edit{{
+			file: "controllers/failover/worker.go",
+			find: "if due := awaySince(o.worker).Add(grace); now.Before(due) {",
+			put:  "if due := awaySince(o.worker).Add(grace); now.Before(due) && o.cutOff {",
+		}, {
+			file: "controllers/failover/worker.go",
+			find: "if due := o.contact.UnreachableSince.Add(min(grace, confirmation)); now.Before(due) {",
+			put:  "if due := o.contact.UnreachableSince.Add(min(grace, confirmation)); now.Before(due) && o.cutOff {",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultShortLoss"},
+	},
+	{
+		name: "hold", words: "A job whose failover is Hold stays on its worker.",
+		edits: []edit{{
+			file: "controllers/failover/job.go",
+			find: "return decision{do: hold, words: holdWords(worker)}",
+			put:  "return decision{do: end, words: holdWords(worker)}",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultHold"},
+	},
+	{
+		name: "agent-stops", words: "The agent stops Fenced copies when the hub is silent.",
+		edits: []edit{{
+			file: "dispatch/fencing/copy.go",
+			find: "	case now.Before(a.StopsFrom()):\n		return Decision{Again: a.StopsFrom()}",
+			put:  "	case a != nil:\n		return Decision{Again: now.Add(a.Interval())}",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultFenced", "TestFaultManagerAway"},
+	},
+	{
+		name: "hub-waits", words: "The hub places a Fenced job anew only when the agent must have stopped it.",
+		edits: []edit{{
+			file: "dispatch/fencing/hub.go",
+			find: "return fenceAfter + fenceAfter/50 + margin",
+			put:  "return (fenceAfter + margin) / 100",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultFencedSlowPods"},
+	},
+	{
+		name: "resumed", words: "What the agent has stopped goes on when the hub is back before it has given the job up.",
+		edits: []edit{{
+			file: "controllers/mirror/copy.go",
+			find: "release := stopped && may.ok",
+			put:  "release := stopped && !may.fenced",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultFencedAndBack", "TestFaultManagerAway"},
+	},
+	{
+		name: "immediate", words: "A job whose failover is Immediate is placed anew after the grace period.",
+		edits: []edit{{
+			file: "controllers/failover/job.go",
+			find: "return decision{do: end, words: immediateWords(worker)}",
+			put:  "return decision{do: hold, words: immediateWords(worker)}",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultImmediate"},
+	},
+	{
+		name: "silent-only", words: "What answers in any way is not silent: its Fenced jobs stay.",
+		edits: []edit{{
+			file: "controllers/failover/job.go",
+			find: "case answered, !f.fence.silent:",
+			put:  "case answered && f.dispatch == nil:",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultRefusedIsNotSilent", "TestFaultAPIServerPaused"},
+	},
+	{
+		name: "agent-alive", words: "Without an agent that was alive nothing is taken for fenced.",
+		edits: []edit{{
+			file: "controllers/failover/job.go",
+			find: "case f.fence.stoppedAt.IsZero():",
+			put:  "case f.fence.stoppedAt.IsZero() && f.dispatch == nil:",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultNoAgent"},
+	},
+	{
+		name: "pause", words: "When many workers are lost at once, nothing is moved.",
+		edits: []edit{{
+			file: "controllers/failover/worker.go",
+			find: "	if o.cutOff {",
+			put:  "	if o.cutOff && o.worker == nil {",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultManyWorkersLost"},
+	},
+	{
+		name: "given-up-goes", words: "What is left of an attempt that was given up is deleted when the worker is back.",
+		edits: []edit{{
+			file: "controllers/garbagecollection/judge.go",
+			find: "		return needed\n	}\n	return outdated\n",
+			put:  "		return needed\n	}\n	return needed\n",
+		}, {
+			file: "controllers/garbagecollection/tombstone.go",
+			find: "isBuriedBy(r.here(), existing, tombstone) {",
+			put:  "isBuriedBy(r.here(), existing, tombstone) && r.HubID == \"\" {",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultFenced", "TestFaultForgotten"},
+	},
+	{
+		name: "hang-noticed", words: "A request to a worker that never answers ends.",
+		edits: []edit{{
+			file: "remote/loop.go",
+			find: "context.WithTimeout(l.ctx, l.opts.ProbeTimeout)",
+			put:  "context.WithTimeout(l.ctx, 1000*l.opts.ProbeTimeout)",
+		}, {
+			file: "remote/transports.go",
+			find: "context.WithTimeout(req.Context(), timeout)",
+			put:  "context.WithTimeout(req.Context(), 1000*timeout)",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultHang"},
+	},
+	{
+		name: "crash-between-writes", words: "What a manager has begun the next one ends: here, that a job has finished.",
+		edits: []edit{{
+			file: "controllers/mirror/state.go",
+			find: "	case trainjobs.Terminal(f.job) != nil:\n		return finished",
+			put:  "	case trainjobs.Terminal(f.job) != nil:\n		return mirrored",
+		}},
+		in: "crashes", seenBy: []string{"TestCrashesOfAJobThatEnds"},
+	},
+	{
+		name: "upstream-leads", words: "Our agents run no jobs beside a Kubeflow Trainer that leads.",
+		edits: []edit{{
+			file: "cmd/worker-agent/options.go",
+			find: `leaseName      = "trainer.kubeflow.org"`,
+			put:  `leaseName      = "trainer.example.org"`,
+		}},
+		in: scenarios, seenBy: []string{"TestFaultUpstreamTrainerLeads"},
+	},
+	{
+		name: "refused-is-no-loss", words: "A worker that refuses the credentials is not lost.",
+		edits: []edit{{
+			file: "remote/decide.go",
+			find: "case f.answer == unauthorized || f.answer == forbidden:",
+			put:  "case (f.answer == unauthorized || f.answer == forbidden) && f.pinned == \"\":",
+		}, {
+			file: "remote/decide.go",
+			find: "case f.answer == none:",
+			put:  "case f.answer != answered:",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultRightsRevoked"},
+	},
+	{
+		name: "identity", words: "Another cluster under a worker's name gets nothing.",
+		edits: []edit{{
+			file: "remote/decide.go",
+			find: "case f.id != f.pinned:",
+			put:  "case f.id == \"\":",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultWorkerRecreated"},
+	},
+	{
+		name: "quarantine", words: "A copy that the hub has no record of is left alone.",
+		edits: []edit{{
+			file: "controllers/garbagecollection/judge.go",
+			find: "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return unknown",
+			put:  "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return outdatedUnlessGoing(copy)",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultHubRestored"},
+	},
+	{
+		name: "foreign", words: "A TrainJob that is not ours is not touched.",
+		edits: []edit{{
+			file: "controllers/mirror/create.go",
+			find: "	case f.isCurrent(existing):\n		r.believe(existing, past)\n",
+			put:  "	case existing != nil:\n		r.believe(existing, past)\n",
+		}, {
+			file: "controllers/mirror/create.go",
+			find: "case existing != nil && f.isCurrent(existing):",
+			put:  "case existing != nil && f.dispatch != nil:",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultForeignJobOfTheName", "TestFaultTwoHubs"},
+	},
+	{
+		name: "deletion-waits", words: "A deletion waits for a worker that is away, for a time.",
+		edits: []edit{{
+			file: "controllers/failover/job.go",
+			find: "	if now.Before(due) {\n		return decision{do: pending",
+			put:  "	if now.Before(due) && f.dispatch == nil {\n		return decision{do: pending",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultDeletedWhileAway"},
+	},
+	{
+		name: "tombstone", words: "What a worker has of a job that was let go is on record.",
+		edits: []edit{{
+			file: "controllers/failover/finalize.go",
+			find: `if spec.ClusterID == "" {`,
+			put:  `if spec.ClusterID != "" {`,
+		}},
+		in: scenarios, seenBy: []string{"TestFaultTombstone", "TestFaultForgotten"},
+	},
+	{
+		name: "cordon", words: "Nothing new comes to a worker that is cordoned.",
+		edits: []edit{{
+			file: "controllers/placement/fleet.go",
+			find: "Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain,",
+			put:  "Cordoned: worker.Spec.Unschedulable && worker.Spec.Drain,",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultCordon"},
+	},
+	{
+		name: "drain-budget", words: "Not more jobs leave a drained worker at a time than their policy allows.",
+		edits: []edit{{
+			file: "controllers/moves/budget.go",
+			find: "return b[nameOf(policy)] < limit",
+			put:  "return b[nameOf(policy)] < limit+1000",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultDrain"},
+	},
+	{
+		name: "pods-first", words: "An attempt begins when no pod of the one before is alive.",
+		edits: []edit{{
+			file: "controllers/mirror/pods.go",
+			find: `(owner == "" || owner != others)`,
+			put:  `owner == "" && others != ""`,
+		}},
+		in: scenarios, seenBy: []string{"TestFaultCopyDeletedBeforeItsPods"},
+	},
+	{
+		name: "unlabelled", words: "A copy that somebody took the labels off is still the copy.",
+		edits: []edit{{
+			file: "controllers/mirror/create.go",
+			find: "case existing != nil && f.isCurrent(existing):",
+			put:  "case existing != nil && f.job == nil:",
+		}, {
+			file: "controllers/mirror/create.go",
+			find: "case existing != nil && f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):",
+			put:  "case existing != nil && f.job == nil && f.dispatch == nil:",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
+	},
+	{
+		name: "suspension", words: "A copy that somebody has suspended is resumed.",
+		edits: []edit{{
+			file: "controllers/mirror/copy.go",
+			find: "resume := !suspend && suspended && (fromHere || !queued)",
+			put:  "resume := !suspend && suspended && fromHere && queued",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultCopySuspended"},
+	},
+	{
+		name: "attempts-count-on", words: "Attempts go on counting when somebody deletes the Dispatch.",
+		edits: []edit{{
+			file: "controllers/placement/memory.go",
+			find: "m.attempt = max(m.attempt, d.Spec.Attempt)",
+			put:  "m.attempt = min(m.attempt, d.Spec.Attempt)",
+		}, {
+			file: "controllers/placement/memory.go",
+			find: "highest := f.buried.attempt\n",
+			put:  "highest := min(f.buried.attempt, 0)\n",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultDispatchDeleted"},
+	},
+	{
+		name: "refusal", words: "A refusal is an answer: the next worker is asked.",
+		edits: []edit{{
+			file: "controllers/mirror/create.go",
+			find: "refused := isRefusal(err) &&",
+			put:  "refused := isRefusal(err) && f.job == nil &&",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultRefusedByAll", "TestFaultRightsRevokedHalfWay"},
+	},
+	{
+		name: "storm", words: "The status of a running job is written once a second at most.",
+		edits: []edit{{
+			file: "controllers/mirror/status.go",
+			find: "statusWindow = time.Second",
+			put:  "statusWindow = time.Millisecond",
+		}},
+		in: scenarios, seenBy: []string{"TestFaultStatusStorm"},
+	},
+}
