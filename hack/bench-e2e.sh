@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# Measures Trainyard beside Kueue's MultiKueue and beside the least that any dispatcher must do: docs/benchmarks.md.
+#
+#   hack/bench-e2e.sh [flags]   # as $BENCH says:
+#     smoke    seconds: only the requests per job, which are checked
+#     quick    minutes: 2 workers without distance
+#     long     hours: 2, 3 and 10 workers, 0, 20 and 100 ms, 50,000 finished jobs, and a million jobs a day for 15 minutes
+#     other    about an hour: what is in between
+#
+# It takes the binaries of make build and make controlplane, and builds Kueue. The results are added to those in $BENCH_OUT
+# (default: _output/bench). Flags win: see go -C test/benchmark/e2e run . --help.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+out=${BENCH_OUT:-$PWD/_output/bench}
+mkdir -p "$out"
+program=$out/bench
+GOWORK=off go -C test/benchmark/e2e build -o "$program" .
+failed=0
+
+bench() { (cd test/benchmark/e2e && "$program" "$@"); }
+
+# One system that cannot be measured does not keep the others from it.
+measure() { bench --out "$out" "$@" || failed=1; }
+
+case ${BENCH:-} in
+smoke)
+  go -C test/benchmark/e2e test ./internal/...
+  bench --smoke "$@"
+  exit
+  ;;
+quick)
+  hack/build-kueue.sh
+  measure --scenario burst,idle "$@"
+  ;;
+*)
+  hack/build-kueue.sh
+  rtts=0,100ms numbers=2,10 finished=1000,10000
+  if [[ ${BENCH:-} == long ]]; then
+    rtts=0,20ms,100ms numbers=2,3,10 finished=1000,10000,50000
+    measure --systems trainyard --scenario rate "$@"
+  fi
+  measure --scenario burst,idle --multikueue-jobs 300 "$@"
+  measure --scenario burst,idle --workers "$numbers" --rtt "$rtts" --multikueue-jobs 60 --systems multikueue-tuned,multikueue "$@"
+  measure --scenario burst,idle --workers "$numbers" --rtt "$rtts" --systems floor,trainyard "$@"
+  measure --scenario finished,live --finished "$finished" --systems trainyard "$@"
+  measure --scenario finished,live --finished 1000 --multikueue-jobs 60 --systems multikueue,multikueue-tuned "$@"
+  ;;
+esac
+echo "The results are in $out"
+exit "$failed"

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Copyright The Trainyard Authors.
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds bin/kueue, Kueue's own manager, from the Go module test/benchmark/kueue: what the end-to-end benchmark compares with.
+# Go's build cache decides what there is to do.
+set -euo pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+bin="${TRAINYARD_BIN:-${root}/bin}"
+mkdir -p "${bin}"
+bin="$(cd "${bin}" && pwd)"
+cd "${root}/test/benchmark/kueue"
+
+export CGO_ENABLED=0
+# What a user's workspace says is not for this module.
+export GOWORK=off
+
+if [[ ! -x "${bin}/kueue" ]]; then
+  echo "The first build of Kueue takes minutes; later ones take seconds."
+fi
+go build -trimpath -ldflags "-s -w" -o "${bin}/kueue" sigs.k8s.io/kueue/cmd/kueue

@@ -1,0 +1,151 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
+	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// Namespace of all jobs.
+const Namespace = "bench"
+
+// nodes of a worker. Each has room for all jobs of a run: where they fit is not what is measured.
+const nodes = 4
+
+// Cluster is the hub or a worker.
+type Cluster struct {
+	*servers.Server
+	Name string
+	// API is the benchmark's way to it.
+	API *api.Client
+	// URL is where the hub's side reaches it.
+	URL string
+}
+
+// Fleet is a hub and its workers.
+type Fleet struct {
+	Hub     *Cluster
+	Workers []*Cluster
+	// RTT between the hub's side and each worker, besides what the machine itself takes.
+	RTT time.Duration
+
+	set *servers.Set
+}
+
+// Start starts a fleet with so many workers at a distance.
+func Start(ctx context.Context, workers int, rtt time.Duration) (*Fleet, error) {
+	names := make([]string, workers)
+	for i := range names {
+		names[i] = fmt.Sprintf("worker-%d", i)
+	}
+	set, err := servers.Start(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{RTT: rtt, set: set}
+	if err := f.prepare(ctx, names); err != nil {
+		_ = f.Stop() // The first error says more.
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Fleet) prepare(ctx context.Context, names []string) (err error) {
+	if f.Hub, err = newCluster("hub", f.set.Hub); err != nil {
+		return err
+	}
+	for i, name := range names {
+		worker, err := newCluster(name, f.set.Workers[i])
+		if err != nil {
+			return err
+		}
+		if f.RTT > 0 {
+			if worker.URL, err = f.distant(worker); err != nil {
+				return err
+			}
+		}
+		f.Workers = append(f.Workers, worker)
+	}
+	for _, cluster := range f.Clusters() {
+		if err := cluster.prepare(ctx, cluster != f.Hub); err != nil {
+			return fmt.Errorf("prepare cluster %q: %w", cluster.Name, err)
+		}
+	}
+	return nil
+}
+
+func newCluster(name string, server *servers.Server) (*Cluster, error) {
+	client, err := api.New(server.Cluster.Config)
+	return &Cluster{Server: server, Name: name, API: client, URL: server.Cluster.Config.Host}, err
+}
+
+// Clusters are the hub and the workers.
+func (f *Fleet) Clusters() []*Cluster { return append([]*Cluster{f.Hub}, f.Workers...) }
+
+// Stop ends all of it. It is called once.
+func (f *Fleet) Stop() error { return f.set.Stop() }
+
+// prepare makes the namespace and the runtime of the jobs, and nodes. Who dispatches could bring some of that to the workers; it is not
+// what is measured.
+func (c *Cluster) prepare(ctx context.Context, worker bool) error {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if err := c.Admin.Create(ctx, namespace); err != nil {
+		return err
+	}
+	if err := c.InstallRuntime(ctx); err != nil {
+		return err
+	}
+	if !worker {
+		return nil
+	}
+	for i := range nodes {
+		if err := c.Admin.Create(ctx, newNode(fmt.Sprintf("node-%d", i))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newNode(name string) *corev1.Node {
+	amounts := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("10M"), corev1.ResourceMemory: resource.MustParse("100Pi"),
+		corev1.ResourcePods: resource.MustParse("10M"), yard.GPU: resource.MustParse("10M"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nvidia.com/gpu.product": "FAKE"}},
+		Status: corev1.NodeStatus{
+			Capacity: amounts, Allocatable: amounts,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}},
+		},
+	}
+}
+
+// Kubeconfig is the admin's of a cluster, as the hub's side reaches it.
+func (c *Cluster) Kubeconfig() ([]byte, error) {
+	kubeconfig, err := c.Cluster.KubeconfigBytes()
+	return bytes.Replace(kubeconfig, []byte(c.Cluster.Config.Host), []byte(c.URL), 1), err
+}
+
+// WriteKubeconfig writes Kubeconfig to a file, and returns its path.
+func (c *Cluster) WriteKubeconfig() (string, error) {
+	kubeconfig, err := c.Kubeconfig()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(c.Cluster.Dir, "from-hub.kubeconfig")
+	return path, os.WriteFile(path, kubeconfig, 0o600)
+}

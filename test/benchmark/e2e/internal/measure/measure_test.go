@@ -1,0 +1,73 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"bufio"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
+)
+
+func TestParse(t *testing.T) {
+	metrics := `# HELP apiserver_request_total Counter of apiserver requests
+apiserver_request_total{code="201",component="apiserver",dry_run="",group="a",resource="trainjobs",scope="resource",subresource="",verb="POST",version="v1"} 300
+apiserver_request_total{code="409",component="apiserver",dry_run="",group="a",resource="trainjobs",scope="resource",subresource="",verb="POST",version="v1"} 2
+apiserver_request_total{code="201",component="apiserver",dry_run="All",group="a",resource="workloads",scope="resource",subresource="",verb="POST",version="v1"} 1.5e+03
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="a",resource="trainjobs",scope="resource",subresource="status",verb="PATCH",version="v1"} 7
+apiserver_request_total{code="200",component="apiserver",dry_run="",group="a",resource="trainjobs",scope="cluster",subresource="",verb="WATCH",version="v1"} 5
+apiserver_request_total{code="200",component="",dry_run="",group="",resource="",scope="",subresource="/readyz",verb="GET",version=""} 9
+apiserver_request_slo_duration_seconds_count{resource="trainjobs",verb="POST"} 1
+`
+	got, err := parse([]byte(metrics))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := api.Counts{
+		{Verb: "POST", Resource: "trainjobs"}:                         302,
+		{Verb: "POST", Resource: "workloads", DryRun: true}:           1500,
+		{Verb: "PATCH", Resource: "trainjobs", Subresource: "status"}: 7,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestSum(t *testing.T) {
+	got := Sum(api.Counts{
+		{Verb: "POST", Resource: "workloads", DryRun: true}: 1,
+		{Verb: "PUT", Resource: "leases"}:                   10,
+		{Verb: "GET", Resource: "namespaces"}:               20,
+		{Verb: "POST", Resource: "namespaces"}:              2,
+		{Verb: "GET", Resource: "trainjobs"}:                4,
+		{Verb: "LIST", Resource: "trainjobs"}:               5,
+	})
+	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 30}, got); diff != "" {
+		t.Errorf("sums (-want +got):\n%s", diff)
+	}
+}
+
+func TestUsageOfThisProcess(t *testing.T) {
+	usage, err := UsageOf(os.Getpid())
+	if err != nil {
+		t.Skipf("there is no /proc here: %v", err)
+	}
+	if usage.RSS <= 0 || usage.Peak < usage.RSS || usage.CPU < 0 {
+		t.Errorf("got %+v", usage)
+	}
+}
+
+func TestHeapAlloc(t *testing.T) {
+	got, err := heapAlloc(bufio.NewScanner(strings.NewReader("heap profile: 1: 2\n# Alloc = 5\n# HeapAlloc = 7340032\n# HeapSys = 9\n")))
+	if err != nil || got != 7340032 {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if _, err := heapAlloc(bufio.NewScanner(strings.NewReader("no profile"))); err == nil {
+		t.Error("what is no profile has a heap")
+	}
+}

@@ -1,0 +1,135 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// ticksPerSecond is that of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
+const ticksPerSecond = 100
+
+// Usage is what a process has used.
+type Usage struct {
+	// CPU seconds since it was started.
+	CPU float64
+	// RSS is its resident memory, Peak the most of it since ResetPeak, in bytes.
+	RSS, Peak int64
+}
+
+// UsageOf reads the usage of a process.
+func UsageOf(pid int) (Usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	// The name, in parentheses, may have spaces.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 13 {
+		return Usage{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	var usage Usage
+	for _, field := range fields[11:13] { // utime and stime
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil {
+			return Usage{}, err
+		}
+		usage.CPU += ticks / ticksPerSecond
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		kilobytes, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+		switch name {
+		case "VmRSS":
+			usage.RSS = kilobytes << 10
+		case "VmHWM":
+			usage.Peak = kilobytes << 10
+		}
+	}
+	return usage, nil
+}
+
+// ResetPeak makes Peak begin anew.
+func ResetPeak(pid int) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
+}
+
+// Heap is what a Go process has on its heap after a garbage collection, in bytes, by its pprof endpoint.
+func Heap(ctx context.Context, pprof string) (int64, error) {
+	var heap int64
+	for range 2 { // What has finalizers goes with the second collection.
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1&debug=1", http.NoBody)
+		if err != nil {
+			return 0, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return 0, err
+		}
+		heap, err = heapAlloc(bufio.NewScanner(response.Body))
+		_ = response.Body.Close()
+		if err != nil {
+			return 0, err
+		}
+	}
+	return heap, nil
+}
+
+// Goroutines is how many a Go process has.
+func Goroutines(ctx context.Context, pprof string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/goroutine?debug=1", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	line, err := bufio.NewReader(response.Body).ReadString('\n')
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(line, "goroutine profile: total")))
+}
+
+// Profile writes a CPU profile of the next so many seconds of a Go process to a file.
+func Profile(ctx context.Context, pprof, path string, seconds int) error {
+	url := fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%d", pprof, seconds)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	profile, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, profile, 0o644)
+}
+
+func heapAlloc(profile *bufio.Scanner) (int64, error) {
+	profile.Buffer(nil, 1<<20)
+	for profile.Scan() {
+		if value, found := strings.CutPrefix(profile.Text(), "# HeapAlloc = "); found {
+			return strconv.ParseInt(value, 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("no HeapAlloc in the heap profile: %w", profile.Err())
+}

@@ -1,0 +1,121 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+)
+
+// Requests are what the API servers have been asked by others than the benchmark: the difference of their metric apiserver_request_total,
+// less what the benchmark's own clients have counted. Watches are left out, as they are counted when they end.
+type Requests struct {
+	Hub, Workers api.Counts
+}
+
+// ReadRequests reads the counts so far.
+func ReadRequests(ctx context.Context, f *fleet.Fleet) (Requests, error) {
+	r := Requests{Workers: api.Counts{}}
+	var err error
+	if r.Hub, err = others(ctx, f.Hub); err != nil {
+		return r, err
+	}
+	for _, worker := range f.Workers {
+		counts, err := others(ctx, worker)
+		if err != nil {
+			return r, err
+		}
+		for request, count := range counts {
+			r.Workers[request] += count
+		}
+	}
+	return r, nil
+}
+
+// Minus is what has been asked since.
+func (r Requests) Minus(earlier Requests) Requests {
+	return Requests{Hub: r.Hub.Minus(earlier.Hub), Workers: r.Workers.Minus(earlier.Workers)}
+}
+
+// others are the requests to a cluster that are not the benchmark's.
+func others(ctx context.Context, cluster *fleet.Cluster) (api.Counts, error) {
+	own := cluster.API.Requests.Counts()
+	metrics, err := cluster.API.Do(ctx, "GET", "/metrics", "", nil)
+	if err != nil {
+		return nil, err
+	}
+	all, err := parse(metrics)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of cluster %q: %w", cluster.Name, err)
+	}
+	return all.Minus(own), nil
+}
+
+var label = regexp.MustCompile(`(\w+)="([^"]*)"`)
+
+// parse reads apiserver_request_total.
+func parse(metrics []byte) (api.Counts, error) {
+	counts := api.Counts{}
+	scanner := bufio.NewScanner(bytes.NewReader(metrics))
+	scanner.Buffer(nil, 1<<20)
+	for scanner.Scan() {
+		line, found := strings.CutPrefix(scanner.Text(), "apiserver_request_total{")
+		if !found {
+			continue
+		}
+		labels, value, _ := strings.Cut(line, "} ")
+		count, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, err
+		}
+		var request api.Request
+		for _, pair := range label.FindAllStringSubmatch(labels, -1) {
+			switch pair[1] {
+			case "verb":
+				request.Verb = pair[2]
+			case "resource":
+				request.Resource = pair[2]
+			case "subresource":
+				request.Subresource = pair[2]
+			case "dry_run":
+				request.DryRun = pair[2] != ""
+			}
+		}
+		if request.Resource != "" && request.Verb != "WATCH" {
+			counts[request] += int(count)
+		}
+	}
+	return counts, scanner.Err()
+}
+
+// Sums of requests.
+type Sums struct {
+	Reads, Writes int
+	// Background is what is asked however many jobs there are: leases and the probes of workers.
+	Background int
+}
+
+// Sum adds up counts.
+func Sum(counts api.Counts) Sums {
+	var s Sums
+	for request, count := range counts {
+		switch {
+		case request.Resource == "leases" || request.Resource == "namespaces" && request.Verb == "GET":
+			s.Background += count
+		case request.Writes():
+			s.Writes += count
+		default:
+			s.Reads += count
+		}
+	}
+	return s
+}

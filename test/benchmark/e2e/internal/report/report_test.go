@@ -1,0 +1,129 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
+)
+
+// run is one that keeps to the budget.
+func run(perSecond float64) *scenario.Run {
+	return &scenario.Run{
+		Jobs: 300, JobsPerSecond: perSecond, Latencies: scenario.Latencies{
+			Start: scenario.Percentiles{P50: 10}, End: scenario.Percentiles{P50: 5}, Write: scenario.Percentiles{P50: 4},
+		},
+		Requests: scenario.PerJob{HubWrites: 4, WorkerWrites: 2, Hub: map[string]float64{"POST dispatches": 1, "POST events": 1}},
+	}
+}
+
+func met(targets []target) map[string]bool {
+	all := map[string]bool{}
+	for _, t := range targets {
+		all[t.what] = t.met()
+	}
+	return all
+}
+
+// TestTargets: a ratio is of what was measured on the same fleet, and what was not measured is no target.
+func TestTargets(t *testing.T) {
+	r := &Report{Results: []*Result{
+		{System: Floor, Workers: 2, Burst: run(100)},
+		{System: Trainyard, Workers: 2, Burst: run(59)},
+		{System: Tuned, Workers: 2, Burst: run(5)},
+		{System: MultiKueue, Workers: 2, Burst: run(0.9), Error: "it has ended"},
+		{System: Tuned, Workers: 10, RTT: 100, Burst: run(1)},
+		{System: Trainyard, Workers: 10, RTT: 100, Burst: run(50)},
+		{System: Trainyard, Workers: 10, Burst: run(60)},
+	}}
+	got := met(append(r.throughputTargets(), r.distanceTargets()...))
+	want := map[string]bool{
+		"1. jobs/s, 2 workers, 0 ms, of multikueue-tuned's":    true,
+		"1. jobs/s, 2 workers, 0 ms, of floor's":               false,
+		"2. jobs/s, 10 workers, 100 ms, of multikueue-tuned's": true,
+		"2. jobs/s, 10 workers, 100 ms, of ours at 0 ms":       true,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("targets that are met (-want +got):\n%s", diff)
+	}
+}
+
+func TestExceeded(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*scenario.PerJob)
+		want   string
+	}{
+		"Kept":       {reason: "All is as promised.", change: func(*scenario.PerJob) {}},
+		"Read":       {reason: "One read in a hundred jobs is one too many.", change: func(q *scenario.PerJob) { q.WorkerReads = 0.01 }, want: "workers: reads"},
+		"SecondCopy": {reason: "A copy is created and deleted.", change: func(q *scenario.PerJob) { q.WorkerWrites = 2.1 }, want: "workers: writes"},
+		"HubWrite":   {reason: "Events do not count, all else does.", change: func(q *scenario.PerJob) { q.HubWrites = 6.1 }, want: "hub: writes"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := run(1)
+			tc.change(&r.Requests)
+			err := Exceeded(r)
+			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\ngot %v, want %q", tc.reason, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestAdd: what is measured again replaces what was, and the rest stays.
+func TestAdd(t *testing.T) {
+	r := &Report{}
+	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(1), Idle: run(2)})
+	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(3)})
+	r.Add(&Result{System: Trainyard, Workers: 3, Burst: run(4)})
+	want := []*Result{{System: Trainyard, Workers: 2, Burst: run(3), Idle: run(2)}, {System: Trainyard, Workers: 3, Burst: run(4)}}
+	if diff := cmp.Diff(want, r.Results); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+}
+
+// TestWritten: what is written can be read again, and drawings are XML without numbers that are none.
+func TestWritten(t *testing.T) {
+	r := New(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	r.Add(&Result{System: Trainyard, Workers: 2, Burst: run(1), Idle: run(0), Live: &scenario.Live{Jobs: 5}, Rate: &scenario.Rate{}})
+	r.Add(&Result{System: Floor, Workers: 2, Burst: run(200), Idle: run(3), Finished: []scenario.Finished{{}, {Jobs: 7}}})
+	folder := t.TempDir()
+	if err := r.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Read(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, again); diff != "" {
+		t.Errorf("what was read (-written +read):\n%s", diff)
+	}
+	for _, c := range r.charts() {
+		d := xml.NewDecoder(strings.NewReader(c.svg()))
+		for err == nil {
+			_, err = d.Token()
+		}
+		if !errors.Is(err, io.EOF) {
+			t.Errorf("%s is no XML: %v", c.file, err)
+		}
+		err = nil
+		for _, bad := range []string{"NaN", "Inf", "%!"} {
+			if strings.Contains(c.svg(), bad) {
+				t.Errorf("%s has %s in it", c.file, bad)
+			}
+		}
+	}
+	if text := r.Text(); strings.Contains(text, "%!") || !strings.Contains(text, "A burst of jobs") {
+		t.Errorf("text:\n%s", text)
+	}
+}

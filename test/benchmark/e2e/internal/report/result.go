@@ -1,0 +1,136 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
+)
+
+// The systems.
+const (
+	Floor      = "floor"
+	Trainyard  = "trainyard"
+	MultiKueue = "multikueue"
+	Tuned      = "multikueue-tuned"
+)
+
+// Result is what one system did on one fleet. What was not measured is nil.
+type Result struct {
+	System   string              `json:"system"`
+	Workers  int                 `json:"workers"`
+	RTT      float64             `json:"rttMs"`
+	Burst    *scenario.Run       `json:"burst,omitempty"`
+	Idle     *scenario.Run       `json:"idle,omitempty"`
+	Finished []scenario.Finished `json:"finished,omitempty"`
+	Live     *scenario.Live      `json:"live,omitempty"`
+	Rate     *scenario.Rate      `json:"rate,omitempty"`
+	// Error ended the measuring.
+	Error string `json:"error,omitempty"`
+}
+
+// Report is all of a run.
+type Report struct {
+	Date     time.Time         `json:"date"`
+	Machine  Machine           `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Results  []*Result         `json:"results"`
+	// Many is Trainyard with many fake workers.
+	Many *scenario.Many `json:"many,omitempty"`
+}
+
+// Machine is where it was measured.
+type Machine struct {
+	CPUs     int    `json:"cpus"`
+	Model    string `json:"model"`
+	MemoryGB int    `json:"memoryGB"`
+	// Load is the average number of processes that wanted a CPU in the minute before: what else ran on the machine.
+	Load float64 `json:"loadBefore"`
+}
+
+// find returns a system's result on a fleet, or nil.
+func (r *Report) find(system string, workers int, rtt float64) *Result {
+	for _, result := range r.Results {
+		if result.System == system && result.Workers == workers && result.RTT == rtt && result.Error == "" {
+			return result
+		}
+	}
+	return nil
+}
+
+// Write writes results.json, results.md and the drawings to a folder, which it creates.
+func (r *Report) Write(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "results.json"), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "results.md"), []byte(r.Text()), 0o644); err != nil {
+		return err
+	}
+	for _, c := range r.charts() {
+		if err := os.WriteFile(filepath.Join(folder, c.file), []byte(c.svg()), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Read reads what Write has written.
+func Read(folder string) (*Report, error) {
+	data, err := os.ReadFile(filepath.Join(folder, "results.json"))
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{}
+	return r, json.Unmarshal(data, r)
+}
+
+// New returns a report without results about this machine.
+func New(now time.Time) *Report {
+	return &Report{Date: now, Machine: thisMachine(), Versions: versions()}
+}
+
+// Add adds a result. What was measured of the same system on the same fleet goes, but for what is not measured this time.
+func (r *Report) Add(result *Result) {
+	for i, earlier := range r.Results {
+		if earlier.System != result.System || earlier.Workers != result.Workers || earlier.RTT != result.RTT {
+			continue
+		}
+		if result.Error == "" {
+			result.keep(earlier)
+		}
+		r.Results[i] = result
+		return
+	}
+	r.Results = append(r.Results, result)
+}
+
+// keep takes over what has not been measured again.
+func (r *Result) keep(earlier *Result) {
+	if r.Burst == nil {
+		r.Burst = earlier.Burst
+	}
+	if r.Idle == nil {
+		r.Idle = earlier.Idle
+	}
+	if r.Finished == nil {
+		r.Finished = earlier.Finished
+	}
+	if r.Live == nil {
+		r.Live = earlier.Live
+	}
+	if r.Rate == nil {
+		r.Rate = earlier.Rate
+	}
+}

@@ -1,0 +1,153 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// table is one in Markdown.
+type table struct {
+	strings.Builder
+}
+
+func newTable(columns ...string) *table {
+	t := &table{}
+	t.row(columns...)
+	rule := slices.Repeat([]string{"---:"}, len(columns))
+	rule[0] = "---"
+	t.row(rule...)
+	return t
+}
+
+func (t *table) row(cells ...string) { fmt.Fprintf(t, "| %s |\n", strings.Join(cells, " | ")) }
+
+// Text is the report for people, in Markdown.
+func (r *Report) Text() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Measured %s on %d CPUs (%s), %d GB; load before: %.1f.\n", r.Date.Format("2006-01-02 15:04 MST"), r.Machine.CPUs, r.Machine.Model,
+		r.Machine.MemoryGB, r.Machine.Load)
+	for _, part := range []struct{ title, text string }{
+		{"Targets", r.targetTable()}, {"A burst of jobs", r.runTable(true)}, {"One job at a time", r.runTable(false)},
+		{"Requests per job, of a burst", r.requestTable()}, {"Beside finished jobs", r.finishedTable()},
+		{"Memory of jobs that run", r.liveTable()}, {"A rate that goes on", r.rateTable()},
+		{"Many fake workers", r.manyTable()},
+	} {
+		if part.text != "" {
+			fmt.Fprintf(&text, "\n### %s\n\n%s", part.title, part.text)
+		}
+	}
+	for _, result := range r.Results {
+		if result.Error != "" {
+			fmt.Fprintf(&text, "\n%s with %d workers at %g ms was not measured: %s\n", result.System, result.Workers, result.RTT, result.Error)
+		}
+	}
+	return text.String()
+}
+
+func (r *Report) runTable(burst bool) string {
+	t := newTable("system", "workers", "RTT", "jobs", "jobs/s", "create → may run p50 / p95 / p99", "copy's end → hub p50 / p95 / p99", "CPU per job",
+		"peak memory")
+	rows := 0
+	for _, result := range r.Results {
+		run := result.Idle
+		if burst {
+			run = result.Burst
+		}
+		if run == nil {
+			continue
+		}
+		rows++
+		cpu, peak := "-", "-"
+		if result.System != Floor {
+			cpu, peak = fmt.Sprintf("%.1f ms", run.CPU), fmt.Sprintf("%.0f MB", run.Peak)
+		}
+		t.row(result.System, fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprint(run.Jobs), fmt.Sprintf("%.1f", run.JobsPerSecond),
+			fmt.Sprintf("%.0f / %.0f / %.0f ms", run.Start.P50, run.Start.P95, run.Start.P99),
+			fmt.Sprintf("%.0f / %.0f / %.0f ms", run.End.P50, run.End.P95, run.End.P99), cpu, peak)
+	}
+	return nonEmpty(t, rows)
+}
+
+func nonEmpty(t *table, rows int) string {
+	if rows == 0 {
+		return ""
+	}
+	return t.String()
+}
+
+func (r *Report) requestTable() string {
+	t := newTable("system", "workers", "RTT", "hub reads", "hub writes", "workers' reads", "workers' writes", "all")
+	rows := 0
+	for _, result := range r.Results {
+		if result.Burst == nil {
+			continue
+		}
+		rows++
+		q := result.Burst.Requests
+		t.row(result.System, fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprintf("%.1f", q.HubReads), fmt.Sprintf("%.1f", q.HubWrites),
+			fmt.Sprintf("%.1f", q.WorkerReads), fmt.Sprintf("%.1f", q.WorkerWrites), fmt.Sprintf("%.1f", q.HubReads+q.HubWrites+q.WorkerReads+q.WorkerWrites))
+	}
+	return nonEmpty(t, rows)
+}
+
+func (r *Report) finishedTable() string {
+	t := newTable("system", "finished", "heap", "per job", "peak at start", "ready", "first job", "CPU of start",
+		"requests of start hub / workers", "one at a time, may run p50", "burst jobs/s")
+	rows := 0
+	for _, result := range r.Results {
+		for i := range result.Finished {
+			f := &result.Finished[i]
+			rows++
+			burst := "-"
+			if f.Burst != nil {
+				burst = fmt.Sprintf("%.1f", f.Burst.JobsPerSecond)
+			}
+			t.row(result.System, fmt.Sprint(f.Jobs), fmt.Sprintf("%.1f MB", f.Heap), fmt.Sprintf("%.1f KB", f.BytesPerJob/1000), fmt.Sprintf("%.0f MB", f.Peak),
+				fmt.Sprintf("%.1f s", f.Ready), fmt.Sprintf("%.1f s", f.First), fmt.Sprintf("%.1f s", f.CPU),
+				fmt.Sprintf("%d / %d", f.HubRequests, f.WorkerRequests), fmt.Sprintf("%.0f ms", f.OneByOne.Start.P50), burst)
+		}
+	}
+	return nonEmpty(t, rows)
+}
+
+func (r *Report) liveTable() string {
+	t := newTable("system", "live jobs", "heap per job", "memory of the process")
+	rows := 0
+	for _, result := range r.Results {
+		if l := result.Live; l != nil {
+			rows++
+			t.row(result.System, fmt.Sprint(l.Jobs), fmt.Sprintf("%.1f KB", l.BytesPerJob/1000), fmt.Sprintf("%.0f MB", l.RSS))
+		}
+	}
+	return nonEmpty(t, rows)
+}
+
+func (r *Report) rateTable() string {
+	t := newTable("system", "jobs/s", "for", "first tenth: may run p50 / p99", "last tenth", "cores", "peak memory")
+	rows := 0
+	for _, result := range r.Results {
+		if x := result.Rate; x != nil {
+			rows++
+			t.row(result.System, fmt.Sprintf("%.1f", x.PerSecond), fmt.Sprintf("%.0f s", x.Seconds),
+				fmt.Sprintf("%.0f / %.0f ms", x.First.Start.P50, x.First.Start.P99), fmt.Sprintf("%.0f / %.0f ms", x.Last.Start.P50, x.Last.Start.P99),
+				fmt.Sprintf("%.2f", x.Cores), fmt.Sprintf("%.0f MB", x.Run.Peak))
+		}
+	}
+	return nonEmpty(t, rows)
+}
+
+func (r *Report) manyTable() string {
+	m := r.Many
+	if m == nil {
+		return ""
+	}
+	t := newTable("workers", "heap per worker", "goroutines per worker", "memory of the process", "jobs/s", "idle: CPU, hub requests", "connected at first",
+		"all back after all were silent", "CPU of that")
+	t.row(fmt.Sprint(m.Workers), fmt.Sprintf("%.0f KB", m.BytesPerWorker/1000), fmt.Sprintf("%.1f", m.GoroutinesPerWorker), fmt.Sprintf("%.0f MB", m.RSS),
+		fmt.Sprintf("%.1f", m.JobsPerSecond), fmt.Sprintf("%.3f cores, %.1f/s", m.IdleCores, m.IdleRequests), fmt.Sprintf("%.1f s", m.Connected), fmt.Sprintf("%.1f s", m.Reconnected), fmt.Sprintf("%.1f s", m.ReconnectCPU))
+	return t.String()
+}

@@ -1,0 +1,115 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/report"
+)
+
+// Scenarios.
+const (
+	burst    = "burst"
+	idle     = "idle"
+	live     = "live"
+	finished = "finished"
+	rate     = "rate"
+	many     = "many"
+)
+
+type options struct {
+	systems   []string
+	workers   []int
+	rtts      []time.Duration
+	scenarios []string
+
+	jobs, peerJobs int
+	idleJobs       int
+	idleRunFor     time.Duration
+	finishedJobs   []int
+	liveJobs       int
+	perSecond      float64
+	lasting        time.Duration
+	manyWorkers    int
+
+	out            string
+	smoke          bool
+	profile        string
+	profileSeconds int
+	patience       time.Duration
+}
+
+func defaultOptions() options {
+	return options{
+		systems: []string{report.Floor, report.Trainyard, report.Tuned, report.MultiKueue}, workers: []int{2}, rtts: []time.Duration{0},
+		scenarios: []string{burst, idle}, jobs: 300, idleJobs: 30, idleRunFor: time.Second, finishedJobs: []int{1000, 10000}, liveJobs: 1000,
+		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, profileSeconds: 10, manyWorkers: 200, patience: 30 * time.Minute,
+	}
+}
+
+func (o *options) addFlags(fs *pflag.FlagSet) {
+	fs.StringSliceVar(&o.systems, "systems", o.systems, "What to measure: floor, trainyard, multikueue, multikueue-tuned")
+	fs.IntSliceVar(&o.workers, "workers", o.workers, "Numbers of workers")
+	fs.DurationSliceVar(&o.rtts, "rtt", o.rtts, "Round-trip times between the hub's side and the workers")
+	fs.StringSliceVar(&o.scenarios, "scenario", o.scenarios,
+		"burst: --jobs at once; idle: one after the other; and, only with the first of --workers and --rtt: live and finished: memory and restart; "+
+			"rate: --rate for --rate-for; and, of Trainyard alone, many: --many fake workers")
+	fs.IntVar(&o.jobs, "jobs", o.jobs, "Jobs of a burst")
+	fs.IntVar(&o.peerJobs, "multikueue-jobs", o.peerJobs, "Jobs of a burst for MultiKueue, where --jobs would take too long; 0: --jobs")
+	fs.IntVar(&o.idleJobs, "idle-jobs", o.idleJobs, "Jobs that come one after the other")
+	fs.DurationVar(&o.idleRunFor, "idle-run-for", o.idleRunFor, "How long each of them runs")
+	fs.IntSliceVar(&o.finishedJobs, "finished", o.finishedJobs, "Numbers of finished jobs on the hub, rising")
+	fs.IntVar(&o.liveJobs, "live", o.liveJobs, "Jobs that run at the same time, to measure their memory; a tenth of it for MultiKueue")
+	fs.Float64Var(&o.perSecond, "rate", o.perSecond, "Jobs per second that go on; the default is a million a day")
+	fs.DurationVar(&o.lasting, "rate-for", o.lasting, "How long")
+	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
+	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
+	fs.BoolVar(&o.smoke, "smoke", o.smoke, "Measure the floor and Trainyard for seconds, and check the requests per job; times are not looked at")
+	fs.StringVar(&o.profile, "profile", o.profile, "Write a CPU profile of the manager, from the start of the burst on, to this file and the system's name")
+	fs.IntVar(&o.profileSeconds, "profile-seconds", o.profileSeconds, "How long the profile is")
+	fs.DurationVar(&o.patience, "patience", o.patience, "How long one system may take on one fleet")
+}
+
+func (o *options) complete() error {
+	if o.smoke {
+		o.systems, o.workers, o.rtts, o.scenarios = []string{report.Floor, report.Trainyard}, []int{2}, []time.Duration{0}, []string{burst}
+		o.jobs = 20
+	}
+	for _, list := range []struct{ what, given, known []string }{
+		{[]string{"--systems"}, o.systems, []string{report.Floor, report.Trainyard, report.MultiKueue, report.Tuned}},
+		{[]string{"--scenario"}, o.scenarios, []string{burst, idle, live, finished, rate, many}},
+	} {
+		for _, name := range list.given {
+			if !slices.Contains(list.known, name) {
+				return fmt.Errorf("%s: %q is none of %s", list.what[0], name, strings.Join(list.known, ", "))
+			}
+		}
+	}
+	if len(o.workers) == 0 || len(o.rtts) == 0 || slices.Min(o.workers) < 1 || !slices.IsSorted(o.finishedJobs) {
+		return fmt.Errorf("--workers and --rtt need values, workers are at least 1, and --finished rises")
+	}
+	return nil
+}
+
+// jobsOf a burst for a system.
+func (o *options) jobsOf(system string) int {
+	if strings.HasPrefix(system, report.MultiKueue) && o.peerJobs > 0 {
+		return o.peerJobs
+	}
+	return o.jobs
+}
+
+// liveOf is how many live jobs a system gets.
+func (o *options) liveOf(system string) int {
+	if strings.HasPrefix(system, report.MultiKueue) {
+		return max(o.liveJobs/10, 1)
+	}
+	return o.liveJobs
+}

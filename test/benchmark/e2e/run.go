@@ -1,0 +1,174 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/report"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+)
+
+// all measures each system on each fleet, one after the other, and writes what there is after each.
+func (o *options) all(ctx context.Context) error {
+	r, err := o.newReport()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if slices.Contains(o.scenarios, many) {
+		progress("trainyard, %d fake workers", o.manyWorkers)
+		if r.Many, err = o.many(ctx); err != nil {
+			errs = append(errs, fmt.Errorf("%d fake workers: %w", o.manyWorkers, err))
+		}
+	}
+	for i, workers := range o.workers {
+		for j, rtt := range o.rtts {
+			for _, system := range o.systems {
+				result := &report.Result{System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000}
+				progress("%s, %d workers, %s", system, workers, rtt)
+				if err := o.one(ctx, result, rtt, i == 0 && j == 0); err != nil {
+					result.Error = err.Error()
+					errs = append(errs, fmt.Errorf("%s, %d workers, %s: %w", system, workers, rtt, err))
+				}
+				r.Add(result)
+				if o.out != "" {
+					errs = append(errs, r.Write(o.out))
+				}
+				if ctx.Err() != nil {
+					return errors.Join(errs...)
+				}
+			}
+		}
+	}
+	fmt.Println(r.Text())
+	if o.smoke && errors.Join(errs...) == nil {
+		return report.Exceeded(r.Results[len(r.Results)-1].Burst)
+	}
+	return errors.Join(errs...)
+}
+
+func (o *options) newReport() (*report.Report, error) {
+	r := report.New(time.Now())
+	if o.out == "" {
+		return r, nil
+	}
+	earlier, err := report.Read(o.out)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Results, r.Many = earlier.Results, earlier.Many
+	return r, nil
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// many measures Trainyard with many fake workers.
+func (o *options) many(ctx context.Context) (*scenario.Many, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	result, err := scenario.ManyWorkers(ctx, o.manyWorkers, o.jobs)
+	return &result, err
+}
+
+// one measures one system on a fleet of its own.
+func (o *options) one(ctx context.Context, result *report.Result, rtt time.Duration, everything bool) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	f, err := fleet.Start(ctx, result.Workers, rtt)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Stop()) }()
+	system, err := systemOf(result.System, f)
+	if err != nil {
+		return err
+	}
+	w, err := scenario.NewWorld(ctx, f, system)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.Close()) }()
+	if err := w.WarmUp(ctx); err != nil {
+		return err
+	}
+	if o.profile != "" && w.System != nil {
+		done := make(chan error, 1)
+		go func() { done <- measure.Profile(ctx, w.System.Pprof(), o.profile+"."+result.System, o.profileSeconds) }()
+		defer func() { err = errors.Join(<-done, err) }()
+	}
+	return o.scenariosOf(ctx, w, result, everything)
+}
+
+// systemOf returns nil for the floor.
+func systemOf(name string, f *fleet.Fleet) (scenario.System, error) {
+	switch name {
+	case report.Trainyard:
+		return trainyard.On(f)
+	case report.MultiKueue:
+		return kueue.New(f, kueue.Defaults()), nil
+	case report.Tuned:
+		return kueue.New(f, kueue.Tuned()), nil
+	default:
+		return nil, nil //nolint:nilnil // The floor is no System.
+	}
+}
+
+// scenariosOf puts a world through what was asked for. Live jobs come last: they stay.
+func (o *options) scenariosOf(ctx context.Context, w *scenario.World, result *report.Result, everything bool) error {
+	asked := func(name string) bool { return slices.Contains(o.scenarios, name) }
+	if asked(burst) {
+		run, err := w.Burst(ctx, o.jobsOf(result.System))
+		if err != nil {
+			return fmt.Errorf("burst: %w", err)
+		}
+		result.Burst = &run
+	}
+	if asked(idle) {
+		run, err := w.OneByOne(ctx, o.idleJobs, o.idleRunFor)
+		if err != nil {
+			return fmt.Errorf("idle: %w", err)
+		}
+		result.Idle = &run
+	}
+	if !everything || w.System == nil {
+		return nil
+	}
+	if asked(rate) && result.System == report.Trainyard {
+		run, err := w.Steadily(ctx, o.perSecond, o.lasting, 5*time.Second)
+		if err != nil {
+			return fmt.Errorf("rate: %w", err)
+		}
+		result.Rate = &run
+	}
+	if asked(finished) {
+		all, err := w.FinishedJobs(ctx, o.finishedJobs, o.jobsOf(result.System))
+		result.Finished = all
+		if err != nil {
+			return fmt.Errorf("finished: %w", err)
+		}
+	}
+	if asked(live) {
+		run, err := w.LiveJobs(ctx, o.liveOf(result.System))
+		if err != nil {
+			return fmt.Errorf("live: %w", err)
+		}
+		result.Live = &run
+	}
+	return nil
+}
