@@ -45,7 +45,7 @@ demo: build controlplane ## Start a hub and two workers and run TrainJobs on the
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-contract test-e2e ## Run every test that CI runs
+test: test-unit test-integration test-contract test-e2e test-soak ## Run every test that CI runs
 	@hack/test.sh summary
 
 .PHONY: test-unit
@@ -68,6 +68,14 @@ test-e2e: build controlplane ## Run the tests of whole processes on a hub and wo
 model: ## Explore the model of fencing with spin, and that each of its rules is needed (MODEL=large: further)
 	hack/model.sh
 
+.PHONY: explore
+explore: ## Look for courses of events that break a promise, with seeds that nobody has tried (EXPLORER_STEPS=steps)
+	EXPLORER_SEED=$${EXPLORER_SEED:-$$(date +%s)} EXPLORER_STEPS=$${EXPLORER_STEPS:-20000000} go test ./test/explorer -run TestExplore -count=1 -timeout 24h -v
+
+.PHONY: test-soak
+test-soak: build controlplane ## Break workers, links and processes for three minutes, under load
+	hack/faults.sh short
+
 .PHONY: test-faults
 test-faults: build controlplane ## Run the tests of what happens when clusters, networks and processes fail, and a soak of three minutes
 	hack/faults.sh
@@ -76,9 +84,21 @@ test-faults: build controlplane ## Run the tests of what happens when clusters, 
 soak: build controlplane ## Break everything at random, under load (SOAK_ARGS="-duration 30m -rate 5 -seed N")
 	hack/faults.sh soak $(SOAK_ARGS)
 
+.PHONY: test-faults-broken
+test-faults-broken: build controlplane ## Break one promise after the other, and see that the tests of faults notice (half an hour)
+	hack/faults.sh broken
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: bench-e2e
+bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS=flags)
+	BENCH='$(BENCH)' hack/bench-e2e.sh $(BENCH_ARGS)
+
+.PHONY: bench-smoke
+bench-smoke: build controlplane ## Check what a job costs in requests, end to end
+	BENCH=smoke hack/bench-e2e.sh
 
 .PHONY: simulate
 simulate: ## Make the report of docs/simulation.md again (SIMULATE_ARGS=flags of test/simulation)

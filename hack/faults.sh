@@ -5,7 +5,9 @@
 # Runs the tests of test/faults, a Go module of its own: whole processes on a hub and workers that fail.
 #
 #   hack/faults.sh                    # every fault by its name, crashes at every write, and a soak of three minutes
+#   hack/faults.sh short              # only a soak of three minutes, always the same faults: what CI runs
 #   hack/faults.sh soak [flags]       # only the soak: -duration 30m -rate 5 -seed N; without a seed one is drawn, and printed
+#   hack/faults.sh broken [flags]     # break one promise after the other, and see that its tests fail: -run REGEXP chooses promises
 #
 # They take the binaries of make build and make controlplane. With FAULTS_DIR=directory the logs of all processes stay there.
 
@@ -25,6 +27,8 @@ run() {
     --jsonfile "$output/$name.json" -- -count=1 -p 1 "$@"
 }
 
+short() { run soak -timeout "${TIMEOUT:-20m}" ./soak -args -duration 3m -seed 1; }
+
 case ${1:-} in
 soak)
   shift
@@ -32,15 +36,20 @@ soak)
   # The soak says itself when it waits for too long.
   exec go -C test/faults test ./soak -run TestSoak -count=1 -timeout 0 -v -args "$@"
   ;;
+broken)
+  shift
+  exec go -C test/faults run ./broken "$@"
+  ;;
 "")
   failed=0
   mapfile -t packages < <(go -C test/faults list ./... | grep -v /soak$)
   run faults -timeout "${TIMEOUT:-20m}" "${packages[@]}" || failed=1
-  run soak -timeout "${TIMEOUT:-20m}" ./soak -args -duration "${SOAK:-3m}" || failed=1
+  short || failed=1
   exit "$failed"
   ;;
+short) short ;;
 *)
-  sed -n '7,8s/^# *//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '7,10s/^# *//p' "${BASH_SOURCE[0]}" >&2
   exit 2
   ;;
 esac

@@ -7,7 +7,8 @@
 #   hack/lint.sh [fmt] [golangci-lint flags]
 #
 # The linter is pinned in hack/tools/lint, a module of its own, so that the
-# small tools do not wait for the big one to build. The module
+# small tools do not wait for the big one to build. Tests that are modules of
+# their own are linted too, all but one: the module
 # test/controlplane is vetted and its format is checked, but it is not linted:
 # its few files import all of Kubernetes, which takes the linter minutes and
 # 10 GB of memory.
@@ -28,10 +29,13 @@ go -C hack/tools/lint build -o "$root/bin/golangci-lint" github.com/golangci/gol
 if [[ $command == fmt ]]; then
   exec bin/golangci-lint fmt "$@"
 fi
-bin/golangci-lint run "$@" ./...
-(cd test/contract && "$root/bin/golangci-lint" run "$@" ./...)
+code=0
+for module in . test/contract test/faults test/benchmark/e2e; do
+  (cd "$module" && "$root/bin/golangci-lint" run "$@" ./...) || code=1
+done
 unformatted=$(bin/golangci-lint fmt --diff test/controlplane) || true
 if [[ -n $unformatted ]]; then
   printf '%s\nmake fmt repairs this.\n' "$unformatted" >&2
-  exit 1
+  code=1
 fi
+exit "$code"

@@ -9,7 +9,8 @@
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
-# what lies under test/e2e-multicluster and hack, integration is every other
+# what lies under test/e2e-multicluster and hack, explorer what lies under
+# test/explorer (it runs with the unit tests), integration is every other
 # package whose tests depend on test/clusters (real API servers), unit is the
 # rest. Environment: RACE=0 turns the race detector off (default: on where cgo
 # is available), TIMEOUT overrides the time for one package.
@@ -28,6 +29,7 @@ list() {
       package = substr($1, 1, length($1) - length(".test"))
       suite = "unit"
       for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = "integration"
+      if (index(package, module "/test/explorer") == 1) suite = "explorer"
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
     }'
@@ -62,6 +64,14 @@ run_controlplane() {
   fi
 }
 
+# The tests of faults are a Go module of their own. These of it need no clusters.
+run_faults() {
+  local root=$PWD
+  rm -f "$output/unit-faults.json"
+  go -C test/faults tool -modfile="$root/hack/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
+    --jsonfile "$root/$output/unit-faults.json" -- "$@" ./broken ./history ./links
+}
+
 count() { cat "$output"/*.json 2>/dev/null | grep -cE "\"Action\":\"$1\".*\"(Test|FailedBuild)\":" || true; }
 
 suite=${1:-}
@@ -70,6 +80,9 @@ case $suite in
 unit)
   # shellcheck disable=SC2046 # no word is wanted where race prints none
   run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
+  # shellcheck disable=SC2046
+  run_faults $(race) "$@"
+  run explorer pkgname -timeout "${TIMEOUT:-10m}" "$@" # It does one thing at a time, and a million of them: no race detector.
   ;;
 integration)
   # Two packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that

@@ -50,6 +50,7 @@ vet() {
   go vet ./... || code=1
   go -C test/contract vet ./... || code=1
   go -C test/faults vet ./... || code=1
+  go -C test/benchmark/e2e vet ./... || code=1
   CGO_ENABLED=0 go -C test/controlplane vet -trimpath ./... || code=1
   return "$code"
 }
