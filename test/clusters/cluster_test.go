@@ -162,9 +162,11 @@ func TestAPIServerThatIsKilledKeepsDataAndPort(t *testing.T) {
 	if err := c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := c.Kubectl(t.Context(), "get", "widgets", "-o", "name"); err != nil || string(out) != "widget.example.com/w\n" {
-		t.Errorf("after the restart: got %q, %v", out, err)
-	}
+	// What it serves of CustomResourceDefinitions it finds out after it has become ready.
+	g.Eventually(func() (string, error) {
+		out, err := c.Kubectl(t.Context(), "get", "widgets", "-o", "name")
+		return string(out), err
+	}, deadline, tick).Should(gomega.Equal("widget.example.com/w\n"))
 
 	if err := c.PauseAPIServer(); err != nil {
 		t.Fatal(err)
