@@ -25,6 +25,7 @@
 //   - A JobSet is made only when the pods of one before it have ended and no Job of it can make others, and resumed only when its Jobs
 //     have the wanted template (resume.go). What cannot be excluded is that a controller which has yet to see that a JobSet is gone makes
 //     a Job of it. An apply to a JobSet that was seen names its UID, so that it never creates one.
+//   - What an earlier TrainJob of the same name has left, and the garbage collector too, is deleted (leftovers.go).
 //   - A TrainJob can be held back (Options.Gate): nothing is created for it.
 //   - While a job runs and nothing of what was built for it has changed, nothing is built or applied.
 //

@@ -107,7 +107,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) act(ctx context.Context, f facts, d decision, past *recollection) error {
 	switch d.action {
 	case actionBuild:
-		return r.build(ctx, f, d.state, past)
+		err := r.build(ctx, f, d.state, past)
+		return errors.Join(err, r.deleteLeftovers(ctx, f, err, past))
+	case actionDeletePredecessor:
+		return r.deletePredecessorsJobSet(ctx, f, past)
 	case actionDeleteJobSet:
 		return r.deleteJobSet(ctx, f.jobSet)
 	case actionDeleteTrainJob:

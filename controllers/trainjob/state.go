@@ -76,13 +76,15 @@ const (
 	actionBuild
 	// actionDeleteJobSet ends the job's pods.
 	actionDeleteJobSet
+	// actionDeletePredecessor removes the JobSet of an earlier TrainJob of the same name, should nobody else.
+	actionDeletePredecessor
 	// actionDeleteTrainJob removes a job whose time after its end is over.
 	actionDeleteTrainJob
 )
 
 // String returns the action's name as it stands in logs.
 func (a action) String() string {
-	return [...]string{"None", "Build", "DeleteJobSet", "DeleteTrainJob"}[a]
+	return [...]string{"None", "Build", "DeleteJobSet", "DeletePredecessor", "DeleteTrainJob"}[a]
 }
 
 // facts is what one pass has observed.
@@ -206,6 +208,9 @@ func decideLive(f facts, r rules, now time.Time) decision {
 	switch d.state {
 	case stateBlocked:
 		d.recheck = waitTold
+		if isPredecessors(f.jobSet, f.trainJob) && f.jobSet.DeletionTimestamp.IsZero() {
+			d.action, d.recheck = actionDeletePredecessor, leftoverTime
+		}
 		return d
 	case stateSuspended, stateCreated:
 	default:

@@ -286,7 +286,9 @@ func TestDecide(t *testing.T) {
 			reason: "A job created again at once must not inherit its predecessor's end.",
 			job:    job(suspend),
 			jobSet: jobSet("uid-0", false),
-			want:   want{state: stateBlocked, status: reportsOnly(at(suspended, t0Meta)), recheck: waitTold},
+			want: want{
+				state: stateBlocked, action: actionDeletePredecessor, status: reportsOnly(at(suspended, t0Meta)), recheck: leftoverTime,
+			},
 		},
 		"Suspended/WithoutJobSet": {
 			reason: "The JobSet is built suspended.",

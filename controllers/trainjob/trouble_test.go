@@ -15,6 +15,7 @@ import (
 	"github.com/onsi/gomega"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -223,6 +224,11 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was made although a Job of an earlier one was there")
 	}
+	e.clock.SetTime(e.clock.Now().Add(leftoverTime)) // No JobSet controls this one, so it is nobody's leftover.
+	e.fence(t, ns)
+	if e.jobSetExists(t, j) {
+		t.Error("a JobSet was made although somebody's Job was there")
+	}
 	if err := e.Delete(t.Context(), left, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
@@ -232,11 +238,36 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	}
 }
 
+// A garbage collector that was away when a TrainJob was deleted may never take what that has left.
+func TestLeftoversAreDeleted(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	first := e.createJob(t, ns, "left")
+	jobSet := e.awaitJobSet(t, first)
+	job := e.jobLeft(t, ns, "left", *metav1.NewControllerRef(jobSet, jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet")))
+	if err := e.Delete(t.Context(), first); err != nil {
+		t.Fatal(err)
+	}
+	second := e.createJob(t, ns, "left")
+	e.fence(t, ns)
+	if err := e.Get(t.Context(), client.ObjectKeyFromObject(jobSet), jobSet); err != nil {
+		t.Fatalf("the garbage collector has its time, but: %v", err)
+	}
+	e.clock.SetTime(e.clock.Now().Add(leftoverTime))
+	update(t, e, second, func(j *trainer.TrainJob) { j.Annotations = map[string]string{"test": "wakes it"} })
+	if next := e.awaitJobSet(t, second); next.UID == jobSet.UID {
+		t.Error("the JobSet is still the one of the earlier TrainJob")
+	}
+	if err := e.Get(t.Context(), client.ObjectKeyFromObject(job), job); !apierrors.IsNotFound(err) {
+		t.Errorf("a Job of the earlier JobSet is there: %v", err)
+	}
+}
+
 // jobLeft makes a Job of a JobSet that is gone.
-func (e *environment) jobLeft(t *testing.T, namespace, jobSet string) *batchv1.Job {
+func (e *environment) jobLeft(t *testing.T, namespace, jobSet string, owners ...metav1.OwnerReference) *batchv1.Job {
 	t.Helper()
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-		Namespace: namespace, Name: jobSet + "-node-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: jobSet},
+		Namespace: namespace, Name: jobSet + "-node-0", Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: jobSet}, OwnerReferences: owners,
 	}}
 	job.Spec.Template.Spec = corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "node", Image: "example.com/trainer:1"}},

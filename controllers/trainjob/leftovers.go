@@ -1,0 +1,111 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// leftoverTime is what the garbage collector has for what an earlier TrainJob of the same name has left. An API server that has begun
+// anew does not serve its CustomResourceDefinitions for a moment; a garbage collector that asks then forgets what it knew of
+// their objects, and never deletes what those have owned that go meanwhile. The name would be taken for ever.
+const leftoverTime = 20 * time.Second
+
+// isDue says whether the garbage collector has had its time.
+func (r *Reconciler) isDue(past *recollection) bool {
+	return !past.waitingSince.IsZero() && r.clock.Since(past.waitingSince) >= leftoverTime
+}
+
+// deletePredecessorsJobSet deletes the JobSet of an earlier TrainJob of the same name, once that is due. Names are unique, so its owner is
+// gone if the API server has this TrainJob; the cache may be behind.
+func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f facts, past *recollection) error {
+	if !r.isDue(past) {
+		return nil
+	}
+	var job trainer.TrainJob
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(f.trainJob), &job); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if job.UID != f.trainJob.UID {
+		return nil // The event of it is on its way.
+	}
+	ctrl.LoggerFrom(ctx).Info("Deleting JobSet of an earlier TrainJob of the same name, which the garbage collector has left", "uid", f.jobSet.UID)
+	return r.deleteJobSet(ctx, f.jobSet)
+}
+
+// deleteLeftovers deletes what a build waits for, once that is due: it has read this TrainJob from the API server, and there is no JobSet.
+func (r *Reconciler) deleteLeftovers(ctx context.Context, f facts, waiting error, past *recollection) error {
+	switch {
+	case !r.isDue(past):
+		return nil
+	case errors.Is(waiting, errPredecessor):
+		return r.deletePredecessorsSnapshot(ctx, f.trainJob)
+	case errors.Is(waiting, errEarlierJobs):
+		return r.deleteEarlierJobs(ctx, f.trainJob)
+	}
+	return nil
+}
+
+func (r *Reconciler) deletePredecessorsSnapshot(ctx context.Context, job *trainer.TrainJob) error {
+	key := client.ObjectKey{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}
+	snapshot := &corev1.ConfigMap{}
+	if err := r.client.Get(ctx, key, snapshot); err != nil || !isPredecessors(snapshot, job) {
+		return client.IgnoreNotFound(err)
+	}
+	return r.deleteLeftover(ctx, snapshot)
+}
+
+// deleteEarlierJobs deletes Jobs whose JobSet is gone.
+func (r *Reconciler) deleteEarlierJobs(ctx context.Context, job *trainer.TrainJob) error {
+	key := client.ObjectKeyFromObject(job)
+	if err := r.live.Get(ctx, key, &jobsetv1alpha2.JobSet{}); err == nil || !apierrors.IsNotFound(err) {
+		return err // The event of it is on its way.
+	}
+	jobs, err := r.jobsOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range jobs {
+		if isOfJobSet(&jobs[i], job.Name) {
+			errs = append(errs, r.deleteLeftover(ctx, &jobs[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isOfJobSet says whether a JobSet of the name controls a Job.
+func isOfJobSet(job *batchv1.Job, name string) bool {
+	owner := metav1.GetControllerOf(job)
+	return owner != nil && owner.Kind == jobSetKind && owner.Name == name
+}
+
+func (r *Reconciler) deleteLeftover(ctx context.Context, object client.Object) error {
+	if !object.GetDeletionTimestamp().IsZero() {
+		return nil
+	}
+	uid := object.GetUID()
+	ctrl.LoggerFrom(ctx).Info("Deleting what an earlier TrainJob of the same name has left, and the garbage collector too",
+		"type", fmt.Sprintf("%T", object), "object", klog.KObj(object), "uid", uid)
+	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete %s, which an earlier TrainJob of the same name has left: %w", klog.KObj(object), err)
+	}
+	return nil
+}
