@@ -200,7 +200,15 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.backend.startAPIServer(ctx); err != nil {
 		return err
 	}
-	return c.waitReady(ctx)
+	return c.waitServing(ctx)
+}
+
+// waitServing waits until the API server is ready again, and then lets kwok go on.
+func (c *Cluster) waitServing(ctx context.Context) error {
+	if err := c.waitReady(ctx); err != nil {
+		return err
+	}
+	return c.wakeKwok(ctx)
 }
 
 // PauseAPIServer stops the API server from running without ending it
@@ -208,7 +216,9 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 func (c *Cluster) PauseAPIServer() error { return c.backend.signalAPIServer(syscall.SIGSTOP) }
 
 // ResumeAPIServer undoes PauseAPIServer.
-func (c *Cluster) ResumeAPIServer() error { return c.backend.signalAPIServer(syscall.SIGCONT) }
+func (c *Cluster) ResumeAPIServer() error {
+	return errors.Join(c.backend.signalAPIServer(syscall.SIGCONT), c.wakeKwok(context.Background()))
+}
 
 // waitReady waits for /readyz.
 func (c *Cluster) waitReady(ctx context.Context) error {

@@ -32,7 +32,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	if err := local.startEtcd(ctx); err != nil {
 		return err
 	}
-	return c.waitReady(ctx)
+	return c.waitServing(ctx)
 }
 
 // BackUp copies what etcd has stored at this moment into a new directory. It is what a crash of etcd would leave at the same moment.
@@ -65,7 +65,7 @@ func (c *Cluster) Restore(ctx context.Context, dir string) error {
 	if err := local.restore(ctx, dir); err != nil {
 		return fmt.Errorf("restore cluster %q: %w", c.Name, err)
 	}
-	if err := c.waitReady(ctx); err != nil {
+	if err := c.waitServing(ctx); err != nil {
 		return err
 	}
 	return local.startControllers()

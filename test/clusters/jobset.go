@@ -77,10 +77,8 @@ func (c *Cluster) startJobSet(ctx context.Context) error {
 
 // probe returns nil when the server answers with its certificate.
 func (w *WebhookServer) probe(ctx context.Context, process *Process) error {
-	select {
-	case <-process.done:
+	if process.hasEnded() {
 		return process.ended()
-	default:
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.CABundle)

@@ -6,6 +6,7 @@ package clusters
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 //go:embed stages
@@ -112,6 +114,37 @@ func (c *Cluster) startKwok(ctx context.Context) (*Process, error) {
 	return kwok, err
 }
 
+// wakeKwok has kwok look at all pods again, by changing them. It tries a write only once that breaks off, that cannot be sent, or that an API
+// server refuses because its etcd is away (v0.8 pkg/kwok/controllers/utils.go, shouldRetry): the pod would stay as it is for ever,
+// where a kubelet tries until it succeeds.
+func (c *Cluster) wakeKwok(ctx context.Context) error {
+	c.kwokMu.Lock()
+	running := c.kwok != nil
+	c.kwokMu.Unlock()
+	if !running {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	pods, err := c.kubernetes.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list pods of cluster %q: %w", c.Name, err)
+	}
+	var errs []error
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.DeletionTimestamp.IsZero() && (pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed) {
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"annotations":{"trainyard.dev/look-again-after":%q}}}`, pod.UID, pod.ResourceVersion)
+		_, err := c.kubernetes.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("change pod %s/%s of cluster %q: %w", pod.Namespace, pod.Name, c.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // createNodes creates the nodes of a shape under the first free numbers.
 func (c *Cluster) createNodes(ctx context.Context, shape NodeShape) ([]string, error) {
 	c.kwokMu.Lock()
@@ -158,10 +191,8 @@ func (s NodeShape) node(number int) *corev1.Node {
 
 // probeNode returns nil when a node is ready and not tainted for not being so.
 func (c *Cluster) probeNode(ctx context.Context, name string, kwok *Process) error {
-	select {
-	case <-kwok.done:
+	if kwok.hasEnded() {
 		return kwok.ended()
-	default:
 	}
 	node, err := c.kubernetes.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -137,6 +137,15 @@ func (p *Process) Stop() error {
 	}
 }
 
+func (p *Process) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // ended describes the end of a process that should be running, with the last
 // lines of its log.
 func (p *Process) ended() error {

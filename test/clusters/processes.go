@@ -193,10 +193,8 @@ func (p *processes) exited() *Process {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, process := range p.running {
-		select {
-		case <-process.done:
+		if process.hasEnded() {
 			return process
-		default:
 		}
 	}
 	return nil

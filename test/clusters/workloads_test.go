@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -320,4 +321,31 @@ func TestWorkGoesOnAfterAPIServerRestart(t *testing.T) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(conditionTrue(js, "Completed")).To(gomega.BeTrue())
 	}, deadline, tick).Should(gomega.Succeed())
+}
+
+// kwok drops writes that break off.
+func TestPodsEndAlthoughAPIServerWasAwayThen(t *testing.T) {
+	const count = 30
+	g := gomega.NewWithT(t)
+	c := sharedCluster(t)
+	pods := c.kubernetes.CoreV1().Pods(namespace(t, c))
+	for i := range count {
+		p := pod(fmt.Sprintf("p-%d", i), map[string]string{RunForAnnotation: (time.Second + time.Duration(i)*20*time.Millisecond).String()})
+		p.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
+		if _, err := pods.Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := func() (count int, err error) {
+		list, err := pods.List(t.Context(), metav1.ListOptions{FieldSelector: "status.phase=Succeeded"})
+		return len(list.Items), err
+	}
+	g.Eventually(ended, deadline, 10*time.Millisecond).ShouldNot(gomega.BeZero())
+	if err := c.KillAPIServer(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.Eventually(ended, deadline, tick).Should(gomega.Equal(count))
 }

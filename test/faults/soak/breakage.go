@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -26,6 +27,8 @@ import (
 // crew breaks things and mends them.
 type crew struct {
 	world *world.World
+	// deleted are the keys of Dispatches that were deleted.
+	deleted sync.Map
 }
 
 // begin makes a fault, and returns what ends it.
@@ -145,9 +148,9 @@ func (c *crew) deleteDispatches(ctx context.Context) error {
 	for i := range dispatches.Items {
 		d := &dispatches.Items[i]
 		if i%share == 0 && !d.IsFinished() {
-			if err := client.IgnoreNotFound(c.world.Hub.Delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})); err != nil {
-				continue // It has changed; others will be drawn.
-			}
+			c.deleted.Store(client.ObjectKeyFromObject(d), true)
+			// If it has changed, others will be drawn.
+			_ = c.world.Hub.Delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})
 		}
 	}
 	return nil

@@ -142,7 +142,9 @@ func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
 	case object.DeletionTimestamp != nil:
 	case ended(object) != "":
 		d := &v1alpha1.Dispatch{}
-		if err := l.world.Hub.Get(ctx, j.Key, d); err != nil || !d.IsFinished() {
+		err := l.world.Hub.Get(ctx, j.Key, d)
+		_, deleted := l.crew.deleted.Load(j.Key)
+		if !(apierrors.IsNotFound(err) && deleted) && (err != nil || !d.IsFinished()) { // A job that has ended gets no other Dispatch.
 			return // It says so a moment later.
 		}
 		if j.deleted == "" {
