@@ -147,12 +147,22 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 	}
 }
 
-// Evicting implements queue.Fleet.
+// Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that its pods are gone: until
+// then more jobs would be stopped for the same room.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	for _, a := range f.ledger.evicted {
 		if a.eviction.For == job {
 			return a.worker
 		}
+	}
+	for uid, a := range f.ledger.departed {
+		if a.eviction.For != job {
+			continue
+		}
+		if v := f.view(a.worker); v != nil && v.hasPods(a.key) {
+			return a.worker
+		}
+		delete(f.ledger.departed, uid)
 	}
 	return ""
 }

@@ -24,6 +24,8 @@ type ledger struct {
 	grants map[types.NamespacedName]*assignment
 	// evicted are those that are to leave their worker.
 	evicted map[types.UID]*assignment
+	// departed were evicted for another job, and their attempts have ended. What the worker reports may have their pods still.
+	departed map[types.UID]*assignment
 	// promised is room on a worker for a job that is to leave another one. It is not in the maps above.
 	promised map[types.UID]*assignment
 }
@@ -62,7 +64,11 @@ func (l *ledger) put(a *assignment) {
 		l.byWorker = map[v1alpha1.ClusterName]map[types.UID]*assignment{}
 		l.grants = map[types.NamespacedName]*assignment{}
 		l.evicted = map[types.UID]*assignment{}
+		l.departed = map[types.UID]*assignment{}
 	}
+	maps.DeleteFunc(l.departed, func(_ types.UID, left *assignment) bool {
+		return left.eviction.For == a.uid || left.uid == a.uid && left.worker == a.worker
+	})
 	l.byJob[a.uid] = a
 	if l.byWorker[a.worker] == nil {
 		l.byWorker[a.worker] = map[types.UID]*assignment{}
@@ -101,6 +107,9 @@ func (l *ledger) drop(uid types.UID) *assignment {
 	delete(l.evicted, uid)
 	if l.grants[a.key] == a {
 		delete(l.grants, a.key)
+	}
+	if a.eviction != nil && a.eviction.For != "" {
+		l.departed[uid] = a
 	}
 	return a
 }

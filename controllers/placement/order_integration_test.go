@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -200,6 +201,28 @@ func TestPreemption(t *testing.T) {
 			}
 			s.victims(t, high, 0)
 		})
+	}
+}
+
+// A worker reports later that pods are gone than mirror that their job's attempt has ended.
+func TestPreemptionWaitsForReports(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
+	for _, filler := range s.fill(t) {
+		s.bind(t, filler)
+	}
+	s.awaitUsed(t, 32)
+	s.submit(t, "high", s.priorityClass(t, 100))
+	high := s.expect(t, "high", v1alpha1.ReasonPreempting)
+	victim := s.victims(t, high, 1)[0]
+	s.endsAttempt(t, victim, v1alpha1.OutcomePreempted)
+	s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 0)
+
+	of := []client.DeleteAllOfOption{client.InNamespace(s.namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: victim.Name}, client.GracePeriodSeconds(0)}
+	must(t, s.workers[victim.Spec.Cluster].DeleteAllOf(t.Context(), &corev1.Pod{}, of...))
+	s.awaitUsed(t, 24)
+	if high, _ = s.reconcile(t, "high"); high.Spec.Cluster != victim.Spec.Cluster {
+		t.Errorf("the job of high priority is on %q, want %q, where the victim was", high.Spec.Cluster, victim.Spec.Cluster)
 	}
 }
 

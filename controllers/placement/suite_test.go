@@ -264,7 +264,9 @@ func (s *scene) bind(t *testing.T, d *v1alpha1.Dispatch) {
 			}
 			admin := s.workers[d.Spec.Cluster]
 			must(t, admin.Create(t.Context(), pod))
-			t.Cleanup(func() { must(t, admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))) })
+			t.Cleanup(func() {
+				must(t, client.IgnoreNotFound(admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))))
+			})
 		}
 	}
 }

@@ -97,6 +97,16 @@ func unbound(podSets []v1alpha1.PodSet, pods map[string]remote.GangPods) []v1alp
 	return rest
 }
 
+// hasPods says whether pods of a job are bound to nodes.
+func (v *view) hasPods(job types.NamespacedName) bool {
+	for _, pods := range v.snapshot.Gangs[job] {
+		if pods.Bound > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // occupancy is what runs on a worker. It implements dispatch.Occupancy.
 type occupancy struct {
 	jobs []*assignment
