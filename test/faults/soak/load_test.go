@@ -144,7 +144,8 @@ func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
 		d := &v1alpha1.Dispatch{}
 		err := l.world.Hub.Get(ctx, j.Key, d)
 		_, deleted := l.crew.deleted.Load(j.Key)
-		if !(apierrors.IsNotFound(err) && deleted) && (err != nil || !d.IsFinished()) { // A job that has ended gets no other Dispatch.
+		gone := deleted && apierrors.IsNotFound(err) // A job that has ended gets no other.
+		if !gone && (err != nil || !d.IsFinished()) {
 			return // It says so a moment later.
 		}
 		if j.deleted == "" {
