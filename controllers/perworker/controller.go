@@ -46,7 +46,10 @@ func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connec
 		Reconciler:              kind.New(worker, connection),
 		MaxConcurrentReconciles: kind.Concurrency,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		SkipNameValidation:      ptr.To(true), // Every worker has one of this name.
+		// That of controller-runtime v0.24.1 may hold its lock for ever when it is shut down
+		// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538), and the worker's next connection waits for that.
+		UsePriorityQueue:   ptr.To(false),
+		SkipNameValidation: ptr.To(true), // Every worker has one of this name.
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)

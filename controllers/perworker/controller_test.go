@@ -6,10 +6,13 @@ package perworker
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -47,5 +50,37 @@ func TestErrorsAreLogged(t *testing.T) {
 		case <-deadline:
 			t.Fatal("the error of a reconcile is not in the log with its worker")
 		}
+	}
+}
+
+// A worker leaves whatever its controllers have to do: whoever waits for them holds up its next connection.
+func TestLeaveDoesNotHang(t *testing.T) {
+	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
+	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
+		Name: "kind", Concurrency: 2, Apart: true, New: func(v1alpha1.ClusterName, *link) reconcile.Reconciler { return nothing },
+	})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for range 500 {
+			w, err := set.start(t.Context(), "west", &link{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var adding sync.WaitGroup
+			adding.Go(func() {
+				for i := range 20 {
+					w.instances[0].inbox.Add(types.NamespacedName{Namespace: "default", Name: strconv.Itoa(i)})
+				}
+			})
+			set.leave("west")
+			adding.Wait()
+		}
+	}()
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		t.Fatal("the controllers of a worker that leaves do not end")
 	}
 }
