@@ -32,6 +32,7 @@ type life struct {
 
 // The manager is killed before and after each write that it makes for a job that is placed, copied, runs, ends and is deleted.
 func TestCrashesOfAJobThatEnds(t *testing.T) {
+	onlyWest(t)
 	crashes(t, life{name: "ends", runFor: "1s", failover: v1alpha1.FailoverHold}, func(l *life) {
 		l.complete()
 		l.delete()
@@ -40,6 +41,7 @@ func TestCrashesOfAJobThatEnds(t *testing.T) {
 
 // The same for a job that is deleted while it runs.
 func TestCrashesOfADeletion(t *testing.T) {
+	onlyWest(t)
 	crashes(t, life{name: "deleted", runFor: clusters.RunForever, failover: v1alpha1.FailoverHold}, func(l *life) {
 		l.run(1)
 		l.delete()
@@ -66,6 +68,20 @@ func TestCrashesOfAFailover(t *testing.T) {
 		})
 		l.delete()
 	})
+}
+
+// onlyWest keeps the jobs of a test from going elsewhere while the manager that has just begun is not connected to west: their writes would
+// be others than those that were found.
+func onlyWest(t *testing.T) {
+	t.Helper()
+	cordon := func(on bool) {
+		err := w.EditWorker(context.Background(), south, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = on })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cordon(true)
+	t.Cleanup(func() { cordon(false) })
 }
 
 // crashes lives a life once to find its writes, and then with jobs of which each has another point.
