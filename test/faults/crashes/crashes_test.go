@@ -50,12 +50,15 @@ func TestCrashesOfADeletion(t *testing.T) {
 
 // The same for a job whose worker is cut off, and comes back when the job has been placed anew.
 func TestCrashesOfAFailover(t *testing.T) {
+	onlyWest(t) // At first.
 	crashes(t, life{name: "moved", runFor: clusters.RunForever, failover: v1alpha1.FailoverFenced}, func(l *life) {
 		l.run(1)
+		cordonSouth(t, false)
 		if err := w.Links[west].Blackhole(); err != nil {
 			l.Fatal(err)
 		}
 		l.run(2)
+		cordonSouth(t, true)
 		if err := w.Links[west].Heal(); err != nil {
 			l.Fatal(err)
 		}
@@ -74,14 +77,16 @@ func TestCrashesOfAFailover(t *testing.T) {
 // be others than those that were found.
 func onlyWest(t *testing.T) {
 	t.Helper()
-	cordon := func(on bool) {
-		err := w.EditWorker(context.Background(), south, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = on })
-		if err != nil {
-			t.Fatal(err)
-		}
+	cordonSouth(t, true)
+	t.Cleanup(func() { cordonSouth(t, false) })
+}
+
+func cordonSouth(t *testing.T, on bool) {
+	t.Helper()
+	err := w.EditWorker(context.Background(), south, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = on })
+	if err != nil {
+		t.Fatal(err)
 	}
-	cordon(true)
-	t.Cleanup(func() { cordon(false) })
 }
 
 // crashes lives a life once to find its writes, and then with jobs of which each has another point.
