@@ -45,8 +45,7 @@ func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f facts, past
 	if job.UID != f.trainJob.UID {
 		return nil // The event of it is on its way.
 	}
-	ctrl.LoggerFrom(ctx).Info("Deleting JobSet of an earlier TrainJob of the same name, which the garbage collector has left", "uid", f.jobSet.UID)
-	return r.deleteJobSet(ctx, f.jobSet)
+	return r.deleteLeftover(ctx, f.jobSet)
 }
 
 // deleteLeftovers deletes what a build waits for, once that is due: it has read this TrainJob from the API server, and there is no JobSet.
@@ -100,11 +99,9 @@ func (r *Reconciler) deleteLeftover(ctx context.Context, object client.Object) e
 	if !object.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
-	uid := object.GetUID()
 	ctrl.LoggerFrom(ctx).Info("Deleting what an earlier TrainJob of the same name has left, and the garbage collector too",
-		"type", fmt.Sprintf("%T", object), "object", klog.KObj(object), "uid", uid)
-	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if client.IgnoreNotFound(err) != nil {
+		"type", fmt.Sprintf("%T", object), "object", klog.KObj(object), "uid", object.GetUID())
+	if err := r.deleteOwner(ctx, object); err != nil {
 		return fmt.Errorf("delete %s, which an earlier TrainJob of the same name has left: %w", klog.KObj(object), err)
 	}
 	return nil

@@ -145,12 +145,17 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 
 // deleteJobSet deletes the JobSet. Its end comes as an event.
 func (r *Reconciler) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
-	err := r.client.Delete(ctx, jobSet,
-		client.Preconditions{UID: &jobSet.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-	if client.IgnoreNotFound(err) != nil {
+	if err := r.deleteOwner(ctx, jobSet); err != nil {
 		return fmt.Errorf("delete JobSet %s: %w", klog.KObj(jobSet), err)
 	}
 	return nil
+}
+
+// deleteOwner deletes this very object, if it is there, and lets the garbage collector take what it owns.
+func (r *Reconciler) deleteOwner(ctx context.Context, object client.Object) error {
+	uid := object.GetUID()
+	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	return client.IgnoreNotFound(err)
 }
 
 // deleteTrainJob deletes a TrainJob that has outlived its end long enough. In the foreground, so that one of the same name that

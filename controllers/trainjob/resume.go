@@ -68,8 +68,7 @@ func (r *Reconciler) prepareJobs(
 		return r.rebuild(ctx, f, err)
 	}
 	for _, job := range outdated {
-		err := r.client.Delete(ctx, job, client.Preconditions{UID: &job.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
-		if client.IgnoreNotFound(err) != nil {
+		if err := r.deleteOwner(ctx, job); err != nil {
 			return fmt.Errorf("delete Job %s, which has an outdated template: %w", klog.KObj(job), err)
 		}
 	}
