@@ -27,11 +27,14 @@ type Point struct {
 }
 
 // String names the point.
-func (p Point) String() string {
+func (p Point) String() string { return fmt.Sprintf("%s (%d)", p.kind(), p.Nth) }
+
+// kind is what points have in common that differ in Nth only.
+func (p Point) kind() string {
 	if p.After {
-		return fmt.Sprintf("after %s (%d)", p.Write, p.Nth)
+		return "after " + p.Write
 	}
-	return fmt.Sprintf("before %s (%d)", p.Write, p.Nth)
+	return "before " + p.Write
 }
 
 // trap counts the writes for jobs, and kills the manager at those that were asked for.
