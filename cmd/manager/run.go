@@ -41,7 +41,7 @@ func run(ctx context.Context, o options) error {
 	if err := o.Elect(config); err != nil {
 		return err
 	}
-	mgr, err := newManager(config, o)
+	mgr, err := newManager(withPacedEvents(config), o)
 	if err != nil {
 		return err
 	}

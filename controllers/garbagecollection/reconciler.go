@@ -64,10 +64,13 @@ type Options struct {
 // NewReconciler makes the garbage collector of one worker. Its keys are those of the worker's copies, of their Dispatches, and, without a
 // namespace, the names of Tombstones.
 func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options}
+	return &reconciler{Options: options, deletions: newPace()}
 }
 
-type reconciler struct{ Options }
+type reconciler struct {
+	Options
+	deletions *pace
+}
 
 // Reconcile deletes one copy if it is garbage, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -94,6 +97,7 @@ func (r *reconciler) collect(ctx context.Context, worker client.Client, key type
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 		}
+		r.deletions.forget(key)
 		return r.missing(ctx, worker, key)
 	}
 	hub, err := r.observe(ctx, r.Hub, copy)
@@ -162,6 +166,14 @@ func (r *reconciler) retire(
 	if left := retention - r.Clock.Since(end.Time); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
+	if copy.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+	key := client.ObjectKeyFromObject(copy)
+	if delay := r.deletions.delay(key, r.Clock.Now()); delay > 0 {
+		return reconcile.Result{RequeueAfter: delay}, nil
+	}
+	r.deletions.forget(key)
 	return reconcile.Result{}, r.delete(ctx, worker, copy, "retention")
 }
 
