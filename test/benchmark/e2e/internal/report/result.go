@@ -107,9 +107,7 @@ func (r *Report) Add(result *Result) {
 		if earlier.System != result.System || earlier.Workers != result.Workers || earlier.RTT != result.RTT {
 			continue
 		}
-		if result.Error == "" {
-			result.keep(earlier)
-		}
+		result.keep(earlier)
 		r.Results[i] = result
 		return
 	}
