@@ -4,6 +4,8 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +27,17 @@ func hubCaches(namespace, managedBy string) cache.Options {
 			&v1alpha1.Dispatch{}: {Transform: stripDispatch},
 		},
 	}
+}
+
+// fillCaches has what the hub has many of read when the caches start. Else TrainJobs would be read when their controllers start, after
+// Dispatches and only by the replica that leads: another one would have them to read yet when it takes over.
+func fillCaches(ctx context.Context, caches cache.Cache) error {
+	for _, object := range []client.Object{trainjobs.New(), &v1alpha1.Dispatch{}} {
+		if _, err := caches.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
+			return fmt.Errorf("watch %T: %w", object, err)
+		}
+	}
+	return nil
 }
 
 // stripDispatch drops what is no longer asked of a Dispatch that has finished, and has all share the words that they have in common.

@@ -44,6 +44,9 @@ type wiring struct {
 
 // addControllers wires the parts together.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID types.UID, log logr.Logger) error {
+	if err := fillCaches(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
 	if err != nil {
 		return fmt.Errorf("index Dispatches: %w", err)
