@@ -46,8 +46,9 @@ func TestSum(t *testing.T) {
 		{Verb: "POST", Resource: "namespaces"}:              2,
 		{Verb: "GET", Resource: "trainjobs"}:                4,
 		{Verb: "LIST", Resource: "trainjobs"}:               5,
+		{Verb: "LIST", Resource: "services"}:                3,
 	})
-	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 30}, got); diff != "" {
+	if diff := cmp.Diff(Sums{Reads: 9, Writes: 3, Background: 33}, got); diff != "" {
 		t.Errorf("sums (-want +got):\n%s", diff)
 	}
 }

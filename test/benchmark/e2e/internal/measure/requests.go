@@ -100,8 +100,21 @@ func parse(metrics []byte) (api.Counts, error) {
 // Sums of requests.
 type Sums struct {
 	Reads, Writes int
-	// Background is what is asked however many jobs there are: leases and the probes of workers.
+	// Background is what is asked however many jobs there are: leases, the probes of workers, and what API servers ask themselves.
 	Background int
+}
+
+// background are the requests that Sums.Background counts.
+func background(request api.Request) bool {
+	switch request.Resource {
+	case "leases":
+		return true
+	case "namespaces":
+		return request.Verb == "GET"
+	case "services": // An API server looks every half minute which addresses are taken.
+		return request.Verb == "LIST"
+	}
+	return false
 }
 
 // Sum adds up counts.
@@ -109,7 +122,7 @@ func Sum(counts api.Counts) Sums {
 	var s Sums
 	for request, count := range counts {
 		switch {
-		case request.Resource == "leases" || request.Resource == "namespaces" && request.Verb == "GET":
+		case background(request):
 			s.Background += count
 		case request.Writes():
 			s.Writes += count
