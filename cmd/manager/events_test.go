@@ -15,25 +15,34 @@ import (
 	"golang.org/x/time/rate"
 )
 
-type transport func(*http.Request) (*http.Response, error)
-
-func (t transport) RoundTrip(request *http.Request) (*http.Response, error) { return t(request) }
-
-// paced is a transport as the manager's, and when its requests went on, from the first call on.
-func paced() (p *pacedEvents, sent *[]time.Duration) {
-	began := time.Now()
-	sent = &[]time.Duration{}
-	var mu sync.Mutex
-	next := transport(func(*http.Request) (*http.Response, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		*sent = append(*sent, time.Since(began))
-		return &http.Response{StatusCode: http.StatusCreated}, nil
-	})
-	return &pacedEvents{next: next, limiter: rate.NewLimiter(eventsPerSecond, eventsAtOnce)}, sent
+// sink is the transport behind, which notes when requests come, from its making on.
+type sink struct {
+	began time.Time
+	mu    sync.Mutex
+	times []time.Duration // under mu
 }
 
-func request(t *testing.T, ctx context.Context, path string) *http.Request {
+func (s *sink) RoundTrip(*http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.times = append(s.times, time.Since(s.began))
+	return &http.Response{StatusCode: http.StatusCreated}, nil
+}
+
+// sent is how many requests have come, and when the last one did.
+func (s *sink) sent() (count int, last time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.times), s.times[len(s.times)-1]
+}
+
+// paced is a transport as the manager's.
+func paced() (*pacedEvents, *sink) {
+	to := &sink{began: time.Now()}
+	return &pacedEvents{next: to, limiter: rate.NewLimiter(eventsPerSecond, eventsAtOnce)}, to
+}
+
+func request(ctx context.Context, t *testing.T, path string) *http.Request {
 	t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://hub/prefix"+path, http.NoBody)
 	if err != nil {
@@ -46,30 +55,30 @@ const eventsPath = "/apis/events.k8s.io/v1/namespaces/default/events"
 
 func TestEventsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, sent := paced()
+		p, to := paced()
 		const count = 200
 		for range count {
-			go func() { _, _ = p.RoundTrip(request(t, t.Context(), eventsPath)) }()
+			go func() { _, _ = p.RoundTrip(request(t.Context(), t, eventsPath)) }()
 		}
 		synctest.Wait()
-		if got := len(*sent); got != eventsAtOnce {
+		if got, _ := to.sent(); got != eventsAtOnce {
 			t.Errorf("%d Events were sent at once, want %d", got, eventsAtOnce)
 		}
 		time.Sleep(time.Second + time.Millisecond)
 		synctest.Wait()
-		if got := len(*sent); got != eventsAtOnce+eventsPerSecond {
+		if got, _ := to.sent(); got != eventsAtOnce+eventsPerSecond {
 			t.Errorf("%d Events were sent within a second, want %d", got, eventsAtOnce+eventsPerSecond)
 		}
 		time.Sleep(maxEventDelay)
 		synctest.Wait()
-		if got := len(*sent); got != count {
+		if got, _ := to.sent(); got != count {
 			t.Errorf("%d of %d Events were sent within %s", got, count, maxEventDelay)
 		}
 		time.Sleep(time.Duration(eventsAtOnce) * time.Second / eventsPerSecond)
-		if _, err := p.RoundTrip(request(t, t.Context(), eventsPath)); err != nil {
+		if _, err := p.RoundTrip(request(t.Context(), t, eventsPath)); err != nil {
 			t.Fatal(err)
 		}
-		if got := len(*sent); got != count+1 {
+		if got, _ := to.sent(); got != count+1 {
 			t.Errorf("an Event after the flood waits for those that had gone too late")
 		}
 	})
@@ -77,13 +86,13 @@ func TestEventsArePaced(t *testing.T) {
 
 func TestNothingButEventsIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, sent := paced()
+		p, to := paced()
 		for range 10 * eventsAtOnce {
-			if _, err := p.RoundTrip(request(t, t.Context(), "/apis/trainyard.dev/v1alpha1/namespaces/default/dispatches/events")); err != nil {
+			if _, err := p.RoundTrip(request(t.Context(), t, "/apis/trainyard.dev/v1alpha1/namespaces/default/dispatches/events")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if last := (*sent)[len(*sent)-1]; last != 0 {
+		if _, last := to.sent(); last != 0 {
 			t.Errorf("a request waited for %s", last)
 		}
 	})
@@ -91,15 +100,15 @@ func TestNothingButEventsIsPaced(t *testing.T) {
 
 func TestEventsDoNotOutliveTheirRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, sent := paced()
+		p, to := paced()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		var err error
 		for range eventsAtOnce + 1 {
-			_, err = p.RoundTrip(request(t, ctx, eventsPath))
+			_, err = p.RoundTrip(request(ctx, t, eventsPath))
 		}
-		if !errors.Is(err, context.DeadlineExceeded) || len(*sent) != eventsAtOnce {
-			t.Errorf("%d requests were sent, and the last returned %v", len(*sent), err)
+		if got, _ := to.sent(); !errors.Is(err, context.DeadlineExceeded) || got != eventsAtOnce {
+			t.Errorf("%d requests were sent, and the last returned %v", got, err)
 		}
 	})
 }
