@@ -5,13 +5,17 @@ package placement
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -21,15 +25,45 @@ type schedulers struct {
 	namespace string
 
 	mu sync.Mutex
-	// refused are pods for which there was no node, with the scheduler's words, and bound those that have one. Under mu.
-	refused map[string]string
+	// refused are pods for which there was no node, and bound those that have one. Under mu.
+	refused map[string]*refusal
 	bound   map[string]bool
+	// came says how many jobs of the namespace had come to a worker when a job did, by worker and job. Under mu.
+	came map[string]int
+}
+
+// refusal of a pod for which there was no node.
+type refusal struct {
+	// worker and job of the pod, and the scheduler's words.
+	worker, job, words string
+	// wanted is what the pod wants, and waiting how many pods of its job had no node.
+	wanted  int64
+	waiting int
+	// free GPUs of the nodes then, and who held others.
+	free map[string]int64
+	held []holding
+}
+
+// overtaken is true if there would have been nodes for all pods of the job without those of jobs that came to the worker later. A job's pods
+// are made some at a time, and its worker's scheduler gives nodes to whatever pod there is.
+func (r *refusal) overtaken(came map[string]int) bool {
+	free := maps.Clone(r.free)
+	for _, held := range r.held {
+		if came[r.worker+"/"+held.job] > came[r.worker+"/"+r.job] {
+			free[held.node] += held.count
+		}
+	}
+	var room int64
+	for _, left := range free {
+		room += max(0, left) / r.wanted
+	}
+	return room >= int64(r.waiting)
 }
 
 // watchSchedulers listens until the test ends, and then fails it if a pod was ever refused.
 func watchSchedulers(t *testing.T, namespace string) *schedulers {
 	t.Helper()
-	s := &schedulers{namespace: namespace, refused: map[string]string{}, bound: map[string]bool{}}
+	s := &schedulers{namespace: namespace, refused: map[string]*refusal{}, bound: map[string]bool{}, came: map[string]int{}}
 	var watches sync.WaitGroup
 	t.Cleanup(watches.Wait)
 	for name, worker := range workers {
@@ -42,14 +76,24 @@ func watchSchedulers(t *testing.T, namespace string) *schedulers {
 		if err != nil {
 			t.Fatal(err)
 		}
+		jobs, err := worker.Watch(context.Background(), &trainer.TrainJobList{}, client.InNamespace(namespace))
+		if err != nil {
+			t.Fatal(err)
+		}
 		watches.Go(func() { s.follow(name, newGPUs(nodes.Items), events.ResultChan()) })
+		watches.Go(func() { s.followJobs(name, jobs.ResultChan()) })
 		t.Cleanup(events.Stop)
+		t.Cleanup(jobs.Stop)
 	}
 	t.Cleanup(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for pod, words := range s.refused {
-			t.Errorf("pod %s found no node: %s", pod, words)
+		for pod, refused := range s.refused {
+			if refused.overtaken(s.came) {
+				t.Logf("pod %s waited for pods of jobs that came later: %s", pod, refused.words)
+			} else {
+				t.Errorf("pod %s found no node: %s", pod, refused.words)
+			}
 		}
 	})
 	return s
@@ -63,12 +107,23 @@ func (s *schedulers) follow(worker string, free *gpus, events <-chan watch.Event
 		}
 		free.see(pod, event.Type == watch.Deleted)
 		if pod.Namespace == s.namespace {
-			s.see(worker+"/"+pod.Name, pod, free)
+			s.see(worker, pod, free)
 		}
 	}
 }
 
-func (s *schedulers) see(key string, pod *corev1.Pod, free *gpus) {
+func (s *schedulers) followJobs(worker string, events <-chan watch.Event) {
+	for event := range events {
+		if job, ok := event.Object.(*trainer.TrainJob); ok && event.Type == watch.Added {
+			s.mu.Lock()
+			s.came[worker+"/"+job.Name] = len(s.came) + 1
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (s *schedulers) see(worker string, pod *corev1.Pod, free *gpus) {
+	key := worker + "/" + pod.Name
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if pod.Spec.NodeName != "" {
@@ -79,7 +134,7 @@ func (s *schedulers) see(key string, pod *corev1.Pod, free *gpus) {
 		refused := condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable
 		// A scheduler that is late may refuse a pod for others that have ended before: the worker was not given too much then.
 		if refused && !free.fits(pod) {
-			s.refused[key] = condition.Message
+			s.refused[key] = free.refusal(worker, pod, condition.Message)
 		}
 	}
 }
@@ -96,17 +151,18 @@ func (s *schedulers) wait(t *testing.T, want int) {
 
 // gpus are those of one worker that no pod has, in the order of its API server's writes: what its scheduler knows sooner or later.
 type gpus struct {
-	free map[string]int64    // By node.
-	held map[string]*holding // By pod.
+	free    map[string]int64           // By node.
+	held    map[string]holding         // By pod.
+	waiting map[string]map[string]bool // Pods without a node, by job.
 }
 
 type holding struct {
-	node  string
-	count int64
+	job, node string
+	count     int64
 }
 
 func newGPUs(nodes []corev1.Node) *gpus {
-	g := &gpus{free: map[string]int64{}, held: map[string]*holding{}}
+	g := &gpus{free: map[string]int64{}, held: map[string]holding{}, waiting: map[string]map[string]bool{}}
 	for i := range nodes {
 		quantity := nodes[i].Status.Allocatable[yard.GPU]
 		g.free[nodes[i].Name] = quantity.Value()
@@ -116,14 +172,34 @@ func newGPUs(nodes []corev1.Node) *gpus {
 
 func (g *gpus) see(pod *corev1.Pod, deleted bool) {
 	key := client.ObjectKeyFromObject(pod).String()
-	if held := g.held[key]; held != nil {
+	if held, ok := g.held[key]; ok {
 		g.free[held.node] += held.count
 		delete(g.held, key)
 	}
-	ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-	if pod.Spec.NodeName != "" && !ended && !deleted {
-		g.held[key] = &holding{node: pod.Spec.NodeName, count: wanted(pod)}
+	job := jobOf(pod)
+	delete(g.waiting[job], key)
+	switch ended := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; {
+	case ended || deleted:
+	case pod.Spec.NodeName != "":
+		g.held[key] = holding{job: job, node: pod.Spec.NodeName, count: wanted(pod)}
 		g.free[pod.Spec.NodeName] -= wanted(pod)
+	default:
+		if g.waiting[job] == nil {
+			g.waiting[job] = map[string]bool{}
+		}
+		g.waiting[job][key] = true
+	}
+}
+
+// jobOf is the TrainJob of a pod: its JobSet has the same name.
+func jobOf(pod *corev1.Pod) string { return pod.Labels[jobset.JobSetNameKey] }
+
+// refusal of a pod that does not fit.
+func (g *gpus) refusal(worker string, pod *corev1.Pod, words string) *refusal {
+	job := jobOf(pod)
+	return &refusal{
+		worker: worker, job: job, words: words, wanted: wanted(pod), waiting: len(g.waiting[job]),
+		free: maps.Clone(g.free), held: slices.Collect(maps.Values(g.held)),
 	}
 }
 
