@@ -246,6 +246,11 @@ func (l *load) check() {
 		return err == nil && len(left) == 0
 	}) {
 		l.Errorf("left of deleted jobs: %v\n%s", err, strings.Join(left, "\n"))
+		for _, j := range l.gone {
+			if isLeft := func(what string) bool { return strings.HasSuffix(what, " "+j.Key.String()) }; slices.ContainsFunc(left, isLeft) {
+				l.Logf("TrainJob %s:\n%s", j.Key.Name, l.world.Recorder.Describe(j.UID))
+			}
+		}
 	}
 }
 
