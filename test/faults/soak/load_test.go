@@ -171,10 +171,11 @@ func (l *load) delete(ctx context.Context, j *job, object *trainer.TrainJob, how
 	_ = l.world.Hub.Delete(ctx, object)
 }
 
+// suspend suspends or resumes a job as it was seen: one that has ended meanwhile must not be written any more.
 func (l *load) suspend(ctx context.Context, object *trainer.TrainJob, suspend bool) bool {
 	before := object.DeepCopy()
 	object.Spec.Suspend = ptr.To(suspend)
-	return l.world.Hub.Patch(ctx, object, client.MergeFrom(before)) == nil
+	return l.world.Hub.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) == nil
 }
 
 func ended(object *trainer.TrainJob) string {
