@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobset "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -192,7 +192,7 @@ func (g *gpus) see(pod *corev1.Pod, deleted bool) {
 }
 
 // jobOf is the TrainJob of a pod: its JobSet has the same name.
-func jobOf(pod *corev1.Pod) string { return pod.Labels[jobset.JobSetNameKey] }
+func jobOf(pod *corev1.Pod) string { return pod.Labels[jobsetv1alpha2.JobSetNameKey] }
 
 // refusal of a pod that does not fit.
 func (g *gpus) refusal(worker string, pod *corev1.Pod, words string) *refusal {
