@@ -247,11 +247,23 @@ func (l *load) check() {
 		return err == nil && len(left) == 0
 	}) {
 		l.Errorf("left of deleted jobs: %v\n%s", err, strings.Join(left, "\n"))
-		for _, j := range l.gone {
-			if isLeft := func(what string) bool { return strings.HasSuffix(what, " "+j.Key.String()) }; slices.ContainsFunc(left, isLeft) {
-				l.Logf("TrainJob %s:\n%s", j.Key.Name, l.world.Recorder.Describe(j.UID))
-			}
+		l.explain(left)
+	}
+}
+
+// explain says what happened to the jobs of which something is left, and what the hub says of copies that it does not know.
+func (l *load) explain(left []string) {
+	for _, j := range l.gone {
+		if isLeft := func(what string) bool { return strings.HasSuffix(what, " "+j.Key.String()) }; slices.ContainsFunc(left, isLeft) {
+			l.Logf("TrainJob %s:\n%s", j.Key.Name, l.world.Recorder.Describe(j.UID))
 		}
+	}
+	var workers v1alpha1.WorkerClusterList
+	if err := l.world.Hub.List(context.Background(), &workers); err != nil {
+		l.Error(err)
+	}
+	for i := range workers.Items {
+		l.Logf("unknown copies on %s: %+v", workers.Items[i].Name, workers.Items[i].Status.UnknownCopies)
 	}
 }
 
