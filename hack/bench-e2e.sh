@@ -49,6 +49,7 @@ quick)
   measure --scenario burst,idle --workers "$numbers" --rtt "$rtts" --systems floor,trainyard "$@"
   measure --scenario finished,live --finished "$finished" --systems trainyard "$@"
   measure --scenario finished,live --finished 1000 --multikueue-jobs 60 --systems multikueue,multikueue-tuned "$@"
+  # The fake workers have a hub of their own. A fleet is started besides, and the floor's is up soonest.
   measure --scenario many --systems floor "$@"
   ;;
 esac
