@@ -28,8 +28,8 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	}, {
 		Name:        garbagecollection.Name,
 		Concurrency: 1,
-		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
-			return garbagecollection.NewReconciler(w.garbageCollection(worker, connection))
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return garbagecollection.NewReconciler(w.garbageCollection(worker, connection)), nil
 		},
 		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
 			return garbagecollection.Sweep(ctx, w.garbageCollection(worker, connection))
@@ -39,19 +39,26 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 		Concurrency: 1,
 		Source:      w.leases.Events,
 		Apart:       true,
-		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
-			return w.leases.For(worker, connection)
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return w.leases.For(worker, connection), nil
 		},
 	}}
 }
 
-func (w *wiring) newMirror(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
+func (w *wiring) newMirror(
+	ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster,
+) (reconcile.Reconciler, error) {
+	inherited, err := mirror.Inherited(ctx, w.mgr.GetCache(), worker)
+	if err != nil {
+		return nil, err
+	}
 	id := connection.Status().ClusterID
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
 		Lease:  func() (string, bool) { return w.leases.Book().Valid(worker, id) },
 		Policy: w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
-	})
+		Inherited: inherited,
+	}), nil
 }
 
 func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {

@@ -36,7 +36,7 @@ type Worker interface {
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All are required.
+// Options of a mirror. All but Inherited are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -59,6 +59,8 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Clock of this process.
 	Clock clock.Clock
+	// Inherited are the attempts that another mirror of the worker may have asked for a copy, by their TrainJob: see Inherited.
+	Inherited map[types.UID]int32
 }
 
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.

@@ -39,6 +39,6 @@
 // connected: all live keys come again with the next connection (package perworker).
 //
 // What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
-// it costs a repeated request, never a wrong one. Two things more are lost: what a JobSet said that has gone before its copy was Running
-// for ten seconds, and that a creation got no answer (unanswered.go), for which its attempt is otherwise kept from ending.
+// it costs a repeated request, never a wrong one. What a JobSet said is lost that has gone before its copy was Running for ten seconds. Of
+// creations that got no answer, for which an attempt is kept from ending, the next mirror assumes the worst (unanswered.go).
 package mirror

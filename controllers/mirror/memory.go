@@ -49,7 +49,7 @@ type recollection struct {
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time
-	// unanswered counts the creations of the copy that got no answer, and unansweredAt is when the last of them was given up. answered is
+	// unanswered counts the creations of the copy that got no answer, with one for what a mirror before may have asked, and unansweredAt is when the last of them was given up. answered is
 	// true if the copy is that of another one.
 	unanswered   int
 	unansweredAt time.Time
@@ -67,8 +67,10 @@ type recollection struct {
 	endSeen time.Time
 }
 
-// of returns the recollection of an attempt; another origin or attempt than the remembered one starts anew.
-func (m *memory) of(key types.NamespacedName, origin types.UID, attempt int32, now time.Time) *recollection {
+// of returns the recollection of an attempt; for another origin or attempt than the remembered one it is made anew.
+func (m *memory) of(
+	key types.NamespacedName, origin types.UID, attempt int32, anew func(types.UID, int32) *recollection,
+) *recollection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.recollections == nil {
@@ -76,7 +78,7 @@ func (m *memory) of(key types.NamespacedName, origin types.UID, attempt int32, n
 	}
 	r := m.recollections[key]
 	if r == nil || r.origin != origin || r.attempt != attempt {
-		r = &recollection{origin: origin, attempt: attempt, noticed: now}
+		r = anew(origin, attempt)
 		m.recollections[key] = r
 	}
 	return r

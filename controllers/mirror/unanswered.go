@@ -4,18 +4,51 @@
 package mirror
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/perworker"
 	"github.com/trainyard/trainyard/remote"
 )
 
 // creationLag is for how long a creation that got no answer may still be carried out. An API server works on a request for at most a
 // minute, unless it is told otherwise (--request-timeout).
 const creationLag = 65 * time.Second
+
+// Inherited returns the attempts on a worker of which the hub's cache, which must have the index perworker.IndexLive, does not say that
+// they have a copy. The mirror before, of this process or another, may have asked for one and not have lived to see the answer.
+func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (map[types.UID]int32, error) {
+	var dispatches v1alpha1.DispatchList
+	err := hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(worker)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Dispatches of worker %q: %w", worker, err)
+	}
+	inherited := map[types.UID]int32{}
+	for i := range dispatches.Items {
+		if d := &dispatches.Items[i]; !d.IsFinished() && !d.AttemptEnded() && !d.WasCopied() {
+			inherited[d.Spec.TrainJob.UID] = d.Spec.Attempt
+		}
+	}
+	return inherited, nil
+}
+
+// newRecollection is of an attempt of which nothing is remembered. One that was inherited is taken to have been asked for until this
+// mirror started, without an answer.
+func (r *reconciler) newRecollection(origin types.UID, attempt int32) *recollection {
+	past := &recollection{origin: origin, attempt: attempt, noticed: r.Clock.Now()}
+	if inherited, ok := r.Inherited[origin]; ok && inherited == attempt {
+		past.unanswered, past.unansweredAt = 1, r.started
+	}
+	return past
+}
 
 // noteUnanswered notes a creation after which there may be a copy, now or later.
 func (r *reconciler) noteUnanswered(err error, past *recollection) {

@@ -5,17 +5,21 @@ package mirror_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/mirror"
+	"github.com/trainyard/trainyard/controllers/perworker"
 )
 
 // A creation that got no answer may be carried out later. For as long as that can be, its attempt does not end, its Dispatch is not
@@ -97,6 +101,73 @@ func TestUnansweredCreation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a mirror was doing when it ended, the next one does not know: a creation of its may be under way. An attempt that has no copy on
+// record is held for as long as that may arrive, counted from the start of the next mirror; one that came later is not.
+func TestInheritedAttempt(t *testing.T) {
+	cases := map[string]struct {
+		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had started.
+		recorded, placed bool
+		waits            bool
+	}{
+		"Unrecorded": {waits: true},
+		"Recorded":   {recorded: true},
+		"Placed":     {placed: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			if tc.recorded {
+				d := s.dispatch(t)
+				attempts.SetCopied(&d.Status, d, s.clock.Now())
+				must(t, s.hub.Status().Update(t.Context(), d))
+			}
+			var err error
+			if !tc.placed {
+				s.options.Inherited, err = mirror.Inherited(t.Context(), indexed{s.hub}, workerName)
+				must(t, err)
+			}
+			s.restart()
+			must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			held := time.Duration(0)
+			for s.dispatch(t) != nil {
+				result := s.reconcile(t)
+				if s.dispatch(t) == nil {
+					break
+				}
+				if held += 5 * time.Second; held > 2*time.Minute {
+					t.Fatal("its Dispatch is held for ever")
+				}
+				if result.RequeueAfter <= 0 {
+					t.Fatal("nobody looks again")
+				}
+				s.clock.Step(5 * time.Second)
+			}
+			if tc.waits && (held < time.Minute || held > 70*time.Second) || !tc.waits && held > 0 {
+				t.Errorf("its Dispatch was held for %s", held)
+			}
+		})
+	}
+}
+
+// indexed answers for the index of live Dispatches, as the manager's cache does.
+type indexed struct{ client.Client }
+
+// List implements client.Reader.
+func (c indexed) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var how client.ListOptions
+	how.ApplyOptions(options)
+	all := list.(*v1alpha1.DispatchList)
+	if err := c.Client.List(ctx, all); err != nil {
+		return err
+	}
+	all.Items = slices.DeleteFunc(all.Items, func(d v1alpha1.Dispatch) bool {
+		return !slices.ContainsFunc(perworker.LiveClusterOf(&d), func(worker string) bool {
+			return how.FieldSelector.Matches(fields.Set{perworker.IndexLive: worker})
+		})
+	})
+	return nil
 }
 
 // fickleWorker is a connection to a worker that answers so to creations of TrainJobs, and may carry them out.

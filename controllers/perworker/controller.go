@@ -40,10 +40,16 @@ type instance struct {
 }
 
 // newInstance makes a controller of kind for a worker.
-func newInstance[C Connection](kind Kind[C], worker v1alpha1.ClusterName, connection C, log logr.Logger) (*instance, error) {
+func newInstance[C Connection](
+	ctx context.Context, kind Kind[C], worker v1alpha1.ClusterName, connection C, log logr.Logger,
+) (*instance, error) {
+	reconciler, err := kind.New(ctx, worker, connection)
+	if err != nil {
+		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
+	}
 	c, err := controller.NewUnmanaged(kind.Name, controller.Options{
 		Logger:                  log, // No manager gives it one, and without it no error would be seen.
-		Reconciler:              kind.New(worker, connection),
+		Reconciler:              reconciler,
 		MaxConcurrentReconciles: kind.Concurrency,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
 		// That of controller-runtime v0.24.1 may hold its lock for ever when it is shut down

@@ -33,7 +33,7 @@ func TestErrorsAreLogged(t *testing.T) {
 		return reconcile.Result{}, errors.New("the worker's words")
 	})
 	set := NewSet[*link](nil, log, Kind[*link]{
-		Name: "kind", Concurrency: 1, Apart: true, New: func(v1alpha1.ClusterName, *link) reconcile.Reconciler { return fails },
+		Name: "kind", Concurrency: 1, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return fails, nil },
 	})
 	w, err := set.start(t.Context(), "west", &link{})
 	if err != nil {
@@ -57,7 +57,7 @@ func TestErrorsAreLogged(t *testing.T) {
 func TestLeaveDoesNotHang(t *testing.T) {
 	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
-		Name: "kind", Concurrency: 2, Apart: true, New: func(v1alpha1.ClusterName, *link) reconcile.Reconciler { return nothing },
+		Name: "kind", Concurrency: 2, Apart: true, New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return nothing, nil },
 	})
 	over := make(chan struct{})
 	go func() {

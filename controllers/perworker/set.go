@@ -38,8 +38,8 @@ type Kind[C Connection] struct {
 	Name string
 	// Concurrency is how many keys of one worker are reconciled at a time.
 	Concurrency int
-	// New makes the reconciler for a worker.
-	New func(worker v1alpha1.ClusterName, connection C) reconcile.Reconciler
+	// New makes the reconciler for a worker. Nothing of the kind runs for the worker then, of this process.
+	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error)
 	// Source of more keys from a worker's cache than those of the copies. Nil: there are none.
 	Source func(cache.Cache) source.Source
 	// Apart is for controllers whose keys are of something else than jobs: they get those of Source only, and no others to wait behind.
@@ -156,7 +156,7 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 		if kind.AfterSweep {
 			kind.New = s.heldBack(kind, w.sweeper)
 		}
-		i, err := newInstance(kind, name, connection, log)
+		i, err := newInstance(ctx, kind, name, connection, log)
 		if err != nil {
 			return nil, fmt.Errorf("start controllers of worker %q: %w", name, err)
 		}
@@ -173,9 +173,12 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 }
 
 // heldBack makes the reconcilers of a kind wait for the sweeper.
-func (s *Set[C]) heldBack(kind Kind[C], sweeper *sweeper[C]) func(v1alpha1.ClusterName, C) reconcile.Reconciler {
-	return func(name v1alpha1.ClusterName, connection C) reconcile.Reconciler {
-		return held[C]{Reconciler: kind.New(name, connection), worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold}
+func (s *Set[C]) heldBack(
+	kind Kind[C], sweeper *sweeper[C],
+) func(context.Context, v1alpha1.ClusterName, C) (reconcile.Reconciler, error) {
+	return func(ctx context.Context, name v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error) {
+		reconciler, err := kind.New(ctx, name, connection)
+		return held[C]{Reconciler: reconciler, worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold}, err
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *connection) APIReader() (client.Reader, error) {
 func (c *connection) Status() remote.Status { return c.status }
 
 // probe asks the worker who it is.
-func (c *connection) probe(context.Context, types.NamespacedName) (time.Duration, error) {
+func (c *connection) probe(ctx context.Context, _ types.NamespacedName) (time.Duration, error) {
 	m, now := c.manager, c.manager.clock.Now()
 	before := c.status
 	switch {
@@ -80,7 +80,7 @@ func (c *connection) probe(context.Context, types.NamespacedName) (time.Duration
 		c.fail(now)
 	}
 	if c.status.State != before.State || !c.status.SilentSince.Equal(before.SilentSince) {
-		c.changed()
+		c.changed(ctx)
 	}
 	return probeInterval, nil
 }
@@ -97,13 +97,13 @@ func (c *connection) fail(now time.Time) {
 }
 
 // changed tells everybody of another status.
-func (c *connection) changed() {
+func (c *connection) changed(ctx context.Context) {
 	m := c.manager
 	m.workers.Add(c.key())
 	m.failover.Add(c.key())
 	m.wakeAll()
 	if c.connected() {
-		c.join()
+		c.join(ctx)
 	}
 }
 
@@ -112,11 +112,11 @@ func (c *connection) key() types.NamespacedName {
 }
 
 // join starts the controllers of the worker, or finds them, and has it swept.
-func (c *connection) join() {
+func (c *connection) join(ctx context.Context) {
 	m := c.manager
 	if !c.joined {
 		c.joined = true
-		m.addWorker(c)
+		m.addWorker(ctx, c)
 	}
 	m.loop("sweep " + string(c.worker.name)).Add(c.key())
 	m.loop("lease " + string(c.worker.name)).Add(types.NamespacedName{Name: hubID})

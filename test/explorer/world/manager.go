@@ -125,13 +125,17 @@ func (m *Manager) feedHub(kind memory.Kind, behind int, tell func(memory.Change)
 }
 
 // addWorker adds the caches of a worker and its controllers.
-func (m *Manager) addWorker(c *connection) {
+func (m *Manager) addWorker(ctx context.Context, c *connection) {
 	name, s := string(c.worker.name), c.worker.server
+	inherited, err := mirror.Inherited(ctx, m.hub, c.worker.name)
+	if err != nil {
+		panic(err) // A cache answers.
+	}
 	c.client = &memory.Client{Server: s, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{}}
 	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
 		Lease:  func() (string, bool) { return m.keeper.Book().Valid(c.worker.name, c.worker.id) },
-		Policy: noPolicy, Recorder: silent{}, Clock: m.clock,
+		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited,
 	})})
 	collector := m.add("gc "+name, false, garbagecollection.NewReconciler(m.collection(c)))
 	if m.world.Broken.NoCollector {
