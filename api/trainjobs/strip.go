@@ -13,6 +13,7 @@ import (
 //
 // A TrainJob that has ended stays for as long as its user likes, and most that a hub has are such: of these the spec goes, but for whose
 // they are. Of any TrainJob what no one reads goes: managed fields, and the copy of the object that kubectl apply leaves in an annotation.
+// What stays has its values in common with other TrainJobs, and must not be changed.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -22,6 +23,7 @@ func Strip(in any) (any, error) {
 	if Terminal(job) != nil {
 		stripSpec(job)
 	}
+	job.Object = common.of(job.Object)
 	return job, nil
 }
 
