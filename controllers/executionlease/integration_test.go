@@ -163,9 +163,9 @@ func (s *scene) run(t *testing.T) *keyring {
 	must(t, hub.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
 	set := perworker.NewSet(hub.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
-		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
 			keys.Reconciler = s.keeper.For(worker, connection)
-			return keys
+			return keys, nil
 		},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -292,13 +292,13 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 			}
 			return held
 		},
-		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
-			return creator{hub: mgr.GetClient(), worker: worker, connection: connection, seen: &p.reconciled}
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return creator{hub: mgr.GetClient(), worker: worker, connection: connection, seen: &p.reconciled}, nil
 		},
 	}, perworker.Kind[*remote.Cluster]{
 		Name: garbagecollection.Name, Concurrency: 1,
-		New: func(worker v1alpha1.ClusterName, connection *remote.Cluster) reconcile.Reconciler {
-			return garbagecollection.NewReconciler(options(worker, connection))
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return garbagecollection.NewReconciler(options(worker, connection)), nil
 		},
 		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
 			if worker == workerName && p.blocked.Load() {

@@ -118,7 +118,7 @@ func (r *reconciler) believe(copy *unstructured.Unstructured, past *recollection
 
 // resolveMissing ends the attempt of a copy that the cache no longer shows, once the worker has said that it is gone and no pod
 // of it is alive: whoever deletes a TrainJob in the background, or orphans its JobSet, leaves pods that run. A copy that has only lost
-// the label by which the cache selects gets it back.
+// the label by which the cache selects gets it back. A second copy of the attempt, which a creation has made that was late, goes.
 func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	if past.ended {
 		return reconcile.Result{}, nil
@@ -135,6 +135,8 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 		f.copy = existing
 		_, err := r.bring(ctx, worker, f)
 		return reconcile.Result{RequeueAfter: createLag}, err
+	case existing != nil && f.isSecond(existing):
+		return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, existing)
 	case existing != nil && f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID): // Of another attempt: garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, existing)
 	}

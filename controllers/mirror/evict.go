@@ -55,6 +55,8 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 // stop deletes the copy as the worker's API server has it, unless it has ended.
 func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	switch {
+	case f.isSecond(f.copy):
+		return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, f.copy)
 	case !f.isCurrent(f.copy): // garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, nil
 	case trainjobs.Terminal(f.copy) != nil:

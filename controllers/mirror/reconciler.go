@@ -129,12 +129,15 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 // recall completes the facts with what this process did and the caches do not show yet.
 func (r *reconciler) recall(f *facts, past *recollection) {
 	now := r.Clock.Now()
+	f.uid = past.uid
 	switch {
-	case f.copy != nil && (past.uid != "" && f.copy.GetUID() == past.uid || f.isCurrent(f.copy)):
+	case f.copy != nil && f.isCurrent(f.copy):
 		past.created, past.uid = nil, f.copy.GetUID()
 		if !past.copied {
 			past.copied, past.copiedAt = true, now
 		}
+	case f.copy != nil && f.isSecond(f.copy):
+		past.created = nil // It has gone, or the other could not be there.
 	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
 		f.copy, f.believed = past.created, true
 	}

@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -85,7 +86,7 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 
 // decideLive is decide for an attempt that is live on this worker.
 func decideLive(f facts) state {
-	missing := f.copy == nil || f.wasCopied() && !f.isOurs(f.copy) // Another one may have its name.
+	missing := f.copy == nil || f.wasCopied() && !f.isOurs(f.copy) || f.isSecond(f.copy) // Another one may have its name.
 	switch {
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
@@ -132,14 +133,36 @@ func (f *facts) isOurs(copy *unstructured.Unstructured) bool {
 		uid != "" && uid == copy.GetUID()
 }
 
-// isCurrent is true if copy was made for the Dispatch's current attempt.
+// isCurrent is true if copy is that of the Dispatch's current attempt: the one that it is known to have, or, as long as none is known, one
+// that was made for it.
 func (f *facts) isCurrent(copy *unstructured.Unstructured) bool {
-	return f.isKnown(copy) || f.isOurs(copy) &&
-		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(f.dispatch.Spec.Attempt))
+	return f.isKnown(copy) || f.knownUID() == "" && f.isOfAttempt(copy)
+}
+
+// isSecond is true if copy was made for the Dispatch's current attempt, which is known to have had another one: of two creations of which
+// the first got no answer, both may be carried out, if the copy of one has gone when the other arrives.
+func (f *facts) isSecond(copy *unstructured.Unstructured) bool {
+	return !f.isKnown(copy) && f.knownUID() != "" && f.isOfAttempt(copy)
+}
+
+// isOfAttempt is true if copy says that it was made for the current attempt of the Dispatch's TrainJob.
+func (f *facts) isOfAttempt(copy *unstructured.Unstructured) bool {
+	return f.isOurs(copy) && copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(f.dispatch.Spec.Attempt))
 }
 
 // isKnown is true if copy is the one that the current attempt is known to have.
 func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
 	uid := copy.GetUID()
-	return uid != "" && (uid == f.uid || f.dispatch.WasCopied() && uid == f.dispatch.Status.CopyUID)
+	return uid != "" && (uid == f.uid || uid == f.recordedUID())
+}
+
+// knownUID is that of the copy that the current attempt is known to have, empty if none is known.
+func (f *facts) knownUID() types.UID { return cmp.Or(f.uid, f.recordedUID()) }
+
+// recordedUID is that of the current attempt's copy as the Dispatch says.
+func (f *facts) recordedUID() types.UID {
+	if !f.dispatch.WasCopied() {
+		return ""
+	}
+	return f.dispatch.Status.CopyUID
 }

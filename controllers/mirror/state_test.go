@@ -34,6 +34,10 @@ func testCopy(origin, attempt string, options ...jobOption) *unstructured.Unstru
 	})...)
 }
 
+func withUID(uid types.UID) jobOption {
+	return func(job *unstructured.Unstructured) { job.SetUID(uid) }
+}
+
 func deleting(job *unstructured.Unstructured) {
 	now := metav1.Now()
 	job.SetDeletionTimestamp(&now)
@@ -105,6 +109,30 @@ func TestDecide(t *testing.T) {
 			reason: "the usual case",
 			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
 			want:   mirrored,
+		},
+		"SecondCopy": {
+			reason: "an attempt has one copy; one that comes when that has gone is not the attempt's",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("second"))},
+			want:   copyDeleted,
+		},
+		"SecondCopyOfOneNotOnRecord": {
+			reason: "as SecondCopy, but only this process knows of the first",
+			facts: facts{
+				job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", withUID("second")), copied: true, uid: "copy",
+			},
+			want: copyDeleted,
+		},
+		"SecondCopyEnded": {
+			reason: "nothing that it says is the job's",
+			facts: facts{
+				job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("second"), ended("Complete")),
+			},
+			want: copyDeleted,
+		},
+		"SecondCopyEvicted": {
+			reason: "it has to go too",
+			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("origin", "2", withUID("second"))},
+			want:   evicting,
 		},
 		"CopyOfOlderAttempt": {
 			reason: "an old attempt never comes back: its copy must go before ours is created",

@@ -151,6 +151,47 @@ func TestInheritedAttempt(t *testing.T) {
 	}
 }
 
+// Of two creations that got no answer the second may be carried out when the copy of the first has gone. An attempt has one copy: this one
+// goes, and the job is placed anew.
+func TestSecondCopyOfAnAttempt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		evicted bool
+		outcome v1alpha1.Outcome
+	}{
+		"CopyDeleted": {outcome: v1alpha1.OutcomeCopyDeleted},
+		"Evicted":     {evicted: true, outcome: v1alpha1.OutcomePreempted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.reconcile(t)
+			first := s.copy(t)
+			second := first.DeepCopy()
+			second.SetUID("")
+			second.SetResourceVersion("")
+			must(t, s.worker.Delete(t.Context(), first))
+			must(t, s.worker.Create(t.Context(), second))
+			s.settle(t)
+			if tc.evicted {
+				s.evict(t)
+			}
+			for range 5 {
+				s.reconcile(t)
+				if uid := s.dispatch(t).Status.CopyUID; uid != "" && uid != first.GetUID() {
+					t.Fatal("the second copy is on record as the attempt's")
+				}
+				s.collect(t)
+			}
+			if s.copy(t) != nil {
+				t.Error("the second copy stays")
+			}
+			d := s.dispatch(t)
+			if !d.AttemptEnded() || len(d.Status.History) != 1 || d.Status.History[0].Outcome != tc.outcome {
+				t.Errorf("the attempt did not end with %s: %+v", tc.outcome, d.Status)
+			}
+		})
+	}
+}
+
 // indexed answers for the index of live Dispatches, as the manager's cache does.
 type indexed struct{ client.Client }
 
