@@ -31,12 +31,26 @@ type commonValues struct {
 	form  []byte
 }
 
-// of returns the object with values that others have too.
+// of returns the object with values that others have too. Its metadata, which is no other's, is a map of its own.
 func (c *commonValues) of(object map[string]any) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shared := make(map[string]any, len(object))
 	for name, value := range object {
+		if metadata, ok := value.(map[string]any); ok && name == "metadata" {
+			shared[name] = c.fields(metadata)
+			continue
+		}
+		c.form = c.form[:0]
+		shared[c.name(name)] = c.share(value)
+	}
+	return shared
+}
+
+// fields returns a map of its own, with shared values.
+func (c *commonValues) fields(own map[string]any) map[string]any {
+	shared := make(map[string]any, len(own))
+	for name, value := range own {
 		c.form = c.form[:0]
 		shared[c.name(name)] = c.share(value)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -56,6 +57,43 @@ func TestCommonValues(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An object that comes through the transform again, as in a list, does not touch what is in the cache already.
+func TestStripWritesToNoCache(t *testing.T) {
+	sent := func() *unstructured.Unstructured {
+		job := New()
+		job.SetName("llm")
+		job.SetLabels(map[string]string{"team": "a"})
+		job.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}}
+		return job
+	}
+	cached, err := Strip(sent())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				cached.(*unstructured.Unstructured).DeepCopy()
+			}
+		}
+	})
+	for range 2000 {
+		again := any(sent())
+		for range 2 {
+			if again, err = Strip(again); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	close(stop)
+	reader.Wait()
 }
 
 func isSame(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }

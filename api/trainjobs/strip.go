@@ -41,7 +41,9 @@ func StripOf(managedBy string) func(any) (any, error) {
 
 // StripMetadata keeps labels and annotations, but not the copy of the whole object that kubectl apply leaves in one of them.
 func StripMetadata(object metav1.Object) {
-	object.SetManagedFields(nil)
+	if object.GetManagedFields() != nil { // A list goes through here twice. To delete what is not there is a write too.
+		object.SetManagedFields(nil)
+	}
 	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
 		delete(annotations, corev1.LastAppliedConfigAnnotation)
 		object.SetAnnotations(annotations)

@@ -74,6 +74,8 @@ func judge(here place, copy client.Object, hub records) verdict {
 		return unknown // Of this very attempt, which is on another cluster.
 	case d.Spec.Cluster != here.Cluster:
 		return needed // The cluster has got another name. The job was placed on this one.
+	case d.IsFinished() && d.WasCopied() && d.Status.CopyUID != "" && d.Status.CopyUID != copy.GetUID():
+		return outdatedUnlessGoing(copy) // A second one of the attempt, of a creation that was late.
 	case d.IsFinished():
 		if copy.GetDeletionTimestamp() != nil {
 			return needed

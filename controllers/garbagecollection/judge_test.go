@@ -43,6 +43,8 @@ func TestJudge(t *testing.T) {
 	overBefore.Status.Attempt = 1
 	known := dispatchOn("here", "id", 2, mirrored)
 	known.Status.CopyUID = "copy"
+	knownEnd := dispatchOn("here", "id", 2, mirrored, finished)
+	knownEnd.Status.CopyUID = "copy"
 	buried := func(id, origin types.UID, attempt int32) *v1alpha1.Tombstone {
 		return &v1alpha1.Tombstone{Spec: v1alpha1.TombstoneSpec{
 			Cluster: "before", ClusterID: id, TrainJob: v1alpha1.TrainJobReference{UID: origin}, Attempt: attempt,
@@ -61,6 +63,8 @@ func TestJudge(t *testing.T) {
 		"Current":       {reason: "it runs", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored), want: needed},
 		"CurrentOld":    {reason: "a Dispatch may name no cluster ID", attempt: "2", dispatch: dispatchOn("here", "", 2), want: needed},
 		"Finished":      {reason: "it waits for its retention", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored, finished), want: ended},
+		"FinishedKnown": {reason: "it waits for its retention", attempt: "2", uid: "copy", dispatch: knownEnd, want: ended},
+		"SecondCopy":    {reason: "it came when the copy that has finished was gone", attempt: "2", uid: "another", dispatch: knownEnd, want: outdated},
 		"OldAttempt":    {reason: "the hub has moved on", attempt: "1", dispatch: dispatchOn("here", "id", 2), want: outdated},
 		"OldAttemptOf":  {reason: "a finished job has one copy", attempt: "1", dispatch: dispatchOn("here", "id", 2, finished), want: outdated},
 		"MovedAway":     {reason: "it runs elsewhere", attempt: "1", dispatch: dispatchOn("elsewhere", "other", 2), want: outdated},

@@ -135,9 +135,11 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 		f.copy = existing
 		_, err := r.bring(ctx, worker, f)
 		return reconcile.Result{RequeueAfter: createLag}, err
+	case existing != nil && attempts.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
 	case existing != nil && f.isSecond(existing):
-		return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, existing)
-	case existing != nil && f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID): // Of another attempt: garbagecollection deletes it.
+		f.copy = existing
+		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
+	case existing != nil && f.isOurs(existing): // Of another attempt: garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, existing)
 	}
 	alive, err := r.podsAlive(ctx, worker, f, existing)

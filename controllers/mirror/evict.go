@@ -56,7 +56,7 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	switch {
 	case f.isSecond(f.copy):
-		return reconcile.Result{RequeueAfter: endCheck}, r.withdraw(ctx, worker, f.copy)
+		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
 	case !f.isCurrent(f.copy): // garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, nil
 	case trainjobs.Terminal(f.copy) != nil:

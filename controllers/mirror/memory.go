@@ -49,7 +49,7 @@ type recollection struct {
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time
-	// unanswered counts the creations of the copy that got no answer, with one for what a mirror before may have asked, and unansweredAt is when the last of them was given up. answered is
+	// unanswered counts the creations of the copy that got no answer, with those that a mirror before may have sent, and unansweredAt is when the last of them was given up. answered is
 	// true if the copy is that of another one.
 	unanswered   int
 	unansweredAt time.Time

@@ -87,11 +87,7 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
 		}
 		if what == withdrawing && !f.believed {
-			err := r.withdraw(ctx, worker, f.copy)
-			if isRefusal(err) {
-				err = errors.Join(err, r.reportKept(ctx, f, err))
-			}
-			return reconcile.Result{}, err
+			return reconcile.Result{}, r.withdrawOrSay(ctx, worker, f)
 		}
 		return r.release(ctx, worker, f, past)
 	case idle, blocked:
@@ -206,11 +202,22 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid})
 }
 
+// withdrawOrSay is withdraw of the copy, and says on the Dispatch if the worker refuses.
+func (r *reconciler) withdrawOrSay(ctx context.Context, worker client.Client, f facts) error {
+	err := r.withdraw(ctx, worker, f.copy)
+	if isRefusal(err) {
+		err = errors.Join(err, r.reportKept(ctx, f, err))
+	}
+	return err
+}
+
 // reportKept says on the Dispatch why the copy is still there, in the worker's words.
 func (r *reconciler) reportKept(ctx context.Context, f facts, refusal error) error {
 	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		attempts.SetCopied(status, f.dispatch, r.Clock.Now())
-		status.CopyUID = f.copy.GetUID()
+		if f.isCurrent(f.copy) {
+			status.CopyUID = f.copy.GetUID()
+		}
 		r.setTrue(status, f.dispatch, v1alpha1.DispatchMirrored, v1alpha1.ReasonDeletionRefused,
 			fmt.Sprintf("worker %q refuses to delete the copy: %s", r.Cluster, refusalWords(refusal)))
 	})

@@ -40,12 +40,16 @@ func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterNa
 	return inherited, nil
 }
 
+// inheritedCreations are how many creations of an inherited attempt are taken to have got no answer: the one that has made the copy that is
+// there, perhaps, and one that may make another when that has gone.
+const inheritedCreations = 2
+
 // newRecollection is of an attempt of which nothing is remembered. One that was inherited is taken to have been asked for until this
-// mirror started, without an answer.
+// mirror started.
 func (r *reconciler) newRecollection(origin types.UID, attempt int32) *recollection {
 	past := &recollection{origin: origin, attempt: attempt, noticed: r.Clock.Now()}
 	if inherited, ok := r.Inherited[origin]; ok && inherited == attempt {
-		past.unanswered, past.unansweredAt = 1, r.started
+		past.unanswered, past.unansweredAt = inheritedCreations, r.started
 	}
 	return past
 }

@@ -107,11 +107,13 @@ func TestUnansweredCreation(t *testing.T) {
 // record is held for as long as that may arrive, counted from the start of the next mirror; one that came later is not.
 func TestInheritedAttempt(t *testing.T) {
 	cases := map[string]struct {
-		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had started.
-		recorded, placed bool
-		waits            bool
+		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had started. copied: it
+		// has a copy, which another creation may have made than the one that is under way.
+		recorded, placed, copied bool
+		waits                    bool
 	}{
 		"Unrecorded": {waits: true},
+		"Copied":     {copied: true, waits: true},
 		"Recorded":   {recorded: true},
 		"Placed":     {placed: true},
 	}
@@ -122,6 +124,9 @@ func TestInheritedAttempt(t *testing.T) {
 				d := s.dispatch(t)
 				attempts.SetCopied(&d.Status, d, s.clock.Now())
 				must(t, s.hub.Status().Update(t.Context(), d))
+			}
+			if tc.copied {
+				s.reconcile(t)
 			}
 			var err error
 			if !tc.placed {
@@ -135,6 +140,10 @@ func TestInheritedAttempt(t *testing.T) {
 				result := s.reconcile(t)
 				if s.dispatch(t) == nil {
 					break
+				}
+				if going := s.copy(t); going != nil {
+					s.collect(t)
+					continue // Its end wakes the mirror.
 				}
 				if held += 5 * time.Second; held > 2*time.Minute {
 					t.Fatal("its Dispatch is held for ever")
