@@ -25,6 +25,7 @@ const creationLag = 65 * time.Second
 
 // Inherited returns the attempts on a worker of which the hub's cache, which must have the index perworker.IndexLive, does not say that
 // they have a copy. The mirror before, of this process or another, may have asked for one and not have lived to see the answer.
+// What the cache does not show yet, because it lags behind the leader before, is not among them.
 func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (map[types.UID]int32, error) {
 	var dispatches v1alpha1.DispatchList
 	err := hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(worker)}, client.UnsafeDisableDeepCopy)

@@ -263,7 +263,7 @@ var promises = []promise{
 			put:  "case existing != nil && f.job == nil:",
 		}, {
 			file: "controllers/mirror/create.go",
-			find: "case existing != nil && f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):",
+			find: "case existing != nil && f.isOurs(existing):",
 			put:  "case existing != nil && f.job == nil && f.dispatch == nil:",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
