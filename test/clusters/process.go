@@ -104,9 +104,13 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Signal sends a signal. That the process has ended is not an error.
+// Signal sends a signal. After SIGSTOP it waits until the process has stopped. That the process has ended is not an error.
 func (p *Process) Signal(s os.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	err := p.cmd.Process.Signal(s)
+	if err == nil && s == syscall.SIGSTOP {
+		err = awaitStop(p.PID())
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal %s: %w", p.Name, err)
 	}
 	return nil

@@ -4,10 +4,13 @@
 package clusters
 
 import (
+	"errors"
 	"os/exec"
 	"runtime"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // selfEnding says whether spawn alone makes a child end with this process.
@@ -40,4 +43,18 @@ func spawn(cmd *exec.Cmd) error {
 	done := make(chan error)
 	spawner() <- spawnRequest{cmd: cmd, done: done}
 	return <-done
+}
+
+// awaitStop waits until a child that was sent SIGSTOP has stopped, with all its threads, or has ended. Until then it may go on, and answer.
+func awaitStop(pid int) error {
+	for {
+		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD): // It has ended, and somebody else has waited for it.
+			return nil
+		default:
+			return err
+		}
+	}
 }
