@@ -8,7 +8,7 @@
 #     smoke    seconds: only the requests per job, which are checked
 #     quick    minutes: 2 workers without distance
 #     long     hours: 2, 3 and 10 workers, 0, 20 and 100 ms, 50,000 finished jobs, and a million jobs a day for 15 minutes
-#     other    about an hour: what is in between
+#     other    half an hour: the tables of docs/benchmarks.md but for what only long measures
 #
 # It takes the binaries of make build and make controlplane, and builds Kueue. The results are added to those in $BENCH_OUT
 # (default: _output/bench). Flags win: see go -C test/benchmark/e2e run . --help.
@@ -27,6 +27,9 @@ bench() { (cd test/benchmark/e2e && "$program" "$@"); }
 # One system that cannot be measured does not keep the others from it.
 measure() { bench --out "$out" "$@" || failed=1; }
 
+# The fake workers have a hub of their own. A fleet is started besides, and the floor's is up soonest.
+many=(--scenario many --systems floor)
+
 case ${BENCH:-} in
 smoke)
   go -C test/benchmark/e2e test ./internal/...
@@ -37,20 +40,24 @@ quick)
   hack/build-kueue.sh
   measure --scenario burst,idle "$@"
   ;;
+long)
+  hack/build-kueue.sh
+  measure --systems trainyard --scenario rate "$@"
+  measure --scenario burst,idle --multikueue-jobs 300 "$@"
+  fleets=(--scenario burst,idle --workers 2,3,10 --rtt 0,20ms,100ms)
+  measure "${fleets[@]}" --multikueue-jobs 60 --systems multikueue-tuned,multikueue "$@"
+  measure "${fleets[@]}" --systems floor,trainyard "$@"
+  measure --scenario finished,live --finished 1000,10000,50000 --systems trainyard "$@"
+  measure --scenario finished,live --finished 1000 --multikueue-jobs 60 --systems multikueue,multikueue-tuned "$@"
+  measure "${many[@]}" "$@"
+  ;;
 *)
   hack/build-kueue.sh
-  rtts=0,100ms numbers=2,10 finished=1000,10000
-  if [[ ${BENCH:-} == long ]]; then
-    rtts=0,20ms,100ms numbers=2,3,10 finished=1000,10000,50000
-    measure --systems trainyard --scenario rate "$@"
-  fi
   measure --scenario burst,idle --multikueue-jobs 300 "$@"
-  measure --scenario burst,idle --workers "$numbers" --rtt "$rtts" --multikueue-jobs 60 --systems multikueue-tuned,multikueue "$@"
-  measure --scenario burst,idle --workers "$numbers" --rtt "$rtts" --systems floor,trainyard "$@"
-  measure --scenario finished,live --finished "$finished" --systems trainyard "$@"
-  measure --scenario finished,live --finished 1000 --multikueue-jobs 60 --systems multikueue,multikueue-tuned "$@"
-  # The fake workers have a hub of their own. A fleet is started besides, and the floor's is up soonest.
-  measure --scenario many --systems floor "$@"
+  measure --scenario burst,idle --workers 10 --rtt 0,100ms --jobs 600 --idle-jobs 20 --systems floor,trainyard "$@"
+  measure --scenario burst,idle --workers 10 --rtt 100ms --multikueue-jobs 60 --idle-jobs 10 --systems multikueue-tuned "$@"
+  measure --scenario finished,live --finished 1000,10000 --systems trainyard "$@"
+  measure "${many[@]}" "$@"
   ;;
 esac
 echo "The results are in $out"
