@@ -35,24 +35,19 @@ type commonValues struct {
 func (c *commonValues) of(object map[string]any) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	shared := make(map[string]any, len(object))
-	for name, value := range object {
-		if metadata, ok := value.(map[string]any); ok && name == "metadata" {
-			shared[name] = c.fields(metadata)
-			continue
-		}
-		c.form = c.form[:0]
-		shared[c.name(name)] = c.share(value)
-	}
-	return shared
+	return c.own(object, "metadata")
 }
 
-// fields returns a map of its own, with shared values.
-func (c *commonValues) fields(own map[string]any) map[string]any {
-	shared := make(map[string]any, len(own))
-	for name, value := range own {
+// own returns a map of its own with shared values, but for the field of the name, which is a map of its own too.
+func (c *commonValues) own(fields map[string]any, apart string) map[string]any {
+	shared := make(map[string]any, len(fields))
+	for name, value := range fields {
 		c.form = c.form[:0]
-		shared[c.name(name)] = c.share(value)
+		if inner, ok := value.(map[string]any); ok && name == apart {
+			shared[name] = c.own(inner, "")
+		} else {
+			shared[c.name(name)] = c.share(value)
+		}
 	}
 	return shared
 }
@@ -65,9 +60,8 @@ func (c *commonValues) share(value any) any {
 		shared := make(map[string]any, len(v))
 		c.form = append(c.form, '{')
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			at := len(c.form)
-			key := c.name(name)
-			c.form = append(strconv.AppendQuote(c.form[:at], name), ':')
+			key := c.name(name) // It leaves form as it was.
+			c.form = append(strconv.AppendQuote(c.form, name), ':')
 			shared[key] = c.share(v[name])
 		}
 		c.form = append(c.form, '}')
