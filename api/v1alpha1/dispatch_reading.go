@@ -6,6 +6,7 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // IsFinished is true once the copy is Complete or Failed and the hub TrainJob says so.
@@ -15,6 +16,14 @@ func (d *Dispatch) IsFinished() bool {
 
 // WasCopied is true if the status says that the current attempt has had a copy.
 func (d *Dispatch) WasCopied() bool { return d.mirrored() == metav1.ConditionTrue }
+
+// RecordedCopy is the UID of the current attempt's copy, empty if the status names none.
+func (d *Dispatch) RecordedCopy() types.UID {
+	if !d.WasCopied() {
+		return ""
+	}
+	return d.Status.CopyUID
+}
 
 // AttemptEnded is true if the status says that the current attempt has no copy and will have none. Only then may the Dispatch leave
 // its worker.

@@ -56,7 +56,7 @@ type records struct {
 // attempt, are looked at closer by consider.
 func judge(here place, copy client.Object, hub records) verdict {
 	origin, attempt, d := originOf(copy), attemptOf(copy), hub.dispatch
-	if d != nil && d.WasCopied() && d.Status.CopyUID == copy.GetUID() && copy.GetUID() != "" {
+	if d != nil && copy.GetUID() != "" && d.RecordedCopy() == copy.GetUID() {
 		origin, attempt = d.Spec.TrainJob.UID, d.Spec.Attempt // Whatever somebody has written on it: mirror puts that right.
 	}
 	switch {
@@ -74,7 +74,7 @@ func judge(here place, copy client.Object, hub records) verdict {
 		return unknown // Of this very attempt, which is on another cluster.
 	case d.Spec.Cluster != here.Cluster:
 		return needed // The cluster has got another name. The job was placed on this one.
-	case d.IsFinished() && d.WasCopied() && d.Status.CopyUID != "" && d.Status.CopyUID != copy.GetUID():
+	case d.IsFinished() && d.RecordedCopy() != "" && d.RecordedCopy() != copy.GetUID():
 		return outdatedUnlessGoing(copy) // A second one of the attempt, of a creation that was late.
 	case d.IsFinished():
 		if copy.GetDeletionTimestamp() != nil {

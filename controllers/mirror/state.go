@@ -153,16 +153,8 @@ func (f *facts) isOfAttempt(copy *unstructured.Unstructured) bool {
 // isKnown is true if copy is the one that the current attempt is known to have.
 func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
 	uid := copy.GetUID()
-	return uid != "" && (uid == f.uid || uid == f.recordedUID())
+	return uid != "" && (uid == f.uid || uid == f.dispatch.RecordedCopy())
 }
 
 // knownUID is that of the copy that the current attempt is known to have, empty if none is known.
-func (f *facts) knownUID() types.UID { return cmp.Or(f.uid, f.recordedUID()) }
-
-// recordedUID is that of the current attempt's copy as the Dispatch says.
-func (f *facts) recordedUID() types.UID {
-	if !f.dispatch.WasCopied() {
-		return ""
-	}
-	return f.dispatch.Status.CopyUID
-}
+func (f *facts) knownUID() types.UID { return cmp.Or(f.uid, f.dispatch.RecordedCopy()) }
