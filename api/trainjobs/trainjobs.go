@@ -11,6 +11,7 @@ package trainjobs
 
 import (
 	"fmt"
+	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,16 @@ func Suspended(job *unstructured.Unstructured) bool {
 
 // Terminal returns the condition that ended the job, Complete or Failed, or nil while it has not ended.
 func Terminal(job *unstructured.Unstructured) *metav1.Condition {
+	return trueCondition(job, trainer.TrainJobComplete, trainer.TrainJobFailed)
+}
+
+// HasCondition is true if the job has the condition, and it is True.
+func HasCondition(job *unstructured.Unstructured, kind string) bool {
+	return trueCondition(job, kind) != nil
+}
+
+// trueCondition returns the first condition of one of these types that is True, nil if there is none. It converts nothing else of the job.
+func trueCondition(job *unstructured.Unstructured, kinds ...string) *metav1.Condition {
 	conditions, _, err := unstructured.NestedFieldNoCopy(job.Object, "status", "conditions")
 	if err != nil {
 		return nil
@@ -71,7 +82,7 @@ func Terminal(job *unstructured.Unstructured) *metav1.Condition {
 	for _, item := range list {
 		condition, _ := item.(map[string]any)
 		kind, _ := condition["type"].(string)
-		if kind != trainer.TrainJobComplete && kind != trainer.TrainJobFailed || condition["status"] != string(metav1.ConditionTrue) {
+		if !slices.Contains(kinds, kind) || condition["status"] != string(metav1.ConditionTrue) {
 			continue
 		}
 		reason, _ := condition["reason"].(string)

@@ -64,7 +64,7 @@ const (
 	// ReasonUnknownCopy: a worker has a copy of the job's name that the hub has no record of, and that may be running; the message says
 	// how to decide about it.
 	ReasonUnknownCopy = "UnknownCopy"
-	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement.
+	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement. It ends the attempt of a placed job.
 	ReasonSuspended = "Suspended"
 )
 
@@ -82,11 +82,14 @@ const (
 	ReasonDrained = "Drained"
 	// ReasonAdmissionTimeout: the worker had not let the copy run within the policy's admissionTimeout.
 	ReasonAdmissionTimeout = "AdmissionTimeout"
-	// ReasonCopyChanged: somebody changed the copy's spec on the worker, and it could not be changed back.
+	// ReasonCopyChanged: somebody on the worker changes the copy again and again, or it could not be changed back.
 	ReasonCopyChanged = "CopyChanged"
 	// ReasonWorkerLost: the worker has not answered for longer than its grace period, and the job's failover lets it be placed anew.
 	ReasonWorkerLost = "WorkerLost"
 )
+
+// ReasonHeldByWorker of PhaseQueued: the copy is suspended on its worker, by a queue there.
+const ReasonHeldByWorker = "HeldByWorker"
 
 // Reasons of DispatchFinished.
 const (

@@ -62,7 +62,7 @@ type PodSet struct {
 }
 
 // EvictionReason says why an attempt is to end.
-// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged
+// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Suspended
 type EvictionReason string
 
 // Reasons of an eviction. Each is also the outcome of the attempt that it ends.
@@ -75,6 +75,8 @@ const (
 	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
 	// EvictionCopyChanged says that the copy is no longer what the hub's job is, and cannot be made so.
 	EvictionCopyChanged EvictionReason = ReasonCopyChanged
+	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed anew.
+	EvictionSuspended EvictionReason = ReasonSuspended
 )
 
 // Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.

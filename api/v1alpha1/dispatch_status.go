@@ -9,7 +9,7 @@ import (
 )
 
 // DispatchPhase sums up a Dispatch for people. Controllers read conditions.
-// +kubebuilder:validation:Enum=Pending;Waiting;Running;Evicting;WorkerLost;Finished
+// +kubebuilder:validation:Enum=Pending;Waiting;Queued;Running;Evicting;WorkerLost;Finished
 type DispatchPhase string
 
 const (
@@ -17,7 +17,9 @@ const (
 	PhasePending DispatchPhase = "Pending"
 	// PhaseWaiting means that no worker is chosen; the reason says why.
 	PhaseWaiting DispatchPhase = "Waiting"
-	// PhaseRunning means that the copy exists on the worker and has not finished.
+	// PhaseQueued means that the copy exists on the worker, and that the worker does not let it run yet.
+	PhaseQueued DispatchPhase = "Queued"
+	// PhaseRunning means that the copy exists on the worker, may run, and has not finished.
 	PhaseRunning DispatchPhase = "Running"
 	// PhaseEvicting means that the copy is being stopped, for the job to be placed again.
 	PhaseEvicting DispatchPhase = "Evicting"
@@ -28,7 +30,7 @@ const (
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;WorkerLost
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;Suspended;WorkerLost
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it.
@@ -42,6 +44,7 @@ const (
 	OutcomePreempted        Outcome = ReasonPreempted
 	OutcomeDrained          Outcome = ReasonDrained
 	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout
+	OutcomeSuspended        Outcome = ReasonSuspended
 	OutcomeWorkerLost       Outcome = ReasonWorkerLost
 )
 

@@ -42,13 +42,10 @@ const (
 	// AnnotationLaterAttempt is on a copy that the worker's agent does not let run because it has seen a later attempt of its hub TrainJob: that
 	// attempt. The hub goes on counting from there.
 	AnnotationLaterAttempt = "trainyard.dev/later-attempt"
-	// AnnotationSuspended is on a copy that is suspended because its hub TrainJob is. Without it a suspended copy in a queue of the
-	// worker's Kueue is suspended by that, and left so.
-	AnnotationSuspended = "trainyard.dev/suspended"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
-	// AnnotationSource is "<UID>.<generation>" of the hub's runtime, on a propagated runtime. Another value on the hub means that
-	// the runtime on the worker is out of date.
+	// AnnotationSource is "<UID>.<generation>" of the object on the hub from which a propagated runtime or a copy was made. Another
+	// value on the hub means that the hub's object has changed since.
 	AnnotationSource = "trainyard.dev/source"
 )
 

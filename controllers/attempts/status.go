@@ -100,10 +100,11 @@ func AddHistory(
 }
 
 // isRefusal is true for an end that says something against the worker, which is then asked again later. A worker that was lost or is
-// drained takes no jobs anyway, and that a copy had to make room or was changed by somebody says nothing about the next one.
+// drained takes no jobs anyway, and that a copy had to make room, or that its job was suspended, says nothing about the next copy.
 func isRefusal(outcome v1alpha1.Outcome) bool {
 	switch outcome {
-	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeAdmissionTimeout:
+	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeCopyChanged,
+		v1alpha1.OutcomeAdmissionTimeout:
 		return true
 	default:
 		return false

@@ -45,7 +45,8 @@ func TestEnd(t *testing.T) {
 		v1alpha1.OutcomePreempted:        {reason: "the job made room"},
 		v1alpha1.OutcomeDrained:          {reason: "nothing goes to a drained worker anyway"},
 		v1alpha1.OutcomeWorkerLost:       {reason: "nothing goes to a lost worker anyway"},
-		v1alpha1.OutcomeCopyChanged:      {reason: "that somebody changed this copy says nothing about the next"},
+		v1alpha1.OutcomeCopyChanged:      {reason: "somebody there would change the next copy too", refused: true},
+		v1alpha1.OutcomeSuspended:        {reason: "the user suspends the job"},
 	} {
 		t.Run(string(outcome), func(t *testing.T) {
 			dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}

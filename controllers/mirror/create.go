@@ -133,7 +133,7 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 	case existing != nil && f.isCurrent(existing):
 		r.believe(existing, past)
 		f.copy = existing
-		_, err := r.bring(ctx, worker, f)
+		_, _, err := r.bring(ctx, worker, f, past)
 		return reconcile.Result{RequeueAfter: createLag}, err
 	case existing != nil && attempts.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
 	case existing != nil && f.isSecond(existing):

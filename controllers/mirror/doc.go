@@ -17,7 +17,8 @@
 //	  returned      say that the worker is back, and do nothing before that is on record
 //	Placed, Copied, Evicting
 //	  misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done
-//	  blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us
+//	  blocked       a copy of an older attempt has the name: garbagecollection deletes it, and its deletion wakes us.
+//	                Or the job is suspended and has no copy: placement ends the attempt, which wakes us
 //	  conflicting   a copy of another TrainJob of this hub has the name: the attempt is over
 //	  absent        make sure that namespace and runtime are there, and create the copy
 //	  copyDeleted   the copy is gone: when its pods are too, the attempt is over
@@ -25,10 +26,10 @@
 //	  evicting      the attempt has to end: delete the copy, and end it when copy and pods are gone (evict.go)
 //	  finished      the copy has ended: hub status at once, then the Dispatch
 //
-// A copy is kept what it is to be: spec.suspend and, while it is suspended, spec.runtimePatches are the hub job's. What the worker's agent
-// has stopped goes on when the worker's execution lease says so. What others have changed in its spec (edits.go), or of the labels and
-// annotations that are ours, is changed back, with an Event; what the worker does not let be changed back has the job moved. A copy
-// whose UID is on record is ours whatever its labels say.
+// A copy is kept what it was made. What the worker's agent has stopped goes on when the worker's execution lease says so, and what the
+// worker's Kueue has suspended is left to Kueue (suspension.go). What others have changed in its spec (edits.go), or of the labels and
+// annotations that are ours, is changed back, with an Event. If the worker does not let that be changed back, or somebody changes it
+// again and again, the job is moved. A copy whose UID is on record is ours whatever its labels say.
 //
 // What the Dispatch shows of the copy (progress.go) comes from the copy's status and from its JobSet in the worker's cache. It rides on
 // the writes that are made anyway: Running, and Finished. Between these the Dispatch is written when a step or the count of restarts

@@ -20,9 +20,11 @@ import (
 // leaves no owner behind.
 
 const (
-	// kueueManagers is how the field managers of Kueue begin, which suspends and patches what is in its queues.
+	// kueueManagers is how the field managers of Kueue begin, which changes the copies of which it has a Workload.
 	kueueManagers = "kueue"
-	// fieldPatches is not brought to a copy that runs, so it may differ, manager by manager.
+	// kueueManager is the key of Kueue's own entry in runtimePatches. Each cluster's Kueue looks after its own.
+	kueueManager = "kueue.x-k8s.io/manager"
+	// fieldPatches is compared manager by manager.
 	fieldPatches = "runtimePatches"
 )
 
@@ -61,9 +63,12 @@ func (e edit) undo(spec map[string]any) {
 func undoPatch(spec map[string]any, manager string, value any) {
 	patches, _ := spec[fieldPatches].([]any)
 	at := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == manager })
-	if value == nil {
+	switch {
+	case value == nil:
 		patches = slices.Delete(patches, at, at+1)
-	} else {
+	case at < 0:
+		patches = append(patches, runtime.DeepCopyJSONValue(value))
+	default:
 		patches[at] = runtime.DeepCopyJSONValue(value)
 	}
 	if spec[fieldPatches] = patches; len(patches) == 0 {
@@ -85,12 +90,12 @@ func compared(spec map[string]any) map[string]any {
 	return spec
 }
 
-// patchesOf returns the runtimePatches of a spec by manager, without the times that each cluster stamps on them.
+// patchesOf returns the runtimePatches of a spec by manager, without Kueue's entry, and without the times that each cluster stamps on them.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
-		if fields, ok := patch.(map[string]any); ok {
+		if fields, ok := patch.(map[string]any); ok && managerOf(patch) != kueueManager {
 			fields = maps.Clone(fields)
 			delete(fields, "time")
 			byManager[managerOf(patch)] = fields
@@ -105,15 +110,23 @@ func managerOf(patch any) string {
 	return manager
 }
 
+// background is what has to be known to tell an edit from a difference.
+type background struct {
+	// jobChanged: the job has changed since the copy was made. What the copy lacks may be new on the hub.
+	jobChanged bool
+	// queued: the worker's Kueue has a Workload for the copy, so what Kueue has written is its own.
+	queued bool
+}
+
 // editsOf returns what others have changed in the spec of a copy that was to have the wanted one. The copy must have its managedFields.
-func editsOf(wanted map[string]any, copy *unstructured.Unstructured) []edit {
-	owned := ownedByOthers(copy).inside("f:spec")
-	edits := compare(nil, compared(wanted), compared(specOf(copy)), owned)
+func editsOf(wanted map[string]any, copy *unstructured.Unstructured, known background) []edit {
+	owned := ownedByOthers(copy, known).inside("f:spec")
+	edits := known.compare(nil, compared(wanted), compared(specOf(copy)), owned)
 	want, found, owned := patchesOf(wanted), patchesOf(specOf(copy)), owned.inside("f:"+fieldPatches)
-	for _, manager := range slices.Sorted(maps.Keys(found)) {
-		// What is missing, or its owner's, was changed on the hub since.
+	for _, manager := range slices.Sorted(maps.Keys(union(want, found))) {
 		others := len(owned.inside(fmt.Sprintf(`k:{"manager":%q}`, manager))) > 0
-		if others && !equality.Semantic.DeepEqual(want[manager], found[manager]) {
+		missing := found[manager] == nil && !known.jobChanged
+		if (others || missing) && !equality.Semantic.DeepEqual(want[manager], found[manager]) {
 			edits = append(edits, edit{path: []string{fieldPatches, manager}, value: want[manager]})
 		}
 	}
@@ -121,7 +134,7 @@ func editsOf(wanted map[string]any, copy *unstructured.Unstructured) []edit {
 }
 
 // compare returns the edits below a path, in the order of their names.
-func compare(path []string, wanted, found map[string]any, owned ownership) []edit {
+func (b background) compare(path []string, wanted, found map[string]any, owned ownership) []edit {
 	var edits []edit
 	for _, key := range slices.Sorted(maps.Keys(union(wanted, found))) {
 		want, had := wanted[key]
@@ -134,8 +147,8 @@ func compare(path []string, wanted, found map[string]any, owned ownership) []edi
 		gotMap, isMap := got.(map[string]any)
 		switch {
 		case wasMap && isMap:
-			edits = append(edits, compare(below, wantMap, gotMap, others)...)
-		case len(others) > 0, had && (!has || isPart(got, want)):
+			edits = append(edits, b.compare(below, wantMap, gotMap, others)...)
+		case len(others) > 0, !b.jobChanged && had && (!has || isPart(got, want)):
 			edits = append(edits, edit{path: below, value: want})
 		}
 	}
@@ -160,12 +173,11 @@ func isPart(part, whole any) bool {
 // ownership is what some field managers own below one path: a tree for each, in the form of metadata.managedFields.
 type ownership []map[string]any
 
-// ownedByOthers is what neither this hub nor, in a queue of it, the worker's Kueue has written.
-func ownedByOthers(copy *unstructured.Unstructured) ownership {
-	_, queued := copy.GetLabels()[labelKueueQueue]
+// ownedByOthers is what neither this hub nor the Kueue that has the copy in its queue has written.
+func ownedByOthers(copy *unstructured.Unstructured, known background) ownership {
 	var owned ownership
 	for _, entry := range copy.GetManagedFields() {
-		ours := entry.Manager == string(fieldOwner) || queued && strings.HasPrefix(entry.Manager, kueueManagers)
+		ours := entry.Manager == string(fieldOwner) || known.queued && strings.HasPrefix(entry.Manager, kueueManagers)
 		if ours || entry.Subresource != "" || entry.FieldsV1 == nil {
 			continue
 		}

@@ -20,11 +20,11 @@ func TestEditsOf(t *testing.T) {
 	patch := func(manager, node string) any { return map[string]any{"manager": manager, "node": node, "time": node} }
 	nodes := map[string]any{"numNodes": int64(2), "args": []any{"a", "b"}}
 	for name, test := range map[string]struct {
-		reason        string
-		wanted, found map[string]any
-		owners        []metav1.ManagedFieldsEntry
-		queued        bool
-		want          []string
+		reason             string
+		wanted, found      map[string]any
+		owners             []metav1.ManagedFieldsEntry
+		queued, jobChanged bool
+		want               []string
 	}{
 		"Same": {
 			reason: "also if somebody has applied the same",
@@ -70,7 +70,7 @@ func TestEditsOf(t *testing.T) {
 			owners: []metav1.ManagedFieldsEntry{owner("kubectl-edit", `{"f:spec":{"f:suspend":{},"f:managedBy":{}}}`)},
 		},
 		"KueueInItsQueue": {
-			reason: "it says where the pods go", queued: true,
+			reason: "it says where the pods go",
 			wanted: map[string]any{}, found: map[string]any{"runtimePatches": []any{patch("kueue.x-k8s.io/manager", "gpu")}},
 			owners: []metav1.ManagedFieldsEntry{owner("kueue", `{"f:spec":{"f:runtimePatches":{"k:{\"manager\":\"kueue.x-k8s.io/manager\"}":{".":{}}}}}`)},
 		},
@@ -80,8 +80,26 @@ func TestEditsOf(t *testing.T) {
 			found:  map[string]any{"runtimePatches": []any{patch("a.dev/b", "1"), patch("some.dev/body", "2")}},
 			owners: []metav1.ManagedFieldsEntry{owner("kubectl-edit", `{"f:spec":{"f:runtimePatches":{"k:{\"manager\":\"some.dev/body\"}":{".":{}}}}}`)},
 		},
+		"KueueOfAnOlderRelease": {
+			reason: "it had no key of its own", queued: true,
+			wanted: map[string]any{}, found: map[string]any{"podSpecOverrides": []any{"gpu"}},
+			owners: []metav1.ManagedFieldsEntry{owner("kueue", `{"f:spec":{"f:podSpecOverrides":{}}}`)},
+		},
+		"WhoCallsHimselfKueue": {
+			reason: "there is no Workload that would explain it", want: []string{"spec.podSpecOverrides"},
+			wanted: map[string]any{}, found: map[string]any{"podSpecOverrides": []any{"gpu"}},
+			owners: []metav1.ManagedFieldsEntry{owner("kueue", `{"f:spec":{"f:podSpecOverrides":{}}}`)},
+		},
+		"PatchRemoved": {
+			reason: "what is gone has no owner", want: []string{"spec.runtimePatches[a.dev/b]"},
+			wanted: map[string]any{"runtimePatches": []any{patch("a.dev/b", "1")}}, found: map[string]any{},
+		},
+		"AddedOnTheHub": {
+			reason: "the copy was made before", jobChanged: true,
+			wanted: map[string]any{"activeDeadlineSeconds": int64(60), "args": []any{"a", "b"}}, found: map[string]any{"args": []any{"a"}},
+		},
 		"PatchesOfTheHub": {
-			reason: "the hub's user has changed, removed and added some while the copy runs",
+			reason: "the hub's user has changed, removed and added some while the copy runs", jobChanged: true,
 			wanted: map[string]any{"runtimePatches": []any{patch("a.dev/b", "2"), patch("a.dev/c", "1")}},
 			found:  map[string]any{"runtimePatches": []any{patch("a.dev/b", "1"), patch("a.dev/d", "1")}},
 		},
@@ -90,12 +108,9 @@ func TestEditsOf(t *testing.T) {
 			copy := testJob("c", func(job *unstructured.Unstructured) {
 				job.Object["spec"] = runtime.DeepCopyJSONValue(test.found)
 				job.SetManagedFields(test.owners)
-				if test.queued {
-					job.SetLabels(map[string]string{labelKueueQueue: "gpus"})
-				}
 			})
 			var got []string
-			for _, edit := range editsOf(test.wanted, copy) {
+			for _, edit := range editsOf(test.wanted, copy, background{jobChanged: test.jobChanged, queued: test.queued}) {
 				got = append(got, edit.String())
 				edit.undo(specOf(copy))
 			}

@@ -35,7 +35,7 @@ func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message stri
 	switch outcome {
 	case v1alpha1.OutcomeRejected:
 		text = "Worker " + string(r.Cluster) + " refused the TrainJob: " + message
-	case v1alpha1.OutcomePreempted, v1alpha1.OutcomeDrained: // It is meant to be, and the job goes on.
+	case v1alpha1.OutcomePreempted, v1alpha1.OutcomeDrained, v1alpha1.OutcomeSuspended: // It is meant to be, and the job goes on.
 		kind, text = corev1.EventTypeNormal, "Stopped on worker "+string(r.Cluster)+": "+message
 	case v1alpha1.OutcomeAdmissionTimeout, v1alpha1.OutcomeCopyChanged:
 		text = "Stopped on worker " + string(r.Cluster) + ": " + message

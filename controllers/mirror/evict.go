@@ -22,7 +22,7 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
 	}
 	if f.copy != nil && f.isOurs(f.copy) && f.copy.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, r.reportEvicting(ctx, f) // Its end wakes us.
+		return reconcile.Result{}, firstError(r.reportEvicting(ctx, f), r.reportStopping(ctx, f, past)) // Its end wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
 	due := r.mayArrive(f, past)
@@ -62,11 +62,23 @@ func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, pa
 	case trainjobs.Terminal(f.copy) != nil:
 		return r.finish(ctx, f, past)
 	}
-	if err := r.reportEvicting(ctx, f); err != nil {
+	if err := firstError(r.reportEvicting(ctx, f), r.reportStopping(ctx, f, past)); err != nil {
 		return reconcile.Result{}, err
 	}
 	// Nobody may tell us of the end of a copy that the cache does not show.
 	return reconcile.Result{RequeueAfter: endCheck}, r.deleteUnchanged(ctx, worker, f.copy)
+}
+
+// reportStopping brings the status of a copy that is being stopped to the hub TrainJob without delay: a queue on the hub gives the job's
+// quota to others when the status says that no pod is active.
+func (r *reconciler) reportStopping(ctx context.Context, f facts, past *recollection) error {
+	if !f.isCurrent(f.copy) || trainjobs.Terminal(f.copy) != nil || !hasNews(f) || past.pushed == hashStatus(f.copy) {
+		return nil
+	}
+	if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0); !ok || err != nil {
+		return err
+	}
+	return r.writeJobStatus(ctx, f, past)
 }
 
 // deleteUnchanged is withdraw of a copy as it was seen, and of one that has not ended since then. Otherwise it is a conflict.

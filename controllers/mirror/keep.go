@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,54 +19,54 @@ import (
 	"github.com/trainyard/trainyard/dispatch/fencing"
 )
 
-// restoreLimit is how often the spec of a copy is changed back until its job is moved: somebody on the worker does not give in.
+// restoreLimit is how often a copy is changed back until its job is moved: somebody on the worker does not give in.
 const restoreLimit = 5
 
-// keep makes the copy what it is to be: what its user has changed on the hub is brought, and what others have changed on the worker is
-// changed back. It returns when to look again, zero if nothing is awaited.
+// keep makes the copy what it is to be: what the worker's agent has stopped goes on when the agent lets it, and what others have changed
+// on the worker is changed back. It returns when to look again, zero if nothing is awaited.
 func (r *reconciler) keep(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
-	brought, err := r.bring(ctx, worker, f)
+	due, brought, err := r.bring(ctx, worker, f, past)
 	if brought || err != nil {
-		return 0, err // The event of it brings us back.
+		return due, err // The event of it brings us back.
 	}
-	var due time.Duration
 	if _, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]; stopped || r.isFenced(f) && !hasStarted(f.copy) {
-		due = leaseCheck
+		due = sooner(due, leaseCheck)
 	}
 	return due, r.restore(ctx, worker, f, past)
 }
 
-// bring patches the copy with what updatedCopy says, and with the marks that somebody took off. It is true if there was something.
-func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts) (bool, error) {
+// bring lets the copy go on if nothing speaks against it, and puts back the marks that somebody took off. It returns when to look again,
+// and true if there was something to write.
+func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, bool, error) {
 	may := r.permission(f)
-	var restored []string
-	if isSuspendedByOthers(f.job, f.copy) {
-		restored = append(restored, "spec.suspend")
+	why, due, err := r.holdOf(ctx, f, past, may)
+	if err != nil {
+		return 0, false, err
 	}
-	updated := updatedCopy(f.job, f.copy, may)
-	if lost := lostMarks(f.copy, f.dispatch, r.HubID, may); len(lost) > 0 {
-		if updated == nil {
-			updated = f.copy.DeepCopy()
-		}
-		restored = append(restored, putBack(updated, lost)...)
-	}
+	updated := f.copy.DeepCopy()
+	restored := resume(updated, why, may)
+	restored = append(restored, putBack(updated, lostMarks(f.copy, f.dispatch, r.HubID, may))...)
 	if may.ok && isOutdated(f.copy, may) {
-		if updated == nil {
-			updated = f.copy.DeepCopy()
-		}
 		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
-	if updated == nil {
-		return false, nil
+	if equality.Semantic.DeepEqual(updated.Object, f.copy.Object) {
+		return due, false, nil
+	}
+	if len(restored) > 0 && past.restored >= restoreLimit {
+		return 0, true, r.evictChanged(ctx, f, restored, "it is changed again and again")
 	}
 	patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
 	if err := worker.Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return true, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
+		if isRefusal(err) && len(restored) > 0 {
+			return 0, true, r.evictChanged(ctx, f, restored, "the worker does not let it be changed back: "+refusalWords(err))
+		}
+		return 0, true, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
 	}
 	if len(restored) > 0 {
+		past.restored++
 		r.recordRestored(f, restored)
 	}
-	return true, nil
+	return due, true, nil
 }
 
 // permission is what the worker's execution lease says about the job's copy.

@@ -56,7 +56,11 @@ type recollection struct {
 	answered     bool
 	// unleased is when the copy was first not created because the worker's agent does not answer, zero while it does.
 	unleased time.Time
-	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often it was changed back.
+	// queued is true once the worker's Kueue was seen to have a Workload for the copy, and suspendedAt is when the copy was first seen
+	// suspended without one.
+	queued      bool
+	suspendedAt time.Time
+	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often the copy was changed back.
 	checked  int64
 	restored int
 	// verified is true once a Dispatch that this process found at its start was compared with the API server's.

@@ -131,9 +131,12 @@ func endSteps(steps []v1alpha1.Step, end string) {
 	}
 }
 
-// hasProgressed is true if the Dispatch shows other steps or restarts than there are. Times are shown along with them.
+// hasProgressed is true if the Dispatch shows another phase, or other steps or restarts, than there are. Times are shown along with them.
 func hasProgressed(f facts) bool {
 	shown := &f.dispatch.Status
+	if phase, _ := phaseOf(f); phase != shown.Phase {
+		return true
+	}
 	current := v1alpha1.DispatchStatus{Restarts: shown.Restarts}
 	showProgress(f, &current)
 	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)

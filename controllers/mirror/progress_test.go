@@ -128,6 +128,7 @@ func shows(t *testing.T, attempt int32) dispatchOption {
 	mirrored := condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, attempt)
 	return func(d *v1alpha1.Dispatch) {
 		mirrored(d)
+		d.Status.Phase = v1alpha1.PhaseRunning
 		d.Status.Steps = []v1alpha1.Step{{Name: "trainer", State: v1alpha1.StepRunning}}
 		d.Status.Restarts, d.Status.StartTime = 3, at(t, created)
 	}

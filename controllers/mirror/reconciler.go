@@ -149,7 +149,7 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 	return job, nil
 }
 
-// mirror brings spec.suspend to the copy and the copy's status to the hub. What the one meets does not keep the other.
+// mirror keeps the copy what it is to be and brings its status to the hub. What the one meets does not keep the other.
 func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	fenceDue, updateErr := r.keep(ctx, worker, f, past)
 	statusDue, statusErr := r.syncStatus(ctx, f, past)

@@ -32,7 +32,10 @@ func (r *reconciler) restore(ctx context.Context, worker client.Client, f facts,
 	if err != nil || live == nil || live.GetUID() != f.copy.GetUID() || live.GetGeneration() != generation {
 		return err // Its event is on its way.
 	}
-	edits := editsOf(wanted, live)
+	edits, err := r.editsOf(ctx, f, live, past)
+	if err != nil {
+		return err
+	}
 	if len(edits) == 0 {
 		past.checked = generation // It is the worker that makes this of the job.
 		return nil
@@ -58,6 +61,19 @@ func (r *reconciler) restore(ctx context.Context, worker client.Client, f facts,
 	past.checked = updated.GetGeneration() // What the worker has not taken back is its will.
 	r.recordRestored(f, names)
 	return nil
+}
+
+// editsOf returns what others have changed in the spec of the copy as the worker's API server has it.
+func (r *reconciler) editsOf(ctx context.Context, f facts, live *unstructured.Unstructured, past *recollection) ([]edit, error) {
+	if !past.queued {
+		var err error
+		if _, past.queued, err = r.findWorkload(ctx, live); err != nil {
+			return nil, err
+		}
+	}
+	return editsOf(newSpec(f.job), live, background{
+		jobChanged: live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(f.job), queued: past.queued,
+	}), nil
 }
 
 // evictChanged asks for the end of an attempt whose copy is not the job any more. What is written wakes us.

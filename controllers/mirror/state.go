@@ -94,6 +94,8 @@ func decideLive(f facts) state {
 		return evicting
 	case missing && f.wasCopied():
 		return copyDeleted
+	case f.copy == nil && trainjobs.Suspended(f.job):
+		return blocked // Placement ends the attempt, which wakes us.
 	case f.copy == nil:
 		return absent
 	case !f.isOurs(f.copy):

@@ -48,9 +48,9 @@ func (r *reconciler) syncStatus(ctx context.Context, f facts, past *recollection
 }
 
 // hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news to a hub
-// that has none.
+// that has none, and a copy without a status says nothing.
 func hasNews(f facts) bool {
-	if equality.Semantic.DeepEqual(f.job.Object["status"], f.copy.Object["status"]) {
+	if f.copy.Object["status"] == nil || equality.Semantic.DeepEqual(f.job.Object["status"], f.copy.Object["status"]) {
 		return false
 	}
 	if status, _ := f.job.Object["status"].(map[string]any); len(status) > 0 {
@@ -125,8 +125,16 @@ func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollect
 	return 0, r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		r.setCopied(f, status)
 		clearEvicting(status)
-		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+		status.Phase, status.Reason = phaseOf(f)
 	})
+}
+
+// phaseOf is the phase, with its reason, of a job that has a copy.
+func phaseOf(f facts) (v1alpha1.DispatchPhase, string) {
+	if isHeld(f) {
+		return v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
+	}
+	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
 }
 
 // clearEvicting is for an eviction that was taken back. That there is no room elsewhere stays said.

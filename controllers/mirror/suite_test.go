@@ -104,8 +104,8 @@ var namespaces atomic.Int32
 type setting struct {
 	// spec is added to that of the job.
 	spec map[string]any
-	// annotations of the job.
-	annotations map[string]string
+	// labels and annotations of the job.
+	labels, annotations map[string]string
 	// failover of the Dispatch.
 	failover v1alpha1.Failover
 	// hubOnly: the worker does not have the job's namespace.
@@ -135,6 +135,7 @@ func newScene(t *testing.T, with setting) *scene {
 	job.Object["spec"] = map[string]any{
 		"managedBy": v1alpha1.ManagedByMultiKueue, "runtimeRef": map[string]any{"name": "torch-distributed"},
 	}
+	job.SetLabels(with.labels)
 	job.SetAnnotations(with.annotations)
 	maps.Copy(job.Object["spec"].(map[string]any), with.spec)
 	must(t, e.hub.Create(t.Context(), job))

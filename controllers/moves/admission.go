@@ -23,22 +23,16 @@ func mayBeHeld(d *v1alpha1.Dispatch) bool {
 	return d.WasCopied() && !slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning })
 }
 
-// isHeld is true for a job that is not suspended on the hub, and whose copy is suspended on its worker or has no pods. That is what the
+// isHeld is true for a job whose copy is suspended on its worker or has no pods. That is what the
 // copy has said, which the hub's job shows.
 func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
-	if !mayBeHeld(d) || trainjobs.Suspended(job) {
+	if !mayBeHeld(d) {
 		return false
 	}
 	started := slices.ContainsFunc(trainjobs.JobsStatus(job), func(step trainer.JobStatus) bool {
 		return ptr.Deref(step.Active, 0)+ptr.Deref(step.Ready, 0)+ptr.Deref(step.Succeeded, 0)+ptr.Deref(step.Failed, 0) > 0
 	})
-	return !started || isSuspended(job)
-}
-
-// isSuspended is what the copy says of itself.
-func isSuspended(job *unstructured.Unstructured) bool {
-	typed, err := trainjobs.Typed(job)
-	return err == nil && meta.IsStatusConditionTrue(typed.Status.Conditions, trainer.TrainJobSuspended)
+	return !started || trainjobs.HasCondition(job, trainer.TrainJobSuspended)
 }
 
 // confirmTime is how long a job has to be seen held before it is taken for overdue, whatever its Dispatch says: after a restart, and when a

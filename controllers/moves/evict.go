@@ -80,9 +80,10 @@ func (r *Reconciler) giveUp(ctx context.Context, f facts) error {
 }
 
 // keepRoom has the room kept that a job was evicted for: this process may not be the one that did it, and the room may have gone with
-// its worker.
+// its worker. A preempted or suspended job was evicted without room elsewhere.
 func (r *Reconciler) keepRoom(ctx context.Context, f facts) error {
-	if f.dispatch.Spec.Eviction == nil || f.dispatch.Spec.Eviction.Reason == v1alpha1.EvictionPreempted || trainjobs.Suspended(f.job) {
+	eviction := f.dispatch.Spec.Eviction
+	if eviction == nil || eviction.Reason == v1alpha1.EvictionPreempted || eviction.Reason == v1alpha1.EvictionSuspended {
 		return nil
 	}
 	if _, err := r.Room.Elsewhere(ctx, f.dispatch); err != nil {
@@ -103,7 +104,7 @@ func (r *Reconciler) evict(ctx context.Context, f facts, reason v1alpha1.Evictio
 	}
 	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
 		key: key, attempt: f.dispatch.Spec.Attempt, policy: f.policy,
-		counts: reason == v1alpha1.EvictionDrained && !trainjobs.Suspended(f.job),
+		counts: reason == v1alpha1.EvictionDrained,
 	}
 	return nil
 }

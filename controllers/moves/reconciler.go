@@ -266,8 +266,6 @@ func (r *Reconciler) act(ctx context.Context, what state, f facts, t turn) error
 	switch what {
 	case leaving:
 		return r.keepRoom(ctx, f)
-	case withdrawn:
-		return r.evict(ctx, f, v1alpha1.EvictionDrained, fmt.Sprintf("worker %s is being drained", f.dispatch.Spec.Cluster))
 	case displaced:
 		return r.displace(ctx, f, t)
 	case overdue:

@@ -16,7 +16,7 @@ import (
 type state int
 
 const (
-	// left: the job is not to be moved. It goes, has ended, has left its worker already, or is another one.
+	// left: the job is not to be moved. It goes, has ended, is suspended, has left its worker already, or is another one.
 	left state = iota
 	// away: its worker does not answer. What becomes of it is for failover to say.
 	away
@@ -24,8 +24,6 @@ const (
 	settled
 	// leaving: it is being evicted. The room that it is promised elsewhere is kept.
 	leaving
-	// withdrawn: the worker is being drained, and the job is suspended: nothing is lost if it goes at once.
-	withdrawn
 	// displaced: the worker is being drained, and the job goes as soon as there is room for it elsewhere.
 	displaced
 	// overdue: the worker has not let it run in time.
@@ -36,7 +34,7 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"left", "away", "settled", "leaving", "withdrawn", "displaced", "overdue", "held"}[s]
+	return [...]string{"left", "away", "settled", "leaving", "displaced", "overdue", "held"}[s]
 }
 
 // home is how it is with the worker.
@@ -75,12 +73,11 @@ func decide(f facts, now time.Time) state {
 		return away
 	case f.home == open && f.patience.seen.IsZero():
 		return settled
-	case f.job == nil, f.job.GetUID() != d.Spec.TrainJob.UID, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
+	case f.job == nil, f.job.GetUID() != d.Spec.TrainJob.UID, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil,
+		trainjobs.Suspended(f.job):
 		return left
 	case d.Spec.Eviction != nil, f.written:
 		return leaving
-	case f.home == draining && trainjobs.Suspended(f.job):
-		return withdrawn
 	case f.home == draining:
 		return displaced
 	case timeout(f.policy) == 0:

@@ -127,7 +127,7 @@ func TestDecide(t *testing.T) {
 		"NotYetCopied": {reason: "what is not there yet is not to come", facts: facts{dispatch: testDispatch(placedAgain), job: job, home: draining}, want: displaced},
 		"DrainOverdue": {reason: "it goes either way", facts: facts{dispatch: testDispatch(), job: job, home: draining, policy: limited, patience: heldFor(time.Hour)}, want: displaced},
 		"Suspended": {
-			reason: "it has nothing to lose", facts: facts{dispatch: testDispatch(), job: testJob("origin", suspended), home: draining}, want: withdrawn,
+			reason: "placement ends its attempt", facts: facts{dispatch: testDispatch(), job: testJob("origin", suspended), home: draining}, want: left,
 		},
 		"SuspendedAtHome": {reason: "it stays", facts: facts{dispatch: testDispatch(), job: testJob("origin", suspended)}, want: settled},
 		"Evicted": {
@@ -221,7 +221,6 @@ func TestIsHeld(t *testing.T) {
 		"Running":     {reason: "it runs", dispatch: testDispatch(running), job: testJob("origin", says("", one("ready")))},
 		"PutBack":     {reason: "the worker's queue has suspended it again", dispatch: testDispatch(waiting), job: testJob("origin", says("Suspended", one("active"))), want: true},
 		"Initialized": {reason: "it has done something", dispatch: testDispatch(waiting), job: testJob("origin", says("", one("succeeded")))},
-		"Suspended":   {reason: "its user does not want it to run", dispatch: testDispatch(waiting), job: testJob("origin", suspended, says("Suspended", nil))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := isHeld(test.dispatch, test.job); got != test.want {

@@ -177,7 +177,7 @@ func (f *fleet) assign(a *assignment) {
 
 // take takes what an assignment needs off its worker's view.
 func (f *fleet) take(a *assignment) {
-	if v := f.views[a.worker]; v != nil && v.nodes != nil && !a.suspended {
+	if v := f.views[a.worker]; v != nil && v.nodes != nil {
 		next := *v // Another view, so that it is seen that something has changed.
 		next.nodes = v.nodes.Spread(a.podSets)
 		next.queued++

@@ -41,14 +41,11 @@ type assignment struct {
 	priority  int32
 	// since is when it was placed, as far as this process knows.
 	since time.Time
-	// suspended jobs take nothing but what their pods still take. Evicted ones take all until their attempt has ended: their copies may
-	// still make pods.
-	suspended bool
 	// grant is the decision while it has not been written. Failover and the circumstances belong to it.
 	grant    *dispatch.Decision
 	failover v1alpha1.Failover
 	asked    string
-	// eviction ends the attempt; evictor is the job for which it was decided by this process and has not been seen on the Dispatch.
+	// eviction ends the attempt. Until it has ended the job takes all its room: its copy may still make pods. evictor is the job for which it was decided by this process and has not been seen on the Dispatch.
 	eviction *v1alpha1.Eviction
 	evictor  types.NamespacedName
 	// promised: the job is not there yet.
@@ -56,7 +53,7 @@ type assignment struct {
 }
 
 // leaves: nothing would be gained by its eviction.
-func (a *assignment) leaves() bool { return a.suspended || a.eviction != nil || a.promised }
+func (a *assignment) leaves() bool { return a.eviction != nil || a.promised }
 
 func (l *ledger) put(a *assignment) {
 	if l.byJob == nil {

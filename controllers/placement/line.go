@@ -249,19 +249,6 @@ func (l *line) forget(uid types.UID, attempt int32) bool {
 	return l.fleet.release(uid)
 }
 
-// suspend says whether an assigned job is suspended, and returns true if that has freed something.
-func (l *line) suspend(uid types.UID, suspended bool) (freed bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.fleet.ledger.byJob[uid]
-	if a == nil || a.suspended == suspended {
-		return false
-	}
-	a.suspended = suspended
-	l.fleet.outdate(a.worker)
-	return suspended
-}
-
 // eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none. It is taken
 // back if whom it makes room for does not wait any more.
 func (l *line) eviction(uid types.UID) *v1alpha1.Eviction {

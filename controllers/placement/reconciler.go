@@ -121,9 +121,6 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts)
 	switch what {
 	case settled:
 		r.forget(key)
-		if f.job != nil && r.line.suspend(f.job.GetUID(), trainjobs.Suspended(f.job)) {
-			r.signal()
-		}
 	case evicted:
 		return reconcile.Result{}, r.evict(ctx, f)
 	case concluded:
@@ -158,6 +155,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	}
 	if f.dispatch != nil {
 		f.eviction = r.line.eviction(f.dispatch.Spec.TrainJob.UID)
+	}
+	if f.eviction == nil && f.job != nil && trainjobs.Suspended(f.job) {
+		f.eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: suspensionMessage}
 	}
 	return f, nil
 }

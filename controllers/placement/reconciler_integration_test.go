@@ -197,13 +197,24 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 	expect("after the doubled back-off", first.Spec.Cluster, 5)
 }
 
-// spec.suspend is a gate in front of placement, and not behind it.
+// spec.suspend is a gate in front of placement, and ends the attempt of a job that is placed: a resumed job is placed anew. As long as the
+// job has no copy its status says whether it is suspended.
 func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	if d, result := s.reconcile(t, "job"); d != nil || result.RequeueAfter != 0 {
 		t.Errorf("a suspended job has the Dispatch %+v and is looked at after %s, want neither", d, result.RequeueAfter)
 	}
+	says := func(want metav1.ConditionStatus, reason string) {
+		t.Helper()
+		job := &trainer.TrainJob{}
+		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		condition := meta.FindStatusCondition(job.Status.Conditions, trainer.TrainJobSuspended)
+		if condition == nil || condition.Status != want || condition.Reason != reason {
+			t.Errorf("the condition Suspended of the job is %+v, want %s/%s", condition, want, reason)
+		}
+	}
+	says(metav1.ConditionTrue, trainer.TrainJobSuspendedReason)
 	suspend := func(suspend bool) {
 		job := &trainer.TrainJob{}
 		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
@@ -216,11 +227,30 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 		t.Fatalf("the Dispatch of the resumed job is %+v, want it placed", placed)
 	}
 	suspend(true)
-	if d, _ := s.reconcile(t, "job"); !cmp.Equal(placed, d) {
-		t.Errorf("the Dispatch of a placed job was written when it was suspended (-before +after):\n%s", cmp.Diff(placed, d))
+	evicted, _ := s.reconcile(t, "job")
+	want := &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: "the TrainJob has spec.suspend: true"}
+	if diff := cmp.Diff(want, evicted.Spec.Eviction); diff != "" || evicted.Spec.Cluster != placed.Spec.Cluster {
+		t.Errorf("the eviction of the suspended job (-want +got):\n%s", diff)
 	}
-	s.report(t, placed, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeCopyDeleted)
-	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != "" || d.Status.Reason != v1alpha1.ReasonSuspended {
+	suspend(false)
+	if d, _ := s.reconcile(t, "job"); !cmp.Equal(evicted, d) {
+		t.Errorf("the attempt is not over, and the Dispatch was written (-before +after):\n%s", cmp.Diff(evicted, d))
+	}
+	suspend(true)
+	s.endsAttempt(t, evicted, v1alpha1.OutcomeSuspended)
+	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != "" || d.Spec.Eviction != nil || d.Status.Reason != v1alpha1.ReasonSuspended {
 		t.Errorf("the Dispatch is %+v, want no worker while the job is suspended", d)
+	}
+	says(metav1.ConditionTrue, trainer.TrainJobSuspendedReason)
+	s.worker(t, east, cordon)
+	s.worker(t, west, cordon)
+	suspend(false)
+	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster != "" || d.Status.Reason != v1alpha1.ReasonNoFit {
+		t.Errorf("the Dispatch is %+v, want that the job waits for room", d)
+	}
+	says(metav1.ConditionFalse, trainer.TrainJobResumedReason)
+	s.worker(t, east, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })
+	if d, _ := s.reconcile(t, "job"); d.Spec.Cluster == "" || d.Spec.Attempt != 2 {
+		t.Errorf("the Dispatch of the resumed job is %+v, want the next attempt", d)
 	}
 }

@@ -95,17 +95,20 @@ func newDispatch(f facts) *v1alpha1.Dispatch {
 	}
 }
 
-// gate says of a job that had a Dispatch that it is not placed because it is suspended. A job that had none needs none.
+// suspensionMessage is for the owner of a job.
+const suspensionMessage = "the TrainJob has spec.suspend: true"
+
+// gate says of a job that it is suspended, and of one that had a Dispatch that it is not placed for that. A job that had none needs none.
 func (r *Reconciler) gate(ctx context.Context, f facts) error {
-	if f.dispatch == nil {
-		return nil
+	if err := r.sayWhetherSuspended(ctx, f); err != nil || f.dispatch == nil {
+		return err
 	}
 	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
 	if err != nil {
 		return err
 	}
 	return r.writeStatus(ctx, f, d, dispatch.Decision{
-		Reason: v1alpha1.ReasonSuspended, Message: "the TrainJob has spec.suspend: true",
+		Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage,
 	}, nil)
 }
 
@@ -113,6 +116,9 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision dispatch.Decision) (reconcile.Result, error) {
 	d, err := r.withdrawn(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if err := r.sayWhetherSuspended(ctx, f); err != nil {
 		return reconcile.Result{}, err
 	}
 	var explanation []v1alpha1.ClusterExplanation

@@ -39,7 +39,7 @@ func (s state) String() string {
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
-	// eviction is one that has been decided on.
+	// eviction is what is to end the job's attempt: one that was decided on in line, or the suspension of the job.
 	eviction *v1alpha1.Eviction
 	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
 	buried burial

@@ -87,8 +87,11 @@ func TestClassify(t *testing.T) {
 			reason: "it leaves the line", facts: facts{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("")}, want: suspended,
 		},
 		"SuspendedPlaced": {
-			reason: "its copy is suspended, it stays where it is",
-			facts:  facts{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w")}, want: settled,
+			reason: "its attempt ends",
+			facts: facts{
+				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended},
+			},
+			want: evicted,
 		},
 		"AttemptEnded": {
 			reason: "mirror has said that there is no copy and will be none",

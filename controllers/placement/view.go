@@ -47,7 +47,7 @@ func newView(cluster *remote.Cluster, snapshot *remote.Snapshot, jobs []*assignm
 func (v *view) free(jobs []*assignment, without map[types.NamespacedName]bool) (nodes *dispatch.Nodes, queued int) {
 	nodes = v.nodesWithout(func(gang types.NamespacedName) bool { return without[gang] })
 	for _, a := range jobs {
-		if a.suspended || without[a.key] {
+		if without[a.key] {
 			continue
 		}
 		if rest := unbound(a.podSets, v.snapshot.Gangs[a.key]); len(rest) > 0 {

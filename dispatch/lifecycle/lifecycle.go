@@ -123,6 +123,7 @@ const (
 	heldBack    = "another worker has a copy that is not on record"
 	staying     = "it stays on a worker that is drained, or need not go any more"
 	changedCopy = "the copy was changed on the worker, and cannot be changed back"
+	held        = "the TrainJob is suspended"
 )
 
 // What several transitions write.
@@ -142,7 +143,7 @@ const (
 
 // Transitions returns the table: all writes that change what a Dispatch says. Lines between the same two states are alternatives.
 func Transitions() []Transition {
-	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted), evictedFor(v1alpha1.EvictionCopyChanged)
+	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted, v1alpha1.EvictionSuspended), evictedFor(v1alpha1.EvictionCopyChanged)
 	byMoves := evictedFor(v1alpha1.EvictionDrained, v1alpha1.EvictionAdmissionTimeout)
 	return []Transition{
 		{None, Waiting, "a job fits nowhere", Placement, "the Dispatch without a worker", recordBeforeAct, decidesNothing},
@@ -160,6 +161,7 @@ func Transitions() []Transition {
 		{Placed, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{Placed, Copied, "the copy exists for 10 s", Mirror, copyShown, onlySaid, shown},
 		{Placed, Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Placed, Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Placed, Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{Placed, Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{Placed, Lost, "the grace period is over", Failover, workerLost, onlySaid, decidesNothing},
@@ -171,6 +173,7 @@ func Transitions() []Transition {
 		{Copied, Copied, "steps or restarts change", Mirror, copyShown, onlySaid, shown},
 		{Copied, Copied, staying, Moves, "status: Evicting=False", onlySaid, shown},
 		{Copied, Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Copied, Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Copied, Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{Copied, Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{Copied, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
@@ -192,6 +195,7 @@ func Transitions() []Transition {
 
 		{Lost, Lost, "something else is done about it", Failover, workerLost, onlySaid, decidesNothing},
 		{Lost, Lost, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Lost, Lost, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Lost, Lost, "the eviction is taken back", Anybody, "spec.eviction goes", runsOn, decidesNothing},
 		{Lost, Lost, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{Lost, Placed, "the worker is back", Mirror, foundAgain, answers, decidesNothing},

@@ -155,14 +155,17 @@ func comparable(job *trainer.TrainJob) *trainer.TrainJob {
 	return rest
 }
 
-// Suspending a placed job suspends its copy and ends its pods; resuming resumes it.
+// Suspending a placed job ends its attempt, with copy and pods. Resuming places it anew.
 func TestSuspendAndResume(t *testing.T) {
 	job := submit(t, yard.Job{Name: "pauses", GPUs: 1, RunFor: "forever"})
-	worker := workers[placedOn(t, job)]
-	pods := func(g gomega.Gomega) []corev1.Pod {
-		var list corev1.PodList
-		g.Expect(worker.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
-		return list.Items
+	placedOn(t, job)
+	pods := func(g gomega.Gomega) (pods []corev1.Pod) {
+		for _, worker := range workers {
+			var list corev1.PodList
+			g.Expect(worker.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
+			pods = append(pods, list.Items...)
+		}
+		return pods
 	}
 	eventually(t, func(g gomega.Gomega) { g.Expect(pods(g)).To(gomega.HaveLen(1)) })
 	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(true) })
@@ -171,11 +174,15 @@ func TestSuspendAndResume(t *testing.T) {
 		current(t.Context(), g, hub, job)
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
 	})
+	expectEvents(t, job, string(v1alpha1.OutcomeSuspended))
 	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(false) })
 	eventually(t, func(g gomega.Gomega) {
 		g.Expect(pods(g)).To(gomega.HaveLen(1))
 		current(t.Context(), g, hub, job)
-		g.Expect(meta.IsStatusConditionFalse(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
+		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeFalse())
+		d := &v1alpha1.Dispatch{}
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
 	})
 }
 

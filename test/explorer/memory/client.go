@@ -9,6 +9,7 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -49,6 +50,9 @@ type Client struct {
 	// Indexes by field.
 	Indexes map[string]func(client.Object) []string
 }
+
+// RESTMapper knows no kinds: the clusters of the explorer have no APIs but those that the reconcilers always use.
+func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
 // Live is a client of the same server without views.
 func (c *Client) Live() *Client {

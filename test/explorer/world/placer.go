@@ -78,7 +78,7 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 		}
 		return 0, nil
 	case d != nil && d.Spec.Cluster != "" && !d.AttemptEnded():
-		return 0, nil
+		return 0, p.evictSuspended(ctx, job, d)
 	case trainjobs.Suspended(job):
 		if d == nil {
 			return 0, nil
@@ -96,6 +96,16 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 		return refusalTime, p.withdraw(ctx, job, d, "NoFit")
 	}
 	return 0, p.record(ctx, job, d, worker)
+}
+
+// evictSuspended ends the attempt of a job that has been suspended.
+func (p *placer) evictSuspended(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) error {
+	if !trainjobs.Suspended(job) || d.Spec.Eviction != nil || d.IsFinished() {
+		return nil
+	}
+	after := d.DeepCopy()
+	after.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended}
+	return p.write(ctx, d, after)
 }
 
 // choose returns the worker whose turn it is, nil if none is Ready. It is not open before all that are Ready have been swept.

@@ -56,6 +56,8 @@ const (
 	Evicting
 	// Placed jobs have a worker on which nothing has been reported of them yet.
 	Placed
+	// Queued jobs have a copy that their worker does not let run yet.
+	Queued
 	// Running jobs have a copy on their worker.
 	Running
 	// Ended jobs are Complete or Failed.
@@ -66,7 +68,7 @@ const (
 func (s State) String() string {
 	return [...]string{
 		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting", "Lost",
-		"Evicting", "Placed", "Running", "Ended",
+		"Evicting", "Placed", "Queued", "Running", "Ended",
 	}[s]
 }
 
@@ -92,6 +94,8 @@ func (f Facts) State() State {
 		return Evicting
 	case d.AttemptEnded():
 		return Returned
+	case d.Status.Phase == v1alpha1.PhaseQueued:
+		return Queued
 	case d.WasCopied():
 		return Running
 	}
@@ -128,7 +132,7 @@ func (f Facts) headline() string {
 		return fmt.Sprintf("%s with worker %s (%s)", state, d.Spec.Cluster, f.condition(v1alpha1.DispatchWorkerLost).Reason)
 	case Evicting:
 		return fmt.Sprintf("%s from worker %s (%s)", state, d.Spec.Cluster, d.Spec.Eviction.Reason)
-	case Placed, Running:
+	case Placed, Queued, Running:
 		return fmt.Sprintf("%s on worker %s", state, d.Spec.Cluster)
 	case Unmanaged, Deleting, Suspended, Unseen, Succeeding, Returned:
 	}
@@ -162,6 +166,8 @@ func (f Facts) message() string {
 		return d.Spec.Eviction.Message
 	case Ended:
 		return strings.TrimSpace(trainjobs.Terminal(f.Job).Message)
+	case Queued:
+		return fmt.Sprintf("worker %s keeps the copy suspended: a queue there has not admitted it", d.Spec.Cluster)
 	case Placed, Running:
 		return f.trouble()
 	}
@@ -191,7 +197,7 @@ func (f Facts) deletion() string {
 
 // staying is why a job stays on a worker that is being drained.
 func (f Facts) staying() string {
-	if state := f.State(); state != Placed && state != Running {
+	if state := f.State(); state != Placed && state != Queued && state != Running {
 		return ""
 	}
 	if c := f.condition(v1alpha1.DispatchEvicting); c != nil && c.Status == metav1.ConditionFalse {
