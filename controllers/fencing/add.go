@@ -129,7 +129,10 @@ func news() predicate.Predicate {
 		CreateFunc: func(e event.CreateEvent) bool { return isFenceable(e.Object.(*trainer.TrainJob)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.(*trainer.TrainJob), e.ObjectNew.(*trainer.TrainJob)
-			return isFenceable(after) && differ(before, after)
+			if !isFenceable(after) {
+				return false
+			}
+			return !isFenceable(before) || originOf(before) != originOf(after) || differ(before, after)
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
@@ -166,10 +169,13 @@ func (b *book) watcher() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc: see,
 		UpdateFunc: func(before, after any) {
-			if before.(*trainer.TrainJob).UID != after.(*trainer.TrainJob).UID { // What was between was not seen.
-				gone(before)
+			last, next := before.(*trainer.TrainJob), after.(*trainer.TrainJob)
+			if last.UID != next.UID { // What was between was not seen.
+				gone(last)
+			} else if originOf(last) != originOf(next) { // It is the copy of another job now, or none.
+				gone(last)
 			}
-			see(after)
+			see(next)
 		},
 		DeleteFunc: gone,
 	}

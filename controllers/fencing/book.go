@@ -26,7 +26,7 @@ type book struct {
 	// Under mu:
 	hubs     map[string]*hub
 	attempts fencing.Attempts
-	// copies are those that may have to be stopped, by hub.
+	// copies are those that may have to be stopped, by hub. A hub is what a label says, which anybody may have written.
 	copies map[string]keys
 	// term counts how often this replica has come to lead. leading is how many of these times have not ended: the end of one may be
 	// late.
@@ -51,6 +51,8 @@ type hub struct {
 	agent fencing.Agent
 	// uid of the lease, "" while there is none.
 	uid types.UID
+	// leased: there is a lease, or there was. The book forgets hubs that never had one with their copies.
+	leased bool
 	// term in which this replica has taken over, with run. 0: it has not.
 	term, run int64
 	// number of the last challenge of this run that was sent, at sent.
@@ -110,6 +112,7 @@ func (b *book) update(id string, change func(h *hub, now time.Time)) {
 	state, deadline, latest, term := h.agent.State(now), h.agent.Deadline(), h.agent.Latest(), h.term
 	change(h, now)
 	b.attempts.Keep(h.agent.FenceAfter())
+	b.tidy(id)
 	stateChanged := state != h.agent.State(now)
 	if h.agent.Open(now) && (stateChanged || deadline.Before(h.agent.Deadline()) || latest != h.agent.Latest()) {
 		ring(b.bells.waiting, h.waiting)
@@ -132,6 +135,25 @@ func (b *book) look(id string, read func(h *hub, now time.Time)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	read(b.hub(id), now)
+	b.tidy(id)
+}
+
+// tidy forgets a hub that has no copies and never had a lease. Only who has a right in the whole cluster can create
+// leases, so the hubs that had one stay few. The caller has the lock.
+func (b *book) tidy(id string) {
+	if h, ok := b.hubs[id]; ok && !h.leased && len(b.copies[id]) == 0 {
+		delete(b.hubs, id)
+	}
+}
+
+// name of a hub in metrics. The caller need not have the lock.
+func (b *book) name(id string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h, ok := b.hubs[id]; ok && h.leased {
+		return id
+	}
+	return unknownHub
 }
 
 // see notes a copy, as the watch shows it: its attempt, and whether it may have to be stopped.
@@ -139,7 +161,7 @@ func (b *book) see(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id, key := hubOf(job), keyOf(job)
-	if s := sightingOf(job); s.Origin != "" && b.attempts.Here(s, b.clock.Now()) {
+	if s := sightingOf(job); s.Origin.UID != "" && b.attempts.Here(s, b.clock.Now()) {
 		b.bells.waiting.Add(key)
 	}
 	if !isFenceable(job) {
@@ -149,6 +171,9 @@ func (b *book) see(job *trainer.TrainJob) {
 	if b.copies[id] == nil {
 		b.copies[id] = keys{}
 	}
+	if _, known := b.copies[id][key]; !known && !b.hub(id).leased {
+		b.hub(id).waiting[key] = struct{}{} // Gate may have been asked before, and the hub forgotten since.
+	}
 	b.copies[id][key] = struct{}{}
 }
 
@@ -156,7 +181,7 @@ func (b *book) see(job *trainer.TrainJob) {
 func (b *book) gone(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := sightingOf(job); s.Origin != "" {
+	if s := sightingOf(job); s.Origin.UID != "" {
 		b.attempts.Gone(s, b.clock.Now())
 	}
 	b.drop(hubOf(job), keyOf(job))
@@ -171,12 +196,13 @@ func (b *book) drop(id string, key types.NamespacedName) {
 		delete(h.waiting, key)
 		delete(h.refused, key)
 	}
+	b.tidy(id)
 }
 
 // standing is that of a copy beside others of its origin. The caller has the lock.
 func (b *book) standing(job *trainer.TrainJob, now time.Time) fencing.Standing {
 	s := sightingOf(job)
-	if s.Origin == "" {
+	if s.Origin.UID == "" {
 		return fencing.Current
 	}
 	return b.attempts.Standing(s, now)
@@ -188,7 +214,7 @@ func (b *book) later(job *trainer.TrainJob) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := sightingOf(job)
-	if s.Origin == "" {
+	if s.Origin.UID == "" {
 		return 0
 	}
 	return b.attempts.Later(s, now)
@@ -201,6 +227,7 @@ func (b *book) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
 	defer b.mu.Unlock()
 	id := hubOf(job)
 	h := b.hub(id)
+	defer b.tidy(id)
 	_, refused := h.refused[keyOf(job)]
 	switch {
 	case !b.leads():
@@ -228,6 +255,7 @@ func (b *book) decide(job *trainer.TrainJob, c fencing.Copy) decision {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.tidy(hubOf(job))
 	c.Standing = b.standing(job, now)
 	agent := &b.hub(hubOf(job)).agent
 	d := decision{Decision: agent.Decide(c, now), answer: agent.Answer()}

@@ -19,6 +19,11 @@
 //
 // Each hub has its own lease, and its silence stops only its own copies. A hub without a lease is silent.
 //
+// Labels and annotations of a copy name its hub and its attempt. config/admission keeps users from writing them. Where
+// it is not applied, what users write counts in their own namespace only: the book remembers attempts by hub, namespace,
+// name and UID of the hub TrainJob. Its memory is bounded. It forgets a hub that never had a lease with the hub's
+// copies, and no metric has the name of such a hub.
+//
 // # What is not stopped
 //
 //   - Who cannot reach the API server of its own cluster can stop nothing, and neither can an agent that does not run. A hub must

@@ -37,6 +37,7 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.tidy(hubOf(job))
 	standing := b.standing(job, now)
 	if standing == fencing.Outdated {
 		b.bells.stops.Add(keyOf(job)) // The hub is told: its record may be from before that attempt.
@@ -98,7 +99,12 @@ func keyOf(job *trainer.TrainJob) types.NamespacedName {
 
 func hubOf(job *trainer.TrainJob) string { return job.Labels[v1alpha1.LabelHub] }
 
-func originOf(job *trainer.TrainJob) types.UID { return types.UID(job.Labels[v1alpha1.LabelOriginUID]) }
+// originOf is the hub TrainJob of a copy, by the marks of the copy. Its UID is "" for what is no copy.
+func originOf(job *trainer.TrainJob) fencing.Origin {
+	return fencing.Origin{
+		Hub: hubOf(job), Namespace: job.Namespace, Name: job.Name, UID: types.UID(job.Labels[v1alpha1.LabelOriginUID]),
+	}
+}
 
 func challengeOf(job *trainer.TrainJob) fencing.Challenge {
 	return fencing.ParseChallenge(job.Annotations[v1alpha1.AnnotationChallenge])
@@ -111,10 +117,10 @@ func sightingOf(job *trainer.TrainJob) fencing.Sighting {
 	}
 }
 
-// attemptOf is 0 for what is no number.
+// attemptOf reads an attempt as the hub does: it is 0 for what the hub cannot have written.
 func attemptOf(job *trainer.TrainJob) int64 {
-	attempt, err := strconv.ParseInt(job.Annotations[v1alpha1.AnnotationAttempt], 10, 64)
-	if err != nil {
+	attempt, err := strconv.ParseInt(job.Annotations[v1alpha1.AnnotationAttempt], 10, 32)
+	if err != nil || attempt < 1 {
 		return 0
 	}
 	return attempt

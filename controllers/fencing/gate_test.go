@@ -93,13 +93,13 @@ func TestGate(t *testing.T) {
 			why: "it was stopped while its hub was silent; the hub resumes it",
 		},
 		"NoLease": {
-			reason: "Nothing is known of this hub.",
+			reason: "Nothing is known of this hub. It waits when the watch has shown it: TestUnknownHubsAreForgotten.",
 			job:    aCopy(func(job *trainer.TrainJob) { job.Labels[v1alpha1.LabelHub] = "other" }), at: time.Second,
-			why: "its hub has yet to answer this cluster's agent", waits: true,
+			why: "its hub has yet to answer this cluster's agent",
 		},
 		"OldAttempt": {
 			reason: "Attempt 2 was seen.",
-			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second, stops: true,
+			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second, stops: true,
 			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
 		},
 		"SecondCopy": {
@@ -113,7 +113,7 @@ func TestGate(t *testing.T) {
 		},
 		"OldAttemptOfHold": {
 			reason: "That is the same for all.",
-			job:    aCopy(annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, stops: true,
+			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, stops: true,
 			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
 		},
 	}
@@ -124,6 +124,7 @@ func TestGate(t *testing.T) {
 			var waiting, stops rung
 			b := newBook(clock, bells{waiting: &waiting, stops: &stops, leases: &rung{}})
 			b.update("hub", func(h *hub, now time.Time) {
+				h.replaced("lease")
 				h.agent.Shown(fencing.Challenge{}, now)
 				h.agent.Answered(fencing.Challenge{Run: 1, Number: 1}, fenceAfter, now)
 				h.agent.Issued(fencing.Challenge{Run: 1, Number: 1}, now)
@@ -171,6 +172,7 @@ func TestSecondCopyComesBack(t *testing.T) {
 	var waiting rung
 	b := newBook(clock, bells{waiting: &waiting, stops: &rung{}, leases: &rung{}})
 	b.update("hub", func(h *hub, now time.Time) {
+		h.replaced("lease")
 		h.agent.Answered(fencing.Challenge{}, time.Minute, now)
 		for number := range int64(2) {
 			h.agent.Issued(fencing.Challenge{Run: 1, Number: number + 1}, now)

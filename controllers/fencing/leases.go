@@ -144,7 +144,7 @@ func (h *hub) replaced(uid types.UID) {
 		h.agent.Replaced()
 	}
 	if uid != "" {
-		h.term = 0
+		h.term, h.leased = 0, true
 	}
 	h.uid = uid
 }

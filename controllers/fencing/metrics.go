@@ -15,8 +15,8 @@ import (
 var (
 	copiesFenced = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_fencing_copies_stopped_total",
-		Help: "Copies that were stopped, by hub, by what was done (Suspend, Delete), and by reason: Silence of the hub, LateCreation, " +
-			"OldAttempt, SecondCopy of an attempt, ResumedByOthers.",
+		Help: "Copies that were stopped, by hub (unknown if it never had an ExecutionLease here), by what was done " +
+			"(Suspend, Delete), and by reason: Silence of the hub, LateCreation, OldAttempt, SecondCopy of an attempt, ResumedByOthers.",
 	}, []string{"hub", "action", "reason"})
 	leaseState = prometheus.NewDesc("trainyard_fencing_lease_state",
 		"1 for the state of a hub's execution lease in the eyes of this replica, 0 for its other states. A replica that does not lead says "+
@@ -29,7 +29,14 @@ var (
 	challengesRefused = prometheus.NewDesc("trainyard_fencing_challenges_failed_total",
 		"Challenges that this replica could not write, or does not know to be written: conflicts with an answer, and errors.",
 		[]string{"hub"}, nil)
+	hubsUnknown = prometheus.NewDesc("trainyard_fencing_unknown_hubs",
+		"Hubs that labels of TrainJobs with failover Fenced name, and that never had an ExecutionLease here. "+
+			"Somebody else may have written the labels.",
+		nil, nil)
 )
+
+// unknownHub stands for all hubs that never had a lease: what labels say must not become a label of a metric.
+const unknownHub = "unknown"
 
 // shown is the book of this process.
 var shown atomic.Pointer[book]
@@ -43,7 +50,7 @@ func init() { //nolint:gochecknoinits // controller-runtime's registry is global
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{leaseState, leaseEnds, challengesWritten, challengesRefused} {
+	for _, desc := range []*prometheus.Desc{leaseState, leaseEnds, challengesWritten, challengesRefused, hubsUnknown} {
 		to <- desc
 	}
 }
@@ -57,13 +64,17 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// metrics are about each hub that has a lease, or copies.
+// metrics are about each hub that has a lease, or had one and has copies.
 func (b *book) metrics() (all []prometheus.Metric) {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	unknown := 0
 	for id, h := range b.hubs {
-		if h.uid == "" && len(b.copies[id]) == 0 {
+		if !h.leased {
+			unknown++
+		}
+		if !h.leased || h.uid == "" && len(b.copies[id]) == 0 {
 			continue
 		}
 		state := h.agent.State(now)
@@ -81,5 +92,5 @@ func (b *book) metrics() (all []prometheus.Metric) {
 			prometheus.MustNewConstMetric(challengesWritten, prometheus.CounterValue, float64(h.written), id),
 			prometheus.MustNewConstMetric(challengesRefused, prometheus.CounterValue, float64(h.failed), id))
 	}
-	return all
+	return append(all, prometheus.MustNewConstMetric(hubsUnknown, prometheus.GaugeValue, float64(unknown)))
 }

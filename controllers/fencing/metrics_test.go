@@ -22,12 +22,17 @@ func TestMetrics(t *testing.T) {
 	shown.Store(b)
 	t.Cleanup(func() { shown.Store(nil) })
 	b.update("hub", func(h *hub, now time.Time) {
-		h.uid, h.written, h.failed = "uid", 3, 1
+		h.replaced("uid")
+		h.written, h.failed = 3, 1
 		h.agent.Answered(fencing.Challenge{}, 100*time.Second, now)
 		h.agent.Issued(fencing.Challenge{Run: 1, Number: 3}, now)
 		h.agent.Answered(fencing.Challenge{Run: 1, Number: 3}, 100*time.Second, now)
 	})
-	b.update("gone", func(h *hub, _ time.Time) { h.written = 1 }) // It has neither a lease nor copies.
+	b.update("gone", func(h *hub, _ time.Time) { // It has neither a lease nor copies.
+		h.replaced("uid")
+		h.replaced("")
+		h.written = 1
+	})
 	cases := map[string]struct {
 		at   time.Duration
 		want map[string]float64
@@ -35,10 +40,12 @@ func TestMetrics(t *testing.T) {
 		"Valid": {at: 30 * time.Second, want: map[string]float64{
 			"lease_state hub Valid": 1, "lease_state hub Expired": 0, "lease_state hub Pending": 0,
 			"lease_remaining_seconds hub": 70, "challenges_written_total hub": 3, "challenges_failed_total hub": 1,
+			"unknown_hubs": 0,
 		}},
 		"Expired": {at: 101 * time.Second, want: map[string]float64{
 			"lease_state hub Valid": 0, "lease_state hub Expired": 1, "lease_state hub Pending": 0,
 			"lease_remaining_seconds hub": -1, "challenges_written_total hub": 3, "challenges_failed_total hub": 1,
+			"unknown_hubs": 0,
 		}},
 	}
 	start := clock.Now()

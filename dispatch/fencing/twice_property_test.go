@@ -44,7 +44,8 @@ type version struct {
 
 func (v version) sighting() Sighting {
 	return Sighting{
-		Origin: "origin", Copy: types.UID(fmt.Sprint(v.copy)), Attempt: v.attempt, Fenced: true, Challenge: v.challenge, Stopped: v.stopped,
+		Origin: originOf("origin"), Copy: types.UID(fmt.Sprint(v.copy)), Attempt: v.attempt, Fenced: true,
+		Challenge: v.challenge, Stopped: v.stopped,
 	}
 }
 
