@@ -23,6 +23,15 @@ const AnnotationTTL = "trainyard.dev/ttl-seconds-after-finished"
 // priority is that of its pods.
 const AnnotationPriorityClass = "trainyard.dev/priority-class"
 
+// KeyPrefix begins the labels and annotations whose meaning Trainyard gives. On TrainJobs users may write
+// UserAnnotations, and only Trainyard may write the others: config/admission has the cluster refuse it to others.
+const KeyPrefix = "trainyard.dev/"
+
+// UserAnnotations are the annotations under KeyPrefix that are the user's to write on a TrainJob.
+func UserAnnotations() []string {
+	return []string{AnnotationClusters, AnnotationPriorityClass, AnnotationTTL}
+}
+
 // Labels and annotations on what Trainyard creates on a worker.
 const (
 	// LabelHub is the hub ID, the UID of the hub's kube-system namespace. With LabelOriginUID it says whose a copy is.

@@ -270,3 +270,27 @@ func (s *scene) expectChangedEviction(t *testing.T, words ...string) {
 		}
 	}
 }
+
+// TestLeftOutNamesAreTold: the user learns, once for each copy, that names of theirs say nothing.
+func TestLeftOutNamesAreTold(t *testing.T) {
+	s := newScene(t, setting{annotations: map[string]string{
+		v1alpha1.AnnotationFenced: "1.1", v1alpha1.AnnotationTTL: "3600", v1alpha1.AnnotationClusters: "gpu=h100",
+		"note": "x",
+	}})
+	recorder := events.NewFakeRecorder(10)
+	s.options.Recorder = recorder
+	s.restart()
+	for range 2 {
+		s.reconcile(t)
+	}
+	want := map[string]string{v1alpha1.AnnotationAttempt: "1", "note": "x"}
+	if diff := cmp.Diff(want, s.copy(t).GetAnnotations()); diff != "" {
+		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
+	}
+	s.expectEvent(t, recorder, `Warning NamesLeftOut The copy on worker "worker" is without annotation trainyard.dev/fenced: `+
+		`names under trainyard.dev/ are reserved; users may write the annotations trainyard.dev/clusters, `+
+		`trainyard.dev/priority-class, trainyard.dev/ttl-seconds-after-finished`)
+	if len(recorder.Events) > 0 {
+		t.Errorf("something was told again: %s", <-recorder.Events)
+	}
+}

@@ -15,16 +15,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// foreignAnnotations are about the hub's object and would be wrong about the copy. A copy that goes by a TTL before the hub has
-// seen its end would be taken for lost.
-var foreignAnnotations = []string{
-	v1alpha1.AnnotationTTL,
-	"kubectl.kubernetes.io/last-applied-configuration",
-	"argocd.argoproj.io/tracking-id",
-}
-
-// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, the same
-// labels and annotations, and ours. Nothing else of the metadata is copied: owners and finalizers belong to the hub.
+// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, the
+// same labels and annotations but those that stay on the hub, and ours. Nothing else of the metadata is copied: owners
+// and finalizers belong to the hub.
 func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID string) *unstructured.Unstructured {
 	copy := trainjobs.New()
 	copy.SetNamespace(job.GetNamespace())
@@ -32,8 +25,8 @@ func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID 
 
 	labels, annotations := marks(dispatch, hubID)
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
-	copy.SetLabels(merged(job.GetLabels(), labels))
-	copy.SetAnnotations(merged(job.GetAnnotations(), annotations, foreignAnnotations...))
+	copy.SetLabels(merged(carried(job.GetLabels()), labels))
+	copy.SetAnnotations(merged(carried(job.GetAnnotations()), annotations))
 	copy.Object["spec"] = newSpec(job)
 	return copy
 }
@@ -70,13 +63,10 @@ func marks(dispatch *v1alpha1.Dispatch, hubID string) (labels, annotations map[s
 	return labels, annotations
 }
 
-// merged is base without some keys and with others.
-func merged(base, with map[string]string, without ...string) map[string]string {
+// merged is base with others.
+func merged(base, with map[string]string) map[string]string {
 	result := map[string]string{}
 	maps.Copy(result, base)
-	for _, key := range without {
-		delete(result, key)
-	}
 	maps.Copy(result, with)
 	return result
 }

@@ -56,6 +56,7 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 			now := r.Clock.Now()
 			past.created, past.uid, past.copied, past.copiedAt, past.answered = copy, copy.GetUID(), true, now, true
 			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
+			r.recordLeftOut(f)
 			// For the Dispatch to say Running, should no event of the copy come until then.
 			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
 		}

@@ -44,6 +44,19 @@ func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message stri
 	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", attempts.Shorten(text, eventLimit))
 }
 
+// recordLeftOut says which names of the job are not on the copy that was just created, because only Trainyard may write
+// them there.
+func (r *reconciler) recordLeftOut(f facts) {
+	names := reservedKeys(f.job)
+	if len(names) == 0 {
+		return
+	}
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "NamesLeftOut", "Mirror", "%s", attempts.Shorten(fmt.Sprintf(
+		"The copy on worker %q is without %s: names under %s are reserved; users may write the annotations %s",
+		r.Cluster, strings.Join(names, ", "), v1alpha1.KeyPrefix, strings.Join(v1alpha1.UserAnnotations(), ", ")),
+		eventLimit))
+}
+
 // recordRestored says what somebody had changed about the copy.
 func (r *reconciler) recordRestored(f facts, names []string) {
 	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "CopyRestored", "Mirror",

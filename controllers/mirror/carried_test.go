@@ -1,0 +1,69 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// TestReservedNamesStayOnTheHub: what a user writes on the hub's TrainJob says nothing to the agent of a worker, nor to
+// its Kueue.
+func TestReservedNamesStayOnTheHub(t *testing.T) {
+	for key, want := range map[string]bool{
+		"team":                                  true,
+		"kueue.x-k8s.io/queue-name":             true, // The worker's Kueue is asked by it.
+		"kueue.x-k8s.io/priority-class":         true,
+		"nottrainyard.dev/fenced":               true,
+		v1alpha1.AnnotationFenced:               false,
+		v1alpha1.AnnotationSuspended:            false,
+		v1alpha1.AnnotationLaterAttempt:         false,
+		v1alpha1.AnnotationChallenge:            false,
+		v1alpha1.AnnotationTTL:                  false,
+		v1alpha1.AnnotationClusters:             false,
+		v1alpha1.AnnotationPriorityClass:        false,
+		v1alpha1.LabelPropagatedBy:              false,
+		"trainyard.dev/of-tomorrow":             false,
+		"kueue.x-k8s.io/prebuilt-workload-name": false,
+		"kueue.x-k8s.io/multikueue-origin":      false,
+		"kueue.x-k8s.io/job-uid":                false,
+		"kueue.x-k8s.io/admission-gated-by":     false,
+	} {
+		t.Run(key, func(t *testing.T) {
+			job := testJob("origin", func(job *unstructured.Unstructured) {
+				job.SetLabels(map[string]string{key: "of-the-user"})
+				job.SetAnnotations(map[string]string{key: "of-the-user"})
+			})
+			copy := newCopy(job, testDispatch(), "the-hub")
+			if _, got := copy.GetLabels()[key]; got != want {
+				t.Errorf("the label is on the copy: %t, want %t", got, want)
+			}
+			if _, got := copy.GetAnnotations()[key]; got != want {
+				t.Errorf("the annotation is on the copy: %t, want %t", got, want)
+			}
+		})
+	}
+}
+
+// TestMarksOfTheUserAreNotOurs: our own marks are on the copy whatever the user has written in their place.
+func TestMarksOfTheUserAreNotOurs(t *testing.T) {
+	job := testJob("origin", func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{v1alpha1.LabelHub: "forged", v1alpha1.LabelOriginUID: "forged"})
+		job.SetAnnotations(map[string]string{
+			v1alpha1.AnnotationAttempt: "1000", v1alpha1.AnnotationFailover: "Immediate",
+		})
+	})
+	copy := newCopy(job, testDispatch(), "the-hub")
+	wantLabels := map[string]string{v1alpha1.LabelHub: "the-hub", v1alpha1.LabelOriginUID: "origin"}
+	if diff := cmp.Diff(wantLabels, copy.GetLabels()); diff != "" {
+		t.Errorf("labels of the copy (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{v1alpha1.AnnotationAttempt: "2"}, copy.GetAnnotations()); diff != "" {
+		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
+	}
+}
