@@ -8,6 +8,7 @@
 //   - TrainJobs are validated, up to a dry run of the JobSet that would be made (trainjob.go and what it calls).
 //   - The status of TrainJobs is validated as a transition: what a status may say depends on what it has said (status.go, whose
 //     table of rules is its documentation).
+//   - Who may write the marks of copies, the worker's API server decides by itself (config/admission, marks_test.go).
 //   - ClusterTrainingRuntimes and TrainingRuntimes are validated as upstream does it, TrainingRuntimes on updates too (runtimes.go).
 //
 // Use: call Setup with a manager whose scheme has the types of controllers/trainjob and whose webhook server has certificates,

@@ -109,7 +109,8 @@ func startWorld(ctx context.Context) (err error) {
 
 // installAgent applies config/worker-agent without its Deployment, and makes a kubeconfig of the service account in it.
 func installAgent(ctx context.Context) error {
-	objects, err := clusters.ReadObjects("../../config/worker-agent/namespace.yaml", "../../config/worker-agent")
+	objects, err := clusters.ReadObjects(
+		"../../config/worker-agent/namespace.yaml", "../../config/worker-agent", "../../config/admission")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,219 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// These tests are about config/admission, which needs nothing of this package: it works beside a Kubeflow Trainer too.
+
+// Who writes TrainJobs of a worker.
+const (
+	theHub   = "system:serviceaccount:trainyard-system:trainyard-hub"
+	theAgent = "system:serviceaccount:kubeflow-system:trainyard-worker-agent"
+	aUser    = "user"
+)
+
+// withMarks returns a namespace in which aUser may do everything, on a cluster with the policy and the roles of hub and
+// agent.
+func withMarks(t *testing.T) (*environment, string) {
+	t.Helper()
+	e := env(t)
+	ns := e.namespace(t)
+	err := e.cluster.ApplyFiles(t.Context(), "../config/admission/marks.yaml",
+		"../config/worker/cluster_role.yaml", "../config/worker/cluster_role_binding.yaml",
+		"../config/worker-agent/cluster_role.yaml", "../config/worker-agent/cluster_role_binding.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything := rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}
+	meta := metav1.ObjectMeta{Namespace: ns, Name: "owner"}
+	e.create(t, &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{everything}})
+	e.create(t, &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "owner"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: aUser}},
+	})
+	probe := job(ns, "probe", suspended, with(nil, map[string]string{v1alpha1.AnnotationFenced: "1.1"}))
+	eventually(t, "policy to be in force, and rights", func(g gomega.Gomega) {
+		g.Expect(apierrors.IsForbidden(e.as(t, aUser).Create(t.Context(), probe, client.DryRunAll))).To(gomega.BeTrue())
+		probe := job(ns, "probe", suspended)
+		g.Expect(e.as(t, aUser).Create(t.Context(), probe, client.DryRunAll)).To(gomega.Succeed())
+	})
+	return e, ns
+}
+
+// as returns a client of somebody.
+func (e *environment) as(t *testing.T, who string) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(e.cluster.Config)
+	config.Impersonate.UserName = who
+	c, err := client.New(config, client.Options{Scheme: e.Scheme(), Mapper: e.RESTMapper()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// patch changes a TrainJob as somebody, and returns the API server's answer.
+func (e *environment) patch(t *testing.T, who client.Client, j *trainer.TrainJob, change func(*trainer.TrainJob)) error {
+	t.Helper()
+	before := e.get(t, j)
+	changed := before.DeepCopy()
+	change(changed)
+	return who.Patch(t.Context(), changed, client.MergeFrom(before))
+}
+
+// with sets labels and annotations. An empty value removes one.
+func with(labels, annotations map[string]string) func(*trainer.TrainJob) {
+	change := func(all, changes map[string]string) map[string]string {
+		all = maps.Clone(all)
+		if all == nil {
+			all = map[string]string{}
+		}
+		maps.Copy(all, changes)
+		maps.DeleteFunc(all, func(_, value string) bool { return value == "" })
+		return all
+	}
+	return func(j *trainer.TrainJob) {
+		j.Labels, j.Annotations = change(j.Labels, labels), change(j.Annotations, annotations)
+	}
+}
+
+var (
+	copyLabels      = map[string]string{v1alpha1.LabelHub: "hub", v1alpha1.LabelOriginUID: "origin"}
+	copyAnnotations = map[string]string{
+		v1alpha1.AnnotationAttempt: "1", v1alpha1.AnnotationFailover: "Fenced", v1alpha1.AnnotationChallenge: "1.1",
+		v1alpha1.AnnotationFenced: "1.1", v1alpha1.AnnotationLaterAttempt: "2",
+	}
+)
+
+// checkRefused fails unless a request was refused with words that name a key.
+func checkRefused(t *testing.T, err error, field, key string) {
+	t.Helper()
+	words := field + ": only Trainyard may set, change or remove " + key + "; leave these"
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), words) {
+		t.Errorf("the answer is %v, and should be a refusal with the words %q", err, words)
+	}
+}
+
+func TestMarksCannotBeForged(t *testing.T) {
+	e, ns := withMarks(t)
+	user := e.as(t, aUser)
+	plain := job(ns, "plain", suspended)
+	if err := user.Create(t.Context(), plain); err != nil {
+		t.Fatal(err)
+	}
+	forge := func(key string, change func(*trainer.TrainJob)) {
+		t.Run(key, func(t *testing.T) {
+			field := "metadata.annotations"
+			if copyLabels[key] != "" {
+				field = "metadata.labels"
+			}
+			checkRefused(t, user.Create(t.Context(), job(ns, "forged", suspended, change)), field, key)
+			checkRefused(t, e.patch(t, user, plain, change), field, key)
+		})
+	}
+	for key := range copyLabels {
+		forge(key, with(map[string]string{key: "forged"}, nil))
+	}
+	others := []string{v1alpha1.AnnotationSuspended, "trainyard.dev/of-tomorrow"}
+	for _, key := range append(slices.Sorted(maps.Keys(copyAnnotations)), others...) {
+		forge(key, with(nil, map[string]string{key: "forged"}))
+	}
+}
+
+func TestMarksCannotBeRemoved(t *testing.T) {
+	e, ns := withMarks(t)
+	user, copied := e.as(t, aUser), job(ns, "copy", suspended, with(copyLabels, copyAnnotations))
+	if err := e.as(t, theHub).Create(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"", "forged"} {
+		for key := range copyLabels {
+			t.Run(key+"="+value, func(t *testing.T) {
+				changed := e.patch(t, user, copied, with(map[string]string{key: value}, nil))
+				checkRefused(t, changed, "metadata.labels", key)
+			})
+		}
+		for key := range copyAnnotations {
+			t.Run(key+"="+value, func(t *testing.T) {
+				changed := e.patch(t, user, copied, with(nil, map[string]string{key: value}))
+				checkRefused(t, changed, "metadata.annotations", key)
+			})
+		}
+	}
+}
+
+// TestMarksKeepNobodyFromOtherWork: what leaves the marks as they are passes, whoever does it.
+func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
+	e, ns := withMarks(t)
+	user := e.as(t, aUser)
+	copied := job(ns, "copy", suspended, with(copyLabels, copyAnnotations), func(j *trainer.TrainJob) {
+		j.Finalizers = []string{"test.dev/hold"}
+	})
+	if err := e.as(t, theHub).Create(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		name string
+		do   func(*trainer.TrainJob)
+	}{
+		{"other labels and annotations", with(map[string]string{"team": "a"}, map[string]string{"note": "x"})},
+		{"the user's annotations", with(nil, map[string]string{
+			v1alpha1.AnnotationTTL: "60", v1alpha1.AnnotationClusters: "gpu", v1alpha1.AnnotationPriorityClass: "high",
+		})},
+		{"the spec", func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }},
+		{"owners", func(j *trainer.TrainJob) {
+			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}}
+		}},
+	} {
+		if err := e.patch(t, user, copied, step.do); err != nil {
+			t.Errorf("a change of %s is refused: %v", step.name, err)
+		}
+	}
+	if err := user.Delete(t.Context(), copied); err != nil {
+		t.Errorf("the deletion is refused: %v", err)
+	}
+	if err := e.patch(t, user, copied, func(j *trainer.TrainJob) { j.Finalizers = nil }); err != nil {
+		t.Errorf("a finalizer of a copy that is being deleted may not go: %v", err)
+	}
+}
+
+// TestWhoKeepsLeasesWritesMarks: the hub and the agent do, with the rights of config, and admins.
+func TestWhoKeepsLeasesWritesMarks(t *testing.T) {
+	e, ns := withMarks(t)
+	for i, who := range []client.Client{e.as(t, theHub), e.Client} {
+		copied := job(ns, fmt.Sprint("copy-", i), suspended, with(copyLabels, copyAnnotations))
+		if err := who.Create(t.Context(), copied); err != nil {
+			t.Fatalf("a copy cannot be created: %v", err)
+		}
+		for _, writer := range []client.Client{who, e.as(t, theAgent)} {
+			for _, value := range []string{"3.1", ""} {
+				mark := with(nil, map[string]string{v1alpha1.AnnotationFenced: value})
+				if err := e.patch(t, writer, copied, mark); err != nil {
+					t.Errorf("the mark %q cannot be written: %v", value, err)
+				}
+			}
+		}
+		release := func(j *trainer.TrainJob) { j.Labels, j.Annotations = nil, nil }
+		if err := e.patch(t, who, copied, release); err != nil {
+			t.Errorf("an unknown copy cannot be released: %v", err)
+		}
+	}
+}
