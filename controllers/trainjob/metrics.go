@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	jobset "sigs.k8s.io/jobset/pkg/constants"
 )
 
 // One of each per process, as controller-runtime's own metrics and its registry are.
@@ -36,7 +37,8 @@ var (
 	}, []string{"condition"})
 	finishedTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_trainjobs_finished_total",
-		Help: "TrainJobs that this process has seen finish, by condition (Complete, Failed) and its reason.",
+		Help: "TrainJobs that this process has seen finish, by condition (Complete, Failed) and its reason, Other if it is not " +
+			"one of JobSet or Kubeflow Trainer.",
 	}, []string{"condition", "reason"})
 	restartsTotal = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "trainyard_trainjob_restarts_total",
@@ -79,8 +81,23 @@ func measureState(job *trainer.TrainJob, s state, past *recollection, now time.T
 
 // measureEnd counts a job whose status says since now that it is over.
 func measureEnd(job *trainer.TrainJob, end *metav1.Condition, now time.Time) {
-	finishedTotal.WithLabelValues(end.Type, end.Reason).Inc()
+	finishedTotal.WithLabelValues(end.Type, countedReason(end.Reason)).Inc()
 	finishSeconds.WithLabelValues(end.Type).Observe(now.Sub(activeSince(job)).Seconds())
+}
+
+// otherReason stands for every reason that neither JobSet nor Kubeflow Trainer gives.
+const otherReason = "Other"
+
+// countedReason is a reason as a label of a metric. Reasons come from the status of the JobSet, which users may be able
+// to write, and must not make as many metrics as there are texts.
+func countedReason(reason string) string {
+	switch reason {
+	case jobset.AllJobsCompletedReason, jobset.FailedJobsReason, jobset.ReachedMaxRestartsReason, jobset.FailJobSetActionReason,
+		trainer.TrainJobDeadlineExceededReason, trainer.TrainJobRuntimeNotSupportedReason:
+		return reason
+	default:
+		return otherReason
+	}
 }
 
 // activeSince is when a job was last resumed, or else created.
