@@ -132,7 +132,7 @@ func TestMarksCannotBeForged(t *testing.T) {
 	for key := range copyLabels {
 		forge(key, with(map[string]string{key: "forged"}, nil))
 	}
-	others := []string{v1alpha1.AnnotationSuspended, "trainyard.dev/of-tomorrow"}
+	others := []string{v1alpha1.AnnotationSource, "trainyard.dev/of-tomorrow"}
 	for _, key := range append(slices.Sorted(maps.Keys(copyAnnotations)), others...) {
 		forge(key, with(nil, map[string]string{key: "forged"}))
 	}

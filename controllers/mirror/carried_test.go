@@ -21,7 +21,6 @@ func TestReservedNamesStayOnTheHub(t *testing.T) {
 		"kueue.x-k8s.io/priority-class":         true,
 		"nottrainyard.dev/fenced":               true,
 		v1alpha1.AnnotationFenced:               false,
-		v1alpha1.AnnotationSuspended:            false,
 		v1alpha1.AnnotationLaterAttempt:         false,
 		v1alpha1.AnnotationChallenge:            false,
 		v1alpha1.AnnotationTTL:                  false,

@@ -12,6 +12,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // deadlineOf returns when a TrainJob has to be over, if it has a deadline and its time runs: since the last resumption, else
@@ -32,12 +33,14 @@ func failedByDeadline(job *trainer.TrainJob) bool {
 	return end != nil && end.Type == trainer.TrainJobFailed && end.Reason == trainer.TrainJobDeadlineExceededReason
 }
 
-// expiryOf returns when a TrainJob that is over has to go, if it has a TTL. One that cannot be read is none: the webhook refuses
-// it, and where there is no webhook, to keep a job too long is better than to delete it too early.
+// expiryOf returns when a TrainJob that is over has to go, if it has a TTL. One that cannot be read is none: the
+// webhook refuses it, and where there is no webhook, to keep a job too long is better than to delete it too early. A
+// copy has none, whoever has annotated it: its hub deletes it, and would run the job again if the copy went before the
+// hub has seen its end.
 func expiryOf(job *trainer.TrainJob) (time.Time, bool) {
 	ttl, limited, err := trainjobs.TTL(job.Annotations)
 	end := endOf(&job.Status)
-	if err != nil || !limited || end == nil {
+	if err != nil || !limited || end == nil || job.Labels[v1alpha1.LabelHub] != "" {
 		return time.Time{}, false
 	}
 	return end.LastTransitionTime.Add(ttl), true

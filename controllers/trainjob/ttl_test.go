@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // completedAt is a JobSet that has completed at a time.
@@ -51,5 +53,21 @@ func TestTTLDeletesJobThatIsOver(t *testing.T) {
 		if got := e.get(t, j); !got.DeletionTimestamp.IsZero() {
 			t.Errorf("%s was deleted", j.Name)
 		}
+	}
+}
+
+// TestCopiesHaveNoTTL: a user of the worker annotates a copy, and the job does not run again for it.
+func TestCopiesHaveNoTTL(t *testing.T) {
+	now := time.Unix(1000, 0)
+	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTTL: "0"}}}
+	job.Status.Conditions = []metav1.Condition{{
+		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(now),
+	}}
+	if due, limited := expiryOf(job); !limited || !due.Equal(now) {
+		t.Errorf("a TrainJob of the cluster's own goes at %s, %t", due, limited)
+	}
+	job.Labels = map[string]string{v1alpha1.LabelHub: "hub"}
+	if due, limited := expiryOf(job); limited {
+		t.Errorf("a copy goes at %s, before its hub may have seen that it has ended", due)
 	}
 }
