@@ -56,6 +56,8 @@ long)
   measure --scenario burst,idle --multikueue-jobs 300 "$@"
   measure --scenario burst,idle --workers 10 --rtt 0,100ms --jobs 600 --idle-jobs 20 --systems floor,trainyard "$@"
   measure --scenario burst,idle --workers 10 --rtt 100ms --multikueue-jobs 60 --idle-jobs 10 --systems multikueue-tuned "$@"
+  measure --scenario burst --garbage-collector --systems floor,trainyard "$@"
+  measure --scenario burst --garbage-collector --workers 10 --jobs 600 --systems floor,trainyard "$@"
   measure --scenario finished,live --finished 1000,10000 --systems trainyard "$@"
   measure "${many[@]}" "$@"
   ;;

@@ -119,6 +119,10 @@ func apiServerArgs(o Options, port int) []string {
 }
 
 func controllerManagerArgs(o Options) []string {
+	controllers := controllers
+	if !o.ControllerManager {
+		controllers = []string{"garbage-collector-controller"}
+	}
 	return append([]string{
 		"--kubeconfig=" + componentKubeconfig("kube-controller-manager"),
 		"--controllers=" + strings.Join(controllers, ","),

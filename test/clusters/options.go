@@ -30,6 +30,10 @@ type Options struct {
 	// ControllerManager runs kube-controller-manager: Jobs, garbage
 	// collection, namespaces, service accounts, lost nodes.
 	ControllerManager bool
+	// GarbageCollector runs kube-controller-manager with its garbage collector
+	// only, unless ControllerManager runs all of it. What is owned by something
+	// that is gone goes, and nodes stay as they are made.
+	GarbageCollector bool
 	// Scheduler runs kube-scheduler.
 	Scheduler bool
 	// JobSet installs JobSet's CRD and webhooks and runs its manager. Jobs

@@ -124,7 +124,7 @@ func (p *processes) startAPIServer(_ context.Context) error {
 // startControllers starts the controller manager and the scheduler, each with
 // credentials of its own, so that audit logs tell them apart.
 func (p *processes) startControllers() error {
-	if p.options.ControllerManager {
+	if p.options.ControllerManager || p.options.GarbageCollector {
 		if err := p.startClient("kube-controller-manager", controllerManagerArgs(p.options)); err != nil {
 			return err
 		}

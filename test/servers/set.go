@@ -50,6 +50,11 @@ type Set struct {
 // Start starts a hub and workers with these names. All have the CRDs of the trainer and of JobSet; the hub also has ours. The
 // context limits the start only; Stop ends what it has started.
 func Start(ctx context.Context, workers ...string) (*Set, error) {
+	return StartWith(ctx, func(*clusters.Options) {}, workers...)
+}
+
+// StartWith is Start with clusters that are started with other options.
+func StartWith(ctx context.Context, change func(*clusters.Options), workers ...string) (*Set, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, fmt.Errorf("register types: %w", err)
@@ -57,6 +62,9 @@ func Start(ctx context.Context, workers ...string) (*Set, error) {
 	options, err := clusterOptions(ctx, workers)
 	if err != nil {
 		return nil, err
+	}
+	for i := range options {
+		change(&options[i])
 	}
 	started, err := clusters.StartAll(ctx, options...)
 	if err != nil {

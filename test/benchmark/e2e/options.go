@@ -39,11 +39,13 @@ type options struct {
 	lasting        time.Duration
 	manyWorkers    int
 
-	out            string
-	smoke          bool
-	profile        string
-	profileSeconds int
-	patience       time.Duration
+	out   string
+	smoke bool
+	// garbageCollector runs that of Kubernetes on each cluster.
+	garbageCollector bool
+	profile          string
+	profileSeconds   int
+	patience         time.Duration
 }
 
 func defaultOptions() options {
@@ -71,6 +73,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.lasting, "rate-for", o.lasting, "How long")
 	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
 	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
+	fs.BoolVar(&o.garbageCollector, "garbage-collector", o.garbageCollector,
+		"Run Kubernetes' garbage collector on every cluster: it deletes what jobs own, and makes requests of its own")
 	fs.BoolVar(&o.smoke, "smoke", o.smoke, "Measure the floor and Trainyard for seconds, and check the requests per job; times are not looked at")
 	fs.StringVar(&o.profile, "profile", o.profile, "Write a CPU profile of the manager, from the start of the burst on, to this file and the system's name")
 	fs.IntVar(&o.profileSeconds, "profile-seconds", o.profileSeconds, "How long the profile is")

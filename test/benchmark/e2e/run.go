@@ -35,7 +35,9 @@ func (o *options) all(ctx context.Context) error {
 	for i, workers := range o.workers {
 		for j, rtt := range o.rtts {
 			for _, system := range o.systems {
-				result := &report.Result{System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000}
+				result := &report.Result{
+					System: system, Workers: workers, RTT: float64(rtt.Microseconds()) / 1000, GarbageCollector: o.garbageCollector,
+				}
 				progress("%s, %d workers, %s", system, workers, rtt)
 				if err := o.one(ctx, result, rtt, i == 0 && j == 0); err != nil {
 					result.Error = err.Error()
@@ -90,7 +92,7 @@ func (o *options) many(ctx context.Context) (*scenario.Many, error) {
 func (o *options) one(ctx context.Context, result *report.Result, rtt time.Duration, everything bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, o.patience)
 	defer cancel()
-	f, err := fleet.Start(ctx, result.Workers, rtt)
+	f, err := fleet.Start(ctx, fleet.Options{Workers: result.Workers, RTT: rtt, GarbageCollector: result.GarbageCollector})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
+	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -40,23 +41,32 @@ type Cluster struct {
 type Fleet struct {
 	Hub     *Cluster
 	Workers []*Cluster
-	// RTT between the hub's side and each worker, besides what the machine itself takes.
+	// RTT is that of the Options.
 	RTT time.Duration
 
 	set *servers.Set
 }
 
-// Start starts a fleet with so many workers at a distance.
-func Start(ctx context.Context, workers int, rtt time.Duration) (*Fleet, error) {
-	names := make([]string, workers)
+// Options of a fleet. The zero value is a hub without workers.
+type Options struct {
+	Workers int
+	// RTT between the hub's side and each worker, besides what the machine itself takes.
+	RTT time.Duration
+	// GarbageCollector runs that of Kubernetes on each cluster.
+	GarbageCollector bool
+}
+
+// Start starts a fleet.
+func Start(ctx context.Context, o Options) (*Fleet, error) {
+	names := make([]string, o.Workers)
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%d", i)
 	}
-	set, err := servers.Start(ctx, names...)
+	set, err := servers.StartWith(ctx, func(c *clusters.Options) { c.GarbageCollector = o.GarbageCollector }, names...)
 	if err != nil {
 		return nil, err
 	}
-	f := &Fleet{RTT: rtt, set: set}
+	f := &Fleet{RTT: o.RTT, set: set}
 	if err := f.prepare(ctx, names); err != nil {
 		_ = f.Stop() // The first error says more.
 		return nil, err

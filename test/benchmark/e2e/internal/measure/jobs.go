@@ -29,6 +29,7 @@ type Jobs struct {
 	mu     sync.Mutex
 	jobs   map[string]*Job // under mu: by name
 	copies int             // under mu: how many there are on workers
+	gone   []time.Time     // under mu: when copies were seen to be gone
 	err    error           // under mu
 }
 
@@ -68,6 +69,7 @@ func (j *Jobs) OnWorker(worker string, event *api.Event) {
 			j.copies++
 		case "DELETED":
 			j.copies--
+			j.gone = append(j.gone, at)
 		}
 		job := j.jobs[event.Object.Metadata.Name]
 		if job == nil {
@@ -99,6 +101,19 @@ func (j *Jobs) Of(names []string) []Job {
 		}
 	}
 	return found
+}
+
+// Gone is how many copies went from one time until another.
+func (j *Jobs) Gone(from, to time.Time) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	count := 0
+	for _, at := range j.gone {
+		if !at.Before(from) && !at.After(to) {
+			count++
+		}
+	}
+	return count
 }
 
 // Complete waits until the jobs are Complete on the hub.

@@ -43,7 +43,7 @@ func (r *Report) charts() []chart {
 		{file: "requests.svg", title: "API requests per job, hub and workers", unit: "requests"},
 	}
 	for _, result := range r.Results {
-		label := fmt.Sprintf("%s, %d workers, %g ms", result.System, result.Workers, result.RTT)
+		label := fmt.Sprintf("%s, %d workers, %g ms", result.name(), result.Workers, result.RTT)
 		add := func(c *chart, value float64) { c.bars = append(c.bars, bar{label, result.System, value}) }
 		if result.Burst != nil {
 			q := result.Burst.Requests

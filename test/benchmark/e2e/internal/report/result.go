@@ -22,14 +22,16 @@ const (
 
 // Result is what one system did on one fleet. What was not measured is nil.
 type Result struct {
-	System   string              `json:"system"`
-	Workers  int                 `json:"workers"`
-	RTT      float64             `json:"rttMs"`
-	Burst    *scenario.Run       `json:"burst,omitempty"`
-	Idle     *scenario.Run       `json:"idle,omitempty"`
-	Finished []scenario.Finished `json:"finished,omitempty"`
-	Live     *scenario.Live      `json:"live,omitempty"`
-	Rate     *scenario.Rate      `json:"rate,omitempty"`
+	System  string  `json:"system"`
+	Workers int     `json:"workers"`
+	RTT     float64 `json:"rttMs"`
+	// GarbageCollector: that of Kubernetes has run on each cluster.
+	GarbageCollector bool                `json:"garbageCollector,omitempty"`
+	Burst            *scenario.Run       `json:"burst,omitempty"`
+	Idle             *scenario.Run       `json:"idle,omitempty"`
+	Finished         []scenario.Finished `json:"finished,omitempty"`
+	Live             *scenario.Live      `json:"live,omitempty"`
+	Rate             *scenario.Rate      `json:"rate,omitempty"`
 	// Error ended the measuring.
 	Error string `json:"error,omitempty"`
 }
@@ -53,10 +55,25 @@ type Machine struct {
 	Load float64 `json:"loadBefore"`
 }
 
-// find returns a system's result on a fleet, or nil.
+// name of the system, with what is not usual about the fleet.
+func (r *Result) name() string {
+	if r.GarbageCollector {
+		return r.System + ", garbage collector"
+	}
+	return r.System
+}
+
+// sameAs is true for what the same system did on the same fleet.
+func (r *Result) sameAs(other *Result) bool {
+	return r.System == other.System && r.Workers == other.Workers && r.RTT == other.RTT &&
+		r.GarbageCollector == other.GarbageCollector
+}
+
+// find returns a system's result on a fleet without garbage collectors, or nil.
 func (r *Report) find(system string, workers int, rtt float64) *Result {
 	for _, result := range r.Results {
-		if result.System == system && result.Workers == workers && result.RTT == rtt && result.Error == "" {
+		usual := &Result{System: system, Workers: workers, RTT: rtt}
+		if result.sameAs(usual) && result.Error == "" {
 			return result
 		}
 	}
@@ -104,7 +121,7 @@ func New(now time.Time) *Report {
 // Add adds a result. What was measured of the same system on the same fleet goes, but for what is not measured this time.
 func (r *Report) Add(result *Result) {
 	for i, earlier := range r.Results {
-		if earlier.System != result.System || earlier.Workers != result.Workers || earlier.RTT != result.RTT {
+		if !earlier.sameAs(result) {
 			continue
 		}
 		result.keep(earlier)

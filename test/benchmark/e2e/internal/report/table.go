@@ -42,7 +42,7 @@ func (r *Report) Text() string {
 	}
 	for _, result := range r.Results {
 		if result.Error != "" {
-			fmt.Fprintf(&text, "\n%s with %d workers at %g ms was not measured: %s\n", result.System, result.Workers, result.RTT, result.Error)
+			fmt.Fprintf(&text, "\n%s with %d workers at %g ms was not measured: %s\n", result.name(), result.Workers, result.RTT, result.Error)
 		}
 	}
 	return text.String()
@@ -65,7 +65,7 @@ func (r *Report) runTable(burst bool) string {
 		if result.System != Floor {
 			cpu, peak = fmt.Sprintf("%.1f ms", run.CPU), fmt.Sprintf("%.0f MB", run.Peak)
 		}
-		t.row(result.System, fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprint(run.Jobs), fmt.Sprintf("%.1f", run.JobsPerSecond),
+		t.row(result.name(), fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprint(run.Jobs), fmt.Sprintf("%.1f", run.JobsPerSecond),
 			fmt.Sprintf("%.0f / %.0f / %.0f ms", run.Start.P50, run.Start.P95, run.Start.P99),
 			fmt.Sprintf("%.0f / %.0f / %.0f ms", run.End.P50, run.End.P95, run.End.P99), cpu, peak)
 	}
@@ -88,7 +88,7 @@ func (r *Report) requestTable() string {
 		}
 		rows++
 		q := result.Burst.Requests
-		t.row(result.System, fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprintf("%.1f", q.HubReads), fmt.Sprintf("%.1f", q.HubWrites),
+		t.row(result.name(), fmt.Sprint(result.Workers), fmt.Sprintf("%g ms", result.RTT), fmt.Sprintf("%.1f", q.HubReads), fmt.Sprintf("%.1f", q.HubWrites),
 			fmt.Sprintf("%.1f", q.WorkerReads), fmt.Sprintf("%.1f", q.WorkerWrites), fmt.Sprintf("%.1f", q.HubReads+q.HubWrites+q.WorkerReads+q.WorkerWrites))
 	}
 	return nonEmpty(t, rows)
@@ -106,7 +106,7 @@ func (r *Report) finishedTable() string {
 			if f.Burst != nil {
 				burst = fmt.Sprintf("%.1f", f.Burst.JobsPerSecond)
 			}
-			t.row(result.System, fmt.Sprint(f.Jobs), fmt.Sprintf("%.1f MB", f.Heap), fmt.Sprintf("%.1f KB", f.BytesPerJob/1000), fmt.Sprintf("%.0f MB", f.Peak),
+			t.row(result.name(), fmt.Sprint(f.Jobs), fmt.Sprintf("%.1f MB", f.Heap), fmt.Sprintf("%.1f KB", f.BytesPerJob/1000), fmt.Sprintf("%.0f MB", f.Peak),
 				fmt.Sprintf("%.1f s", f.Ready), fmt.Sprintf("%.1f s", f.First), fmt.Sprintf("%.1f s", f.CPU),
 				fmt.Sprintf("%d / %d", f.HubRequests, f.WorkerRequests), fmt.Sprintf("%.0f ms", f.OneByOne.Start.P50), burst)
 		}
@@ -120,7 +120,7 @@ func (r *Report) liveTable() string {
 	for _, result := range r.Results {
 		if l := result.Live; l != nil {
 			rows++
-			t.row(result.System, fmt.Sprint(l.Jobs), fmt.Sprintf("%.1f KB", l.BytesPerJob/1000), fmt.Sprintf("%.0f MB", l.RSS))
+			t.row(result.name(), fmt.Sprint(l.Jobs), fmt.Sprintf("%.1f KB", l.BytesPerJob/1000), fmt.Sprintf("%.0f MB", l.RSS))
 		}
 	}
 	return nonEmpty(t, rows)
@@ -132,7 +132,7 @@ func (r *Report) rateTable() string {
 	for _, result := range r.Results {
 		if x := result.Rate; x != nil {
 			rows++
-			t.row(result.System, fmt.Sprintf("%.1f", x.PerSecond), fmt.Sprintf("%.0f s", x.Seconds),
+			t.row(result.name(), fmt.Sprintf("%.1f", x.PerSecond), fmt.Sprintf("%.0f s", x.Seconds),
 				fmt.Sprintf("%.0f / %.0f ms", x.First.Start.P50, x.First.Start.P99), fmt.Sprintf("%.0f / %.0f ms", x.Last.Start.P50, x.Last.Start.P99),
 				fmt.Sprintf("%.2f", x.Cores), fmt.Sprintf("%.0f MB", x.Run.Peak))
 		}

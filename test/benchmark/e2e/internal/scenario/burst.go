@@ -86,6 +86,8 @@ type Run struct {
 	JobsPerSecond float64 `json:"jobsPerSecond"`
 	Latencies     `json:"latencies"`
 	Requests      PerJob `json:"requestsPerJob"`
+	// Collected is the share of the copies that were gone before the last job was Complete.
+	Collected float64 `json:"collectedMeanwhile"`
 	// CPU is what the system's process took per job, in milliseconds, and Peak its largest memory in MB.
 	CPU  float64 `json:"cpuMsPerJob"`
 	Peak float64 `json:"peakMB"`
@@ -155,6 +157,8 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 	all := w.Jobs.Of(names)
 	r := Run{Jobs: jobs, Seconds: span(all).Seconds(), Latencies: latencies(all), Requests: perJob(after.Minus(before), jobs)}
 	r.JobsPerSecond = float64(jobs) / r.Seconds
+	first, last := ends(all)
+	r.Collected = float64(w.Jobs.Gone(first, last)) / float64(jobs)
 	r.CPU, r.Peak = 1000*(usage.CPU-used.CPU)/float64(jobs), float64(usage.Peak)/1e6
 	r.WorkersCPU = 1000 * (workersCPU - workersUsed) / float64(jobs)
 	return r, nil
@@ -162,7 +166,12 @@ func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create 
 
 // span is from the first creation to the last end.
 func span(jobs []measure.Job) time.Duration {
-	first, last := jobs[0].Created, jobs[0].HubComplete
+	first, last := ends(jobs)
+	return last.Sub(first)
+}
+
+func ends(jobs []measure.Job) (first, last time.Time) {
+	first, last = jobs[0].Created, jobs[0].HubComplete
 	for i := range jobs {
 		if jobs[i].Created.Before(first) {
 			first = jobs[i].Created
@@ -171,5 +180,5 @@ func span(jobs []measure.Job) time.Duration {
 			last = jobs[i].HubComplete
 		}
 	}
-	return last.Sub(first)
+	return first, last
 }

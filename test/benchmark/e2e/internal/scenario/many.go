@@ -39,7 +39,7 @@ type Many struct {
 // ManyWorkers measures so many workers, with a burst of jobs.
 func ManyWorkers(ctx context.Context, workers, jobs int) (m Many, err error) {
 	m.Workers = workers
-	f, err := fleet.Start(ctx, 0, 0)
+	f, err := fleet.Start(ctx, fleet.Options{})
 	if err != nil {
 		return m, err
 	}

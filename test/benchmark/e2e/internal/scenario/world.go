@@ -20,6 +20,8 @@ import (
 const (
 	// settleTime without a request other than those that are always made is when a system has done its work.
 	settleTime = 2 * time.Second
+	// collectTime is what a system has for the deletion of copies that it does not delete at once.
+	collectTime = 75 * time.Second
 	// trustTime is how long systems may be wary after a start, and ask more than later.
 	trustTime = 12 * time.Second
 )
@@ -136,13 +138,14 @@ func (w *World) WarmUp(ctx context.Context) error {
 	return err
 }
 
-// settle waits until nothing is asked of the servers but what is always asked, and returns what was until then.
+// settle waits until the system has deleted its copies, and nothing is asked of the servers but what is always asked. It
+// returns what was asked until then.
 func (w *World) settle(ctx context.Context) (measure.Requests, error) {
 	last, err := measure.ReadRequests(ctx, w.Fleet)
 	if err != nil {
 		return last, err
 	}
-	for {
+	for began := time.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return last, fmt.Errorf("wait for the system to have done its work: %w", ctx.Err())
@@ -155,7 +158,8 @@ func (w *World) settle(ctx context.Context) (measure.Requests, error) {
 		since := now.Minus(last)
 		hub, workers := measure.Sum(since.Hub), measure.Sum(since.Workers)
 		last = now
-		if hub.Reads+hub.Writes+workers.Reads+workers.Writes == 0 {
+		collected := w.System == nil || w.Jobs.Copies() == 0 || time.Since(began) > collectTime
+		if collected && hub.Reads+hub.Writes+workers.Reads+workers.Writes == 0 {
 			return last, nil
 		}
 	}
