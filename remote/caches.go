@@ -60,6 +60,16 @@ func optional(resource string) bool {
 	return resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
 }
 
+// IndexJobSet is the field index of pods by the name of their JobSet, in caches that have pods.
+const IndexJobSet = "trainyard.jobset"
+
+func jobSetOf(object client.Object) []string {
+	if name := object.GetLabels()[labelJobSetName]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(gvk)
@@ -142,6 +152,11 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	})
 	if err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(kinds, isPods) {
+		if err := all.IndexField(ctx, &corev1.Pod{}, IndexJobSet, jobSetOf); err != nil {
+			return nil, fmt.Errorf("index pods: %w", err)
+		}
 	}
 	c := &caches{Cache: all, scheme: scheme, informers: map[string]cache.Informer{}, optional: map[schema.GroupVersionKind]cache.Informer{}}
 	for _, kind := range kinds {
@@ -267,8 +282,10 @@ func newClients(config *rest.Config, opts Options, transport callers, reader cli
 // readLive are the kinds that a client with the caches reads from the API server: pods, where the hub holds none. They are read so
 // seldom, and by name of the job, that it does not matter.
 func readLive(kinds []cachedKind) []client.Object {
-	if slices.ContainsFunc(kinds, func(kind cachedKind) bool { return kind.resource == resourcePods }) {
+	if slices.ContainsFunc(kinds, isPods) {
 		return nil
 	}
 	return []client.Object{&corev1.Pod{}}
 }
+
+func isPods(kind cachedKind) bool { return kind.resource == resourcePods }

@@ -16,10 +16,13 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
+// mirrorName is the name of mirror's controllers.
+const mirrorName = "mirror"
+
 // perWorkerControllers are the kinds of controllers of which every connected worker gets its own.
 func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	return []perworker.Kind[*remote.Cluster]{{
-		Name:        "mirror",
+		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency,
 		Source:      mirror.JobSetEvents,
 		AfterSweep:  true,
@@ -28,6 +31,7 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	}, {
 		Name:        garbagecollection.Name,
 		Concurrency: 1,
+		Source:      garbagecollection.JobSetEvents,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
 			return garbagecollection.NewReconciler(w.garbageCollection(worker, connection)), nil
 		},
@@ -64,7 +68,9 @@ func (w *wiring) newMirror(
 func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
 	return garbagecollection.Options{
 		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
-		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection, Quarantine: w.quarantine,
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Quarantine: w.quarantine,
+		Worker: connection, WorkerCache: connection.Cache(),
+		Busy:      func() bool { return w.placer.Busy() || w.members.Busy(mirrorName, worker) },
 		Retention: w.policies.Retention, Needs: w.placer.Needs, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 }

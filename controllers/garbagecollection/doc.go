@@ -27,12 +27,19 @@
 // Dispatch rises to its attempt, or is created, with one write; if two workers have one, it is the higher attempt, and neither if they are
 // equal. Any other stays, until an admin decides with an annotation on the WorkerCluster (decide.go), or somebody deletes it.
 //
+// # Finished copies
+//
+// A finished copy is deleted when its retention is over, and no burst of jobs goes on (pace.go): in the background if
+// no pod of it is alive. If the worker's garbage collector forgets its JobSet then, that is deleted too
+// (leftover.go).
+//
 // # What to watch out for
 //
 //   - A Tombstone counts for a cluster's ID. If no WorkerCluster leads to that cluster any more it stays, for all to see
 //     (kubectl get tombstones), until the cluster is registered again, under whatever name, or an admin deletes it.
 //   - A Dispatch that is adopted says what the job needs as placement would (Options.Needs), unless the job's runtime is not there: then
 //     only its pods are counted, where they run.
+//   - leftovers.mu guards since when JobSets have had no copy, burst.mu when jobs last waited.
 //   - Under registry.mu are the suspects of all workers and the subscribers, under opening.mu whether the workers have been looked at. No I/O
 //     is done and nobody is called back under them.
 package garbagecollection

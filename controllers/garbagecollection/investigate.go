@@ -105,7 +105,7 @@ func (r *reconciler) hold(key types.NamespacedName, copy client.Object) suspect 
 func (r *reconciler) missing(ctx context.Context, worker client.Client, key types.NamespacedName) (reconcile.Result, error) {
 	held, known := r.Quarantine.registry.get(r.Cluster, key)
 	if !known {
-		return reconcile.Result{}, nil
+		return r.clear(ctx, worker, key)
 	}
 	existing, err := r.find(ctx, key)
 	switch {

@@ -6,51 +6,41 @@ package garbagecollection
 import (
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// deletionsAtOnce and deletionsPerSecond are how many finished copies are deleted from a worker without delay.
-	deletionsAtOnce    = 20
-	deletionsPerSecond = 10
-	// maxDeletionDelay is how long a copy waits for its turn at most.
+	// burstPause is how long no job may have waited for a burst to be over.
+	burstPause = 5 * time.Second
+	// firstLook is after how long a deletion that waits looks for the first time whether the burst is over.
+	firstLook = time.Second
+	// maxDeletionDelay is how long the deletion of a finished copy waits at most.
 	maxDeletionDelay = time.Minute
 )
 
-// pace spreads the deletions of finished copies. Nobody waits for them, and in a burst of short jobs the worker's API server has its time
-// for the copies that are to start.
-type pace struct {
-	mu      sync.Mutex
-	limiter *rate.Limiter                      // under mu
-	turns   map[types.NamespacedName]time.Time // of copies that wait; under mu
+// burst knows when jobs last waited. Between the jobs of a burst there are moments in which none waits.
+type burst struct {
+	mu   sync.Mutex
+	last time.Time // under mu; zero: never
 }
 
-func newPace() *pace {
-	return &pace{limiter: rate.NewLimiter(deletionsPerSecond, deletionsAtOnce), turns: map[types.NamespacedName]time.Time{}}
-}
-
-// delay is how long it is until it is the turn of a copy. Zero: it is. Then, and if it is not to be deleted any more, forget has to be called.
-func (p *pace) delay(copy types.NamespacedName, now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	turn, ok := p.turns[copy]
-	if !ok {
-		reserved := p.limiter.ReserveN(now, 1)
-		delay := reserved.DelayFrom(now)
-		if delay > maxDeletionDelay {
-			reserved.CancelAt(now) // Those behind it would wait for nothing.
-			delay = maxDeletionDelay
-		}
-		turn = now.Add(delay)
-		p.turns[copy] = turn
+// lasts takes in whether jobs wait now, and returns whether the burst goes on.
+func (b *burst) lasts(waiting bool, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if waiting {
+		b.last = now
 	}
-	return max(0, turn.Sub(now))
+	return !b.last.IsZero() && now.Sub(b.last) < burstPause
 }
 
-func (p *pace) forget(copy types.NamespacedName) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.turns, copy)
+// nextLook says in how long to look again at a finished copy whose retention has been over for a time. Zero: it is
+// deleted now.
+//
+// Nobody waits for that deletion. So while a burst of jobs goes on (busy), the API servers have their time for the
+// jobs. The time until the next look doubles: a copy is looked at seven times at most, however long the burst is.
+func nextLook(waited time.Duration, busy bool) time.Duration {
+	if !busy || waited >= maxDeletionDelay {
+		return 0
+	}
+	return min(max(firstLook, waited), maxDeletionDelay-waited)
 }

@@ -4,49 +4,68 @@
 package garbagecollection
 
 import (
-	"strconv"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// Many copies that end at the same time are deleted one after the other, none later than is promised, and then there is nothing to wait for.
-func TestDeletionsAreSpread(t *testing.T) {
-	p, now := newPace(), time.Now()
-	const spread = deletionsAtOnce + deletionsPerSecond*int(maxDeletionDelay/time.Second)
-	turns := map[time.Duration]int{}
-	for i := range 2 * spread {
-		key := types.NamespacedName{Name: strconv.Itoa(i)}
-		delay := p.delay(key, now)
-		turns[delay.Truncate(time.Second)]++
-		if again := p.delay(key, now.Add(delay/2)); again != delay-delay/2 {
-			t.Fatalf("after half of its %s a copy has to wait for %s", delay, again)
+// A deletion waits for a burst as long as there is one, but not longer than is promised. Without a burst it waits for
+// nothing.
+func TestNextLook(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		waited time.Duration
+		busy   bool
+		want   time.Duration
+	}{
+		"Quiet":      {reason: "nobody needs the API servers", want: 0},
+		"QuietAgain": {reason: "the burst is over", waited: 3 * time.Second, want: 0},
+		"Burst":      {reason: "it has just begun to wait", busy: true, want: firstLook},
+		"Early":      {reason: "it looks once a second at most", waited: firstLook / 4, busy: true, want: firstLook},
+		"Later":      {reason: "it can wait as long again", waited: 8 * time.Second, busy: true, want: 8 * time.Second},
+		"Last":       {reason: "less than that is left", waited: 59 * time.Second, busy: true, want: time.Second},
+		"Due":        {reason: "it has waited for as long as is promised", waited: maxDeletionDelay, busy: true, want: 0},
+		"Overdue":    {reason: "the worker was away", waited: time.Hour, busy: true, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := nextLook(test.waited, test.busy); got != test.want {
+				t.Errorf("a copy is looked at again in %s, want %s: %s", got, test.want, test.reason)
+			}
+		})
+	}
+}
+
+// A burst goes on while jobs wait again and again, and is over when none has waited for a time.
+func TestBurstLasts(t *testing.T) {
+	var b burst
+	now := time.Now()
+	for _, step := range []struct {
+		reason        string
+		passed        time.Duration
+		waiting, want bool
+	}{
+		{reason: "nothing has happened yet"},
+		{reason: "it begins", passed: time.Second, waiting: true, want: true},
+		{reason: "no job waits for a moment", passed: burstPause - 1, want: true},
+		{reason: "no job has waited for long enough", passed: 1},
+		{reason: "the next one begins", passed: time.Minute, waiting: true, want: true},
+		{reason: "it goes on", passed: burstPause - 1, waiting: true, want: true},
+		{reason: "it has gone on just now", passed: burstPause - 1, want: true},
+	} {
+		now = now.Add(step.passed)
+		if got := b.lasts(step.waiting, now); got != step.want {
+			t.Errorf("the burst goes on: %t, want %t: %s", got, step.want, step.reason)
 		}
-		if left := p.delay(key, now.Add(delay)); left != 0 {
-			t.Fatalf("at its turn, after %s, a copy has to wait for %s", delay, left)
-		}
 	}
-	for second := range maxDeletionDelay / time.Second {
-		want := deletionsPerSecond
-		if second == 0 {
-			want += deletionsAtOnce - 1 // The next one's turn is a tenth of a second later.
-		}
-		if got := turns[second*time.Second]; got != want {
-			t.Errorf("%d copies are deleted in second %d, want %d", got, second, want)
-		}
+}
+
+// However long a burst is, a copy is looked at a few times only, and goes when it is due.
+func TestLooksAreFew(t *testing.T) {
+	looks, waited := 0, time.Duration(0)
+	for next := nextLook(waited, true); next > 0; next = nextLook(waited, true) {
+		looks++
+		waited += next
 	}
-	if got := turns[maxDeletionDelay]; got < spread {
-		t.Errorf("%d copies are deleted after %s, want all that are left", got, maxDeletionDelay)
-	}
-	for i := range 2 * spread {
-		p.forget(types.NamespacedName{Name: strconv.Itoa(i)})
-	}
-	if len(p.turns) > 0 {
-		t.Errorf("%d copies are remembered", len(p.turns))
-	}
-	later := now.Add(maxDeletionDelay + deletionsAtOnce*time.Second/deletionsPerSecond)
-	if got := p.delay(types.NamespacedName{Name: "later"}, later); got != 0 {
-		t.Errorf("a single copy later waits for %s", got)
+	if waited != maxDeletionDelay || looks > 7 {
+		t.Errorf("a copy goes after %s and %d looks, want %s and at most 7", waited, looks, maxDeletionDelay)
 	}
 }

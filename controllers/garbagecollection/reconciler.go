@@ -6,8 +6,10 @@ package garbagecollection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/attempts"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // Name of the controller.
@@ -35,7 +38,7 @@ type Worker interface {
 	APIReader() (client.Reader, error)
 }
 
-// Options of a garbage collector. All are required but Needs.
+// Options of a garbage collector. All are required but Needs and Busy.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -47,14 +50,19 @@ type Options struct {
 	// Hub reads from the hub's caches, HubReader from its API server.
 	Hub       client.Client
 	HubReader client.Reader
-	// Worker is the connection.
-	Worker Worker
+	// Worker is the connection, and WorkerCache its caches. WorkerCache asks no API server: it fails to list kinds that it
+	// does not hold. If it holds pods, they have the index remote.IndexJobSet.
+	Worker      Worker
+	WorkerCache client.Reader
 	// Quarantine is that of all workers.
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
 	// Needs returns what a job needs and how important it is, as placement would record it. Nil, or an error: that is not known.
 	Needs func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	// Busy is true while jobs wait for what the hub or this worker's mirror has to do for them. Finished copies wait then,
+	// and for a moment after it. Nil: never.
+	Busy func() bool
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -64,19 +72,21 @@ type Options struct {
 // NewReconciler makes the garbage collector of one worker. Its keys are those of the worker's copies, of their Dispatches, and, without a
 // namespace, the names of Tombstones.
 func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options, deletions: newPace()}
+	return &reconciler{Options: options}
 }
 
 type reconciler struct {
 	Options
-	deletions *pace
+	burst     burst
+	leftovers leftovers
 }
 
 // Reconcile deletes one copy if it is garbage, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := r.Worker.Client()
 	if err != nil {
-		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
+		// The next connection brings all other keys again.
+		return r.leftovers.disconnected(request.NamespacedName), nil //nolint:nilerr // It is no failure.
 	}
 	var result reconcile.Result
 	if request.Namespace == "" {
@@ -97,9 +107,9 @@ func (r *reconciler) collect(ctx context.Context, worker client.Client, key type
 		if client.IgnoreNotFound(err) != nil {
 			return reconcile.Result{}, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 		}
-		r.deletions.forget(key)
 		return r.missing(ctx, worker, key)
 	}
+	r.leftovers.forget(key)
 	hub, err := r.observe(ctx, r.Hub, copy)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -153,8 +163,8 @@ func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin t
 	return found, nil
 }
 
-// retire deletes a finished copy when its retention is over. Its age is measured on the hub, from the Dispatch's Finished
-// condition: clocks of two clusters are not compared.
+// retire deletes a finished copy when its retention is over, and no burst of jobs needs the API servers more. The
+// copy's age is measured on the hub, from the Dispatch's Finished condition: clocks of two clusters are not compared.
 func (r *reconciler) retire(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
 ) (reconcile.Result, error) {
@@ -163,18 +173,18 @@ func (r *reconciler) retire(
 		return reconcile.Result{}, err
 	}
 	end := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchFinished).LastTransitionTime
-	if left := retention - r.Clock.Since(end.Time); left > 0 {
-		return reconcile.Result{RequeueAfter: left}, nil
+	waited := r.Clock.Since(end.Time) - retention
+	if waited < 0 {
+		return reconcile.Result{RequeueAfter: -waited}, nil
 	}
 	if copy.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
 	}
-	key := client.ObjectKeyFromObject(copy)
-	if delay := r.deletions.delay(key, r.Clock.Now()); delay > 0 {
-		return reconcile.Result{RequeueAfter: delay}, nil
+	busy := r.Busy != nil && r.burst.lasts(r.Busy(), r.Clock.Now())
+	if later := nextLook(waited, busy); later > 0 {
+		return reconcile.Result{RequeueAfter: later}, nil
 	}
-	r.deletions.forget(key)
-	return reconcile.Result{}, r.delete(ctx, worker, copy, "retention")
+	return reconcile.Result{}, r.deleteBy(ctx, worker, copy, "retention", r.propagation(ctx, copy))
 }
 
 // retention is by the policy of the hub's job. Without the job there is nothing to keep the copy for.
@@ -186,17 +196,41 @@ func (r *reconciler) retention(ctx context.Context, copy *unstructured.Unstructu
 	return r.Retention(ctx, job)
 }
 
-// delete deletes exactly this copy, and its JobSet and pods with it.
+// propagation is how a finished copy is deleted. A deletion in the foreground ends after the copy's pods have ended.
+// It costs the worker three times the requests of a deletion in the background, so the foreground is for
+// copies that have a pod alive, or may have one.
+func (r *reconciler) propagation(ctx context.Context, copy *unstructured.Unstructured) metav1.DeletionPropagation {
+	key := client.ObjectKeyFromObject(copy)
+	var pods corev1.PodList
+	err := r.WorkerCache.List(ctx, &pods, client.InNamespace(key.Namespace),
+		client.MatchingFields{remote.IndexJobSet: key.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil { // With spec.capacity: Report the hub holds no pods. Asking the worker would cost a request.
+		return metav1.DeletePropagationForeground
+	}
+	if trainjobs.Terminal(copy) == nil || slices.ContainsFunc(pods.Items, isAlive) {
+		return metav1.DeletePropagationForeground
+	}
+	return metav1.DeletePropagationBackground
+}
+
+// delete deletes exactly this copy in the foreground: it goes after its JobSet and pods.
 func (r *reconciler) delete(ctx context.Context, worker client.Client, copy client.Object, why string) error {
+	return r.deleteBy(ctx, worker, copy, why, metav1.DeletePropagationForeground)
+}
+
+// deleteBy deletes exactly this copy, and its JobSet and pods with it.
+func (r *reconciler) deleteBy(
+	ctx context.Context, worker client.Client, copy client.Object, why string, propagation metav1.DeletionPropagation,
+) error {
 	if copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	uid := copy.GetUID()
-	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	err := worker.Delete(ctx, copy, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
 	}
-	log.FromContext(ctx).V(1).Info("Deleted copy", "why", why)
+	log.FromContext(ctx).V(1).Info("Deleted copy", "why", why, "propagation", propagation)
 	copiesDeleted.WithLabelValues(string(r.Cluster), why).Inc()
 	return nil
 }

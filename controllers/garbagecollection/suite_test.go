@@ -159,7 +159,8 @@ func newScene(t *testing.T) *scene {
 		must(t, w.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
 		s.options[name] = &garbagecollection.Options{
 			Cluster: name, ClusterID: w.ID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
-			Hub: e.hub, HubReader: e.hub, Worker: w.connection, Recorder: s.events, Clock: s.clock,
+			Hub: e.hub, HubReader: e.hub, Worker: w.connection, WorkerCache: w.connection.Cache(),
+			Recorder: s.events, Clock: s.clock,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 			Needs:     needs,
 		}

@@ -278,7 +278,8 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	options := func(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
 		return garbagecollection.Options{
 			Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
-			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Worker: connection, Quarantine: p.quarantine,
+			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Quarantine: p.quarantine,
+			Worker: connection, WorkerCache: connection.Cache(),
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 			Needs:     needs, Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		}

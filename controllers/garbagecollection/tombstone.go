@@ -6,6 +6,7 @@ package garbagecollection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,10 +108,10 @@ func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, key ty
 	if err != nil {
 		return false, fmt.Errorf("list pods of TrainJob %s on worker %q: %w", key, r.Cluster, err)
 	}
-	for i := range pods.Items {
-		if phase := pods.Items[i].Status.Phase; phase != corev1.PodSucceeded && phase != corev1.PodFailed {
-			return true, nil
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(pods.Items, isAlive), nil
+}
+
+// isAlive is true for a pod that runs, or may.
+func isAlive(pod corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }

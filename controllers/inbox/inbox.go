@@ -46,6 +46,18 @@ func (i *Inbox) Source() source.Source {
 	})
 }
 
+// Waiting is how many keys the controller could begin with now, if it could do more at a time. What it has in hand, and
+// what comes after a delay, does not count.
+func (i *Inbox) Waiting() int {
+	i.mu.Lock()
+	queue, early := i.queue, len(i.early)
+	i.mu.Unlock()
+	if queue == nil {
+		return early
+	}
+	return queue.Len()
+}
+
 // Add brings a key into the queue.
 func (i *Inbox) Add(key types.NamespacedName) {
 	i.AddAfter(key, 0)

@@ -84,3 +84,58 @@ func TestLeaveDoesNotHang(t *testing.T) {
 		t.Fatal("the controllers of a worker that leaves do not end")
 	}
 }
+
+// A worker is busy while as many keys wait as it can have in hand. What another worker has to do says nothing about it.
+func TestBusy(t *testing.T) {
+	taken, release := make(chan struct{}, 10), make(chan struct{})
+	waits := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		taken <- struct{}{}
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return reconcile.Result{}, nil
+	})
+	const concurrency = 2
+	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
+		Name: "kind", Concurrency: concurrency, Apart: true,
+		New: func(context.Context, v1alpha1.ClusterName, *link) (reconcile.Reconciler, error) { return waits, nil },
+	})
+	for _, name := range []v1alpha1.ClusterName{"east", "west"} {
+		if _, err := set.start(t.Context(), name, &link{}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { set.leave(name) })
+	}
+	add := func(key string) { set.Enqueue("kind", "west", types.NamespacedName{Namespace: "default", Name: key}) }
+	expect := func(want bool, when string) {
+		t.Helper()
+		for deadline := time.Now().Add(20 * time.Second); set.Busy("kind", "west") != want; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s the worker is busy: %t, want %t", when, !want, want)
+			}
+		}
+	}
+	expect(false, "without a key")
+	for i := range concurrency {
+		add(strconv.Itoa(i))
+	}
+	for range concurrency {
+		<-taken
+	}
+	expect(false, "with all keys in hand")
+	add("next")
+	expect(false, "with one key that nobody has in hand")
+	add("more")
+	expect(true, "with as many keys that nobody has in hand as there are hands")
+	for _, other := range []v1alpha1.ClusterName{"east", "unknown"} {
+		if set.Busy("kind", other) {
+			t.Errorf("worker %q has nothing to do, and is busy", other)
+		}
+	}
+	if set.Busy("another kind", "west") {
+		t.Error("a controller that is not there is busy")
+	}
+	close(release)
+	expect(false, "when all is done")
+}

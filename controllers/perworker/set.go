@@ -252,6 +252,23 @@ func (s *Set[C]) Enqueue(kind string, name v1alpha1.ClusterName, key types.Names
 	}
 }
 
+// Busy is true while as many keys wait for a worker's controller of one kind as it has in hand at most. That a key
+// waits for a moment, until somebody takes it, is no sign of work that piles up.
+func (s *Set[C]) Busy(kind string, name v1alpha1.ClusterName) bool {
+	s.mu.Lock()
+	w := s.workers[name]
+	s.mu.Unlock()
+	if w == nil {
+		return false
+	}
+	for n, i := range w.instances {
+		if s.kinds[n].Name == kind {
+			return i.inbox.Waiting() >= s.kinds[n].Concurrency
+		}
+	}
+	return false
+}
+
 // enqueue brings a key to the controllers of a worker, if it has joined.
 func (s *Set[C]) enqueue(name v1alpha1.ClusterName, key types.NamespacedName) {
 	s.mu.Lock()

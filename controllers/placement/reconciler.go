@@ -88,6 +88,10 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	return r, nil
 }
 
+// Busy is true while as many jobs wait to be looked at as can be at a time. Work that can wait leaves the API servers
+// to them.
+func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
+
 // Reconcile places one TrainJob, or says why it waits.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName

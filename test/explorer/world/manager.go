@@ -18,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/mirror"
 	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
@@ -131,7 +132,10 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 	if err != nil {
 		panic(err) // A cache answers.
 	}
-	c.client = &memory.Client{Server: s, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{}}
+	c.client = &memory.Client{
+		Server: s, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
+		Indexes: map[string]func(client.Object) []string{remote.IndexJobSet: jobSetOf},
+	}
 	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
 		Lease:  func() (string, bool) { return m.keeper.Book().Valid(c.worker.name, c.worker.id) },
@@ -166,7 +170,7 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 func (m *Manager) collection(c *connection) garbagecollection.Options {
 	return garbagecollection.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, ManagedBy: managedBy, Hub: m.hub, HubReader: m.live, Worker: c,
-		Quarantine: m.quarantine, Recorder: silent{}, Clock: m.clock,
+		WorkerCache: c.client, Quarantine: m.quarantine, Recorder: silent{}, Clock: m.clock,
 		Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 	}
 }

@@ -138,8 +138,8 @@ func (w *World) WarmUp(ctx context.Context) error {
 	return err
 }
 
-// settle waits until the system has deleted its copies, and nothing is asked of the servers but what is always asked. It
-// returns what was asked until then.
+// settle waits until the system has deleted its copies, and nothing is asked of the servers but what is always asked.
+// It returns what was asked until then.
 func (w *World) settle(ctx context.Context) (measure.Requests, error) {
 	last, err := measure.ReadRequests(ctx, w.Fleet)
 	if err != nil {

@@ -1,0 +1,158 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// leftoverTime is what the worker's garbage collector has for the JobSet of a finished copy that is gone. An API
+// server that has begun anew answers for a moment that there are no JobSets. A garbage collector that asks then
+// forgets those that it was to delete.
+const leftoverTime = 20 * time.Second
+
+// leftovers are JobSets that have no copy any more.
+type leftovers struct {
+	mu sync.Mutex
+	// since when there has been no copy, by the JobSet's key. Under mu.
+	since map[types.NamespacedName]time.Time
+}
+
+// wait returns how long the garbage collector still has for a JobSet.
+func (l *leftovers) wait(key types.NamespacedName, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	since, known := l.since[key]
+	if !known {
+		if l.since == nil {
+			l.since = map[types.NamespacedName]time.Time{}
+		}
+		since = now
+		l.since[key] = now
+	}
+	return since.Add(leftoverTime).Sub(now)
+}
+
+// disconnected is what to do about a key while the worker is not connected: a JobSet that waits is looked at later.
+func (l *leftovers) disconnected(key types.NamespacedName) reconcile.Result {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.since[key]; known {
+		return reconcile.Result{RequeueAfter: leftoverTime}
+	}
+	return reconcile.Result{}
+}
+
+func (l *leftovers) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.since, key)
+}
+
+// clear deletes the JobSet that a finished copy has left behind, if the worker's garbage collector has not. Its
+// record is the finished Dispatch, which names the UID of the copy.
+func (r *reconciler) clear(
+	ctx context.Context, worker client.Client, key types.NamespacedName,
+) (reconcile.Result, error) {
+	jobSet, owner, err := r.leftover(ctx, key)
+	if err != nil || jobSet == nil {
+		r.leftovers.forget(key)
+		return reconcile.Result{}, err
+	}
+	if left := r.leftovers.wait(key, r.Clock.Now()); left > 0 {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	r.leftovers.forget(key)
+	existing, err := r.find(ctx, key)
+	if err != nil || existing != nil && existing.GetUID() == owner {
+		return reconcile.Result{}, err // The cache will show it.
+	}
+	uid := jobSet.GetUID()
+	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
+	err = worker.Delete(ctx, jobSet, background, client.Preconditions{UID: &uid})
+	if client.IgnoreNotFound(err) != nil {
+		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, r.Cluster, err)
+		if apierrors.IsForbidden(err) { // Trying again would not help. hack/worker-kubeconfig.sh grants it.
+			failed = reconcile.TerminalError(failed)
+		}
+		return reconcile.Result{}, failed
+	}
+	log.FromContext(ctx).Info("Deleted JobSet that a finished copy has left", "uid", uid)
+	return reconcile.Result{}, nil
+}
+
+// leftover is the JobSet of the finished copy that had this key, and the copy's UID. It is nil if there is none, and
+// if the worker does not let JobSets be read.
+func (r *reconciler) leftover(
+	ctx context.Context, key types.NamespacedName,
+) (*unstructured.Unstructured, types.UID, error) {
+	jobSet := newJobSet()
+	if err := r.WorkerCache.Get(ctx, key, jobSet); err != nil {
+		return nil, "", nil //nolint:nilerr // It is gone, or not to be read.
+	}
+	owner := metav1.GetControllerOfNoCopy(jobSet)
+	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
+		return nil, "", nil
+	}
+	d := &v1alpha1.Dispatch{}
+	if err := r.Hub.Get(ctx, key, d); err != nil {
+		return nil, "", client.IgnoreNotFound(err)
+	}
+	here := d.Spec.Cluster == r.Cluster && (d.Spec.ClusterID == "" || d.Spec.ClusterID == r.ClusterID)
+	if !here || !d.IsFinished() || d.RecordedCopy() != owner.UID {
+		return nil, "", nil
+	}
+	return jobSet, owner.UID, nil
+}
+
+func newJobSet() *unstructured.Unstructured {
+	jobSet := &unstructured.Unstructured{}
+	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
+	return jobSet
+}
+
+// JobSetEvents is a source of the keys of TrainJobs' JobSets that are there when a controller starts: an earlier
+// process may have left one of them to the worker's garbage collector. Later ones come with their copy's end. Nobody
+// waits for the source: a worker need not let its JobSets be read.
+func JobSetEvents(jobSets cache.Cache) source.Source {
+	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("watch JobSets: %w", err)
+		}
+		first := predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool {
+				return e.IsInInitialList && metav1.GetControllerOfNoCopy(e.Object) != nil
+			},
+			UpdateFunc:  func(event.UpdateEvent) bool { return false },
+			DeleteFunc:  func(event.DeleteEvent) bool { return false },
+			GenericFunc: func(event.GenericEvent) bool { return false },
+		}
+		events := source.Informer{
+			Informer: informer, Handler: &handler.EnqueueRequestForObject{}, Predicates: []predicate.Predicate{first},
+		}
+		return events.Start(ctx, queue)
+	})
+}

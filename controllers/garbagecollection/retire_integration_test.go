@@ -1,0 +1,165 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// A finished copy is deleted in the background if no pod of it is alive. If one is, or nobody knows, it is deleted in
+// the foreground.
+func TestFinishedCopyGoesInBackground(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		// phase of the job's pod, empty for none.
+		phase      corev1.PodPhase
+		running    bool
+		unknown    bool
+		background bool
+	}{
+		"NoPods":        {reason: "there is nothing to wait for", background: true},
+		"PodsHaveEnded": {reason: "they may go after the copy", phase: corev1.PodSucceeded, background: true},
+		"PodRuns":       {reason: "it is ending, or the success of another step is enough", phase: corev1.PodRunning},
+		"PodPending":    {reason: "it may run", phase: corev1.PodPending},
+		"PodLost":       {reason: "its node does not answer", phase: corev1.PodUnknown},
+		"PodsUnknown":   {reason: "the hub watches no pods of this worker", unknown: true},
+		"CopyRuns":      {reason: "it does not say itself that it has ended", running: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.finishedCopy(t, !test.running)
+			if test.phase != "" {
+				s.runIn(t, test.phase)
+			}
+			if test.unknown {
+				s.options[workerName].WorkerCache = s.reporting(t).Cache()
+				s.restart()
+			}
+			s.clock.Step(retention)
+			s.collect(t)
+			if !test.background {
+				expectDeleted(t, s.copy(t))
+			} else if copy := s.copy(t); copy != nil {
+				t.Errorf("the copy was deleted in the foreground, though %s: %v", test.reason, copy.GetFinalizers())
+			}
+		})
+	}
+}
+
+// A copy that nobody needs any more waits for a burst of jobs, and not longer than a minute.
+func TestDeletionWaitsForBurst(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		ends   bool
+	}{
+		"BurstEnds":   {reason: "nobody needs the API servers more", ends: true},
+		"BurstGoesOn": {reason: "its minute is over"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			busy := true
+			s.options[workerName].Busy = func() bool { return busy }
+			s.restart()
+			copy := s.finishedCopy(t, true)
+			s.clock.Step(retention)
+			for waited := time.Duration(0); waited < time.Minute; {
+				later := s.collect(t).RequeueAfter
+				if later <= 0 || later > time.Minute-waited {
+					t.Fatalf("after %s a copy is looked at again in %s, want later, and within a minute in all", waited, later)
+				}
+				if diff := cmp.Diff(copy, s.copy(t)); diff != "" {
+					t.Fatalf("the copy was touched in a burst (-before +after):\n%s", diff)
+				}
+				s.clock.Step(later)
+				waited += later
+				if test.ends {
+					busy = false
+					s.clock.Step(5 * time.Second) // There are shorter pauses in a burst.
+					break
+				}
+			}
+			if result := s.collect(t); result.RequeueAfter != 0 || s.copy(t) != nil {
+				t.Errorf("the copy is still there, and looked at again after %s, though %s", result.RequeueAfter, test.reason)
+			}
+		})
+	}
+}
+
+// What is outdated waits for no burst: its name is needed.
+func TestOutdatedCopyWaitsForNothing(t *testing.T) {
+	s := newScene(t)
+	s.options[workerName].Busy = func() bool { return true }
+	s.restart()
+	job := s.submit(t)
+	s.place(t, job.GetUID(), otherName, 2)
+	s.createCopy(t, job.GetUID(), "1")
+	s.collect(t)
+	expectDeleted(t, s.copy(t))
+}
+
+// finishedCopy creates a copy of a job whose Dispatch says that it has finished now. The copy's own status says it
+// too if says is true.
+func (s *scene) finishedCopy(t *testing.T, says bool) *unstructured.Unstructured {
+	t.Helper()
+	job := s.submit(t)
+	d := s.place(t, job.GetUID(), workerName, 1)
+	copy := s.createCopy(t, job.GetUID(), "1")
+	if says {
+		s.completeCopy(t, workerName, copy)
+	}
+	s.finish(t, d)
+	return copy
+}
+
+// completeCopy makes a copy say that it is Complete.
+func (s *scene) completeCopy(t *testing.T, on v1alpha1.ClusterName, copy *unstructured.Unstructured) {
+	t.Helper()
+	copy.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": "Complete", "status": "True", "reason": "JobsCompleted", "message": "jobset completed successfully",
+		"lastTransitionTime": s.clock.Now().UTC().Format(time.RFC3339),
+	}}}
+	must(t, s.workers[on].Admin.Status().Update(t.Context(), copy))
+	s.settle(t)
+}
+
+// runIn makes the worker have a pod of the job in a phase.
+func (s *scene) runIn(t *testing.T, phase corev1.PodPhase) {
+	t.Helper()
+	s.run(t, workerName)
+	w := s.workers[workerName]
+	pod := &corev1.Pod{}
+	must(t, w.Admin.Get(t.Context(), client.ObjectKey{Namespace: s.key.Namespace, Name: "pod"}, pod))
+	pod.Status.Phase = phase
+	must(t, w.Admin.Status().Update(t.Context(), pod))
+	eventually(t, "worker's cache of pods", func(g gomega.Gomega) {
+		seen := &corev1.Pod{}
+		g.Expect(w.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(pod), seen)).To(gomega.Succeed())
+		g.Expect(seen.Status.Phase).To(gomega.Equal(phase))
+	})
+}
+
+// reporting is another connection to the worker, which leaves counting to its agent and has no pods.
+func (s *scene) reporting(t *testing.T) *remote.Cluster {
+	t.Helper()
+	const name = v1alpha1.ClusterName("reporting")
+	server := s.workers[workerName]
+	s.fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID,
+		remote.CapacityFrom(v1alpha1.CapacityFromReport))
+	t.Cleanup(func() { s.fleet.Remove(name) })
+	connection, _ := s.fleet.Get(name)
+	eventually(t, "connection", func(g gomega.Gomega) {
+		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
+	})
+	return connection
+}
