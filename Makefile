@@ -88,6 +88,11 @@ soak: build controlplane ## Break everything at random, under load (SOAK_ARGS="-
 test-faults-broken: build controlplane ## Break one promise after the other, and see that the tests of faults notice (half an hour)
 	hack/faults.sh broken
 
+.PHONY: test-kueue
+test-kueue: build controlplane ## Run the tests of a hub that has a real Kueue too, which is built first (minutes when cold)
+	hack/build-kueue.sh
+	go -C test/benchmark/e2e test ./beside -count=1 -timeout 20m -v
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)

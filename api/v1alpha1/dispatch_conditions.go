@@ -66,6 +66,12 @@ const (
 	ReasonUnknownCopy = "UnknownCopy"
 	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement. It ends the attempt of a placed job.
 	ReasonSuspended = "Suspended"
+	// ReasonManagedByMultiKueue: MultiKueue of the hub's Kueue dispatches the job, so Trainyard does not; the message says
+	// how to change that. As a reason of DispatchMirrored: the copy was stopped because of that.
+	ReasonManagedByMultiKueue = "ManagedByMultiKueue"
+	// ReasonWaitingForWorkload: the job is in a queue of the hub's Kueue, which has not admitted it yet as far as its
+	// Workload shows.
+	ReasonWaitingForWorkload = "WaitingForWorkload"
 )
 
 // Reasons of DispatchMirrored. ReasonNameConflict and ReasonRejected are shared with DispatchPlaced.

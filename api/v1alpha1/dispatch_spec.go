@@ -62,7 +62,7 @@ type PodSet struct {
 }
 
 // EvictionReason says why an attempt is to end.
-// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Suspended
+// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Suspended;ManagedByMultiKueue
 type EvictionReason string
 
 // Reasons of an eviction. Each is also the outcome of the attempt that it ends.
@@ -77,6 +77,8 @@ const (
 	EvictionCopyChanged EvictionReason = ReasonCopyChanged
 	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed anew.
 	EvictionSuspended EvictionReason = ReasonSuspended
+	// EvictionManagedByMultiKueue says that MultiKueue of the hub's Kueue dispatches the job now.
+	EvictionManagedByMultiKueue EvictionReason = ReasonManagedByMultiKueue
 )
 
 // Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.

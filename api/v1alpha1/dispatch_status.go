@@ -30,7 +30,7 @@ const (
 )
 
 // Outcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;Suspended;WorkerLost
+// +kubebuilder:validation:Enum=Complete;Failed;Rejected;NameConflict;CopyDeleted;CopyChanged;Preempted;Drained;AdmissionTimeout;Suspended;ManagedByMultiKueue;WorkerLost
 type Outcome string
 
 // Outcomes of an attempt. Each is also the reason of the condition that reports it.
@@ -46,6 +46,8 @@ const (
 	OutcomeAdmissionTimeout Outcome = ReasonAdmissionTimeout
 	OutcomeSuspended        Outcome = ReasonSuspended
 	OutcomeWorkerLost       Outcome = ReasonWorkerLost
+
+	OutcomeManagedByMultiKueue Outcome = ReasonManagedByMultiKueue
 )
 
 // Attempt is one past placement.

@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/moves"
 	"github.com/trainyard/trainyard/controllers/perworker"
 	"github.com/trainyard/trainyard/controllers/placement"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
 	"github.com/trainyard/trainyard/controllers/workercluster"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
@@ -96,15 +97,28 @@ func (w *wiring) addWorkerClusters() error {
 
 // addPlacement adds what places jobs, and what moves them.
 func (w *wiring) addPlacement(ctx context.Context) error {
-	placer, err := placement.NewReconciler(ctx, placement.Options{
+	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
 		Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
-	})
+	}
+	// MultiKueue dispatches no job with another value: then there is nobody to keep out of the way of.
+	var multiKueue *kueue.Watch
+	if w.options.managedBy == v1alpha1.ManagedByMultiKueue {
+		multiKueue = kueue.New(kueue.Options{Config: w.mgr.GetConfig(), HTTPClient: w.mgr.GetHTTPClient(), Logger: w.log})
+		options.Kueue = multiKueue
+	}
+	placer, err := placement.NewReconciler(ctx, options)
 	if err != nil {
 		return err
 	}
 	w.placer = placer
+	if multiKueue != nil {
+		multiKueue.Subscribe(placer.Reconsider)
+		if err := w.mgr.Add(multiKueue); err != nil {
+			return fmt.Errorf("add watch of Kueue: %w", err)
+		}
+	}
 	w.quarantine.Subscribe(func(key types.NamespacedName) { placer.Wake(key) })
 	mover := moves.NewReconciler(moves.Options{
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},

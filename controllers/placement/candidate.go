@@ -90,7 +90,7 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 func (r *Reconciler) waitsSince(f facts) time.Time {
 	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		if placed != nil && placed.Reason != v1alpha1.ReasonSuspended {
+		if placed != nil && !isGate(placed.Reason) {
 			return placed.LastTransitionTime.Time
 		}
 	}

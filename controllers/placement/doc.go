@@ -13,6 +13,7 @@
 //	line.go         the jobs that wait, in classes of equal demand, so that a change wakes the first of each class only
 //	opening.go      nothing is decided after a start until the workers have shown what they have
 //	copies.go       a job that may be running already waits
+//	kueue/          a job that MultiKueue dispatches is not ours; a job in a queue of the hub's Kueue waits for its admission
 //	asked.go        who refused the job lately, in the same circumstances, is not asked
 //	promises.go     whether a placed job would fit elsewhere, and the room that is kept for it then
 //

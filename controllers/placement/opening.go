@@ -18,12 +18,15 @@ import (
 const openingTime = 30 * time.Second
 
 // opening is the time after the start in which nothing is decided: a worker that was Ready before is still being connected. It may have
-// a copy of a job that waits here, if the hub was restored from a backup, and it may have room, so that nobody has to be preempted.
+// a copy of a job that waits here, if the hub was restored from a backup, and it may have room, so that nobody has to be preempted. And the
+// first in order may be a job of Kueue's of which is not known yet whether it may be placed.
 type opening struct {
 	clock       clock.PassiveClock
 	connections Connections
 	// shown says whether the copies of a connected worker are known. Nil: they are.
 	shown func(worker v1alpha1.ClusterName) bool
+	// known says whether it is known which jobs are Kueue's. Nil: none is.
+	known func() bool
 
 	until time.Time
 	// awaited are the workers, nil until they are known.
@@ -47,7 +50,7 @@ func (o *opening) look(workers []v1alpha1.WorkerCluster) bool {
 		}
 	}
 	o.awaited = waiting
-	o.over = len(waiting) == 0 || !o.clock.Now().Before(o.until)
+	o.over = len(waiting) == 0 && (o.known == nil || o.known()) || !o.clock.Now().Before(o.until)
 	return o.over
 }
 

@@ -328,6 +328,7 @@ func (s *scene) run(t *testing.T) {
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,
+		Kueue: s.kueue,
 	})
 	must(t, err)
 	must(t, s.reconciler.Add(mgr, s.fleet))

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -32,6 +33,12 @@ func (r *Reconciler) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alp
 	job, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return unknown, err
+	}
+	if f.kueue.Standing == kueue.Unknown {
+		return unknown, nil
+	}
+	if held := kueueVerdict(f); held != nil {
+		verdict = held
 	}
 	if verdict != nil {
 		return v1alpha1.ClusterExplanation{Reason: verdict.Reason, Message: verdict.Message}, nil

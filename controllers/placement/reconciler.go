@@ -21,6 +21,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/inbox"
 	"github.com/trainyard/trainyard/controllers/placement/demand"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
 const (
@@ -28,7 +30,7 @@ const (
 	conflictDelay = 20 * time.Millisecond
 )
 
-// Options of the controller. All are required but UnknownCopies and Shown.
+// Options of the controller. All are required but UnknownCopies, Shown and Kueue.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index attempts.IndexOrigin.
 	Hub client.Client
@@ -43,6 +45,8 @@ type Options struct {
 	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for longer than half
 	// a minute after the start, nothing is placed. Nil: as soon as it is connected.
 	Shown func(worker v1alpha1.ClusterName) bool
+	// Kueue knows the jobs that a Kueue on the hub has. Nil: none can be its.
+	Kueue Kueue
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -85,6 +89,9 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		subscribers: map[int]func(){},
 	}
 	r.line.opening.shown = options.Shown
+	if options.Kueue != nil {
+		r.line.opening.known = options.Kueue.Known
+	}
 	return r, nil
 }
 
@@ -160,6 +167,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	if f.dispatch != nil {
 		f.eviction = r.line.eviction(f.dispatch.Spec.TrainJob.UID)
 	}
+	f = r.observeKueue(f)
 	if f.eviction == nil && f.job != nil && trainjobs.Suspended(f.job) {
 		f.eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: suspensionMessage}
 	}
@@ -175,19 +183,20 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	if a := r.line.granted(f.job.GetUID(), r.nextAttempt(f)); a != nil {
 		return r.grant(ctx, f, a)
 	}
-	r.notice(f)
+	if hushed, until := r.awaitsKueue(f); hushed {
+		r.park(client.ObjectKeyFromObject(f.job))
+		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
+	}
 	job, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	job.Since = r.waitsSince(f)
-	if unknown := r.unknownCopy(f); unknown != nil {
-		verdict = unknown
+	if held := r.held(f); held != nil {
+		verdict = held
 	}
 	if verdict != nil {
-		if r.line.park(job.Key()) {
-			r.signal()
-		}
+		r.park(job.Key())
 		return r.wait(ctx, f, job, *verdict)
 	}
 	excluded, expire, err := r.excluded(ctx, f, job)
@@ -209,6 +218,21 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	}
 	result, err := r.wait(ctx, f, job, answer)
 	return sooner(result, expire), err
+}
+
+// park takes a job out of line that waits for something else than workers.
+func (r *Reconciler) park(key types.NamespacedName) {
+	if r.line.park(key) {
+		r.signal()
+	}
+}
+
+// held is the verdict on a job that somebody else may run. Nil: there is no sign of that.
+func (r *Reconciler) held(f facts) *dispatch.Decision {
+	if verdict := kueueVerdict(f); verdict != nil {
+		return verdict
+	}
+	return r.unknownCopy(f)
 }
 
 // pass decides on what a change could help, and has the jobs looked at that it is about, but the one that is being looked at.
@@ -255,12 +279,13 @@ func (r *Reconciler) follow(done round, except types.NamespacedName) {
 // grant writes a decision that has not been written. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
 // known whether the decision is on record, so the job keeps its room, and tries again.
 //
-// A copy may have shown itself since the job was put in line: then the decision is taken back.
+// Since the job was put in line, a copy may have shown itself, or Kueue: then the decision is taken back.
 func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconcile.Result, error) {
 	if a.grant == nil {
 		return reconcile.Result{}, nil // The cache will show it.
 	}
-	if r.unknownCopy(f) != nil {
+	f = r.observeKueue(f)
+	if r.held(f) != nil || f.kueue.Standing == kueue.Unknown {
 		if r.line.forget(a.uid, a.attempt) {
 			r.signal()
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
@@ -107,9 +108,11 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if err != nil {
 		return err
 	}
-	return r.writeStatus(ctx, f, d, dispatch.Decision{
-		Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage,
-	}, nil)
+	decision := dispatch.Decision{Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage}
+	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
+		decision = *kueueVerdict(f)
+	}
+	return r.writeStatus(ctx, f, d, decision, nil)
 }
 
 // wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
@@ -183,7 +186,7 @@ func (r *Reconciler) writeStatus(
 	updated.Status.Cluster, updated.Status.CopyUID = "", ""
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
-	if before != nil && before.Reason == v1alpha1.ReasonSuspended && news {
+	if before != nil && isGate(before.Reason) && news {
 		meta.RemoveStatusCondition(&updated.Status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
 	}
 	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{

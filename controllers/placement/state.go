@@ -8,6 +8,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
 )
 
 // state is what is to be done about a TrainJob.
@@ -41,6 +42,8 @@ type facts struct {
 	dispatch *v1alpha1.Dispatch
 	// eviction is what is to end the job's attempt: one that was decided on in line, or the suspension of the job.
 	eviction *v1alpha1.Eviction
+	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
+	kueue kueue.Answer
 	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
 	buried burial
 }

@@ -124,8 +124,9 @@ type scene struct {
 	clock      *clocktesting.FakeClock
 	events     *events.FakeRecorder
 	reconciler *Reconciler
-	// unknown and shown are options of the reconcilers that are made from then on.
+	// unknown, kueue and shown are options of the reconcilers that are made from then on.
 	unknown UnknownCopies
+	kueue   Kueue
 	shown   func(v1alpha1.ClusterName) bool
 }
 
@@ -154,7 +155,7 @@ func (s *scene) restart(t *testing.T) {
 	var err error
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: s.hub, HubReader: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
-		UnknownCopies: s.unknown, Shown: s.shown,
+		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue,
 	})
 	must(t, err)
 	var dispatches v1alpha1.DispatchList

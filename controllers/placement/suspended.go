@@ -16,11 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/controllers/placement/kueue"
 )
 
 // sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to the jobs that it
-// runs. A job that was never suspended has none. Once the job has a copy, its status is the copy's.
+// runs. A job that was never suspended has none. Once the job has a copy, its status is the copy's, and the status of a job that MultiKueue
+// dispatches is MultiKueue's.
 func (r *Reconciler) sayWhetherSuspended(ctx context.Context, f facts) error {
+	if f.kueue.Standing == kueue.MultiKueue {
+		return nil
+	}
 	if f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded() {
 		return nil
 	}

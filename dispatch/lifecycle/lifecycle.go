@@ -119,6 +119,7 @@ const (
 const (
 	hasToLeave  = "its worker is drained, or does not let it run"
 	makesRoom   = "it makes room for a job of higher priority"
+	multiKueue  = "MultiKueue dispatches it now"
 	laterCopy   = "a copy of a later attempt was found, as after a restore"
 	heldBack    = "another worker has a copy that is not on record"
 	staying     = "it stays on a worker that is drained, or need not go any more"
@@ -144,6 +145,7 @@ const (
 // Transitions returns the table: all writes that change what a Dispatch says. Lines between the same two states are alternatives.
 func Transitions() []Transition {
 	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted, v1alpha1.EvictionSuspended), evictedFor(v1alpha1.EvictionCopyChanged)
+	forKueue := evictedFor(v1alpha1.EvictionManagedByMultiKueue)
 	byMoves := evictedFor(v1alpha1.EvictionDrained, v1alpha1.EvictionAdmissionTimeout)
 	return []Transition{
 		{None, Waiting, "a job fits nowhere", Placement, "the Dispatch without a worker", recordBeforeAct, decidesNothing},
@@ -162,6 +164,7 @@ func Transitions() []Transition {
 		{Placed, Copied, "the copy exists for 10 s", Mirror, copyShown, onlySaid, shown},
 		{Placed, Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Placed, Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Placed, Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{Placed, Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{Placed, Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{Placed, Lost, "the grace period is over", Failover, workerLost, onlySaid, decidesNothing},
@@ -174,6 +177,7 @@ func Transitions() []Transition {
 		{Copied, Copied, staying, Moves, "status: Evicting=False", onlySaid, shown},
 		{Copied, Evicting, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Copied, Evicting, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Copied, Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{Copied, Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{Copied, Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{Copied, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
@@ -196,6 +200,7 @@ func Transitions() []Transition {
 		{Lost, Lost, "something else is done about it", Failover, workerLost, onlySaid, decidesNothing},
 		{Lost, Lost, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{Lost, Lost, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{Lost, Lost, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{Lost, Lost, "the eviction is taken back", Anybody, "spec.eviction goes", runsOn, decidesNothing},
 		{Lost, Lost, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{Lost, Placed, "the worker is back", Mirror, foundAgain, answers, decidesNothing},

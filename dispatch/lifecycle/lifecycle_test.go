@@ -124,6 +124,7 @@ func stops(d *v1alpha1.Dispatch) {
 var (
 	lose    = set(v1alpha1.DispatchWorkerLost, "True", v1alpha1.ReasonHold)
 	preempt = evictedBy(v1alpha1.EvictionPreempted)
+	kueue   = evictedBy(v1alpha1.EvictionManagedByMultiKueue)
 	release = edit(func(d *v1alpha1.Dispatch) { d.Finalizers = nil })
 
 	waiting  = record()
@@ -163,6 +164,7 @@ func steps() map[string]step {
 		"Placed Placed held":               {here, but(here, set(v1alpha1.DispatchMirrored, "Unknown", v1alpha1.ReasonUnknownCopy))},
 		"Placed Copied":                    {here, running},
 		"Placed Evicting":                  {here, but(here, preempt)},
+		"Placed Evicting kueue":            {here, but(here, kueue)},
 		"Placed Evicting drained":          {here, but(here, evictedBy(v1alpha1.EvictionDrained))},
 		"Placed Evicting changed":          {here, but(here, evictedBy(v1alpha1.EvictionCopyChanged))},
 		"Placed Lost":                      {here, but(here, lose)},
@@ -172,6 +174,7 @@ func steps() map[string]step {
 		"Placed Leaving":                   {here, but(here, deleted)},
 		"Copied Copied":                    {running, but(running, func(d *v1alpha1.Dispatch) { d.Status.Restarts++ })},
 		"Copied Evicting":                  {running, evicting},
+		"Copied Evicting kueue":            {running, but(running, kueue)},
 		"Copied Copied stays":              {running, but(running, set(v1alpha1.DispatchEvicting, "False", v1alpha1.ReasonNoRoomElsewhere))},
 		"Copied Evicting late":             {running, but(running, evictedBy(v1alpha1.EvictionAdmissionTimeout))},
 		"Copied Evicting changed":          {running, but(running, evictedBy(v1alpha1.EvictionCopyChanged))},
@@ -190,6 +193,7 @@ func steps() map[string]step {
 		"Evicting Leaving":                 {evicting, but(evicting, deleted)},
 		"Lost Lost":                        {gone, but(gone, set(v1alpha1.DispatchWorkerLost, "True", v1alpha1.ReasonFencing))},
 		"Lost Lost evicted":                {gone, but(gone, preempt)},
+		"Lost Lost kueue":                  {gone, but(gone, kueue)},
 		"Lost Lost spared":                 {but(gone, preempt), gone},
 		"Lost Placed":                      {but(here, lose), here},
 		"Lost Copied":                      {gone, running},

@@ -1,0 +1,121 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kueue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// labelQueue on a TrainJob names the LocalQueue of a job that Kueue manages.
+	labelQueue = "kueue.x-k8s.io/queue-name"
+	// keyPrebuilt, as label or annotation, names the Workload that somebody has made for the job.
+	keyPrebuilt = "kueue.x-k8s.io/prebuilt-workload-name"
+	// multiKueueController is spec.controllerName of MultiKueue's AdmissionChecks.
+	multiKueueController = v1alpha1.ManagedByMultiKueue
+)
+
+// Standing is what Kueue on the hub is to a TrainJob.
+type Standing int
+
+const (
+	// Free jobs are not Kueue's, or Kueue has admitted them for somebody else to dispatch.
+	Free Standing = iota
+	// Unknown: the caches do not show yet what Kueue is to the job.
+	Unknown
+	// Held jobs are in a queue of Kueue, which has not admitted them as far as the caches show.
+	Held
+	// MultiKueue dispatches the job.
+	MultiKueue
+)
+
+// String names the standing, for logs and tests.
+func (s Standing) String() string { return [...]string{"Free", "Unknown", "Held", "MultiKueue"}[s] }
+
+// Answer is the standing of a job, with the reason in words where the job is Held or MultiKueue's.
+type Answer struct {
+	Standing Standing
+	Message  string
+}
+
+// isMarked: the job says itself that Kueue is to manage it. Kueue never admits a job without such a mark.
+func isMarked(job *unstructured.Unstructured) bool {
+	labels := job.GetLabels()
+	return labels[labelQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
+}
+
+// judge answers from the Workloads of a job and the controllers of AdmissionChecks, empty for a check that is not
+// known.
+func judge(job *unstructured.Unstructured, workloads []*workload, controllerOf func(check string) string) Answer {
+	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
+	for _, w := range workloads {
+		for _, check := range w.checks {
+			if controllerOf(check) == multiKueueController {
+				return Answer{MultiKueue, dispatched(w, check)}
+			}
+		}
+		if w.cluster != "" {
+			return Answer{MultiKueue, left(w)}
+		}
+	}
+	for _, w := range workloads {
+		if w.admitted {
+			return admitted(w, controllerOf)
+		}
+	}
+	switch {
+	case len(workloads) > 0:
+		return Answer{Held, fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)}
+	case isMarked(job):
+		return Answer{Held, unmade(job)}
+	}
+	return Answer{Standing: Free}
+}
+
+// admitted is the answer for a job that Kueue lets run, if all its checks are known not to be MultiKueue's.
+func admitted(w *workload, controllerOf func(check string) string) Answer {
+	for _, check := range w.checks {
+		if controllerOf(check) == "" {
+			return Answer{Held, fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub has no "+
+				"AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check)}
+		}
+	}
+	return Answer{Standing: Free}
+}
+
+// dispatched is said of a job with a check of MultiKueue.
+func dispatched(w *workload, check string) string {
+	queue := fmt.Sprintf("the ClusterQueue of LocalQueue %q", w.queue)
+	if w.clusterQueue != "" {
+		queue = fmt.Sprintf("ClusterQueue %q", w.clusterQueue)
+	}
+	return fmt.Sprintf("the job's Workload %q has the admission check %q of MultiKueue, which dispatches the job, so "+
+		"Trainyard does not; for Trainyard to dispatch it, take that check off %s, or suspend the job and give it a queue "+
+		"without such a check (label %s); to use both on one hub, give Trainyard a value of spec.managedBy of its own "+
+		"(--managed-by)", w.Name, check, queue, labelQueue)
+}
+
+// left is said of a job whose ClusterQueue has lost the check since MultiKueue dispatched it.
+func left(w *workload) string {
+	return fmt.Sprintf("MultiKueue has dispatched the job to its cluster %q (status.clusterName of Workload %q), and the "+
+		"Workload has lost MultiKueue's admission check since, so nobody looks after the copy there; for MultiKueue to go "+
+		"on, put the check back on the job's ClusterQueue; for Trainyard to dispatch the job, delete the copy there, and "+
+		"then the Workload", w.cluster, w.Name)
+}
+
+// unmade is said of a job without a Workload.
+func unmade(job *unstructured.Unstructured) string {
+	if queue := job.GetLabels()[labelQueue]; queue != "" {
+		return fmt.Sprintf("the job is in queue %q (label %s) of the hub's Kueue, which has made no Workload for it; if "+
+			"Kueue does not manage TrainJobs in this namespace, take the label off", queue, labelQueue)
+	}
+	return fmt.Sprintf("the job names a Workload of the hub's Kueue (%s), and the hub has none that the job controls",
+		keyPrebuilt)
+}

@@ -1,0 +1,202 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kueue
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// testJob is a TrainJob with the UID "origin".
+func testJob(marks map[string]string) *unstructured.Unstructured {
+	job := trainjobs.New()
+	job.SetNamespace("team")
+	job.SetName("llm")
+	job.SetUID("origin")
+	job.SetLabels(marks)
+	return job
+}
+
+var queued = map[string]string{labelQueue: "research"}
+
+// testWorkload is the Workload of that job, with a status.
+func testWorkload(name string, status map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload",
+		"metadata": map[string]any{"namespace": "team", "name": name, "ownerReferences": []any{map[string]any{
+			"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "llm", "uid": "origin",
+			"controller": true,
+		}}},
+		"spec": map[string]any{"queueName": "research"}, "status": status,
+	}}
+}
+
+// status of a Workload with these conditions and checks.
+func status(conditions []string, checks ...string) map[string]any {
+	var types, states []any
+	for _, condition := range conditions {
+		types = append(types, map[string]any{"type": condition, "status": "True"})
+	}
+	for _, check := range checks {
+		states = append(states, map[string]any{"name": check, "state": "Ready"})
+	}
+	return map[string]any{"conditions": types, "admissionChecks": states}
+}
+
+// running are the conditions of a Workload whose job may run.
+var running = []string{"Admitted"}
+
+func with(fields map[string]any, name string, value any) map[string]any {
+	fields[name] = value
+	return fields
+}
+
+type list []*unstructured.Unstructured
+
+func TestJudge(t *testing.T) {
+	deleted := testWorkload("w", status(running))
+	deleted.Object["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-23T00:00:00Z"
+	others := testWorkload("w", status(running, "mk"))
+	others.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["kind"] = "JobSet"
+	earlier := testWorkload("w", status(running, "mk"))
+	earlier.Object["metadata"].(map[string]any)["ownerReferences"].([]any)[0].(map[string]any)["uid"] = "earlier"
+	for name, test := range map[string]struct {
+		reason    string
+		marks     map[string]string
+		workloads list
+		want      Standing
+		// message has these words.
+		message []string
+	}{
+		"NoKueue": {reason: "it has nothing to do with Kueue", want: Free},
+		"Unmade": {
+			reason: "its Workload may come with the check", marks: queued, want: Held,
+			message: []string{`queue "research"`, "has made no Workload", "take the label off"},
+		},
+		"Prebuilt": {
+			reason: "somebody makes its Workload", marks: map[string]string{keyPrebuilt: "w"}, want: Held,
+			message: []string{keyPrebuilt},
+		},
+		"NotAdmitted": {
+			reason: "its checks may not be there yet", marks: queued, want: Held,
+			workloads: list{testWorkload("w", nil)},
+			message:   []string{`has not admitted the job's Workload "w"`},
+		},
+		"Reserved": {
+			reason: "quota is not all", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status([]string{"QuotaReserved"}))},
+			message:   []string{"has not admitted"},
+		},
+		"Admitted": {
+			reason: "Kueue lets it run, and nobody else does", marks: queued, want: Free,
+			workloads: list{testWorkload("w", status(running, "provisioning"))},
+		},
+		"Evicted": {
+			reason: "Kueue is about to suspend it", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status([]string{"Admitted", "Evicted"}))},
+			message:   []string{"has not admitted"},
+		},
+		"BeingDeleted": {
+			reason: "Kueue is about to suspend it", marks: queued, want: Held,
+			workloads: list{deleted},
+			message:   []string{"has not admitted"},
+		},
+		"MultiKueue": {
+			reason: "MultiKueue makes the copy", marks: queued, want: MultiKueue,
+			workloads: list{testWorkload("w", status(running, "mk", "provisioning"))},
+			message:   []string{`Workload "w"`, `admission check "mk" of MultiKueue`, `LocalQueue "research"`, "--managed-by"},
+		},
+		"MultiKueueUnmarked": {
+			reason: "the Workload says more than a label", want: MultiKueue,
+			workloads: list{testWorkload("w", status(nil, "mk"))}, message: []string{`"mk"`},
+		},
+		"ClusterQueueIsKnown": {
+			reason: "it is named", marks: queued, want: MultiKueue,
+			workloads: list{
+				testWorkload("w", with(status(nil, "mk"), "admission", map[string]any{"clusterQueue": "gpus"})),
+			},
+			message: []string{`ClusterQueue "gpus"`},
+		},
+		"CheckIsGone": {
+			reason: "MultiKueue's copy is still where it was", marks: queued, want: MultiKueue,
+			workloads: list{testWorkload("w", with(status(running), "clusterName", "far"))},
+			message:   []string{`cluster "far"`, "has lost"},
+		},
+		"UnknownCheck": {
+			reason: "it may be MultiKueue's", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status(running, "new"))}, message: []string{`"new"`},
+		},
+		"TwoWorkloads": {
+			reason: "while Kueue replaces one by another, either may be acted on", marks: queued, want: MultiKueue,
+			workloads: list{testWorkload("a", status(running)), testWorkload("b", status(nil, "mk"))},
+			message:   []string{`Workload "b"`},
+		},
+		"OfAnotherKind": {reason: "a JobSet of the same UID is no TrainJob", workloads: list{others}, want: Free},
+		"OfEarlierJob": {
+			reason: "it is not this job's", marks: queued, want: Held,
+			workloads: list{earlier},
+			message:   []string{"has made no Workload"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := testJob(test.marks)
+			var workloads []*workload
+			for _, object := range test.workloads {
+				stripped, err := stripWorkload(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if w := stripped.(*workload); w.owner == job.GetUID() { // What the index does.
+					workloads = append(workloads, w)
+				}
+			}
+			got := judge(job, workloads, func(check string) string {
+				return map[string]string{
+					"mk": multiKueueController, "provisioning": "kueue.x-k8s.io/provisioning-request",
+				}[check]
+			})
+			if got.Standing != test.want {
+				t.Errorf("standing is %s, want %s: %s", got.Standing, test.want, test.reason)
+			}
+			for _, words := range test.message {
+				if !strings.Contains(got.Message, words) {
+					t.Errorf("the message is %q, want it to have %q", got.Message, words)
+				}
+			}
+			if (got.Message == "") != (test.want == Free) {
+				t.Errorf("the message is %q for a job that is %s", got.Message, got.Standing)
+			}
+		})
+	}
+}
+
+// Only what an answer depends on wakes a job.
+func TestChanges(t *testing.T) {
+	before := status(running, "mk")
+	for name, test := range map[string]struct {
+		after *unstructured.Unstructured
+		want  bool
+	}{
+		"Same":     {after: testWorkload("w", status(running, "mk"))},
+		"PodsRun":  {after: testWorkload("w", status([]string{"Admitted", "PodsReady"}, "mk"))},
+		"Evicted":  {after: testWorkload("w", status([]string{"Admitted", "Evicted"}, "mk")), want: true},
+		"CheckOff": {after: testWorkload("w", status(running)), want: true},
+		"Cluster":  {after: testWorkload("w", with(status(running, "mk"), "clusterName", "far")), want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, _ := stripWorkload(testWorkload("w", before))
+			is, _ := stripWorkload(test.after)
+			told := false
+			tellChange(func(key types.NamespacedName) { told = key.Name == "llm" }, was, is)
+			if told != test.want {
+				t.Errorf("the job was told of: %t, want %t", told, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,250 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+const (
+	// indexOwner has Workloads by the UID of their TrainJob, and indexCheck by the names of their admission checks.
+	indexOwner, indexCheck = "owner", "check"
+)
+
+// definitions are CustomResourceDefinitions.
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
+// watchDefinition starts a watch of the CustomResourceDefinition alone. Whatever happens to it pokes.
+func (w *Watch) watchDefinition(ctx context.Context, poked chan<- struct{}) (toolscache.SharedIndexInformer, error) {
+	client, err := metadata.NewForConfigAndClient(w.Config, w.HTTPClient)
+	if err != nil {
+		return nil, fmt.Errorf("make client for metadata: %w", err)
+	}
+	one := func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, crdName).String()
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(
+		client, definitions, metav1.NamespaceAll, 0, toolscache.Indexers{}, one).Informer()
+	poke := func(any) {
+		select {
+		case poked <- struct{}{}:
+		default: // It is about to be looked at.
+		}
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: poke, UpdateFunc: func(_, after any) { poke(after) }, DeleteFunc: poke,
+	})
+	err = errors.Join(err, informer.SetWatchErrorHandlerWithContext(w.failsToRead("CustomResourceDefinition "+crdName)))
+	if err != nil {
+		return nil, fmt.Errorf("watch CustomResourceDefinition %q: %w", crdName, err)
+	}
+	go informer.RunWithContext(ctx)
+	return informer, nil
+}
+
+// failsToRead is told when a list or a watch fails. An ended watch is normal; the informer tries again by itself.
+func (w *Watch) failsToRead(what string) toolscache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, _ *toolscache.Reflector, err error) {
+		if ctx.Err() == nil {
+			w.fail(fmt.Errorf("read %s: %w", what, err))
+		}
+	}
+}
+
+// follower has caches of the version of Kueue's API that there is.
+type follower struct {
+	watch *Watch
+	// known: version is the one that the caches are of, empty for none.
+	known   bool
+	version string
+	// end ends the caches. Nil: there are none.
+	end func()
+}
+
+// stop ends the caches.
+func (f *follower) stop() {
+	if f.end != nil {
+		f.end()
+		f.end = nil
+	}
+}
+
+// follow makes the caches be of a version, empty for none.
+func (f *follower) follow(ctx context.Context, version string) error {
+	if f.known && f.version == version {
+		return nil
+	}
+	f.stop()
+	f.known = false
+	if version == "" {
+		f.watch.enter(absent, nil)
+	} else {
+		f.watch.enter(reading, nil)
+		stop, err := f.watch.read(ctx, version)
+		if err != nil {
+			return err
+		}
+		f.end = stop
+	}
+	f.known, f.version = true, version
+	return nil
+}
+
+// read starts the caches of Kueue's objects, and enters present when they have all.
+func (w *Watch) read(ctx context.Context, version string) (stop func(), err error) {
+	client, err := dynamic.NewForConfigAndClient(w.Config, w.HTTPClient)
+	if err != nil {
+		return nil, fmt.Errorf("make client for Kueue: %w", err)
+	}
+	c, err := w.newCaches(client, version)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { c.workloads.RunWithContext(ctx) })
+	running.Go(func() { c.checks.RunWithContext(ctx) })
+	running.Go(func() {
+		if toolscache.WaitForCacheSync(ctx.Done(), c.workloads.HasSynced, c.checks.HasSynced) {
+			w.enter(present, c)
+			c.tellAll(w.tellJob)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}, nil
+}
+
+// caches are what Kueue's objects say.
+type caches struct {
+	workloads, checks toolscache.SharedIndexInformer
+}
+
+func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, error) {
+	informer := func(plural string, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		resource := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
+		return dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
+	}
+	c := &caches{
+		workloads: informer("workloads", toolscache.Indexers{indexOwner: ownerOf, indexCheck: checksOf}),
+		checks:    informer("admissionchecks", toolscache.Indexers{}),
+	}
+	_, workloadsErr := c.workloads.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { tellWorkload(w.tellJob, object) },
+		UpdateFunc: func(before, after any) { tellChange(w.tellJob, before, after) },
+		DeleteFunc: func(object any) { tellWorkload(w.tellJob, object) },
+	})
+	_, checksErr := c.checks.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { c.tellCheck(w.tellJob, object) },
+		UpdateFunc: func(before, after any) {
+			if before.(*admissionCheck).controller != after.(*admissionCheck).controller {
+				c.tellCheck(w.tellJob, after)
+			}
+		},
+		DeleteFunc: func(object any) { c.tellCheck(w.tellJob, object) },
+	})
+	err := errors.Join(workloadsErr, checksErr,
+		c.workloads.SetTransform(stripWorkload), c.checks.SetTransform(stripCheck),
+		c.workloads.SetWatchErrorHandlerWithContext(w.failsToRead("Workloads")),
+		c.checks.SetWatchErrorHandlerWithContext(w.failsToRead("AdmissionChecks")))
+	if err != nil {
+		return nil, fmt.Errorf("watch Kueue: %w", err)
+	}
+	return c, nil
+}
+
+// ownerOf is the index of Workloads by the UID of their TrainJob.
+func ownerOf(object any) ([]string, error) {
+	if w, ok := object.(*workload); ok && w.owner != "" {
+		return []string{string(w.owner)}, nil
+	}
+	return nil, nil
+}
+
+// checksOf is the index of the Workloads of TrainJobs by their admission checks.
+func checksOf(object any) ([]string, error) {
+	if w, ok := object.(*workload); ok {
+		return w.checks, nil
+	}
+	return nil, nil
+}
+
+// of are the Workloads of a TrainJob.
+func (c *caches) of(job types.UID) []*workload { return c.indexed(indexOwner, string(job)) }
+
+func (c *caches) indexed(index, value string) []*workload {
+	objects, _ := c.workloads.GetIndexer().ByIndex(index, value) // It fails for an index that there is not.
+	var all []*workload
+	for _, object := range objects {
+		if w, ok := object.(*workload); ok {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// controllerOf is the controller of an admission check, empty if the hub has no check of the name.
+func (c *caches) controllerOf(check string) string {
+	object, _, _ := c.checks.GetIndexer().GetByKey(check)
+	if known, ok := object.(*admissionCheck); ok {
+		return known.controller
+	}
+	return ""
+}
+
+// tellAll tells of all TrainJobs that have a Workload.
+func (c *caches) tellAll(tell func(types.NamespacedName)) {
+	for _, object := range c.workloads.GetStore().List() {
+		tellWorkload(tell, object)
+	}
+}
+
+// tellCheck tells of the TrainJobs whose Workloads have an admission check.
+func (c *caches) tellCheck(tell func(types.NamespacedName), object any) {
+	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
+	if err != nil {
+		return
+	}
+	for _, w := range c.indexed(indexCheck, name) {
+		tell(w.job)
+	}
+}
+
+// tellWorkload tells of the TrainJob of a Workload.
+func tellWorkload(tell func(types.NamespacedName), object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if w, ok := object.(*workload); ok && w.job.Name != "" {
+		tell(w.job)
+	}
+}
+
+// tellChange tells of the TrainJob of a Workload that says something else than before.
+func tellChange(tell func(types.NamespacedName), before, after any) {
+	was, is := before.(*workload), after.(*workload)
+	if was.equal(&is.facts) {
+		return
+	}
+	tellWorkload(tell, is)
+	if was.job != is.job {
+		tellWorkload(tell, was)
+	}
+}

@@ -1,0 +1,125 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kueue
+
+import (
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Conditions of a Workload.
+const (
+	conditionAdmitted = "Admitted"
+	conditionEvicted  = "Evicted"
+)
+
+// workload is what the cache keeps of a Workload.
+type workload struct {
+	metav1.ObjectMeta
+	facts
+}
+
+// facts are what answers depend on.
+type facts struct {
+	// job is the TrainJob that controls the Workload, and owner its UID. Both are empty if another kind of job does.
+	job   types.NamespacedName
+	owner types.UID
+	// queue is the LocalQueue, and clusterQueue the ClusterQueue that has reserved quota.
+	queue, clusterQueue string
+	// cluster is where MultiKueue has the job.
+	cluster string
+	// checks are the names of the admission checks, sorted.
+	checks []string
+	// admitted: Kueue lets the job run, and is neither taking that back nor deleting the Workload.
+	admitted bool
+}
+
+// equal compares facts.
+func (f *facts) equal(other *facts) bool {
+	return f.job == other.job && f.owner == other.owner &&
+		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
+		f.admitted == other.admitted && slices.Equal(f.checks, other.checks)
+}
+
+// admissionCheck is what the cache keeps of an AdmissionCheck.
+type admissionCheck struct {
+	metav1.ObjectMeta
+	controller string
+}
+
+// stripWorkload is the transform of Workloads.
+func stripWorkload(in any) (any, error) {
+	object, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil // It went through here before, or its deletion was missed by the watch.
+	}
+	stripped := &workload{ObjectMeta: identityOf(object)}
+	owner := metav1.GetControllerOfNoCopy(object)
+	if owner == nil || owner.Kind != trainer.TrainJobKind || groupOf(owner.APIVersion) != trainer.GroupVersion.Group {
+		return stripped, nil
+	}
+	stripped.job, stripped.owner = types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}, owner.UID
+	stripped.queue, _, _ = unstructured.NestedString(object.Object, "spec", "queueName")
+	stripped.clusterQueue, _, _ = unstructured.NestedString(object.Object, "status", "admission", "clusterQueue")
+	stripped.cluster, _, _ = unstructured.NestedString(object.Object, "status", "clusterName")
+	for _, check := range items(object, "admissionChecks") {
+		if name, ok := check["name"].(string); ok {
+			stripped.checks = append(stripped.checks, name)
+		}
+	}
+	slices.Sort(stripped.checks)
+	stripped.admitted = isTrue(object, conditionAdmitted) && !isTrue(object, conditionEvicted) &&
+		object.GetDeletionTimestamp() == nil
+	return stripped, nil
+}
+
+// stripCheck is the transform of AdmissionChecks.
+func stripCheck(in any) (any, error) {
+	object, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	controller, _, _ := unstructured.NestedString(object.Object, "spec", "controllerName")
+	return &admissionCheck{ObjectMeta: identityOf(object), controller: controller}, nil
+}
+
+// identityOf is the metadata that a cache needs.
+func identityOf(object *unstructured.Unstructured) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: object.GetNamespace(), Name: object.GetName(),
+		UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+	}
+}
+
+func groupOf(apiVersion string) string {
+	parsed, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return ""
+	}
+	return parsed.Group
+}
+
+func isTrue(object *unstructured.Unstructured, condition string) bool {
+	return slices.ContainsFunc(items(object, "conditions"), func(c map[string]any) bool {
+		return c["type"] == condition && c["status"] == string(metav1.ConditionTrue)
+	})
+}
+
+// items are the objects of a list in the status.
+func items(object *unstructured.Unstructured, field string) []map[string]any {
+	list, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", field)
+	values, _ := list.([]any)
+	var all []map[string]any
+	for _, value := range values {
+		if item, ok := value.(map[string]any); ok {
+			all = append(all, item)
+		}
+	}
+	return all
+}

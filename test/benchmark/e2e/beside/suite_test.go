@@ -1,0 +1,172 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+const (
+	// startLimit is for all processes together, and patience for what takes seconds, on a machine that may be busy.
+	startLimit, patience = 5 * time.Minute, 2 * time.Minute
+	poll                 = 50 * time.Millisecond
+)
+
+// hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has another one.
+type hub struct {
+	client.Client
+	// kueues and ours are the workers.
+	kueues, ours *worker
+	// queue is a LocalQueue of MultiKueue.
+	queue string
+}
+
+// worker notes which copies it was ever given.
+type worker struct {
+	client.WithWatch
+	name   string
+	mu     sync.Mutex
+	copies map[string]int // under mu
+}
+
+// newHub starts all, and stops it when the test ends.
+func newHub(t *testing.T) *hub {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	all, err := fleet.Start(ctx, 2, 0)
+	check(t, err)
+	t.Cleanup(func() { check(t, all.Stop()) })
+	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
+	k := kueue.New(&fleet.Fleet{Hub: all.Hub, Workers: all.Workers[:1]}, tuning)
+	check(t, k.Install(ctx))
+	check(t, k.Start(ctx))
+	check(t, k.Connected(ctx))
+	path, err := all.Workers[1].WriteKubeconfig()
+	check(t, err)
+	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[1].Name, Kubeconfig: path}}, "--v=1")
+	check(t, y.Install(ctx))
+	check(t, y.Start(ctx))
+	check(t, y.Connected(ctx))
+	return &hub{
+		Client: all.Hub.Admin, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
+		kueues: newWorker(t, all.Workers[0]), ours: newWorker(t, all.Workers[1]),
+	}
+}
+
+// newWorker watches a worker's TrainJobs from now on.
+func newWorker(t *testing.T, cluster *fleet.Cluster) *worker {
+	t.Helper()
+	w := &worker{WithWatch: cluster.Admin, name: cluster.Name, copies: map[string]int{}}
+	events, err := w.Watch(t.Context(), trainjobs.NewList())
+	check(t, err)
+	t.Cleanup(events.Stop)
+	go func() {
+		for event := range events.ResultChan() {
+			if job, ok := event.Object.(*unstructured.Unstructured); ok && event.Type == watch.Added {
+				w.mu.Lock()
+				w.copies[job.GetName()]++
+				w.mu.Unlock()
+			}
+		}
+	}()
+	return w
+}
+
+// created is how many copies of a job the worker was ever given.
+func (w *worker) created(job string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.copies[job]
+}
+
+// gets waits until the worker has a copy of a job.
+func (w *worker) gets(t *testing.T, job string) {
+	t.Helper()
+	await(t, "have a copy of "+job+" on "+w.name, func(ctx context.Context) error {
+		return w.Get(ctx, client.ObjectKey{Namespace: fleet.Namespace, Name: job}, trainjobs.New())
+	})
+}
+
+// submit creates a TrainJob, in a queue of Kueue unless it is empty.
+func (h *hub) submit(t *testing.T, name, queue string) {
+	t.Helper()
+	job := yard.Job{Namespace: fleet.Namespace, Name: name, GPUs: 1}.TrainJob()
+	if queue != "" {
+		job.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue}
+	}
+	await(t, "create job "+name, func(ctx context.Context) error { return h.Create(ctx, job.DeepCopy()) })
+}
+
+// resumed waits until Kueue has resumed a job.
+func (h *hub) resumed(t *testing.T, name string) {
+	t.Helper()
+	await(t, "have Kueue resume job "+name, func(ctx context.Context) error {
+		job := trainjobs.New()
+		if err := h.Get(ctx, client.ObjectKey{Namespace: fleet.Namespace, Name: name}, job); err != nil {
+			return err
+		}
+		if trainjobs.Suspended(job) {
+			return errors.New("it is suspended")
+		}
+		return nil
+	})
+}
+
+// waits waits until the Dispatch of a job names no worker, for a reason.
+func (h *hub) waits(t *testing.T, name, reason string) {
+	t.Helper()
+	await(t, "have the Dispatch of "+name+" say "+reason, func(ctx context.Context) error {
+		d := &v1alpha1.Dispatch{}
+		if err := h.Get(ctx, client.ObjectKey{Namespace: fleet.Namespace, Name: name}, d); err != nil {
+			return err
+		}
+		placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+		if d.Spec.Cluster != "" || placed == nil || placed.Reason != reason {
+			return fmt.Errorf("it is on %q: %+v", d.Spec.Cluster, placed)
+		}
+		return nil
+	})
+}
+
+func await(t *testing.T, what string, probe func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for {
+		err := probe(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("wait to %s: %v", what, err)
+		case <-time.After(poll):
+		}
+	}
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
