@@ -26,7 +26,7 @@ func MovingOf(object client.Object) []string {
 }
 
 // moving is true from a job's eviction from a drained worker until its next copy exists. One that somebody suspends meanwhile is not on
-// its way any more.
+// its way any more, and neither is one that Kueue has taken back or dispatches itself.
 func moving(d *v1alpha1.Dispatch) bool {
 	switch {
 	case d.DeletionTimestamp != nil || d.IsFinished():
@@ -37,10 +37,19 @@ func moving(d *v1alpha1.Dispatch) bool {
 		return false
 	case d.Spec.Cluster == "":
 		placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
-		return placed == nil || placed.Status != metav1.ConditionFalse || placed.Reason != v1alpha1.ReasonSuspended
+		return placed == nil || placed.Status != metav1.ConditionFalse || !isGate(placed.Reason)
 	default:
 		return !d.WasCopied()
 	}
+}
+
+// isGate is true for the reason of a job that is not to be placed now, whatever workers have.
+func isGate(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:
+		return true
+	}
+	return false
 }
 
 // budgets are how many jobs are on their way, by policy. Jobs without a policy share one budget.

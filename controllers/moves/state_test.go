@@ -169,11 +169,19 @@ func TestMoving(t *testing.T) {
 		"Stopped":   {reason: "it has no worker", life: []func(*v1alpha1.Dispatch){drained, ended("Drained")}, want: true},
 		"Waiting":   {reason: "it has none yet", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonNoFit)}, want: true},
 		"Suspended": {reason: "nobody waits for it", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonSuspended)}},
-		"Placing":   {reason: "there is no copy yet", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain}, want: true},
-		"Arrived":   {reason: "it has come", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain, copied}},
-		"Refused":   {reason: "the next worker is asked, and the drain is over for it", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain, copied, ended("Rejected")}},
-		"Finished":  {reason: "it was done before it was stopped", life: []func(*v1alpha1.Dispatch){drained, finished}},
-		"Deleted":   {reason: "it goes", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonNoFit), goes}},
+		"MultiKueue": {
+			reason: "it does not come any more",
+			life:   []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonManagedByMultiKueue)},
+		},
+		"Workload": {
+			reason: "Kueue has it, for as long as it likes",
+			life:   []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonWaitingForWorkload)},
+		},
+		"Placing":  {reason: "there is no copy yet", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain}, want: true},
+		"Arrived":  {reason: "it has come", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain, copied}},
+		"Refused":  {reason: "the next worker is asked, and the drain is over for it", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), placedAgain, copied, ended("Rejected")}},
+		"Finished": {reason: "it was done before it was stopped", life: []func(*v1alpha1.Dispatch){drained, finished}},
+		"Deleted":  {reason: "it goes", life: []func(*v1alpha1.Dispatch){drained, ended("Drained"), waits(v1alpha1.ReasonNoFit), goes}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := testDispatch(test.life...)

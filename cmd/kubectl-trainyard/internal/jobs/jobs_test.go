@@ -81,6 +81,7 @@ func TestOrder(t *testing.T) {
 	gone, placed, suspended := waiting("gone", 9, "NoFit"), waiting("placed", 9, "Placed"), waiting("suspended", 9, v1alpha1.ReasonSuspended)
 	gone.DeletionTimestamp = &metav1.Time{Time: start}
 	placed.Spec.Cluster = "east"
+	theirs := waiting("theirs", 9, v1alpha1.ReasonManagedByMultiKueue)
 	tests := map[string]struct {
 		reason  string
 		of      []v1alpha1.Dispatch
@@ -96,7 +97,17 @@ func TestOrder(t *testing.T) {
 			of:     []v1alpha1.Dispatch{waiting("lost", 9, v1alpha1.ReasonRuntimeNotFound), waiting("a", 0, "NoFit"), waiting("bare", 8, v1alpha1.ReasonNoPolicy)},
 			want:   []string{"1 a", "0 lost", "0 bare"},
 		},
-		"NotWaiting": {reason: "who goes, runs or is suspended does not wait", of: []v1alpha1.Dispatch{gone, placed, suspended, waiting("a", 0, "Reserved")}, want: []string{"1 a"}},
+		"Held": {
+			reason: "who is held back by a copy or by Kueue has no place either",
+			of: []v1alpha1.Dispatch{
+				waiting("copy", 9, v1alpha1.ReasonUnknownCopy), waiting("a", 0, "NoFit"), waiting("kueue", 8, v1alpha1.ReasonWaitingForWorkload),
+			},
+			want: []string{"1 a", "0 copy", "0 kueue"},
+		},
+		"NotWaiting": {
+			reason: "who goes, runs, is suspended or is dispatched by others does not wait",
+			of:     []v1alpha1.Dispatch{gone, placed, suspended, theirs, waiting("a", 0, "Reserved")}, want: []string{"1 a"},
+		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

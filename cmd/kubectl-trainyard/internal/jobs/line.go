@@ -70,9 +70,13 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// Waits is true for the Dispatch of a job that is to be placed. A suspended one is not.
+// Waits is true for the Dispatch of a job that is to be placed. One that is suspended, or that MultiKueue dispatches, is not.
 func Waits(d *v1alpha1.Dispatch) bool {
-	return d.Spec.Cluster == "" && d.DeletionTimestamp == nil && Reason(d) != v1alpha1.ReasonSuspended
+	switch Reason(d) {
+	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue:
+		return false
+	}
+	return d.Spec.Cluster == "" && d.DeletionTimestamp == nil
 }
 
 // Reason is why a job is where it is, empty if nothing has been said yet.
@@ -95,7 +99,8 @@ func Message(d *v1alpha1.Dispatch) string {
 func isForRoom(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonRuntimeNotFound, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonNoPolicy, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidPin:
+		v1alpha1.ReasonNoPolicy, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidPin,
+		v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonWaitingForWorkload:
 		return false
 	}
 	return true
