@@ -32,6 +32,7 @@ func TestFencing(t *testing.T) {
 	t.Run("LateAnswer", func(t *testing.T) { testLateAnswer(t, e) })
 	t.Run("LateCreation", func(t *testing.T) { testLateCreation(t, e) })
 	t.Run("OldAttempt", func(t *testing.T) { testOldAttempt(t, e) })
+	t.Run("ForgedCopy", func(t *testing.T) { testForgedCopy(t, e) })
 	t.Run("SecondCopy", func(t *testing.T) { testSecondCopy(t, e) })
 	t.Run("NoLease", func(t *testing.T) { testNoLease(t, e) })
 	t.Run("Takeover", func(t *testing.T) { testTakeover(t, e, first, second) })
@@ -184,6 +185,32 @@ func testOldAttempt(t *testing.T, e *environment) {
 		must(t, e.Delete(t.Context(), old))
 		h.awaitJobSet(t, attempt("4"))
 	}
+}
+
+// testForgedCopy: a user of another namespace gives a TrainJob the marks of a copy and the highest attempt. The copy is
+// not outdated for it: its JobSet is made anew.
+func testForgedCopy(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	job := h.createCopy(t, "victim", nil)
+	jobSet := h.awaitJobSet(t, job)
+	forged := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: h.namespace + "-of-others", Name: job.Name, Labels: job.Labels,
+			Annotations: map[string]string{v1alpha1.AnnotationAttempt: "2147483647"},
+		},
+		Spec: job.Spec,
+	}
+	must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: forged.Namespace}}))
+	must(t, e.Create(t.Context(), forged))
+	h.awaitJobSet(t, forged)
+	must(t, e.Delete(t.Context(), jobSet))
+	eventually(t, "another JobSet", func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
+	})
+	if got := e.get(t, job); isFenced(got) || got.Annotations[v1alpha1.AnnotationLaterAttempt] != "" {
+		t.Errorf("the copy was stopped: %v", got.Annotations)
+	}
+	must(t, e.Delete(t.Context(), forged))
 }
 
 // testSecondCopy: a creation that was sent twice arrives when the first copy has run and was deleted. It does not start before the hub has

@@ -189,14 +189,15 @@ func (e *attempt) standing(s Sighting) Standing {
 
 // retire puts one of which no copy is there among those that are forgotten some day.
 func (a *Attempts) retire(e *attempt) {
+	if a.absent >= MaxGone {
+		a.shed()
+	}
 	namespace := e.origin.Namespace
 	if a.gone[namespace] == nil {
 		a.gone[namespace] = list.New()
 	}
 	e.place = a.gone[namespace].PushBack(e)
-	if a.absent++; a.absent > MaxGone {
-		a.shed()
-	}
+	a.absent++
 }
 
 // back takes one of which a copy is there out of those.
