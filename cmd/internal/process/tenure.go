@@ -5,12 +5,13 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/errors"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
@@ -20,7 +21,8 @@ import (
 )
 
 // Tenure is the lease of a leader election, and knows until when it is certainly held. The election itself notices only by and by that it
-// is lost: a process that was stopped and goes on works as a leader until its renewal meets that of the next one.
+// is lost: a process that was stopped and goes on works as a leader until its renewal meets that of the next one. And if the next one has
+// ended by then, the election makes it the leader again, which Tenure refuses.
 type Tenure struct {
 	resourcelock.Interface
 	clock clock.PassiveClock
@@ -28,7 +30,15 @@ type Tenure struct {
 	term time.Duration
 	// until is when the last one ends.
 	until atomic.Pointer[time.Time]
+	// taken is true once this process has held the lease, and transitions says how often the lease had changed hands by then. Only the
+	// election's goroutine uses them.
+	taken       bool
+	transitions int
 }
+
+// errSucceeded ends a process whose lease was another's meanwhile. The other may be gone by now. But what it wrote while it led is not in
+// the caches of this process yet, and nothing here would begin anew.
+var errSucceeded = errors.New("another process has held the lease since this one took it: this one must begin anew")
 
 // Elect makes the lease with which Apply has the manager stand for election, so that Leads is exact. Without it, and without LeaderElect,
 // Leads is true.
@@ -83,12 +93,17 @@ func (t *Tenure) write(record resourcelock.LeaderElectionRecord, send func() err
 	if !mine { // A release ends it when it is sent.
 		t.until.Store(nil)
 	}
+	if mine && t.taken && record.LeaderTransitions != t.transitions {
+		t.until.Store(nil)
+		return errSucceeded
+	}
 	until := t.clock.Now().Add(t.term)
 	err := send()
 	switch {
 	case err == nil && mine:
+		t.taken, t.transitions = true, record.LeaderTransitions
 		t.until.Store(&until)
-	case errors.IsConflict(err): // Somebody else has written.
+	case apierrors.IsConflict(err): // Somebody else has written.
 		t.until.Store(nil)
 	}
 	return err

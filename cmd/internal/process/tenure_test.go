@@ -98,6 +98,45 @@ func TestTenure(t *testing.T) {
 	}
 }
 
+// TestTermEnds: a process whose lease was another's meanwhile never leads again, though the lease is free: what the other wrote is not in its
+// caches. It has to begin anew. A lease that it takes again before anybody else has held it is its own.
+func TestTermEnds(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "manager", nil)
+	for name, tc := range map[string]struct {
+		transitions int
+		leads       bool
+	}{
+		"Nobody":      {transitions: 3, leads: true},
+		"Another":     {transitions: 4},
+		"OthersLease": {transitions: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := clocktesting.NewFakePassiveClock(time.Now())
+			lock := &register{answer: func() error { return nil }}
+			tenure := newTenure(lock, 10*time.Second, clock)
+			renew := func(transitions int) error {
+				return tenure.Update(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "me", LeaderTransitions: transitions})
+			}
+			if err := renew(3); err != nil || !tenure.Certain() {
+				t.Fatalf("the first term: %v", err)
+			}
+			lock.answer = func() error { return conflict }
+			if err := renew(3); err == nil || tenure.Certain() {
+				t.Fatal("it leads after a conflict")
+			}
+			written := false
+			lock.answer = func() error {
+				written = true
+				return nil
+			}
+			err := renew(tc.transitions)
+			if tenure.Certain() != tc.leads || written != tc.leads || (err == nil) != tc.leads {
+				t.Errorf("it leads: %t, the lease was written: %t, error %v; want %t", tenure.Certain(), written, err, tc.leads)
+			}
+		})
+	}
+}
+
 // TestElect: a process does not lead before it holds the lease for which the manager stands, and always if there is no election. The
 // timeout of the lease's requests is not that of others: it would end each of their watches.
 func TestElect(t *testing.T) {
