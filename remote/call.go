@@ -20,6 +20,17 @@ type call struct {
 	initial bool
 }
 
+const verbCreate = "create"
+
+// writes says whether the request may change something.
+func (c call) writes() bool {
+	switch c.verb {
+	case verbCreate, "update", "patch", "delete", "deletecollection":
+		return true
+	}
+	return false
+}
+
 // metricVerb tells watches that list from those that go on.
 func (c call) metricVerb() string {
 	if c.initial {
@@ -52,7 +63,7 @@ func callOf(req *http.Request, prefix string) call {
 	named := len(parts) > 1
 	switch req.Method {
 	case http.MethodPost:
-		c.verb = "create"
+		c.verb = verbCreate
 	case http.MethodPut:
 		c.verb = "update"
 	case http.MethodPatch:

@@ -113,6 +113,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	s := &sender{
 		exchange: c.exchange, silence: c.dialer.silence, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
 		requestTimeout: c.opts.RequestTimeout, syncTimeout: c.opts.SyncTimeout,
+		creationTimeout: c.opts.CreationTimeout, changeTimeout: c.opts.ChangeTimeout, leading: c.opts.Leading,
 		unauthorized: c.unauthorized, answered: c.answered,
 	}
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {

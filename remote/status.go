@@ -112,5 +112,8 @@ var ErrNotConnected = errors.New("worker is not connected")
 // or does not let us list.
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
+// ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.
+var ErrNotLeading = errors.New("this process may lead no more, and writes nothing to workers")
+
 // IsNotConnected says whether err is, or was caused by, ErrNotConnected.
 func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

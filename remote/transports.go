@@ -22,8 +22,10 @@ type sender struct {
 	clock    clock.Clock
 	// prefix is the path of the server's address.
 	prefix string
-	// requestTimeout bounds requests of probes and callers, syncTimeout lists of the caches.
-	requestTimeout, syncTimeout time.Duration
+	// requestTimeout bounds requests of probes and what callers read, syncTimeout lists of the caches, and the others what callers write.
+	requestTimeout, syncTimeout, creationTimeout, changeTimeout time.Duration
+	// leading says whether callers may write.
+	leading func() bool
 	// unauthorized is called after each 401 on a line.
 	unauthorized func(*line)
 	// answered is called after each answer to a request of the caches.
@@ -84,7 +86,7 @@ func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 		w := s.exchange.way()
 		switch w.gate {
 		case open:
-			res, err := s.send(w.line, req, c, s.requestTimeout)
+			res, err := s.ask(w.line, req, c)
 			if !errors.Is(err, errUnverified) {
 				return res, err
 			}

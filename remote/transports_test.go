@@ -45,6 +45,7 @@ func newRig(t *testing.T) *rig {
 	r.sender = &sender{
 		exchange: newExchange(func() { r.broken.Add(1) }), silence: newSilence(r.server.URL), meter: newMeter("rig"), clock: clock.RealClock{},
 		requestTimeout: 10 * time.Second, syncTimeout: 10 * time.Second, answered: func(call, int) {},
+		creationTimeout: 10 * time.Second, changeTimeout: 10 * time.Second, leading: func() bool { return true },
 	}
 	r.unauthorized = func(l *line) {
 		if r.exchange.refused(l) {

@@ -57,7 +57,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	}
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
-		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Logger: log,
+		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Leading: o.Leads, Logger: log,
 	})
 	if err != nil {
 		return fmt.Errorf("set up connections: %w", err)

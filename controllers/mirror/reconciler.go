@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/attempts"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -29,6 +30,8 @@ const (
 	fieldOwner = client.FieldOwner("trainyard")
 	// conflictDelay lets a cache catch up after a write conflict.
 	conflictDelay = 20 * time.Millisecond
+	// leaderCheck is how often a process that may lead no more looks whether it does.
+	leaderCheck = time.Second
 	// createLag bounds how long a created copy is believed in that the cache does not show.
 	createLag = time.Minute
 )
@@ -53,6 +56,9 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, worker, f, past)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	if errors.Is(err, remote.ErrNotLeading) { // Either the lease is renewed in a moment, or this process ends.
+		return reconcile.Result{RequeueAfter: leaderCheck}, nil
 	}
 	if seconds, asked := apierrors.SuggestsClientDelay(err); asked && seconds > 0 {
 		log.FromContext(ctx).Info("Asked to come again later", "reason", err.Error(), "seconds", seconds)

@@ -78,7 +78,7 @@ func (r *reconciler) mayArrive(f facts, past *recollection) time.Duration {
 
 // isAnswer is true if an error of a creation says that nothing was created, and that nothing will be.
 func isAnswer(err error) bool {
-	if remote.IsNotConnected(err) || isRefusal(err) || isFault(err) {
+	if remote.IsNotConnected(err) || errors.Is(err, remote.ErrNotLeading) || isRefusal(err) || isFault(err) {
 		return true
 	}
 	var status apierrors.APIStatus

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
@@ -151,6 +152,11 @@ func (t *task) proceed(op Op) bool {
 	if (op != Lose && op != Late) && !t.loop.process.reaches(call.Server) {
 		return false
 	}
+	if w.sentLate(t.loop.process, call) {
+		call.Err = remote.ErrNotLeading
+		t.resume()
+		return true
+	}
 	switch op {
 	case Serve:
 		call.Answer, call.Err = w.apply(call)
@@ -180,6 +186,19 @@ func (t *task) proceed(op Op) bool {
 	}
 	t.resume()
 	return true
+}
+
+// sentLate is true for a write to a worker by a manager that does not lead for certain. Package remote does not send it.
+func (w *World) sentLate(p *process, call *memory.Call) bool {
+	if !call.Write || call.Server == w.Hub {
+		return false
+	}
+	for _, m := range w.managers {
+		if &m.process == p {
+			return !m.certain()
+		}
+	}
+	return false
 }
 
 // nameOf is a name for a message that no other one under way has.

@@ -1,0 +1,72 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/remote"
+)
+
+// A manager that was paused with a creation pending finds its caches as it left them. Another one may lead, may have ended the attempt and
+// may have placed the job elsewhere. So nothing is created, neither the copy nor what it needs, and nothing else is written to the worker.
+func TestFormerLeaderWritesNothing(t *testing.T) {
+	s := newScene(t, setting{hubOnly: true})
+	var leads atomic.Bool
+	ctx, end := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(ctx, remote.Options{
+		HubID: hubID, ProbeInterval: time.Second, Scheme: s.scheme, Leading: leads.Load,
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		end()
+		fleet.Wait()
+	})
+	credentials := remote.Credentials{Config: s.workerServer.Config, Fingerprint: "admin"}
+	fleet.Ensure(workerName, credentials, s.connection.Status().ClusterID)
+	connection, _ := fleet.Get(workerName)
+	eventually(t, "connection", func(g gomega.Gomega) {
+		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected), connection.Status().Message)
+	})
+	s.options.Worker = connection
+	s.restart()
+	s.clock.Step(time.Minute) // The hub's caches are believed.
+	before := s.dispatch(t)
+	for range 3 {
+		if result := s.reconcile(t); result.RequeueAfter != time.Second {
+			t.Errorf("it looks again after %s, want a second", result.RequeueAfter)
+		}
+	}
+	var namespace corev1.Namespace
+	err = s.worker.Get(t.Context(), types.NamespacedName{Name: s.key.Namespace}, &namespace)
+	if client.IgnoreNotFound(err) != nil || err == nil || s.copy(t) != nil {
+		t.Fatalf("something was created: the namespace (%v), or the copy", err)
+	}
+	if s.dispatch(t).ResourceVersion != before.ResourceVersion {
+		t.Error("the Dispatch was written")
+	}
+	leads.Store(true)
+	s.reconcile(t)
+	created := s.copy(t)
+	if created == nil {
+		t.Fatal("the leader creates no copy")
+	}
+	leads.Store(false)
+	must(t, s.hub.Delete(t.Context(), s.job(t)))
+	eventually(t, "cache of the connection", func(g gomega.Gomega) {
+		g.Expect(read(t, connection.Cache(), s.key)).NotTo(gomega.BeNil())
+	})
+	s.reconcile(t)
+	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
+		t.Error("a copy was deleted by a process that may lead no more")
+	}
+}
