@@ -19,11 +19,14 @@ import (
 // mirrorName is the name of mirror's controllers.
 const mirrorName = "mirror"
 
+// spareMirrors are the goroutines of a worker's mirror that are left for other jobs when as many creations hang as may be under way.
+const spareMirrors = 2
+
 // perWorkerControllers are the kinds of controllers of which every connected worker gets its own.
 func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	return []perworker.Kind[*remote.Cluster]{{
 		Name:        mirrorName,
-		Concurrency: w.options.workerConcurrency,
+		Concurrency: w.options.workerConcurrency + spareMirrors,
 		Source:      mirror.JobSetEvents,
 		AfterSweep:  true,
 		Hold:        w.quarantine.Holds,
@@ -61,7 +64,7 @@ func (w *wiring) newMirror(
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
 		Lease:  func() (string, bool) { return w.leases.Book().Valid(worker, id) },
 		Policy: w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
-		Inherited: inherited,
+		Inherited: inherited, Creations: w.options.workerConcurrency,
 	}), nil
 }
 

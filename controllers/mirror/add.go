@@ -36,7 +36,7 @@ type Worker interface {
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but Inherited are required.
+// Options of a mirror. All but Inherited and Creations are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -59,13 +59,16 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Clock of this process.
 	Clock clock.Clock
+	// Creations is how many creations may be under way at a time. It is to be less than the number of goroutines: where creations hang, jobs that
+	// run need some too. Zero: there is no bound.
+	Creations int
 	// Inherited are the attempts that another mirror of the worker may have asked for a copy, by their TrainJob: see Inherited.
 	Inherited map[types.UID]int32
 }
 
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
 func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options, started: options.Clock.Now()}
+	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
 // JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. All else that is shown of a JobSet changes

@@ -41,6 +41,15 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
 		return reconcile.Result{RequeueAfter: conflictDelay}, err
 	}
+	if past.gaveUp != nil {
+		return r.createFailed(ctx, f, past, past.gaveUp) // No creation must be on its way when the attempt ends.
+	}
+	end, ok := r.creations.begin(ctx, r.Clock)
+	if !ok {
+		return reconcile.Result{RequeueAfter: slotWait}, ctx.Err()
+	}
+	defer end()
+	began := r.Clock.Now()
 	err := r.propagate(ctx, worker, f, past)
 	if err == nil {
 		copy := newCopy(f.job, f.dispatch, r.HubID)
@@ -61,6 +70,9 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
 		}
 		r.noteUnanswered(err, past)
+	}
+	if past.gaveUp = r.noteHang(err, r.Clock.Since(began), past); past.gaveUp != nil {
+		err = past.gaveUp
 	}
 	return r.createFailed(ctx, f, past, err)
 }
@@ -104,11 +116,11 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
 	case f.isCurrent(existing):
 		r.believe(existing, past)
-		return reconcile.Result{}, r.claim(ctx, existing) // Without our label no watch would tell of it.
+		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing) // Without our label no watch would tell of it.
 	case f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):
 		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
 	default:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
+		return r.nameTaken(ctx, f, past, existing)
 	}
 }
 

@@ -31,6 +31,8 @@ type recollection struct {
 	uid types.UID
 	// copied is true once the attempt's copy has been created or seen.
 	copied bool
+	// foundCopied is true if the Dispatch said that the attempt has a copy when this process first saw it.
+	foundCopied bool
 	// copiedAt is when copied became true.
 	copiedAt time.Time
 	// propagatedAt is when a runtime that the copy needs was last written to the worker.
@@ -49,6 +51,11 @@ type recollection struct {
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time
+	// hung is how long creations took, all in all, that brought neither a copy nor a refusal. gaveUp says why no more are sent, nil while some are.
+	hung   time.Duration
+	gaveUp error
+	// taken is when the name of the copy was first seen to be that of a copy of an earlier TrainJob which is being deleted, zero before.
+	taken time.Time
 	// unanswered counts the creations of the copy that got no answer, with those that a mirror before may have sent, and unansweredAt is when the last of them was given up. answered is
 	// true if the copy is that of another one.
 	unanswered   int
@@ -73,7 +80,7 @@ type recollection struct {
 
 // of returns the recollection of an attempt; for another origin or attempt than the remembered one it is made anew.
 func (m *memory) of(
-	key types.NamespacedName, origin types.UID, attempt int32, anew func(types.UID, int32) *recollection,
+	key types.NamespacedName, origin types.UID, attempt int32, anew func() *recollection,
 ) *recollection {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +89,7 @@ func (m *memory) of(
 	}
 	r := m.recollections[key]
 	if r == nil || r.origin != origin || r.attempt != attempt {
-		r = anew(origin, attempt)
+		r = anew()
 		m.recollections[key] = r
 	}
 	return r

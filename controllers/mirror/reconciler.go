@@ -39,8 +39,9 @@ const (
 // reconciler reconciles the keys of one worker.
 type reconciler struct {
 	Options
-	started time.Time
-	memory  memory
+	started   time.Time
+	memory    memory
+	creations *creations
 }
 
 // Reconcile brings one TrainJob of this worker a step further.
@@ -87,7 +88,7 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 	case copyDeleted:
 		return r.resolveMissing(ctx, worker, f, past)
 	case conflicting:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(f.copy))
+		return r.nameTaken(ctx, f, past, f.copy)
 	case withdrawing, released:
 		if gone, err := r.jobIsGone(ctx, f); !gone || err != nil {
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
@@ -122,7 +123,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		r.memory.forget(key) // Nothing is kept for jobs that are not live here.
 		return f, &recollection{}, nil
 	}
-	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, r.newRecollection)
+	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, func() *recollection { return r.newRecollection(dispatch) })
 	r.recall(&f, past)
 	r.observeCourse(ctx, worker, &f, past)
 	return f, past, nil
@@ -191,7 +192,7 @@ func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) (r
 		past.endSeen = r.Clock.Now()
 	}
 	if trainjobs.Terminal(f.job) == nil {
-		if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0 || f.dispatch.WasCopied()); !ok || err != nil {
+		if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
 		}
 		if err := r.writeJobStatus(ctx, f, past); err != nil {
@@ -211,7 +212,7 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 // withdrawOrSay is withdraw of the copy, and says on the Dispatch if the worker refuses.
 func (r *reconciler) withdrawOrSay(ctx context.Context, worker client.Client, f facts) error {
 	err := r.withdraw(ctx, worker, f.copy)
-	if isRefusal(err) {
+	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
 		err = errors.Join(err, r.reportKept(ctx, f, err))
 	}
 	return err

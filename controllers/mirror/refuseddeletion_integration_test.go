@@ -21,15 +21,25 @@ import (
 // Fault: the worker does not let the copy of a deleted job be deleted. The Dispatch says so, once, in the worker's words, and goes when it
 // lets it.
 func TestDeletionIsRefused(t *testing.T) {
+	for name, refusal := range map[string]error{
+		"Forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, "job", errors.New("it may not go")),
+		"WebhookHangs": apierrors.NewInternalError(errors.New("failed calling webhook: it may not go")),
+	} {
+		t.Run(name, func(t *testing.T) { testDeletionIsRefused(t, refusal) })
+	}
+}
+
+func testDeletionIsRefused(t *testing.T, refusal error) {
+	t.Helper()
 	s := newScene(t, setting{})
 	s.reconcile(t)
 	allowed, err := s.connection.Client()
 	must(t, err)
-	s.options.Worker = stuckWorker{cached: keeper{allowed}, live: s.worker}
+	s.options.Worker = stuckWorker{cached: keeper{allowed, refusal}, live: s.worker}
 	s.restart()
 	must(t, s.hub.Delete(t.Context(), s.job(t)))
 	for range 2 {
-		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); !apierrors.IsForbidden(err) {
+		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); !errors.Is(err, refusal) {
 			t.Fatalf("got error %v, want the refusal, so that it is tried again", err)
 		}
 	}
@@ -52,8 +62,12 @@ func TestDeletionIsRefused(t *testing.T) {
 }
 
 // keeper is a client of a worker that lets nothing be deleted.
-type keeper struct{ client.Client }
+type keeper struct {
+	client.Client
+	refusal error
+}
 
-func (keeper) Delete(context.Context, client.Object, ...client.DeleteOption) error {
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, "job", errors.New("it may not go"))
+// Delete implements client.Writer.
+func (k keeper) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return k.refusal
 }

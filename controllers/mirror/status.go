@@ -41,7 +41,7 @@ func (r *reconciler) syncStatus(ctx context.Context, f facts, past *recollection
 	if due := statusWindow - now.Sub(past.changedAt); due > 0 {
 		return due, nil
 	}
-	if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0); !ok || err != nil {
+	if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
 		return conflictDelay, err
 	}
 	return 0, r.writeJobStatus(ctx, f, past)

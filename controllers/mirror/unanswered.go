@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// creationLag is for how long a creation that got no answer may still be carried out. An API server works on a request for at most a
-// minute, unless it is told otherwise (--request-timeout).
+// creationLag is for how long a creation that got no answer may still be carried out. Package remote tells the API server to work on it for a
+// minute at most.
 const creationLag = 65 * time.Second
 
 // Inherited returns the attempts on a worker of which the hub's cache, which must have the index perworker.IndexLive, does not say that
@@ -47,8 +47,9 @@ const inheritedCreations = 2
 
 // newRecollection is of an attempt of which nothing is remembered. One that was inherited is taken to have been asked for until this
 // mirror started.
-func (r *reconciler) newRecollection(origin types.UID, attempt int32) *recollection {
-	past := &recollection{origin: origin, attempt: attempt, noticed: r.Clock.Now()}
+func (r *reconciler) newRecollection(dispatch *v1alpha1.Dispatch) *recollection {
+	origin, attempt := dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt
+	past := &recollection{origin: origin, attempt: attempt, noticed: r.Clock.Now(), foundCopied: dispatch.WasCopied()}
 	if inherited, ok := r.Inherited[origin]; ok && inherited == attempt {
 		past.unanswered, past.unansweredAt = inheritedCreations, r.started
 	}

@@ -1,0 +1,73 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// countingReader counts what is read from the hub's API server.
+type countingReader struct {
+	client.Reader
+	reads int
+}
+
+// Get implements client.Reader.
+func (r *countingReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	r.reads++
+	return r.Reader.Get(ctx, key, object, options...)
+}
+
+// A job that lives long enough to be shown as Running costs no read, even if its copy says nothing before its end. A process that has found
+// the copy asks once: the process before may have said something that was taken back since.
+func TestNothingIsReadOnTheWayOfAJob(t *testing.T) {
+	for name, tc := range map[string]struct {
+		// age is how old the job is when it ends.
+		age time.Duration
+		// speaks: the copy says something in between. restarted: another process sees the end.
+		speaks, restarted bool
+		want              int
+	}{
+		"Short":         {age: 5 * time.Second},
+		"Silent":        {age: 25 * time.Second},
+		"Speaking":      {age: 25 * time.Second, speaks: true},
+		"OtherProcess":  {age: 25 * time.Second, restarted: true, want: 1},
+		"OtherSpeaking": {age: 25 * time.Second, speaks: true, restarted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			reader := &countingReader{Reader: s.hub}
+			s.options.HubReader = reader
+			s.restart()
+			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.reconcile(t)
+			s.clock.Step(tc.age)
+			s.reconcile(t) // It says Running, or not yet.
+			if tc.speaks {
+				say(t, s.worker, s.copy(t), "", 1)
+				s.settle(t)
+				s.reconcile(t)
+				s.clock.Step(2 * time.Second)
+				s.reconcile(t)
+			}
+			if tc.restarted {
+				s.restart()
+				s.clock.Step(time.Minute)
+			}
+			say(t, s.worker, s.copy(t), "Complete", 0)
+			s.settle(t)
+			s.reconcile(t)
+			if !s.dispatch(t).IsFinished() {
+				t.Fatal("the Dispatch does not say that the job has finished")
+			}
+			if reader.reads != tc.want {
+				t.Errorf("the hub's API server was asked %d times, want %d", reader.reads, tc.want)
+			}
+		})
+	}
+}
