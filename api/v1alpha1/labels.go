@@ -53,8 +53,9 @@ const (
 	AnnotationLaterAttempt = "trainyard.dev/later-attempt"
 	// LabelPropagatedBy is the hub ID, on namespaces and runtimes that Trainyard created because a copy needed them.
 	LabelPropagatedBy = "trainyard.dev/propagated-by"
-	// AnnotationSource is "<UID>.<generation>" of the object on the hub from which a propagated runtime or a copy was made. Another
-	// value on the hub means that the hub's object has changed since.
+	// AnnotationSource says of which object on the hub, and of which generation of it, a copy ("<UID>.<generation>") or a propagated runtime
+	// ("<UID>.<generation>.replaced") was made. Another value on the hub means that the hub's object has changed since. Releases that wrote
+	// runtimes otherwise left out the end.
 	AnnotationSource = "trainyard.dev/source"
 )
 

@@ -240,16 +240,17 @@ func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end stri
 	must(t, c.Status().Update(t.Context(), job))
 }
 
-// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at once.
-func (e *environment) stuck(t *testing.T, server *clusters.Cluster) client.Client {
+// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at once. More kinds than
+// those that every job needs are named.
+func (e *environment) stuck(t *testing.T, server *clusters.Cluster, more ...client.Object) client.Client {
 	t.Helper()
-	kinds := []client.Object{
+	kinds := append([]client.Object{
 		trainjobs.New(), newJobSet(), &corev1.Pod{},
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}},
 		&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
 			APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.ClusterTrainingRuntimeKind,
 		}},
-	}
+	}, more...)
 	if server == e.hubServer {
 		kinds = append(kinds, &v1alpha1.Dispatch{})
 	}

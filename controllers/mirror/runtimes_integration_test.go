@@ -1,0 +1,236 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const runtimeName = "own"
+
+// ownRuntime has the job name a runtime of its namespace, which is on the hub.
+func (s *scene) ownRuntime(t *testing.T) *trainer.TrainingRuntime {
+	t.Helper()
+	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "torch-distributed"}}
+	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(source), source))
+	own := &trainer.TrainingRuntime{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: s.key.Namespace, Name: runtimeName, Labels: map[string]string{"trainer.kubeflow.org/framework": "torch", "team": "a"},
+		},
+		Spec: source.Spec,
+	}
+	own.Spec.MLPolicy.NumNodes = ptr.To[int32](3)
+	must(t, s.hub.Create(t.Context(), own))
+	return own
+}
+
+// ownRuntimeOf is the setting of a job that names it.
+func ownRuntimeOf() setting {
+	return setting{spec: map[string]any{"runtimeRef": map[string]any{
+		"apiGroup": "trainer.kubeflow.org", "kind": trainer.TrainingRuntimeKind, "name": runtimeName,
+	}}}
+}
+
+// there is the runtime on the worker, once the worker's cache shows it.
+func (s *scene) there(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	found := &unstructured.Unstructured{}
+	found.SetGroupVersionKind(trainer.SchemeGroupVersion.WithKind(trainer.TrainingRuntimeKind))
+	eventually(t, "runtime on the worker", func(g gomega.Gomega) {
+		key := client.ObjectKey{Namespace: s.key.Namespace, Name: runtimeName}
+		g.Expect(s.worker.Get(t.Context(), key, found)).To(gomega.Succeed())
+		seen := &metav1.PartialObjectMetadata{}
+		seen.SetGroupVersionKind(found.GroupVersionKind())
+		g.Expect(s.connection.Cache().Get(t.Context(), key, seen)).To(gomega.Succeed())
+		g.Expect(seen.ResourceVersion).To(gomega.Equal(found.GetResourceVersion()))
+	})
+	return found
+}
+
+// nextAttempt has the job need its copy again, and all that belongs to it.
+func (s *scene) nextAttempt(t *testing.T) {
+	t.Helper()
+	if copy := s.copy(t); copy != nil {
+		must(t, s.worker.Delete(t.Context(), copy))
+		s.settle(t)
+	}
+	d := s.dispatch(t)
+	d.Spec.Attempt++
+	must(t, s.hub.Update(t.Context(), d))
+	s.reconcile(t)
+}
+
+// A runtime on a worker that came from the hub is the hub's: what is taken out of it there goes here, whoever wrote it last. What the admin of
+// the worker has noted on it stays.
+func TestRuntimeIsReplaced(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		// before the runtime is changed on the hub: what has happened to the one on the worker.
+		before func(t *testing.T, s *scene, onWorker *unstructured.Unstructured)
+	}{
+		"Changed": {reason: "the usual course"},
+		"Noted": {reason: "an annotation is somebody else's", before: func(t *testing.T, s *scene, onWorker *unstructured.Unstructured) {
+			t.Helper()
+			annotations := onWorker.GetAnnotations()
+			annotations["example.com/note"] = "keep"
+			onWorker.SetAnnotations(annotations)
+			must(t, s.worker.Update(t.Context(), onWorker))
+		}},
+		"NoAnnotations": {reason: "somebody has removed ours", before: func(t *testing.T, s *scene, onWorker *unstructured.Unstructured) {
+			t.Helper()
+			onWorker.SetAnnotations(nil)
+			must(t, s.worker.Update(t.Context(), onWorker))
+		}},
+		"Applied": {reason: "an earlier release applied it", before: func(t *testing.T, s *scene, onWorker *unstructured.Unstructured) {
+			t.Helper()
+			applied := &unstructured.Unstructured{Object: map[string]any{"spec": onWorker.Object["spec"]}}
+			applied.SetGroupVersionKind(onWorker.GroupVersionKind())
+			applied.SetNamespace(onWorker.GetNamespace())
+			applied.SetName(onWorker.GetName())
+			applied.SetLabels(onWorker.GetLabels())
+			must(t, s.worker.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(applied), client.FieldOwner("trainyard"), client.ForceOwnership))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, ownRuntimeOf())
+			own := s.ownRuntime(t)
+			s.reconcile(t)
+			onWorker := s.there(t)
+			if tc.before != nil {
+				tc.before(t, s, onWorker)
+				onWorker = s.there(t)
+			}
+			own.Spec.MLPolicy.NumNodes = nil
+			delete(own.Labels, "team")
+			must(t, s.hub.Update(t.Context(), own))
+			s.nextAttempt(t)
+
+			now := s.there(t)
+			if nodes, found, _ := unstructured.NestedInt64(now.Object, "spec", "mlPolicy", "numNodes"); found && nodes == 3 {
+				t.Errorf("%s: numNodes is still 3 on the worker", tc.reason)
+			}
+			want := map[string]string{"trainer.kubeflow.org/framework": "torch", v1alpha1.LabelPropagatedBy: hubID}
+			if diff := cmp.Diff(want, now.GetLabels()); diff != "" {
+				t.Errorf("labels (-want +got):\n%s", diff)
+			}
+			source := fmt.Sprintf("%s.%d.replaced", own.UID, own.Generation)
+			if got := now.GetAnnotations()[v1alpha1.AnnotationSource]; got != source {
+				t.Errorf("the source is %q, want %q", got, source)
+			}
+			if note := onWorker.GetAnnotations()["example.com/note"]; note != now.GetAnnotations()["example.com/note"] {
+				t.Error("the note of the worker's admin is gone")
+			}
+			s.nextAttempt(t)
+			if s.there(t).GetResourceVersion() != now.GetResourceVersion() {
+				t.Error("the runtime was written again, though nothing has changed")
+			}
+		})
+	}
+}
+
+// A runtime that an earlier release wrote, and says that it is up to date, is replaced once.
+func TestRuntimeOfAnEarlierRelease(t *testing.T) {
+	s := newScene(t, ownRuntimeOf())
+	own := s.ownRuntime(t)
+	left := own.DeepCopy()
+	left.ResourceVersion, left.UID = "", ""
+	left.Labels[v1alpha1.LabelPropagatedBy] = hubID
+	left.Annotations = map[string]string{v1alpha1.AnnotationSource: fmt.Sprintf("%s.%d", own.UID, own.Generation)}
+	left.Spec.MLPolicy.NumNodes = ptr.To[int32](7) // It was taken out of the hub's before.
+	must(t, s.worker.Create(t.Context(), left))
+	s.there(t)
+	s.reconcile(t)
+	now := s.there(t)
+	if nodes, _, _ := unstructured.NestedInt64(now.Object, "spec", "mlPolicy", "numNodes"); nodes != 3 {
+		t.Errorf("numNodes is %d on the worker, want 3, as on the hub", nodes)
+	}
+}
+
+// fieldAdder reads runtimes with a field that no worker of these tests knows.
+type fieldAdder struct{ client.Reader }
+
+// Get implements client.Reader.
+func (r fieldAdder) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	err := r.Reader.Get(ctx, key, object, options...)
+	if runtime, ok := object.(*unstructured.Unstructured); ok && err == nil && runtime.GetKind() == trainer.TrainingRuntimeKind {
+		return unstructured.SetNestedField(runtime.Object, "x", "spec", "mlPolicy", "ofTomorrow")
+	}
+	return err
+}
+
+// A field of a runtime that the worker does not know is a refusal that names it, never lost in silence.
+func TestRuntimeFieldThatTheWorkerDoesNotKnow(t *testing.T) {
+	for name, exists := range map[string]bool{"Created": false, "Replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, ownRuntimeOf())
+			own := s.ownRuntime(t)
+			if exists {
+				s.reconcile(t)
+				s.there(t)
+				own.Spec.MLPolicy.NumNodes = nil
+				must(t, s.hub.Update(t.Context(), own))
+				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+				s.settle(t)
+				d := s.dispatch(t)
+				d.Spec.Attempt++
+				must(t, s.hub.Update(t.Context(), d))
+			}
+			s.options.HubReader = fieldAdder{s.hub}
+			s.restart()
+			s.clock.Step(time.Minute) // The hub's caches are believed.
+			s.reconcile(t)
+			s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.mlPolicy.ofTomorrow"`, runtimeName)
+			if s.copy(t) != nil {
+				t.Error("there is a copy")
+			}
+		})
+	}
+}
+
+// A runtime that has become somebody else's since it was read is left alone.
+func TestRuntimeThatBecameForeign(t *testing.T) {
+	s := newScene(t, ownRuntimeOf())
+	own := s.ownRuntime(t)
+	s.reconcile(t)
+	onWorker := s.there(t)
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	lagging := s.stuck(t, s.workerServer, &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{
+		APIVersion: trainer.SchemeGroupVersion.String(), Kind: trainer.TrainingRuntimeKind,
+	}})
+	must(t, s.worker.Delete(t.Context(), onWorker))
+	foreign := own.DeepCopy()
+	foreign.ResourceVersion, foreign.UID, foreign.Labels = "", "", map[string]string{"of": "somebody"}
+	foreign.Spec.MLPolicy.NumNodes = ptr.To[int32](5)
+	must(t, s.worker.Create(t.Context(), foreign))
+	own.Spec.MLPolicy.NumNodes = nil
+	must(t, s.hub.Update(t.Context(), own))
+	d := s.dispatch(t)
+	d.Spec.Attempt++
+	must(t, s.hub.Update(t.Context(), d))
+	s.options.Worker = stuckWorker{cached: lagging, live: s.worker}
+	s.restart()
+	result, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+	if err != nil || result.RequeueAfter <= 0 {
+		t.Errorf("it ends with %v, %v; want it to look again: %+v", result, err, s.dispatch(t).Status)
+	}
+	now := s.there(t)
+	if nodes, _, _ := unstructured.NestedInt64(now.Object, "spec", "mlPolicy", "numNodes"); nodes != 5 || now.GetLabels()["of"] != "somebody" {
+		t.Error("the foreign runtime was changed")
+	}
+}
