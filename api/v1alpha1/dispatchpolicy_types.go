@@ -138,6 +138,17 @@ const (
 	FailoverImmediate Failover = "Immediate"
 )
 
+// PodSecurity says what a namespace on a worker counts for that enforces less of Pod Security than the namespace of the hub.
+// +kubebuilder:validation:Enum=Enforce;Ignore
+type PodSecurity string
+
+const (
+	// PodSecurityEnforce: the worker has refused the job, and the next one is tried.
+	PodSecurityEnforce PodSecurity = "Enforce"
+	// PodSecurityIgnore: the worker's admin decides what pods may do there.
+	PodSecurityIgnore PodSecurity = "Ignore"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces: create the job's namespace where it is missing.
@@ -148,6 +159,11 @@ type Propagation struct {
 	// +optional
 	// +kubebuilder:default=true
 	Runtimes *bool `json:"runtimes,omitempty"`
+	// podSecurity: whether a worker is refused whose namespace is there already and enforces, by its labels pod-security.kubernetes.io/, less
+	// than the hub's. A namespace that is created gets the labels of the hub's.
+	// +optional
+	// +kubebuilder:default=Enforce
+	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 }
 
 // DispatchPolicySpec is a rule about which jobs may go where.

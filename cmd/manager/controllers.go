@@ -99,7 +99,7 @@ func (w *wiring) addWorkerClusters() error {
 func (w *wiring) addPlacement(ctx context.Context) error {
 	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
-		Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
+		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 	// MultiKueue dispatches no job with another value: then there is nobody to keep out of the way of.

@@ -27,6 +27,8 @@ type options struct {
 	process.Options
 	managedBy           string
 	namespace           string
+	protectedNamespaces []string
+	namespaceLabels     []string
 	workerQPS           float32
 	workerBurst         int
 	workerConcurrency   int
@@ -66,6 +68,11 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 			"with the CRD of config/crd/trainjob-any-manager "+v1alpha1.ManagedByDispatcher+" works too.")
 	fs.StringVar(&o.namespace, "namespace", o.namespace,
 		"Namespace of the Secrets with the workers' kubeconfigs. The default is the environment variable POD_NAMESPACE.")
+	fs.StringSliceVar(&o.protectedNamespaces, "protected-namespaces", o.protectedNamespaces,
+		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. A name that ends in * stands for all that begin so.")
+	fs.StringSliceVar(&o.namespaceLabels, "namespace-labels", o.namespaceLabels,
+		"Keys of labels that a namespace which is made on a worker gets from the hub's, besides "+podSecurityLabels+
+			". A key that ends in * stands for all that begin so.")
 	fs.Float32Var(&o.workerQPS, "worker-api-qps", o.workerQPS, "Requests per second to one worker's API server, on average; negative for no limit.")
 	fs.IntVar(&o.workerBurst, "worker-api-burst", o.workerBurst, "Requests to one worker that may exceed the average for a moment.")
 	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on at the same time.")
@@ -96,6 +103,9 @@ func (o *options) validate() error {
 	}
 	if messages := validation.IsDNS1123Label(o.namespace); len(messages) > 0 {
 		fault("--namespace is %q: %s", o.namespace, messages[0])
+	}
+	if err := o.validateNamespaces(); err != nil {
+		faults = multierror.Append(faults, err)
 	}
 	if o.workerQPS == 0 {
 		fault("--worker-api-qps is 0: must be positive, or negative for no limit")

@@ -64,6 +64,7 @@ func (w *wiring) newMirror(
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
 		Lease:  func() (string, bool) { return w.leases.Book().Valid(worker, id) },
 		Policy: w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel,
 		Inherited: inherited, Creations: w.options.workerConcurrency,
 	}), nil
 }

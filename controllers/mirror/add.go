@@ -36,7 +36,7 @@ type Worker interface {
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but Inherited and Creations are required.
+// Options of a mirror. All but Protected, NamespaceLabel, Creations and Inherited are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -59,6 +59,10 @@ type Options struct {
 	Recorder events.EventRecorder
 	// Clock of this process.
 	Clock clock.Clock
+	// Protected says that no job of a namespace may have a copy. Placement says so first, and where. Nil: there is none.
+	Protected func(namespace string) bool
+	// NamespaceLabel says that a namespace which is made on the worker gets a label of the hub's. Those of Pod Security it always gets.
+	NamespaceLabel func(key string) bool
 	// Creations is how many creations may be under way at a time. It is to be less than the number of goroutines: where creations hang, jobs that
 	// run need some too. Zero: there is no bound.
 	Creations int

@@ -44,6 +44,9 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 	if past.gaveUp != nil {
 		return r.createFailed(ctx, f, past, past.gaveUp) // No creation must be on its way when the attempt ends.
 	}
+	if r.Protected != nil && r.Protected(f.job.GetNamespace()) {
+		return r.createFailed(ctx, f, past, refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", f.job.GetNamespace())))
+	}
 	end, ok := r.creations.begin(ctx, r.Clock)
 	if !ok {
 		return reconcile.Result{RequeueAfter: slotWait}, ctx.Err()

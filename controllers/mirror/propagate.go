@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -94,21 +93,6 @@ func mayCreateNamespaces(policy *v1alpha1.DispatchPolicy) bool {
 
 func mayCreateRuntimes(policy *v1alpha1.DispatchPolicy) bool {
 	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Runtimes, true)
-}
-
-func (r *reconciler) propagateNamespace(ctx context.Context, worker client.Client, name string, policy *v1alpha1.DispatchPolicy) error {
-	err := worker.Get(ctx, types.NamespacedName{Name: name}, metadataOf(corev1.SchemeGroupVersion.String(), "Namespace"))
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	if !mayCreateNamespaces(policy) {
-		return r.forbidden("namespace", name, policy)
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name:   name,
-		Labels: map[string]string{v1alpha1.LabelPropagatedBy: r.HubID},
-	}}
-	return client.IgnoreAlreadyExists(worker.Create(ctx, namespace, fieldOwner))
 }
 
 // runtimeOf returns kind and key of the job's runtime, with the API's defaults.

@@ -43,6 +43,9 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispa
 		Created:  f.job.GetCreationTimestamp().Time,
 		Attempt:  r.nextAttempt(f),
 	}
+	if r.Protected != nil && r.Protected(job.Namespace) {
+		return job, protectedNamespace(job.Namespace), nil
+	}
 	verdict, err := r.demand(ctx, f, job)
 	return job, verdict, err
 }

@@ -30,7 +30,7 @@ const (
 	conflictDelay = 20 * time.Millisecond
 )
 
-// Options of the controller. All are required but UnknownCopies, Shown and Kueue.
+// Options of the controller. All are required but Protected, UnknownCopies, Shown and Kueue.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index attempts.IndexOrigin.
 	Hub client.Client
@@ -38,6 +38,8 @@ type Options struct {
 	HubReader client.Reader
 	// ManagedBy is the value of spec.managedBy that this manager owns.
 	ManagedBy string
+	// Protected says that no job of a namespace is placed. Nil: there is none.
+	Protected func(namespace string) bool
 	// Connections have the workers' inventories.
 	Connections Connections
 	// UnknownCopies holds back jobs that may be running already. Nil: there are none.

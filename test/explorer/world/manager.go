@@ -87,6 +87,7 @@ func (m *Manager) start(behind int) {
 	m.workers = m.add("workers", false, reconcileFunc(m.register))
 	m.report = m.add("quarantine", false, m.quarantine)
 	m.add("begin", false, reconcileFunc(m.begin)).Add(types.NamespacedName{})
+	m.hub.Views[memory.Namespace] = w.Hub.NewView(memory.Namespace, 0, nil) // It never changes.
 	m.feedHub(memory.WorkerCluster, behind, m.workerSeen)
 	m.feedHub(memory.TrainJob, behind, m.jobSeen)
 	m.feedHub(memory.Dispatch, behind, m.dispatchSeen)

@@ -113,6 +113,7 @@ func New(ctx context.Context, workers int, broken Broken, draw func(n int) int) 
 	w := &World{ctx: ctx, Broken: broken, draw: draw, Seen: map[string]int{}, digest: fnv.New64a(), ledger: newLedger()}
 	w.Hub = memory.NewServer("hub", func() time.Duration { return w.now }, (&Clock{world: w, rate: 1000, offset: w.skew()}).at)
 	w.Hub.Unlocked = broken.NoLocks
+	create(w.Hub, namespaceObject())
 	for i := range workers {
 		name := v1alpha1.ClusterName(fmt.Sprintf("w%d", i+1))
 		w.workers = append(w.workers, newWorker(w, name))
