@@ -24,14 +24,15 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// RequestTimeout bounds reads, and what is sent to an ExecutionLease. Default: 10s.
 	RequestTimeout time.Duration
-	// CreationTimeout bounds creations. An API server works on a request for a minute at most, all its admission webhooks included, and
-	// then says so. With less there would be no answer where webhooks hang. Default: 65s.
+	// CreationTimeout bounds creations. An API server works on a request for a minute at most, all its admission webhooks
+	// included, and then says so. With less there would be no answer where webhooks hang. Default: 65s.
 	CreationTimeout time.Duration
-	// ChangeTimeout bounds patches and deletions, which are repeated without harm. It is longer than the longest timeout of an admission
-	// webhook, 30s: a client that goes earlier never gets past a webhook that hangs, even one that may fail. Default: 35s.
+	// ChangeTimeout bounds patches and deletions, which are repeated without harm. It is longer than the longest timeout
+	// of an admission webhook, 30s: a client that goes earlier never gets past a webhook that hangs, even one that may
+	// fail. Default: 35s.
 	ChangeTimeout time.Duration
-	// Leading says whether this process certainly leads now. While it does not, nothing is written to a worker: ErrNotLeading. It is asked
-	// when a request has come past the limiter and has a connection. Nil: it does.
+	// Leading says whether this process certainly leads now. While it does not, nothing is written to a worker:
+	// ErrNotLeading. It is asked when a request has come past the limiter and has a connection. Nil: it does.
 	Leading func() bool
 	// SyncTimeout bounds the caches' lists, and is how long the first sync may take until the status says what is missing.
 	// Default: 1m.

@@ -22,7 +22,8 @@ type sender struct {
 	clock    clock.Clock
 	// prefix is the path of the server's address.
 	prefix string
-	// requestTimeout bounds requests of probes and what callers read, syncTimeout lists of the caches, and the others what callers write.
+	// requestTimeout bounds requests of probes and what callers read, syncTimeout lists of the caches, and the others
+	// what callers write.
 	requestTimeout, syncTimeout, creationTimeout, changeTimeout time.Duration
 	// leading says whether callers may write.
 	leading func() bool

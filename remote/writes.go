@@ -10,12 +10,14 @@ import (
 	"time"
 )
 
-// creationDeadline is how long an API server is asked to work on a creation at most. It is the default of its --request-timeout; one with a
-// longer --request-timeout is held to it too. So who gives a creation up knows when nothing can come of it any more.
+// creationDeadline is how long an API server is asked to work on a creation at most. It is the default of its
+// --request-timeout; one with a longer --request-timeout is held to it too. So who gives a creation up knows when
+// nothing can come of it any more.
 const creationDeadline = time.Minute
 
-// ask sends a caller's request. A write is sent only while this process certainly leads. That is asked here, behind the limiter and behind
-// a gate that was held: a process that was paused, or had to wait, acts on what its caches showed before.
+// ask sends a caller's request. A write is sent only while this process certainly leads. That is asked here, behind
+// the limiter and behind a gate that was held: a process that was paused, or had to wait, acts on what its caches
+// showed before.
 func (s callers) ask(l *line, req *http.Request, c call) (*http.Response, error) {
 	if !c.writes() {
 		return s.send(l, req, c, s.requestTimeout)

@@ -14,7 +14,8 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// TestOnlyALeaderWrites: what a process decided before it was paused, or had to wait, is not sent when another process may lead.
+// TestOnlyALeaderWrites: what a process decided before it was paused, or had to wait, is not sent when another process
+// may lead.
 func TestOnlyALeaderWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -70,7 +71,8 @@ func TestWriteThatWaited(t *testing.T) {
 	}
 }
 
-// TestTimeoutsOfWrites: a creation is waited for until the API server must have answered, and the API server is told when that is.
+// TestTimeoutsOfWrites: a creation is waited for until the API server must have answered, and the API server is told
+// when that is.
 func TestTimeoutsOfWrites(t *testing.T) {
 	const short, long = 50 * time.Millisecond, time.Hour
 	cases := map[string]struct {

@@ -64,8 +64,8 @@ const (
 	// ReasonUnknownCopy: a worker has a copy of the job's name that the hub has no record of, and that may be running; the message says
 	// how to decide about it.
 	ReasonUnknownCopy = "UnknownCopy"
-	// ReasonProtectedNamespace: jobs of this namespace are not dispatched: the manager's --protected-namespaces has it, or it is the manager's
-	// own, or begins with kube-.
+	// ReasonProtectedNamespace: jobs of this namespace are not dispatched: the manager's --protected-namespaces has it,
+	// or it is the manager's own, or begins with kube-.
 	ReasonProtectedNamespace = "ProtectedNamespace"
 	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement. It ends the attempt of a placed job.
 	ReasonSuspended = "Suspended"

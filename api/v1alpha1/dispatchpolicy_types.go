@@ -138,7 +138,8 @@ const (
 	FailoverImmediate Failover = "Immediate"
 )
 
-// PodSecurity says what a namespace on a worker counts for that enforces less of Pod Security than the namespace of the hub.
+// PodSecurity says what a namespace on a worker counts for that enforces less of Pod Security than the namespace of
+// the hub.
 // +kubebuilder:validation:Enum=Enforce;Ignore
 type PodSecurity string
 
@@ -159,8 +160,8 @@ type Propagation struct {
 	// +optional
 	// +kubebuilder:default=true
 	Runtimes *bool `json:"runtimes,omitempty"`
-	// podSecurity: whether a worker is refused whose namespace is there already and enforces, by its labels pod-security.kubernetes.io/, less
-	// than the hub's. A namespace that is created gets the labels of the hub's.
+	// podSecurity: whether a worker is refused whose namespace is there already and enforces, by its labels
+	// pod-security.kubernetes.io/, less than the hub's. A namespace that is created gets the labels of the hub's.
 	// +optional
 	// +kubebuilder:default=Enforce
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`

@@ -69,7 +69,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.namespace, "namespace", o.namespace,
 		"Namespace of the Secrets with the workers' kubeconfigs. The default is the environment variable POD_NAMESPACE.")
 	fs.StringSliceVar(&o.protectedNamespaces, "protected-namespaces", o.protectedNamespaces,
-		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. A name that ends in * stands for all that begin so.")
+		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. "+
+			"A name that ends in * stands for all that begin so.")
 	fs.StringSliceVar(&o.namespaceLabels, "namespace-labels", o.namespaceLabels,
 		"Keys of labels that a namespace which is made on a worker gets from the hub's, besides "+podSecurityLabels+
 			". A key that ends in * stands for all that begin so.")

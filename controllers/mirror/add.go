@@ -61,10 +61,11 @@ type Options struct {
 	Clock clock.Clock
 	// Protected says that no job of a namespace may have a copy. Placement says so first, and where. Nil: there is none.
 	Protected func(namespace string) bool
-	// NamespaceLabel says that a namespace which is made on the worker gets a label of the hub's. Those of Pod Security it always gets.
+	// NamespaceLabel says that a namespace which is made on the worker gets a label of the hub's. Those of Pod Security
+	// it always gets.
 	NamespaceLabel func(key string) bool
-	// Creations is how many creations may be under way at a time. It is to be less than the number of goroutines: where creations hang, jobs that
-	// run need some too. Zero: there is no bound.
+	// Creations is how many creations may be under way at a time. It is to be less than the number of goroutines: where
+	// creations hang, jobs that run need some too. Zero: there is no bound.
 	Creations int
 	// Inherited are the attempts that another mirror of the worker may have asked for a copy, by their TrainJob: see Inherited.
 	Inherited map[types.UID]int32

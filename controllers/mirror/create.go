@@ -45,7 +45,8 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 		return r.createFailed(ctx, f, past, past.gaveUp) // No creation must be on its way when the attempt ends.
 	}
 	if r.Protected != nil && r.Protected(f.job.GetNamespace()) {
-		return r.createFailed(ctx, f, past, refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", f.job.GetNamespace())))
+		words := fmt.Sprintf("TrainJobs of namespace %q are not dispatched", f.job.GetNamespace())
+		return r.createFailed(ctx, f, past, refusal(words))
 	}
 	end, ok := r.creations.begin(ctx, r.Clock)
 	if !ok {
@@ -119,7 +120,8 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
 	case f.isCurrent(existing):
 		r.believe(existing, past)
-		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing) // Without our label no watch would tell of it.
+		// Without our label no watch would tell of it.
+		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing)
 	case f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):
 		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
 	default:

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestCreations: a creation waits for its turn behind others that are quick, and does not wait behind others that hang. So a worker whose
-// admission hangs does not hold all goroutines of its mirror.
+// TestCreations: a creation waits for its turn behind others that are quick, and does not wait behind others that
+// hang. So a worker whose admission hangs does not hold all goroutines of its mirror.
 func TestCreations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCreations(2)

@@ -25,7 +25,8 @@ import (
 	"github.com/trainyard/trainyard/controllers/mirror"
 )
 
-// hang has the worker ask a webhook about TrainJobs of the job's namespace that never answers. called is called for each question.
+// hang has the worker ask a webhook about TrainJobs of the job's namespace that never answers. called is called for
+// each question.
 func (s *scene) hang(t *testing.T, failurePolicy string, seconds int, called func()) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -53,7 +54,8 @@ webhooks:
 	must(t, s.workerServer.Apply(t.Context(), config))
 }
 
-// A webhook that may fail lets the copy through when its time is over. That is later than other requests are waited for.
+// A webhook that may fail lets the copy through when its time is over. That is later than other requests are waited
+// for.
 func TestWebhookThatHangsAndMayFail(t *testing.T) {
 	s := newScene(t, setting{})
 	asked := make(chan struct{}, 10)
@@ -85,7 +87,8 @@ func (s *scene) awaitWebhook(t *testing.T, asked chan struct{}) {
 	}
 }
 
-// A webhook that may not fail fails each creation slowly. Their time counts, not only their number, and the next worker is tried.
+// A webhook that may not fail fails each creation slowly. Their time counts, not only their number, and the next
+// worker is tried.
 func TestWebhookThatHangsAndMayNotFail(t *testing.T) {
 	s := newScene(t, setting{})
 	s.clock.Step(time.Minute) // The hub's caches are believed.
@@ -104,7 +107,8 @@ func TestWebhookThatHangsAndMayNotFail(t *testing.T) {
 	}
 }
 
-// slowWorker takes a minute for each creation of a TrainJob, by the clock of the test, and says then that it has run out of time.
+// slowWorker takes a minute for each creation of a TrainJob, by the clock of the test, and says then that it has run
+// out of time.
 type slowWorker struct {
 	mirror.Worker
 	step    func()
@@ -132,7 +136,8 @@ func (w *slowWorker) Client() (client.Client, error) {
 	}), nil
 }
 
-// A worker that answers no creation is given up when nothing can come of the last one any more, and no other is sent meanwhile.
+// A worker that answers no creation is given up when nothing can come of the last one any more, and no other is sent
+// meanwhile.
 func TestCreationsThatHang(t *testing.T) {
 	for name, arrives := range map[string]bool{"Lost": false, "Arrives": true} {
 		t.Run(name, func(t *testing.T) {

@@ -17,8 +17,9 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A manager that was paused with a creation pending finds its caches as it left them. Another one may lead, may have ended the attempt and
-// may have placed the job elsewhere. So nothing is created, neither the copy nor what it needs, and nothing else is written to the worker.
+// A manager that was paused with a creation pending finds its caches as it left them. Another one may lead, may have
+// ended the attempt and may have placed the job elsewhere. So nothing is created, neither the copy nor what it needs,
+// and nothing else is written to the worker.
 func TestFormerLeaderWritesNothing(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	var leads atomic.Bool

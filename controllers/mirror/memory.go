@@ -51,10 +51,12 @@ type recollection struct {
 	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
 	failures int
 	failing  time.Time
-	// hung is how long creations took, all in all, that brought neither a copy nor a refusal. gaveUp says why no more are sent, nil while some are.
+	// hung is how long creations took, all in all, that brought neither a copy nor a refusal. gaveUp says why no more are
+	// sent, nil while some are.
 	hung   time.Duration
 	gaveUp error
-	// taken is when the name of the copy was first seen to be that of a copy of an earlier TrainJob which is being deleted, zero before.
+	// taken is when the name of the copy was first seen to be that of a copy of an earlier TrainJob which is being
+	// deleted, zero before.
 	taken time.Time
 	// unanswered counts the creations of the copy that got no answer, with those that a mirror before may have sent, and unansweredAt is when the last of them was given up. answered is
 	// true if the copy is that of another one.

@@ -20,9 +20,11 @@ import (
 // labelPodSecurity begins the labels by which a namespace says what its pods may do.
 const labelPodSecurity = "pod-security.kubernetes.io/"
 
-// propagateNamespace makes sure that the worker has the job's namespace, and that pods may do no more in it than on the hub. One that is made
-// gets the labels that say so. One that is there is left as it is.
-func (r *reconciler) propagateNamespace(ctx context.Context, worker client.Client, name string, policy *v1alpha1.DispatchPolicy) error {
+// propagateNamespace makes sure that the worker has the job's namespace, and that pods may do no more in it than on
+// the hub. One that is made gets the labels that say so. One that is there is left as it is.
+func (r *reconciler) propagateNamespace(
+	ctx context.Context, worker client.Client, name string, policy *v1alpha1.DispatchPolicy,
+) error {
 	onHub, err := r.hubNamespace(ctx, name)
 	if err != nil {
 		return err
@@ -72,15 +74,21 @@ func (r *reconciler) carried(labels map[string]string) map[string]string {
 }
 
 // checkPodSecurity refuses a namespace of the worker in which pods may do what they may not on the hub.
-func (r *reconciler) checkPodSecurity(onHub, onWorker *metav1.PartialObjectMetadata, policy *v1alpha1.DispatchPolicy) error {
+func (r *reconciler) checkPodSecurity(
+	onHub, onWorker *metav1.PartialObjectMetadata, policy *v1alpha1.DispatchPolicy,
+) error {
 	difference := laxerThan(onHub.Labels, onWorker.Labels)
-	if difference == "" || policy != nil && policy.Spec.Propagate != nil && policy.Spec.Propagate.PodSecurity == v1alpha1.PodSecurityIgnore {
+	if difference == "" || ignoresPodSecurity(policy) {
 		return nil
 	}
 	allow := "a DispatchPolicy for the job"
 	if policy != nil {
 		allow = fmt.Sprintf("DispatchPolicy %q", policy.Name)
 	}
-	return refusal(fmt.Sprintf("namespace %q on worker %q lets pods do more than on the hub: %s; or set spec.propagate.podSecurity: %s in %s",
-		onHub.Name, r.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
+	return refusal(fmt.Sprintf("namespace %q on worker %q lets pods do more than on the hub: %s; "+
+		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, r.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
+}
+
+func ignoresPodSecurity(policy *v1alpha1.DispatchPolicy) bool {
+	return policy != nil && policy.Spec.Propagate != nil && policy.Spec.Propagate.PodSecurity == v1alpha1.PodSecurityIgnore
 }

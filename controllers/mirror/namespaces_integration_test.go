@@ -49,8 +49,8 @@ func (s *scene) intruder() *corev1.Pod {
 	}
 }
 
-// A namespace that is made on a worker lets pods do what they may on the hub. Without that, somebody with no right but to create TrainJobs
-// gets root on the worker's nodes.
+// A namespace that is made on a worker lets pods do what they may on the hub. Without that, somebody with no right but
+// to create TrainJobs gets root on the worker's nodes.
 func TestNamespaceKeepsPodSecurity(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	s.options.NamespaceLabel = func(key string) bool { return key == "team" }
@@ -81,8 +81,8 @@ func TestNamespaceKeepsPodSecurity(t *testing.T) {
 	}
 }
 
-// A worker whose namespace is laxer than the hub's is refused, in words that say what would be right, unless the job's policy allows it. The
-// namespace is left as it is.
+// A worker whose namespace is laxer than the hub's is refused, in words that say what would be right, unless the job's
+// policy allows it. The namespace is left as it is.
 func TestLaxerNamespace(t *testing.T) {
 	ignore := &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "trusting"},
@@ -108,7 +108,9 @@ func TestLaxerNamespace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) { return tc.policy, nil }
+			s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
+				return tc.policy, nil
+			}
 			s.labelNamespace(t, s.hub, map[string]string{enforce: "restricted"})
 			s.labelNamespace(t, s.worker, tc.worker)
 			s.restart()

@@ -15,9 +15,9 @@ const (
 	latestVersion       = "latest"
 )
 
-// laxerThan says how the labels of a worker's namespace let pods do more than those of the hub's, and what would be right; it is empty if
-// they do not. A hub that enforces nothing by label claims nothing. A worker that enforces nothing by label does what its API server was
-// configured for, which nobody can see: it is laxer than any claim.
+// laxerThan says how the labels of a worker's namespace let pods do more than those of the hub's, and what would be
+// right; it is empty if they do not. A hub that enforces nothing by label claims nothing. A worker that enforces
+// nothing by label does what its API server was configured for, which nobody can see: it is laxer than any claim.
 func laxerThan(hub, worker map[string]string) string {
 	claimed, ok := hub[labelEnforce]
 	if !ok || strictness(claimed) == 0 {
@@ -52,7 +52,8 @@ func strictness(level string) int {
 	}
 }
 
-// isOlder compares two versions of the levels, which get stricter with each release. No version, and one that is none, is the latest.
+// isOlder compares two versions of the levels, which get stricter with each release. No version, and one that is none,
+// is the latest.
 func isOlder(a, b string) bool {
 	older, err := version.ParseMajorMinor(a)
 	if err != nil {

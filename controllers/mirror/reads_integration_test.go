@@ -23,8 +23,8 @@ func (r *countingReader) Get(ctx context.Context, key client.ObjectKey, object c
 	return r.Reader.Get(ctx, key, object, options...)
 }
 
-// A job that lives long enough to be shown as Running costs no read, even if its copy says nothing before its end. A process that has found
-// the copy asks once: the process before may have said something that was taken back since.
+// A job that lives long enough to be shown as Running costs no read, even if its copy says nothing before its end. A
+// process that has found the copy asks once: the process before may have said something that was taken back since.
 func TestNothingIsReadOnTheWayOfAJob(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// age is how old the job is when it ends.

@@ -123,7 +123,9 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		r.memory.forget(key) // Nothing is kept for jobs that are not live here.
 		return f, &recollection{}, nil
 	}
-	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, func() *recollection { return r.newRecollection(dispatch) })
+	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, func() *recollection {
+		return r.newRecollection(dispatch)
+	})
 	r.recall(&f, past)
 	r.observeCourse(ctx, worker, &f, past)
 	return f, past, nil

@@ -20,11 +20,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// replaced ends the source of a runtime that was written strictly and as a whole. Earlier releases left out what the worker does not know,
-// and left there what was gone on the hub. Their source has no such end, so what they wrote is written anew.
+// replaced ends the source of a runtime that was written strictly and as a whole. Earlier releases left out what the
+// worker does not know, and left there what was gone on the hub. Their source has no such end, so what they wrote is
+// written anew.
 const replaced = "replaced"
 
-// propagateRuntime makes sure that the worker has the job's runtime, and, where it came from here, that it is the hub's.
+// propagateRuntime makes sure that the worker has the job's runtime, and, where it came from here, that it is the
+// hub's.
 func (r *reconciler) propagateRuntime(
 	ctx context.Context, worker client.Client, f facts, past *recollection, policy *v1alpha1.DispatchPolicy,
 ) error {
@@ -64,17 +66,20 @@ func (r *reconciler) propagateRuntime(
 		err = replaceRuntime(ctx, worker, onWorker, full)
 	} else {
 		// What has come to be there since is left alone.
-		err = client.IgnoreAlreadyExists(worker.Create(ctx, full, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict)))
+		err = worker.Create(ctx, full, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+		err = client.IgnoreAlreadyExists(err)
 	}
 	if err == nil {
 		past.propagatedAt = r.Clock.Now()
 	} else if isRefusal(err) { // The words are about the object that was sent, and do not name it.
-		return refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", r.Cluster, kind, key.Name, strictWords(refusalWords(err))))
+		words := strictWords(refusalWords(err))
+		return refusal(fmt.Sprintf("worker %q refuses %s %q of the hub: %s", r.Cluster, kind, key.Name, words))
 	}
 	return err
 }
 
-// strictWords are the words from where they name the field that is unknown, if one is. The answer to a patch quotes the whole object before.
+// strictWords are the words from where they name the field that is unknown, if one is. The answer to a patch quotes
+// the whole object before.
 func strictWords(words string) string {
 	if at := strings.LastIndex(words, "strict decoding error:"); at > 0 {
 		return words[at:]
@@ -82,15 +87,19 @@ func strictWords(words string) string {
 	return words
 }
 
-// replaceRuntime makes the runtime on the worker that of the hub: what is gone there goes here, and a field that the worker does not know is a
-// refusal that names it. It fails with a conflict if the runtime is not the one that was read: it may be somebody else's by now.
-func replaceRuntime(ctx context.Context, worker client.Client, onWorker *metav1.PartialObjectMetadata, full *unstructured.Unstructured) error {
+// replaceRuntime makes the runtime on the worker that of the hub: what is gone there goes here, and a field that the
+// worker does not know is a refusal that names it. It fails with a conflict if the runtime is not the one that was
+// read: it may be somebody else's by now.
+func replaceRuntime(
+	ctx context.Context, worker client.Client, onWorker *metav1.PartialObjectMetadata, full *unstructured.Unstructured,
+) error {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// To add what is there replaces it. None of these needs anything to be there: a patch that cannot be made is no conflict to an API server.
+	// To add what is there replaces it. None of these needs anything to be there: a patch that cannot be made is no
+	// conflict to an API server.
 	data, err := json.Marshal([]operation{
 		{"add", "/metadata/resourceVersion", onWorker.ResourceVersion},
 		{"add", "/metadata/labels", full.GetLabels()},
@@ -109,9 +118,11 @@ func replaceRuntime(ctx context.Context, worker client.Client, onWorker *metav1.
 	return err
 }
 
-// propagated is the hub's runtime as it is to be on the worker. It is read from the hub's API server as it is, since the Go type
-// of one release of Trainer would lose what it does not know.
-func (r *reconciler) propagated(ctx context.Context, onHub *metav1.PartialObjectMetadata, source string) (*unstructured.Unstructured, error) {
+// propagated is the hub's runtime as it is to be on the worker. It is read from the hub's API server as it is, since
+// the Go type of one release of Trainer would lose what it does not know.
+func (r *reconciler) propagated(
+	ctx context.Context, onHub *metav1.PartialObjectMetadata, source string,
+) (*unstructured.Unstructured, error) {
 	full := &unstructured.Unstructured{}
 	full.SetGroupVersionKind(onHub.GroupVersionKind())
 	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {

@@ -75,8 +75,8 @@ func (s *scene) nextAttempt(t *testing.T) {
 	s.reconcile(t)
 }
 
-// A runtime on a worker that came from the hub is the hub's: what is taken out of it there goes here, whoever wrote it last. What the admin of
-// the worker has noted on it stays.
+// A runtime on a worker that came from the hub is the hub's: what is taken out of it there goes here, whoever wrote it
+// last. What the admin of the worker has noted on it stays.
 func TestRuntimeIsReplaced(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string

@@ -240,8 +240,8 @@ func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end stri
 	must(t, c.Status().Update(t.Context(), job))
 }
 
-// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at once. More kinds than
-// those that every job needs are named.
+// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at
+// once. More kinds than those that every job needs are named.
 func (e *environment) stuck(t *testing.T, server *clusters.Cluster, more ...client.Object) client.Client {
 	t.Helper()
 	kinds := append([]client.Object{

@@ -33,8 +33,8 @@ func (s *scene) createGoing(t *testing.T, labels, annotations map[string]string)
 	}
 }
 
-// A name that is about to be free is waited for, whether the cache shows who has it or the worker's answer says so. What goes is the copy of
-// an earlier TrainJob, which was deleted while the worker was away, or of an earlier attempt.
+// A name that is about to be free is waited for, whether the cache shows who has it or the worker's answer says so.
+// What goes is the copy of an earlier TrainJob, which was deleted while the worker was away, or of an earlier attempt.
 func TestNameOfACopyThatGoes(t *testing.T) {
 	former := map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "former"}
 	for name, tc := range map[string]struct {
@@ -106,7 +106,8 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 	}
 }
 
-// A copy of the attempt itself that somebody deletes before the cache has shown it is the attempt's: the attempt ends with it.
+// A copy of the attempt itself that somebody deletes before the cache has shown it is the attempt's: the attempt ends
+// with it.
 func TestOwnCopyThatGoesUnseen(t *testing.T) {
 	s := newScene(t, setting{})
 	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}

@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// creationLag is for how long a creation that got no answer may still be carried out. Package remote tells the API server to work on it for a
-// minute at most.
+// creationLag is for how long a creation that got no answer may still be carried out. Package remote tells the API
+// server to work on it for a minute at most.
 const creationLag = 65 * time.Second
 
 // Inherited returns the attempts on a worker of which the hub's cache, which must have the index perworker.IndexLive, does not say that

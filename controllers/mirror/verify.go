@@ -52,8 +52,8 @@ func (r *reconciler) isStored(ctx context.Context, dispatch *v1alpha1.Dispatch) 
 }
 
 // maySpeak is true if what the copy says may be said of the hub's job. Whoever gives an attempt up takes back what its copy has said, and
-// then says on the Dispatch that it is over, which the cache may not show yet. So a copy is doubted that has said something before, by this
-// process's memory, or may have to the process before.
+// then says on the Dispatch that it is over, which the cache may not show yet. So a copy is doubted that has said
+// something before, by this process's memory, or may have to the process before.
 //
 // What was said a moment ago the cache need not show yet either. That is no doubt: the write has a lock.
 func (r *reconciler) maySpeak(ctx context.Context, f facts, past *recollection) (bool, error) {

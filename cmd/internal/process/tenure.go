@@ -21,8 +21,8 @@ import (
 )
 
 // Tenure is the lease of a leader election, and knows until when it is certainly held. The election itself notices only by and by that it
-// is lost: a process that was stopped and goes on works as a leader until its renewal meets that of the next one. And if the next one has
-// ended by then, the election makes it the leader again, which Tenure refuses.
+// is lost: a process that was stopped and goes on works as a leader until its renewal meets that of the next one. And
+// if the next one has ended by then, the election makes it the leader again, which Tenure refuses.
 type Tenure struct {
 	resourcelock.Interface
 	clock clock.PassiveClock
@@ -30,14 +30,14 @@ type Tenure struct {
 	term time.Duration
 	// until is when the last one ends.
 	until atomic.Pointer[time.Time]
-	// taken is true once this process has held the lease, and transitions says how often the lease had changed hands by then. Only the
-	// election's goroutine uses them.
+	// taken is true once this process has held the lease, and transitions says how often the lease had changed hands by
+	// then. Only the election's goroutine uses them.
 	taken       bool
 	transitions int
 }
 
-// errSucceeded ends a process whose lease was another's meanwhile. The other may be gone by now. But what it wrote while it led is not in
-// the caches of this process yet, and nothing here would begin anew.
+// errSucceeded ends a process whose lease was another's meanwhile. The other may be gone by now. But what it wrote
+// while it led is not in the caches of this process yet, and nothing here would begin anew.
 var errSucceeded = errors.New("another process has held the lease since this one took it: this one must begin anew")
 
 // Elect makes the lease with which Apply has the manager stand for election, so that Leads is exact. Without it, and without LeaderElect,

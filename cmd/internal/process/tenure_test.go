@@ -98,8 +98,9 @@ func TestTenure(t *testing.T) {
 	}
 }
 
-// TestTermEnds: a process whose lease was another's meanwhile never leads again, though the lease is free: what the other wrote is not in its
-// caches. It has to begin anew. A lease that it takes again before anybody else has held it is its own.
+// TestTermEnds: a process whose lease was another's meanwhile never leads again, though the lease is free: what the
+// other wrote is not in its caches. It has to begin anew. A lease that it takes again before anybody else has held it
+// is its own.
 func TestTermEnds(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "manager", nil)
 	for name, tc := range map[string]struct {

@@ -188,7 +188,8 @@ func (t *task) proceed(op Op) bool {
 	return true
 }
 
-// sentLate is true for a write to a worker by a manager that does not lead for certain. Package remote does not send it.
+// sentLate is true for a write to a worker by a manager that does not lead for certain. Package remote does not send
+// it.
 func (w *World) sentLate(p *process, call *memory.Call) bool {
 	if !call.Write || call.Server == w.Hub {
 		return false
