@@ -75,7 +75,7 @@ func (r *reconciler) reportStopping(ctx context.Context, f facts, past *recollec
 	if !f.isCurrent(f.copy) || trainjobs.Terminal(f.copy) != nil || !hasNews(f) || past.pushed == hashStatus(f.copy) {
 		return nil
 	}
-	if ok, err := r.maySpeak(ctx, f, past, past.pushed != 0); !ok || err != nil {
+	if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
 		return err
 	}
 	return r.writeJobStatus(ctx, f, past)

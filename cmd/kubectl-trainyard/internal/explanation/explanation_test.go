@@ -252,7 +252,9 @@ func TestStates(t *testing.T) {
 		"HeldByWorker": {
 			reason: "it has a copy, which may not run", job: trainJob(),
 			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),
-				func(d *v1alpha1.Dispatch) { d.Status.Phase, d.Status.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker }),
+				func(d *v1alpha1.Dispatch) {
+					d.Status.Phase, d.Status.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
+				}),
 			want: []string{"State:        Queued on worker west\n", "Message:      worker west keeps the copy suspended"},
 		},
 		"Stays": {
