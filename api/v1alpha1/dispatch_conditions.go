@@ -67,6 +67,8 @@ const (
 	// ReasonProtectedNamespace: jobs of this namespace are not dispatched: the manager's --protected-namespaces has it,
 	// or it is the manager's own, or begins with kube-.
 	ReasonProtectedNamespace = "ProtectedNamespace"
+	// ReasonAttemptsExhausted: the job has had the highest attempt that there is.
+	ReasonAttemptsExhausted = "AttemptsExhausted"
 	// ReasonSuspended: the TrainJob has spec.suspend: true, the gate in front of placement. It ends the attempt of a placed job.
 	ReasonSuspended = "Suspended"
 	// ReasonManagedByMultiKueue: MultiKueue of the hub's Kueue dispatches the job, so Trainyard does not; the message says

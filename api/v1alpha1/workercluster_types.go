@@ -90,6 +90,20 @@ const (
 // ReasonQuarantined of WorkerClusterUnknownCopies: status.unknownCopies lists them.
 const ReasonQuarantined = "Quarantined"
 
+// Reasons of an UnknownCopy.
+const (
+	// ReasonAttemptTooHigh: the hub cannot have given so many attempts since a backup.
+	ReasonAttemptTooHigh = "AttemptTooHigh"
+	// ReasonAppearedLate: the copy appeared while the manager was watching the worker, and the manager had not asked for
+	// it.
+	ReasonAppearedLate = "AppearedLate"
+	// ReasonRunsElsewhere: the worker that the Dispatch names has the job's copy, so this copy is not the job's. It holds
+	// up nothing.
+	ReasonRunsElsewhere = "RunsElsewhere"
+	// ReasonNotAsked: whether the worker that the Dispatch names has the job's copy is not known yet.
+	ReasonNotAsked = "NotAsked"
+)
+
 // CapacitySource is where the hub reads what a worker has and what its pods use.
 // +kubebuilder:validation:Enum=Pods;Report
 type CapacitySource string
@@ -235,6 +249,15 @@ type UnknownCopy struct {
 	// attempt for which it was made.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
+	// reason why the hub does not adopt the copy although it is of a later attempt than the hub knows: AttemptTooHigh,
+	// AppearedLate, RunsElsewhere or NotAsked. Empty: it is not, or the hub does not know the job.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// message says more.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // WorkerClusterStatus is what the hub knows of a worker.

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -73,8 +74,17 @@ func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remo
 	return garbagecollection.Options{
 		Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: string(w.hubID), ManagedBy: w.options.managedBy,
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Quarantine: w.quarantine,
-		Worker: connection, WorkerCache: connection.Cache(),
+		Worker: connection, WorkerCache: connection.Cache(), Others: w.other,
 		Busy:      func() bool { return w.placer.Busy() || w.members.Busy(mirrorName, worker) },
 		Retention: w.policies.Retention, Needs: w.placer.Needs, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
+}
+
+// other is the connection to a worker, if its name leads to this cluster.
+func (w *wiring) other(name v1alpha1.ClusterName, id types.UID) (garbagecollection.Worker, bool) {
+	connection, ok := w.fleet.Get(name)
+	if !ok || id != "" && connection.Status().ClusterID != id {
+		return nil, false
+	}
+	return connection, true
 }

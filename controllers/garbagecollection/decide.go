@@ -76,16 +76,22 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 	if refusal := r.unassignable(job, hub.dispatch); refusal != "" {
 		return refusal, nil
 	}
-	attempt := max(attemptOf(copy), r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)+1)
+	attempt := max(attemptOf(copy), attempts.After(r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)))
+	recorded := int32(0)
 	if hub.dispatch != nil {
-		attempt = max(attempt, hub.dispatch.Spec.Attempt+1)
+		recorded = hub.dispatch.Spec.Attempt
+		attempt = max(attempt, attempts.After(recorded))
 	}
 	tombstones, err := attempts.Tombstones(ctx, r.Hub, job.GetUID())
 	if err != nil {
 		return "", err
 	}
 	for i := range tombstones {
-		attempt = max(attempt, tombstones[i].Spec.Attempt+1)
+		attempt = max(attempt, attempts.After(tombstones[i].Spec.Attempt))
+	}
+	if isBeyondBelief(recorded, attempt) {
+		return fmt.Sprintf("it would get attempt %d; the hub knows of attempt %d, and counts on by %d at most: release or delete the copy",
+			attempt, recorded, maxSkipped), nil
 	}
 	updated := copy.DeepCopy()
 	setLabel(updated, v1alpha1.LabelOriginUID, string(job.GetUID()))

@@ -23,9 +23,19 @@
 // (investigate.go): first the hub's, then the worker's, because a record is written before its copy and goes after it. A suspect holds back
 // the job of its own UID at once; when it is certain, any job of its name. It is told of a second later.
 //
-// Then, in this order (consider): the copy of a job that has ended goes. One of a later attempt than the hub knows is adopted: the
-// Dispatch rises to its attempt, or is created, with one write; if two workers have one, it is the higher attempt, and neither if they are
-// equal. Any other stays, until an admin decides with an annotation on the WorkerCluster (decide.go), or somebody deletes it.
+// Then, in this order (consider): the copy of a job that has ended goes. One of a later attempt than the hub knows is
+// adopted if it is believed: the Dispatch rises to its attempt, or is created, with one write; if two workers have one,
+// it is the higher attempt, and neither if they are equal. Any other stays, until an admin decides with an annotation
+// on the WorkerCluster (decide.go), or somebody deletes it.
+//
+// # What is believed
+//
+// A worker that is taken over can write any attempt on a copy, and any UID of a job that it has had. A later attempt is
+// believed (belief.go) if the copy was there when this process looked at the worker for the first time (whatever comes
+// later this process has asked for, and has on record), if the hub can have come to that attempt since a backup, and if
+// the worker that is on record for the job answers that it does not have it. Otherwise the copy stays in quarantine,
+// with the reason. A job that is on record elsewhere runs on there. A copy that is known not to be the job's
+// (RunsElsewhere) holds up nothing.
 //
 // # Finished copies
 //

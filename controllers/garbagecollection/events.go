@@ -4,6 +4,8 @@
 package garbagecollection
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,9 +16,17 @@ import (
 // recordUnknown is once for each copy.
 func (q *Quarantine) recordUnknown(worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) {
 	q.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownCopy, "Quarantine",
-		"The hub has no record of the copy %s/%s (UID %s, attempt %d); it is left alone. "+
+		"The hub has no record of the copy %s/%s (UID %s, attempt %d)%s; it is left alone. "+
 			"Decide about it with: kubectl trainyard adopt|release %s %s/%s",
-		copy.Namespace, copy.Name, copy.UID, copy.Attempt, worker.Name, copy.Namespace, copy.Name)
+		copy.Namespace, copy.Name, copy.UID, copy.Attempt, disbelief(copy), worker.Name, copy.Namespace, copy.Name)
+}
+
+// disbelief says why the attempt of a copy is not believed, if it would be adopted otherwise.
+func disbelief(copy v1alpha1.UnknownCopy) string {
+	if copy.Reason == "" {
+		return ""
+	}
+	return fmt.Sprintf(" and does not believe that it is the job's: %s: %s", copy.Reason, copy.Message)
 }
 
 // recordAdopted says on the hub TrainJob that a copy has been found, and is its own now.

@@ -18,8 +18,11 @@ import (
 	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
-func newSuspect(copy client.Object) suspect {
-	return suspect{uid: copy.GetUID(), origin: originOf(copy), attempt: attemptOf(copy)}
+func (r *reconciler) newSuspect(copy client.Object) suspect {
+	return suspect{
+		uid: copy.GetUID(), origin: originOf(copy), attempt: attemptOf(copy),
+		found: r.Quarantine.isEarly(r.Cluster), since: r.Clock.Now(),
+	}
 }
 
 // investigate is about a copy that the caches do not know what to make of. Its job is not placed meanwhile. Caches lag, so before anything
@@ -75,23 +78,47 @@ func (r *reconciler) conclude(
 	case outdated:
 		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated") // Its job has ended, so nothing waits for it.
 	case adoptable:
-		return reconcile.Result{}, r.adopt(ctx, copy, hub)
+		return r.believe(ctx, worker, copy, hub, held)
 	case postponed:
 		return reconcile.Result{RequeueAfter: goneCheck}, nil
 	case unknown, needed, ended:
 	}
-	if held.certain = copy.GetDeletionTimestamp() == nil; !held.certain {
-		r.Quarantine.hold(r.Cluster, key, held)
-		return reconcile.Result{}, nil // There is nothing to decide about what goes. Its end wakes us.
+	return reconcile.Result{}, r.quarantine(ctx, worker, copy, held)
+}
+
+// believe adopts a copy, or says why the hub does not believe that it is the job's.
+func (r *reconciler) believe(
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub records, held suspect,
+) (reconcile.Result, error) {
+	if held.doubt.isFalse() && isLive(hub.dispatch) && r.here().leadsHere(hub.dispatch) {
+		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated") // It holds the name that the job's copy needs.
 	}
-	r.Quarantine.hold(r.Cluster, key, held)
-	return reconcile.Result{}, r.carryOut(ctx, worker, copy)
+	why, due, err := r.doubt(ctx, copy, hub, held)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case why.reason == "":
+		return reconcile.Result{}, r.adopt(ctx, copy, hub)
+	}
+	held.told = held.told && held.doubt.reason == why.reason
+	held.doubt = why
+	return reconcile.Result{RequeueAfter: due}, r.quarantine(ctx, worker, copy, held)
+}
+
+// quarantine leaves a copy alone, tells of it, and does what an admin has decided about it.
+func (r *reconciler) quarantine(ctx context.Context, worker client.Client, copy *unstructured.Unstructured, held suspect) error {
+	held.certain = copy.GetDeletionTimestamp() == nil
+	r.Quarantine.hold(r.Cluster, client.ObjectKeyFromObject(copy), held)
+	if !held.certain {
+		return nil // There is nothing to decide about what goes. Its end wakes us.
+	}
+	return r.carryOut(ctx, worker, copy)
 }
 
 // hold keeps the job of a copy from being placed. What is known of the copy stays so.
 func (r *reconciler) hold(key types.NamespacedName, copy client.Object) suspect {
 	held, known := r.Quarantine.registry.get(r.Cluster, key)
-	if now := newSuspect(copy); !known || held.uid != now.uid {
+	if now := r.newSuspect(copy); !known || held.uid != now.uid {
 		held = now
 	} else {
 		held.origin, held.attempt = now.origin, now.attempt
@@ -130,12 +157,23 @@ func (r *reconciler) missing(ctx context.Context, worker client.Client, key type
 // keepAttempt sees to it that the job of a copy that has gone, or is released, gets a higher attempt next: the worker's agent remembers that
 // of the copy, and lets no lower one run. It is true when that is on record, or need not be.
 func (r *reconciler) keepAttempt(ctx context.Context, key types.NamespacedName, held suspect) (bool, error) {
+	if held.doubt.stays() {
+		return true, nil // The hub has not given it that attempt.
+	}
 	job, err := r.job(ctx, r.Hub, key)
 	if err != nil || !goesOn(job, held.origin) {
 		return err == nil, err
 	}
+	d := &v1alpha1.Dispatch{}
+	if err := r.Hub.Get(ctx, key, d); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("get Dispatch %s: %w", key, err)
+	}
+	recorded := int32(0)
+	if d.Spec.TrainJob.UID == held.origin {
+		recorded = d.Spec.Attempt
+	}
 	return attempts.Keep(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
-		Cluster: r.Cluster, ClusterID: r.ClusterID, Namespace: key.Namespace, Attempt: held.attempt,
+		Cluster: r.Cluster, ClusterID: r.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
 		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
 	})
 }

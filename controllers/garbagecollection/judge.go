@@ -98,8 +98,10 @@ func outdatedUnlessGoing(copy client.Object) verdict {
 
 // isBuriedBy is true if the Tombstone says that the copy has to go.
 func isBuriedBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) bool {
-	return tombstone.Spec.ClusterID == here.ClusterID && tombstone.Spec.TrainJob.UID == originOf(copy) &&
-		attemptOf(copy) > 0 && attemptOf(copy) <= tombstone.Spec.Attempt
+	spec := &tombstone.Spec
+	return spec.ClusterID == here.ClusterID && spec.TrainJob.UID == originOf(copy) &&
+		spec.Namespace == copy.GetNamespace() && spec.TrainJob.Name == copy.GetName() && // Users there can write any UID.
+		attemptOf(copy) > 0 && attemptOf(copy) <= spec.Attempt
 }
 
 // consider says what is done about a copy that judge takes for unknown. rival is the highest attempt of the same job that another

@@ -54,6 +54,7 @@ func TestJudge(t *testing.T) {
 		reason    string
 		origin    string
 		attempt   string
+		namespace string
 		uid       types.UID
 		deleting  bool
 		dispatch  *v1alpha1.Dispatch
@@ -89,6 +90,7 @@ func TestJudge(t *testing.T) {
 		"BuriedEarlier": {reason: "a Tombstone is about attempts up to its own", attempt: "3", tombstone: buried("id", "origin", 2), want: unknown},
 		"BuriedThere":   {reason: "it is about another cluster", attempt: "2", tombstone: buried("other", "origin", 2), want: unknown},
 		"BuriedOther":   {reason: "it is about another job", attempt: "2", tombstone: buried("id", "other", 2), want: unknown},
+		"BuriedForged":  {reason: "a user of another namespace has written the UID on it", attempt: "2", namespace: "other", tombstone: buried("id", "origin", 2), want: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.origin == "" {
@@ -96,6 +98,7 @@ func TestJudge(t *testing.T) {
 			}
 			copy := newCopy(test.origin, test.attempt, test.deleting)
 			copy.SetUID(test.uid)
+			copy.SetNamespace(test.namespace)
 			hub := records{dispatch: test.dispatch}
 			if test.tombstone != nil {
 				hub.tombstones = []v1alpha1.Tombstone{*buried("elsewhere", "origin", 9), *test.tombstone}

@@ -14,12 +14,11 @@ import (
 	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
-// maxSkipped bounds what a worker is believed of attempts that the hub has forgotten: numbers must not run out.
-const maxSkipped = 1_000_000
-
-// heed believes the agent of the worker which says of a needed copy that it has seen a later attempt there, and will not let this one run: the hub
-// has forgotten that attempt, as after a restore, or if the Dispatch of a waiting job is deleted while no manager works. A Tombstone of the
-// later attempt has the copy deleted, and the job placed with a higher one.
+// heed believes the agent of the worker which says of a needed copy that it has seen a later attempt there, and will
+// not let this one run: the hub has forgotten that attempt, as after a restore, or if the Dispatch of a waiting job is
+// deleted while no manager works. A Tombstone of the later attempt has the copy deleted, and the job placed with a
+// higher one. If the worker speaks of one that is too high to be believed, the hub counts on by maxSkipped: either the
+// worker says so again, and the hub gets there, or the job ends up on a worker that does not lie.
 func (r *reconciler) heed(ctx context.Context, copy client.Object, hub records) error {
 	later := laterAttempt(copy)
 	if later == 0 || hub.dispatch == nil || copy.GetDeletionTimestamp() != nil {
@@ -42,12 +41,12 @@ func (r *reconciler) heed(ctx context.Context, copy client.Object, hub records) 
 	return err
 }
 
-// laterAttempt is what the worker's agent says of a copy, 0 if it says nothing that can be believed.
+// laterAttempt is what the worker's agent is believed of a copy, 0 if it says nothing.
 func laterAttempt(copy client.Object) int32 {
 	later, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationLaterAttempt], 10, 32)
-	attempt := int64(attemptOf(copy))
-	if err != nil || attempt == 0 || later <= attempt || later > attempt+maxSkipped {
+	attempt := attemptOf(copy)
+	if err != nil || attempt == 0 || later <= int64(attempt) {
 		return 0
 	}
-	return int32(later)
+	return believable(attempt, int32(later))
 }

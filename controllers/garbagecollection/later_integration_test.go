@@ -23,7 +23,7 @@ func TestLaterAttemptOfTheWorker(t *testing.T) {
 	}{
 		"Later":   {"or the job would wait for ever", "3", 1, 3},
 		"Same":    {"it is the copy that the hub wants", "1", 1, 0},
-		"Absurd":  {"numbers must not run out", "2147483647", 1, 0},
+		"Absurd":  {"numbers must not run out, and the job must not wait for a worker that lies", "2147483647", 1, 1001},
 		"NoWord":  {"it is no number", "x", 1, 0},
 		"MovedOn": {"the copy is of an earlier attempt, and goes for that", "3", 4, 0},
 	} {

@@ -23,15 +23,22 @@ const openingTime = 30 * time.Second
 // Dispatch may name a worker that its job has left since.
 type opening struct {
 	mu sync.Mutex
-	// until is when it ends at the latest, zero before it begins; done is true once it has ended. Under mu.
-	until time.Time
-	done  bool
+	// began is when it began, zero before; until is when it ends at the latest; done is true once it has ended. Under mu.
+	began, until time.Time
+	done         bool
 }
 
 func (o *opening) begin(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.until = now.Add(openingTime)
+	o.began, o.until = now, now.Add(openingTime)
+}
+
+// isEarly is true as long as something may arrive on a worker that the process before has asked for.
+func (o *opening) isEarly(now time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.began.IsZero() || now.Sub(o.began) < arrivalTime
 }
 
 // due is true if it has to be looked whether the time is over, which done says otherwise.

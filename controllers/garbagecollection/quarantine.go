@@ -198,6 +198,27 @@ func (q *Quarantine) release(worker v1alpha1.ClusterName, key types.NamespacedNa
 	q.changed(worker, q.registry.drop(worker, key))
 }
 
+// recall takes in what the status of a worker says of it, as long as this process has not looked at it.
+func (q *Quarantine) recall(ctx context.Context, name v1alpha1.ClusterName) error {
+	if q.registry.isSwept(name) {
+		return nil
+	}
+	worker := &v1alpha1.WorkerCluster{}
+	if err := q.Hub.Get(ctx, client.ObjectKey{Name: string(name)}, worker, client.UnsafeDisableDeepCopy); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("get WorkerCluster %q: %w", name, err)
+		}
+		return nil
+	}
+	q.changed(name, q.registry.recall(name, worker.Status.UnknownCopies, q.Clock.Now()))
+	return nil
+}
+
+// isEarly is true as long as a copy that appears on a worker may be one that another process has asked for.
+func (q *Quarantine) isEarly(worker v1alpha1.ClusterName) bool {
+	return !q.registry.isSwept(worker) || q.opening.isEarly(q.Clock.Now())
+}
+
 // swept takes in what a worker has, and has the garbage collector look at it.
 func (q *Quarantine) swept(worker v1alpha1.ClusterName, suspects map[types.NamespacedName]suspect) {
 	q.changed(worker, q.registry.sweep(worker, suspects))

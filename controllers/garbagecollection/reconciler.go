@@ -38,7 +38,7 @@ type Worker interface {
 	APIReader() (client.Reader, error)
 }
 
-// Options of a garbage collector. All are required but Needs and Busy.
+// Options of a garbage collector. All are required but Others, Needs and Busy.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -54,6 +54,10 @@ type Options struct {
 	// does not hold. If it holds pods, they have the index remote.IndexJobSet.
 	Worker      Worker
 	WorkerCache client.Reader
+	// Others has the connections to the other workers. A worker that shows a later attempt of a job which is on record
+	// elsewhere is believed only if the worker on record says that it does not have the job. Nil: such a worker is not
+	// believed.
+	Others Others
 	// Quarantine is that of all workers.
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.

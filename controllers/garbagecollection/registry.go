@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,8 +19,14 @@ import (
 type suspect struct {
 	uid, origin types.UID
 	attempt     int32
+	// found: it was there when this process looked at the worker for the first time. since is when this process first saw
+	// it.
+	found bool
+	since time.Time
 	// certain: the API servers of hub and worker have been asked, and the copy stays.
 	certain bool
+	// doubt is why it is not adopted although it is of a later attempt than the hub knows.
+	doubt doubt
 	// told: an Event has told of it. refusal is what was last said about why a decision is not carried out.
 	told    bool
 	refusal string
@@ -68,25 +75,35 @@ func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alph
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.copies[key] {
-		if (s.certain || s.origin == origin) && (!ok || name < worker) {
+		if (s.certain || s.origin == origin) && !s.doubt.isFalse() && (!ok || name < worker) {
 			worker, ok = name, true
 		}
 	}
 	return worker, ok
 }
 
-// rival is the highest attempt of the job of this origin of which another worker has an unknown copy, 0 if none has.
+// rival is the highest attempt of the job of this origin of which another worker has an unknown copy that may be the
+// job's, 0 if none has.
 func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
-	highest, _ := r.rivalOf(key, origin, worker)
+	highest, _ := r.highest(key, origin, worker, func(s suspect) bool {
+		return !s.doubt.stays() && s.doubt.reason != v1alpha1.ReasonAttemptTooHigh
+	})
 	return highest
 }
 
-// rivalOf is rival, and the first worker by name that has a copy of that attempt.
+// rivalOf is the highest attempt of which another worker has an unknown copy that may run, and the first worker by name
+// that has one.
 func (r *registry) rivalOf(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) (highest int32, at v1alpha1.ClusterName) {
+	return r.highest(key, origin, worker, func(s suspect) bool { return !s.doubt.isFalse() })
+}
+
+func (r *registry) highest(
+	key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName, counts func(suspect) bool,
+) (highest int32, at v1alpha1.ClusterName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for name, s := range r.copies[key] {
-		if name == worker || s.origin != origin || s.attempt < highest {
+		if name == worker || s.origin != origin || s.attempt < highest || !counts(s) {
 			continue
 		}
 		if s.attempt > highest || name < at {
@@ -150,7 +167,7 @@ func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedNa
 }
 
 // recall takes in what the status of a worker says that this process has not looked at.
-func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.UnknownCopy) change {
+func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.UnknownCopy, now time.Time) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var c change
@@ -160,7 +177,10 @@ func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.Unknown
 	for _, copy := range listed {
 		key := types.NamespacedName{Namespace: copy.Namespace, Name: copy.Name}
 		if _, known := r.copies[key][worker]; !known {
-			r.set(worker, key, suspect{uid: copy.UID, origin: copy.OriginUID, attempt: copy.Attempt, certain: true, told: true})
+			r.set(worker, key, suspect{
+				uid: copy.UID, origin: copy.OriginUID, attempt: copy.Attempt, certain: true, told: true,
+				found: true, since: now, doubt: doubt{copy.Reason, copy.Message},
+			})
 			c.keys = append(c.keys, key)
 		}
 	}
@@ -193,6 +213,7 @@ func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownC
 		if s := r.copies[key][worker]; s.certain {
 			all = append(all, v1alpha1.UnknownCopy{
 				Namespace: key.Namespace, Name: key.Name, UID: s.uid, OriginUID: s.origin, Attempt: s.attempt,
+				Reason: s.doubt.reason, Message: s.doubt.message,
 			})
 		}
 	}

@@ -32,7 +32,7 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	name := v1alpha1.ClusterName(worker.Name)
-	q.changed(name, q.registry.recall(name, worker.Status.UnknownCopies))
+	q.changed(name, q.registry.recall(name, worker.Status.UnknownCopies, q.Clock.Now()))
 	copies, swept := q.registry.certain(name)
 	copiesUnknown.WithLabelValues(string(name)).Set(float64(len(copies)))
 	refusal := q.registry.refusal(name)
@@ -94,5 +94,6 @@ func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, 
 // quarantineMessage is the same as long as there are unknown copies.
 func quarantineMessage(worker string) string {
 	return fmt.Sprintf("the worker has copies of this hub that the hub has no record of, as after a restore from a backup; they are left alone. "+
-		"status.unknownCopies lists them; decide about each with: kubectl trainyard adopt|release %s NAMESPACE/NAME", worker)
+		"status.unknownCopies lists them, and says why the hub does not believe one; decide about each with: "+
+		"kubectl trainyard adopt|release %s NAMESPACE/NAME", worker)
 }

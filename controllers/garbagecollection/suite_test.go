@@ -163,6 +163,13 @@ func newScene(t *testing.T) *scene {
 			Recorder: s.events, Clock: s.clock,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 			Needs:     needs,
+			Others: func(name v1alpha1.ClusterName, _ types.UID) (garbagecollection.Worker, bool) {
+				w, ok := e.workers[name]
+				if !ok {
+					return nil, false
+				}
+				return w.connection, true
+			},
 		}
 	}
 	s.restart()

@@ -39,6 +39,9 @@ func (r *reconciler) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.Quarantine.recall(ctx, r.Cluster); err != nil { // What an earlier process has found out stays.
+		return err
+	}
 	suspects := map[types.NamespacedName]suspect{}
 	for next := ""; ; {
 		copies := &metav1.PartialObjectMetadataList{}
@@ -73,7 +76,7 @@ func (r *reconciler) sweepCopy(
 	case outdated:
 		return r.delete(ctx, worker, copy, "outdated")
 	case unknown, adoptable, postponed:
-		suspects[client.ObjectKeyFromObject(copy)] = newSuspect(copy)
+		suspects[client.ObjectKeyFromObject(copy)] = r.newSuspect(copy)
 	case needed, ended:
 	}
 	return nil

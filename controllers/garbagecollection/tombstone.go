@@ -87,7 +87,11 @@ func (r *reconciler) isOurs(copy client.Object) bool {
 
 // find asks the worker's API server for the TrainJob of a name, nil if there is none.
 func (r *reconciler) find(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
-	reader, err := r.Worker.APIReader()
+	return findOn(ctx, r.Worker, r.Cluster, key)
+}
+
+func findOn(ctx context.Context, worker Worker, name v1alpha1.ClusterName, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	reader, err := worker.APIReader()
 	if err != nil {
 		return nil, err
 	}
@@ -96,17 +100,21 @@ func (r *reconciler) find(ctx context.Context, key types.NamespacedName) (*unstr
 		if client.IgnoreNotFound(err) == nil {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
+		return nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, name, err)
 	}
 	return existing, nil
 }
 
 // podsAlive is true while the worker has a pod of the job of that name that may run.
 func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, key types.NamespacedName) (bool, error) {
+	return podsAliveOn(ctx, worker, r.Cluster, key)
+}
+
+func podsAliveOn(ctx context.Context, worker client.Reader, name v1alpha1.ClusterName, key types.NamespacedName) (bool, error) {
 	var pods corev1.PodList
 	err := worker.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name})
 	if err != nil {
-		return false, fmt.Errorf("list pods of TrainJob %s on worker %q: %w", key, r.Cluster, err)
+		return false, fmt.Errorf("list pods of TrainJob %s on worker %q: %w", key, name, err)
 	}
 	return slices.ContainsFunc(pods.Items, isAlive), nil
 }

@@ -6,8 +6,10 @@ package placement
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -57,5 +59,24 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 				t.Errorf("placed on %q with attempt %d, want %d: %s", d.Spec.Cluster, d.Spec.Attempt, test.want, test.reason)
 			}
 		})
+	}
+}
+
+// The count does not overflow: a job that has had the last attempt that there is waits, and its Dispatch says what to
+// do.
+func TestLastAttemptIsTheLast(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "job")
+	s.worker(t, east, cordon)
+	s.worker(t, west, cordon)
+	d, _ := s.reconcile(t, "job")
+	d.Spec.Attempt = math.MaxInt32
+	must(t, s.hub.Update(t.Context(), d))
+	s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
+	s.restart(t)
+	d, _ = s.reconcile(t, "job")
+	placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	if d.Spec.Cluster != "" || d.Spec.Attempt != math.MaxInt32 || placed == nil || placed.Reason != v1alpha1.ReasonAttemptsExhausted {
+		t.Errorf("the Dispatch has %+v and says %+v, want that there is no attempt left", d.Spec, placed)
 	}
 }

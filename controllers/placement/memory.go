@@ -6,6 +6,7 @@ package placement
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/attempts"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
 // memory is about one unplaced job.
@@ -49,16 +51,29 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	delete(r.remembered, key)
 }
 
-// nextAttempt goes on counting from the highest attempt that is known: that of the Dispatch, of one that somebody has deleted, or of a
+// lastAttempt is the highest attempt that is known: that of the Dispatch, of one that somebody has deleted, or of a
 // Tombstone, which knows those of which another process has seen the end.
-func (r *Reconciler) nextAttempt(f facts) int32 {
+func (r *Reconciler) lastAttempt(f facts) int32 {
 	highest := f.buried.attempt
 	if f.dispatch != nil {
-		return max(highest, f.dispatch.Spec.Attempt) + 1
+		return max(highest, f.dispatch.Spec.Attempt)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(highest, r.recall(f).attempt) + 1
+	return max(highest, r.recall(f).attempt)
+}
+
+// nextAttempt goes on counting from the last one.
+func (r *Reconciler) nextAttempt(f facts) int32 { return attempts.After(r.lastAttempt(f)) }
+
+// exhausted is the verdict on a job for which there is no next attempt. Nil: there is one.
+func (r *Reconciler) exhausted(f facts) *dispatch.Decision {
+	last := r.lastAttempt(f)
+	if last < attempts.Limit {
+		return nil
+	}
+	return &dispatch.Decision{Reason: v1alpha1.ReasonAttemptsExhausted, Message: fmt.Sprintf(
+		"the last attempt of the job is %d, and there is no higher number; delete the TrainJob and create it again", last)}
 }
 
 // burial is the last attempt of a job of which there is a Tombstone. The zero value says: there is none.

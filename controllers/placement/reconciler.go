@@ -197,6 +197,9 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 	if held := r.held(f); held != nil {
 		verdict = held
 	}
+	if exhausted := r.exhausted(f); exhausted != nil {
+		verdict = exhausted
+	}
 	if verdict != nil {
 		r.park(job.Key())
 		return r.wait(ctx, f, job, *verdict)

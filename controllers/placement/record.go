@@ -159,7 +159,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
-		d.Spec.Attempt = r.nextAttempt(f) - 1
+		d.Spec.Attempt = r.lastAttempt(f)
 	}
 	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
 	return d, r.write(ctx, f.dispatch, d)

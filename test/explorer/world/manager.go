@@ -171,9 +171,19 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 func (m *Manager) collection(c *connection) garbagecollection.Options {
 	return garbagecollection.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, ManagedBy: managedBy, Hub: m.hub, HubReader: m.live, Worker: c,
-		WorkerCache: c.client, Quarantine: m.quarantine, Recorder: silent{}, Clock: m.clock,
+		WorkerCache: c.client, Quarantine: m.quarantine, Others: m.other, Recorder: silent{}, Clock: m.clock,
 		Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 	}
+}
+
+// other is the connection to a worker.
+func (m *Manager) other(name v1alpha1.ClusterName, _ types.UID) (garbagecollection.Worker, bool) {
+	for _, c := range m.connections {
+		if c.worker.name == name {
+			return c, true
+		}
+	}
+	return nil, false
 }
 
 // collect brings a key to the garbage collector of a worker.
