@@ -76,7 +76,8 @@ const (
 const WorkerClusterUnknownCopies = "UnknownCopies"
 
 // WorkerClusterSweepRefused is the condition type that is True while the worker refuses what has to be done each time that it is connected,
-// before anything new is created there: listing its copies, and deleting those that are outdated. The message has the worker's words.
+// before anything new is created there: listing its copies, and deleting those that are outdated. The message has the worker's words. No job
+// is placed there, and what was placed there and has no copy yet is placed anew.
 const WorkerClusterSweepRefused = "SweepRefused"
 
 // Reasons of WorkerClusterSweepRefused.
@@ -85,6 +86,8 @@ const (
 	ReasonForbidden = "Forbidden"
 	// ReasonRefused: the worker refuses for another reason, such as an admission webhook of its own.
 	ReasonRefused = "Refused"
+	// ReasonFailing: the worker answers with errors, for longer than it takes to get over one.
+	ReasonFailing = "Failing"
 )
 
 // ReasonQuarantined of WorkerClusterUnknownCopies: status.unknownCopies lists them.

@@ -31,7 +31,11 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 		Source:      mirror.JobSetEvents,
 		AfterSweep:  true,
 		Hold:        w.quarantine.Holds,
-		New:         w.newMirror,
+		Refused: func(worker v1alpha1.ClusterName) bool {
+			_, refused := w.quarantine.SweepRefused(worker)
+			return refused
+		},
+		New: w.newMirror,
 	}, {
 		Name:        garbagecollection.Name,
 		Concurrency: 1,
@@ -63,8 +67,9 @@ func (w *wiring) newMirror(
 	id := connection.Status().ClusterID
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
-		Lease:  func() (string, bool) { return w.leases.Book().Valid(worker, id) },
-		Policy: w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Lease:   func() (string, bool) { return w.leases.Book().Valid(worker, id) },
+		Refused: func() (string, bool) { return w.quarantine.SweepRefused(worker) },
+		Policy:  w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel,
 		Inherited: inherited, Creations: w.options.workerConcurrency,
 	}), nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // What a worker refuses of a sweep is told of the worker, with its words and what would be right, once, until it works.
@@ -63,6 +65,42 @@ func TestRefusedSweepIsTold(t *testing.T) {
 			s.sweep(t, workerName)
 			if condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused); condition != nil {
 				t.Errorf("the sweep works, and the worker still has %+v", condition)
+			}
+		})
+	}
+}
+
+// A worker that gives nothing but errors to a sweep is told of when that has lasted. That it is not connected is told elsewhere.
+func TestFailingSweepIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"Errors":       {err: apierrors.NewInternalError(errors.New("etcdserver: no leader")), want: true},
+		"NotConnected": {err: remote.ErrNotConnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.place(t, "origin", otherName, 3)
+			s.createCopy(t, "origin", "2")
+			s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: test.err}
+			for _, after := range []time.Duration{0, 29 * time.Second} {
+				s.clock.Step(after)
+				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
+					t.Fatal("the sweep has worked")
+				}
+				if words, refused := s.quarantine.SweepRefused(workerName); refused {
+					t.Fatalf("told too early: %s", words)
+				}
+			}
+			s.clock.Step(time.Second)
+			_ = garbagecollection.Sweep(t.Context(), *s.options[workerName])
+			if words, refused := s.quarantine.SweepRefused(workerName); refused != test.want || refused && !strings.Contains(words, "no leader") {
+				t.Errorf("SweepRefused() = %q, %t, want %t", words, refused, test.want)
+			}
+			condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+			if (condition != nil) != test.want || condition != nil && condition.Reason != v1alpha1.ReasonFailing {
+				t.Errorf("the condition is %+v", condition)
 			}
 		})
 	}

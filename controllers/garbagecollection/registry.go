@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // suspect is a copy that the hub has no record of, as far as is known.
@@ -49,8 +50,9 @@ type ward struct {
 	keys map[types.NamespacedName]struct{}
 	// swept: its API server has been asked by this process what is there.
 	swept bool
-	// refusal is what the worker refused of the last sweep.
+	// refusal is what the worker refused of the last sweep. failing is since when sweeps have failed, zero if the last one has not.
 	refusal sweepRefusal
+	failing time.Time
 }
 
 // change is what the registry has to tell of after a change: keys on which a copy has appeared or gone, an empty one for a worker that has
@@ -250,11 +252,28 @@ func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (chan
 	return changed
 }
 
+// failing takes in how a sweep has ended, and returns true if sweeps have failed for long.
+func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time) (lasting bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.ward(worker)
+	switch {
+	case err == nil, remote.IsNotConnected(err):
+		w.failing = time.Time{}
+	case w.failing.IsZero():
+		w.failing = now
+	}
+	return !w.failing.IsZero() && now.Sub(w.failing) >= failingTime
+}
+
 // refusal is what a worker has refused of the last sweep.
 func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ward(worker).refusal
+	if w := r.wards[worker]; w != nil {
+		return w.refusal
+	}
+	return sweepRefusal{}
 }
 
 // isSwept is true if the worker's API server has been asked by this process what is there.

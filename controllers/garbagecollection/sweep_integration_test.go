@@ -247,6 +247,8 @@ type plant struct {
 	// blocked lets no sweep of the first worker begin while it is true, and failures is how many have been refused because of that.
 	blocked  atomic.Bool
 	failures atomic.Int32
+	// refused says that the worker refuses to be swept.
+	refused atomic.Bool
 	// reconciled is how many keys the creator has got, and held how often it was told to wait.
 	reconciled, held atomic.Int32
 }
@@ -286,6 +288,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	}
 	p.members = perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "creator", Concurrency: 2, AfterSweep: true,
+		Refused: func(v1alpha1.ClusterName) bool { return p.refused.Load() },
 		Hold: func(ctx context.Context, d *v1alpha1.Dispatch) bool {
 			held := p.quarantine.Holds(ctx, d)
 			if held {
@@ -391,6 +394,16 @@ func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	p.blocked.Store(true)
 	must(t, p.members.Join(workerName, p.workers[workerName].connection))
 	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+}
+
+// A worker refuses to be swept: the keys of its jobs are brought all the same, for them to be given back.
+func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
+	p := newPlant(t)
+	p.place(t, "origin", workerName, 1)
+	p.blocked.Store(true)
+	p.refused.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "key of the job", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
 // While a sweep does not get on, what has been deleted on the hub does not wait for it: nothing is created for it.

@@ -36,7 +36,7 @@ type Worker interface {
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but Protected, NamespaceLabel, Creations and Inherited are required.
+// Options of a mirror. All but Refused, Protected, NamespaceLabel, Creations and Inherited are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -53,6 +53,8 @@ type Options struct {
 	// Lease is the worker's execution lease: the agent's challenge that this hub has answered last, and whether the agent is alive and
 	// lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
+	// Refused says why nothing may be created on the worker, in its words, and whether that is so: it refuses to be swept. Nil: never.
+	Refused func() (words string, refused bool)
 	// Policy finds what may be propagated for a job.
 	Policy PolicyFunc
 	// Recorder records Events on hub TrainJobs.

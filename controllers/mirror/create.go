@@ -48,6 +48,9 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 		words := fmt.Sprintf("TrainJobs of namespace %q are not dispatched", f.job.GetNamespace())
 		return r.createFailed(ctx, f, past, refusal(words))
 	}
+	if words, refused := r.refused(); refused {
+		return r.createFailed(ctx, f, past, refusal(words))
+	}
 	end, ok := r.creations.begin(ctx, r.Clock)
 	if !ok {
 		return reconcile.Result{RequeueAfter: slotWait}, ctx.Err()
@@ -79,6 +82,30 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 		err = past.gaveUp
 	}
 	return r.createFailed(ctx, f, past, err)
+}
+
+// refused says whether nothing may be created on the worker, and why.
+func (r *reconciler) refused() (words string, refused bool) {
+	if r.Refused == nil {
+		return "", false
+	}
+	return r.Refused()
+}
+
+// giveBack ends an attempt whose copy cannot be created because a copy of an earlier attempt has the name, on a worker that refuses to delete
+// that one.
+func (r *reconciler) giveBack(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
+	words, refused := r.refused()
+	if !refused || past == nil || past.ended || f.wasCopied() || f.copy.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
+		return reconcile.Result{RequeueAfter: conflictDelay}, err
+	}
+	if due := r.mayArrive(f, past); due > 0 {
+		return reconcile.Result{RequeueAfter: due}, nil
+	}
+	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, words)
 }
 
 // awaitLease is for a copy that is to be fenced, on a worker whose agent does not answer now: nobody would stop it.

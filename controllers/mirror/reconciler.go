@@ -97,7 +97,9 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 			return reconcile.Result{}, r.withdrawOrSay(ctx, worker, f)
 		}
 		return r.release(ctx, worker, f, past)
-	case idle, blocked:
+	case blocked:
+		return r.giveBack(ctx, f, past)
+	case idle:
 	}
 	return reconcile.Result{}, nil
 }

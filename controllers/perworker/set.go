@@ -52,6 +52,9 @@ type Kind[C Connection] struct {
 	// Hold of a controller with AfterSweep is true while the first copy of a Dispatch's attempt must not be created on the worker that it
 	// names. It is asked often, and must not wait. Nil: never.
 	Hold func(ctx context.Context, dispatch *v1alpha1.Dispatch) bool
+	// Refused of a controller with AfterSweep is true while its worker refuses to be swept. Then the controller gets all keys: it has to
+	// create nothing, and to give back what was placed there. It must not wait. Nil: never.
+	Refused func(worker v1alpha1.ClusterName) bool
 }
 
 // Set holds the controllers of all connected workers. Its methods may be called from several goroutines.
@@ -178,7 +181,7 @@ func (s *Set[C]) heldBack(
 ) func(context.Context, v1alpha1.ClusterName, C) (reconcile.Reconciler, error) {
 	return func(ctx context.Context, name v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error) {
 		reconciler, err := kind.New(ctx, name, connection)
-		return held[C]{Reconciler: reconciler, worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold}, err
+		return held[C]{Reconciler: reconciler, worker: name, hub: s.hub, sweeper: sweeper, hold: kind.Hold, refused: kind.Refused}, err
 	}
 }
 

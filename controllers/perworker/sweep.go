@@ -6,6 +6,7 @@ package perworker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,8 +28,10 @@ type sweeper[C Connection] struct {
 	connection C
 	// sweep does it, and finish is called after each time.
 	sweep, finish func(context.Context) error
-	clock         clock.Clock
-	log           logr.Logger
+	// refused is true while the worker refuses to be swept.
+	refused func() bool
+	clock   clock.Clock
+	log     logr.Logger
 
 	// due has a token while a sweep is to be made. cancel ends the goroutine, which closes done.
 	due    chan struct{}
@@ -57,6 +60,9 @@ func newSweeper[C Connection](s *Set[C], name v1alpha1.ClusterName, connection C
 			return nil
 		},
 		finish: func(ctx context.Context) error { return s.enqueueLive(ctx, name, connection) },
+		refused: func() bool {
+			return slices.ContainsFunc(s.kinds, func(kind Kind[C]) bool { return kind.Refused != nil && kind.Refused(name) })
+		},
 	}
 }
 
@@ -100,7 +106,7 @@ func (w *sweeper[C]) over() bool {
 
 // untilDone sweeps until it has worked, or until the worker is not connected any more: then Join comes again.
 func (w *sweeper[C]) untilDone(ctx context.Context) {
-	logged := false
+	logged, brought := false, false
 	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
 		status := w.connection.Status()
 		if status.State != remote.Connected {
@@ -113,6 +119,9 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 		if !logged && !remote.IsNotConnected(err) {
 			w.log.Error(err, "Worker gets nothing new until what is outdated there is deleted; trying again")
 			logged = true
+		}
+		if w.refused() && !brought { // What was placed there goes elsewhere.
+			brought = w.finish(ctx) == nil
 		}
 		select {
 		case <-ctx.Done():
@@ -138,13 +147,14 @@ const holdCheck = time.Second
 
 // held is a controller that gets no key that could make it create something until the worker has been swept. A key whose copy is that
 // of the current attempt goes through all the same: what the copy says is brought to the hub even if the sweep does not get on. So does one
-// whose Dispatch is being deleted, which has nothing to wait for.
+// whose Dispatch is being deleted, which has nothing to wait for. While the worker refuses to be swept all keys go through.
 type held[C Connection] struct {
 	reconcile.Reconciler
 	worker  v1alpha1.ClusterName
 	hub     cache.Cache
 	sweeper *sweeper[C]
 	hold    func(context.Context, *v1alpha1.Dispatch) bool
+	refused func(v1alpha1.ClusterName) bool
 }
 
 // Reconcile implements reconcile.Reconciler. What is dropped here comes again after the sweep.
@@ -164,7 +174,7 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case current:
+	case current, !swept && h.refused != nil && h.refused(h.worker):
 		return h.Reconciler.Reconcile(ctx, request)
 	case swept:
 		return reconcile.Result{RequeueAfter: holdCheck}, nil

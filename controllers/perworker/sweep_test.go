@@ -49,6 +49,7 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 	w := &sweeper[*link]{
 		connection: connection, clock: clocktesting.NewFakeClock(first), log: logr.Discard(),
 		sweep: func(context.Context) error { return nil }, finish: func(context.Context) error { finished++; return nil },
+		refused: func() bool { return false },
 	}
 	if w.over() {
 		t.Error("swept before any sweep")
@@ -75,29 +76,46 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 	}
 }
 
-// A sweep that fails is tried again, and said once; keys are brought only after it.
+// A sweep that fails is tried again, and said once; keys are brought only after it. Those of a worker that refuses to be swept are brought
+// once before, so that its jobs are given back.
 func TestSweepIsTriedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		refused bool
+		want    []string
+	}{
+		"Fails":   {want: []string{"sweep", "sweep", "sweep", "sweep", "finish"}},
+		"Refuses": {refused: true, want: []string{"sweep", "finish", "sweep", "sweep", "sweep", "finish"}},
+	} {
+		t.Run(name, func(t *testing.T) { testSweepIsTriedAgain(t, test.refused, test.want) })
+	}
+}
+
+func testSweepIsTriedAgain(t *testing.T, refused bool, want []string) {
+	t.Helper()
 	began := time.Unix(100, 0)
 	connection := &link{}
 	connection.set(remote.Connected, began)
 	clock := clocktesting.NewFakeClock(began)
 	var lines []string
 	var calls []string
+	sweeps := 0
 	w := &sweeper[*link]{
 		connection: connection, clock: clock,
 		log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}),
 	}
 	w.sweep = func(context.Context) error {
 		calls = append(calls, "sweep")
+		sweeps++
 		if w.over() {
 			t.Error("swept before the sweep has worked")
 		}
-		if len(calls) < 4 {
+		if sweeps < 4 {
 			return errors.New("refused")
 		}
 		return nil
 	}
 	w.finish = func(context.Context) error { calls = append(calls, "finish"); return nil }
+	w.refused = func() bool { return refused }
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -115,7 +133,7 @@ func TestSweepIsTriedAgain(t *testing.T) {
 			t.Fatal("the sweep does not end")
 		}
 	}
-	if diff := cmp.Diff([]string{"sweep", "sweep", "sweep", "sweep", "finish"}, calls); diff != "" {
+	if diff := cmp.Diff(want, calls); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)
 	}
 	if len(lines) != 1 {

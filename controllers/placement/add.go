@@ -91,6 +91,7 @@ func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
 		return !equality.Semantic.DeepEqual(before.Labels, after.Labels) || stateOf(before) != stateOf(after) ||
+			(sweepRefused(before) == nil) != (sweepRefused(after) == nil) ||
 			meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.WorkerClusterReady) !=
 				meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.WorkerClusterReady)
 	}}

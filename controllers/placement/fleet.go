@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -236,7 +237,16 @@ func (f *fleet) face(worker *v1alpha1.WorkerCluster) *face {
 // connecting is said of a worker of which nothing is known yet.
 const connecting = "Connecting: the connection is being made"
 
-// notReady is empty for a worker whose Ready condition is True.
+// sweepRefused is the condition of a worker on which nothing new is created, nil if it has none.
+func sweepRefused(worker *v1alpha1.WorkerCluster) *metav1.Condition {
+	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+	if condition == nil || condition.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return condition
+}
+
+// notReady is empty for a worker whose Ready condition is True and that lets us create copies.
 func notReady(worker *v1alpha1.WorkerCluster) string {
 	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
@@ -246,6 +256,9 @@ func notReady(worker *v1alpha1.WorkerCluster) string {
 		return connecting
 	case condition.Status != "True":
 		return fmt.Sprintf("%s: %s", condition.Reason, condition.Message)
+	}
+	if refused := sweepRefused(worker); refused != nil {
+		return fmt.Sprintf("%s: %s", refused.Type, refused.Message)
 	}
 	return ""
 }
