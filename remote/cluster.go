@@ -68,6 +68,8 @@ type Cluster struct {
 		target target
 		// troubles are the caches' requests that were last answered with an error, by verb and resource.
 		troubles map[call]trouble
+		// endless are the resources whose list had no end when it was last asked for.
+		endless map[string]bool
 		// apisDue says that what the worker serves has to be looked at again.
 		apisDue bool
 	}
@@ -85,7 +87,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
 	c.locked.target = t
-	c.locked.troubles = map[call]trouble{}
+	c.locked.troubles, c.locked.endless = map[call]trouble{}, map[string]bool{}
 	c.locked.apisDue = true
 	c.locked.status = Status{State: Connecting, Message: "the first connection is being made", Since: f.opts.Clock.Now()}
 	c.exchange = newExchange(func() { poke(c.wake) })
@@ -114,7 +116,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 		exchange: c.exchange, silence: c.dialer.silence, meter: c.meter, clock: c.opts.Clock, prefix: strings.TrimSuffix(address.Path, "/"),
 		requestTimeout: c.opts.RequestTimeout, syncTimeout: c.opts.SyncTimeout,
 		creationTimeout: c.opts.CreationTimeout, changeTimeout: c.opts.ChangeTimeout, leading: c.opts.Leading,
-		unauthorized: c.unauthorized, answered: c.answered,
+		unauthorized: c.unauthorized, answered: c.answered, endless: c.setEndless,
 	}
 	if c.prober, err = newProber(config, httpClient(probes{s})); err != nil {
 		return err
@@ -191,6 +193,18 @@ func (c *Cluster) unauthorized(l *line) {
 	}
 }
 
+// setEndless is told of a list of the caches that has no end. It is remembered until the resource is watched, which it
+// is after a list.
+func (c *Cluster) setEndless(resource string) {
+	c.mu.Lock()
+	before := c.locked.endless[resource]
+	c.locked.endless[resource] = true
+	c.mu.Unlock()
+	if !before {
+		poke(c.wake)
+	}
+}
+
 // answered is told of every answer to the caches. 403 is remembered until the same request succeeds. 404 means that a kind
 // has gone. Of an optional kind either is a line in the log and no more. A watch of TrainJobs that goes on can mean that their CRD is
 // another one by now: changing a CRD ends its watches.
@@ -201,6 +215,9 @@ func (c *Cluster) answered(request call, code int) {
 	before := c.locked.troubles[request].code
 	if ok := code >= 200 && code < 300; ok {
 		delete(c.locked.troubles, request)
+		if request.watch {
+			delete(c.locked.endless, request.resource)
+		}
 		if listed {
 			// After a streamed list no other one is needed.
 			listing := call{verb: "list", resource: request.resource}

@@ -44,6 +44,8 @@ type facts struct {
 	denied []call
 	// stalled are requests of the caches that the worker has not answered usefully for too long, although it lives.
 	stalled []call
+	// endless are resources of which the worker goes on saying that there is more.
+	endless []string
 }
 
 // record takes in the answer to a probe. A 401 or 403 is an answer of the worker, not a failure to reach it; but it is asked
@@ -115,6 +117,10 @@ func (f *facts) verdict(before State, now time.Time, opts *Options) verdict {
 	case len(f.stalled) > 0:
 		return verdict{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker has not answered %s for too long, so that what is known of it is out of date", quote(f.stalled))}
+	case len(f.endless) > 0:
+		return verdict{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
+			"the worker's lists of %s have no end: it has returned Continue tokens for %d pages, or for %s",
+			strings.Join(f.endless, ", "), maxPages, maxListTime)}
 	case !f.synced:
 		return verdict{state: Connecting, message: f.syncMessage(), gate: cachesOnly}
 	}

@@ -90,6 +90,7 @@ func (l *loop) observe() *way {
 		l.facts.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
 	}
 	l.facts.denied, l.facts.stalled = l.troubles()
+	l.facts.endless = l.endlessLists()
 	return w
 }
 
@@ -153,6 +154,20 @@ func (l *loop) troubles() (denied, stalled []call) {
 		}
 	}
 	return denied, stalled
+}
+
+// endlessLists are the resources whose lists have no end, but for what is optional.
+func (l *loop) endlessLists() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var resources []string
+	for resource := range l.locked.endless {
+		if !optional(resource) {
+			resources = append(resources, resource)
+		}
+	}
+	slices.Sort(resources)
+	return resources
 }
 
 // capacityState says whether the inventory can be believed.

@@ -42,6 +42,9 @@ const (
 	forbidden
 )
 
+// maxUID is how many characters the ID of a cluster may have. Kubernetes makes 36.
+const maxUID = 128
+
 // prober asks a worker who it is and what it has.
 type prober struct {
 	http     *http.Client
@@ -72,8 +75,10 @@ func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 	namespace, err := p.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
 		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
-	case err == nil && namespace.UID != "":
+	case err == nil && namespace.UID != "" && len(namespace.UID) <= maxUID:
 		return namespace.UID, answered, nil
+	case err == nil && namespace.UID != "":
+		return "", none, fmt.Errorf("the UID of its kube-system namespace has %d characters, and may have %d", len(namespace.UID), maxUID)
 	case err == nil:
 		return "", none, errors.New("its kube-system namespace has no UID: is it a Kubernetes API server?")
 	case apierrors.IsUnauthorized(err):

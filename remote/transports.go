@@ -29,8 +29,11 @@ type sender struct {
 	leading func() bool
 	// unauthorized is called after each 401 on a line.
 	unauthorized func(*line)
-	// answered is called after each answer to a request of the caches.
+	// answered is called after each answer to a request of the caches, and endless when one of their lists has no end.
 	answered func(call, int)
+	endless  func(resource string)
+	// called and cached count the pages of the lists of callers and of the caches.
+	called, cached pages
 }
 
 // send sends a request on a line. A watch has no timeout: the line's pings notice when nobody is there any more.
@@ -82,6 +85,10 @@ type callers struct{ *sender }
 // gone or the credentials have changed, it waits, for at most the request's timeout.
 func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
+	if err := s.called.admit(req, c, s.clock); err != nil {
+		closeBody(req)
+		return nil, err
+	}
 	var timeout clock.Timer
 	for {
 		w := s.exchange.way()
@@ -125,6 +132,10 @@ type reflectors struct{ *sender }
 // RoundTrip sends a request as soon as that is possible. It gives up only with its context.
 func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
+	if err := s.cached.admit(req, c, s.clock); err != nil {
+		s.endless(c.resource)
+		return nil, err
+	}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 5, Cap: 10 * time.Second}
 	for {
 		w := s.exchange.way()

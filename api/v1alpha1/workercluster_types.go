@@ -75,9 +75,10 @@ const (
 // after a restore from a backup. They are left alone until an admin decides about them.
 const WorkerClusterUnknownCopies = "UnknownCopies"
 
-// WorkerClusterSweepRefused is the condition type that is True while the worker refuses what has to be done each time that it is connected,
-// before anything new is created there: listing its copies, and deleting those that are outdated. The message has the worker's words. No job
-// is placed there, and what was placed there and has no copy yet is placed anew.
+// WorkerClusterSweepRefused is the condition type that is True while the worker refuses what has to be done each time
+// that it is connected, before anything new is created there: listing its copies, and deleting those that are outdated.
+// The message has the worker's words. No job is placed there, and what was placed there and has no copy yet is placed
+// anew.
 const WorkerClusterSweepRefused = "SweepRefused"
 
 // Reasons of WorkerClusterSweepRefused.

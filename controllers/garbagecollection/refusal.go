@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/attempts"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // sweepRefusal is what a worker has refused of a sweep. The zero value says: nothing.
@@ -37,6 +38,9 @@ const (
 // refusalOf is an answer of the worker that will be the same again. What else goes wrong passes, or is told otherwise: that it does not answer,
 // and that it does not know the credentials.
 func refusalOf(err error) sweepRefusal {
+	if errors.Is(err, remote.ErrEndlessList) {
+		return sweepRefusal{reason: v1alpha1.ReasonRefused, words: whatFails + attempts.Shorten(err.Error(), wordsLimit)}
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return sweepRefusal{}
@@ -53,11 +57,12 @@ func refusalOf(err error) sweepRefusal {
 	return sweepRefusal{}
 }
 
-// failingTime is for how long a sweep may fail until that is told. A worker that has just been started has its faults for seconds.
+// failingTime is for how long a sweep may fail until that is told. A worker that has just been started has its faults
+// for seconds.
 const failingTime = 30 * time.Second
 
-// sweepEnded takes in how a sweep has ended. An error that is no refusal is told if the worker gives none but errors for long. That it is
-// not connected says nothing: then nobody is sent there anyway.
+// sweepEnded takes in how a sweep has ended. An error that is no refusal is told if the worker gives none but errors
+// for long. That it is not connected says nothing: then nobody is sent there anyway.
 func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	refusal := refusalOf(err)
 	if lasting := q.registry.failing(worker, err, q.Clock.Now()); refusal == (sweepRefusal{}) && lasting {
@@ -71,7 +76,8 @@ func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	}
 }
 
-// SweepRefused says why a worker was not swept, in its words, and whether that is so. As long as it is, nothing new is created there.
+// SweepRefused says why a worker was not swept, in its words, and whether that is so. As long as it is, nothing new is
+// created there.
 func (q *Quarantine) SweepRefused(worker v1alpha1.ClusterName) (words string, refused bool) {
 	refusal := q.registry.refusal(worker)
 	return refusal.words, refusal != (sweepRefusal{})

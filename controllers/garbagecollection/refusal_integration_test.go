@@ -5,6 +5,7 @@ package garbagecollection_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 	}{
 		"Rights":  {rights, v1alpha1.ReasonForbidden, []string{`User "hub" cannot delete resource "trainjobs"`, "list and delete on trainjobs.trainer.kubeflow.org"}},
 		"Webhook": {apierrors.NewForbidden(resource, jobName, errors.New(`admission webhook "w" denied the request`)), v1alpha1.ReasonRefused, []string{`webhook "w" denied`}},
+		"Endless": {fmt.Errorf("list trainjobs: %w", remote.ErrEndlessList), v1alpha1.ReasonRefused, []string{"list trainjobs: the worker goes on saying that there is more"}},
 		"Passing": {apierrors.NewTimeoutError("busy", 1), "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +72,8 @@ func TestRefusedSweepIsTold(t *testing.T) {
 	}
 }
 
-// A worker that gives nothing but errors to a sweep is told of when that has lasted. That it is not connected is told elsewhere.
+// A worker that gives nothing but errors to a sweep is told of when that has lasted. That it is not connected is told
+// elsewhere.
 func TestFailingSweepIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

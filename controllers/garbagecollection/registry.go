@@ -50,7 +50,8 @@ type ward struct {
 	keys map[types.NamespacedName]struct{}
 	// swept: its API server has been asked by this process what is there.
 	swept bool
-	// refusal is what the worker refused of the last sweep. failing is since when sweeps have failed, zero if the last one has not.
+	// refusal is what the worker refused of the last sweep. failing is since when sweeps have failed, zero if the last one
+	// has not.
 	refusal sweepRefusal
 	failing time.Time
 }
@@ -212,7 +213,7 @@ func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownC
 		return nil, false
 	}
 	for key := range w.keys {
-		if s := r.copies[key][worker]; s.certain {
+		if s := r.copies[key][worker]; s.certain && canShow(key, s) {
 			all = append(all, v1alpha1.UnknownCopy{
 				Namespace: key.Namespace, Name: key.Name, UID: s.uid, OriginUID: s.origin, Attempt: s.attempt,
 				Reason: s.doubt.reason, Message: s.doubt.message,

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -89,6 +90,12 @@ func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, 
 		Type: v1alpha1.WorkerClusterUnknownCopies, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonQuarantined,
 		ObservedGeneration: worker.Generation, LastTransitionTime: metav1.NewTime(now), Message: quarantineMessage(worker.Name),
 	})
+}
+
+// canShow is true for a copy that the status of a WorkerCluster takes. No hub can have given longer names and UIDs.
+func canShow(key types.NamespacedName, s suspect) bool {
+	const nameLimit, uidLimit = 253, 128
+	return len(key.Namespace) <= nameLimit && len(key.Name) <= nameLimit && len(s.uid) <= uidLimit && len(s.origin) <= uidLimit
 }
 
 // quarantineMessage is the same as long as there are unknown copies.

@@ -53,7 +53,8 @@ type Options struct {
 	// Lease is the worker's execution lease: the agent's challenge that this hub has answered last, and whether the agent is alive and
 	// lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
-	// Refused says why nothing may be created on the worker, in its words, and whether that is so: it refuses to be swept. Nil: never.
+	// Refused says why nothing may be created on the worker, in its words, and whether that is so: it refuses to be swept.
+	// Nil: never.
 	Refused func() (words string, refused bool)
 	// Policy finds what may be propagated for a job.
 	Policy PolicyFunc

@@ -92,8 +92,8 @@ func (r *reconciler) refused() (words string, refused bool) {
 	return r.Refused()
 }
 
-// giveBack ends an attempt whose copy cannot be created because a copy of an earlier attempt has the name, on a worker that refuses to delete
-// that one.
+// giveBack ends an attempt whose copy cannot be created because a copy of an earlier attempt has the name, on a worker
+// that refuses to delete that one.
 func (r *reconciler) giveBack(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
 	words, refused := r.refused()
 	if !refused || past == nil || past.ended || f.wasCopied() || f.copy.GetDeletionTimestamp() != nil {

@@ -52,8 +52,8 @@ type Kind[C Connection] struct {
 	// Hold of a controller with AfterSweep is true while the first copy of a Dispatch's attempt must not be created on the worker that it
 	// names. It is asked often, and must not wait. Nil: never.
 	Hold func(ctx context.Context, dispatch *v1alpha1.Dispatch) bool
-	// Refused of a controller with AfterSweep is true while its worker refuses to be swept. Then the controller gets all keys: it has to
-	// create nothing, and to give back what was placed there. It must not wait. Nil: never.
+	// Refused of a controller with AfterSweep is true while its worker refuses to be swept. Then the controller gets all
+	// keys: it has to create nothing, and to give back what was placed there. It must not wait. Nil: never.
 	Refused func(worker v1alpha1.ClusterName) bool
 }
 

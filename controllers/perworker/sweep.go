@@ -145,9 +145,10 @@ func (w *sweeper[C]) once(ctx context.Context, since time.Time) error {
 // holdCheck is how often it is looked whether a copy may be created.
 const holdCheck = time.Second
 
-// held is a controller that gets no key that could make it create something until the worker has been swept. A key whose copy is that
-// of the current attempt goes through all the same: what the copy says is brought to the hub even if the sweep does not get on. So does one
-// whose Dispatch is being deleted, which has nothing to wait for. While the worker refuses to be swept all keys go through.
+// held is a controller that gets no key that could make it create something until the worker has been swept. A key
+// whose copy is that of the current attempt goes through all the same: what the copy says is brought to the hub even if
+// the sweep does not get on. So does one whose Dispatch is being deleted, which has nothing to wait for. While the
+// worker refuses to be swept all keys go through.
 type held[C Connection] struct {
 	reconcile.Reconciler
 	worker  v1alpha1.ClusterName

@@ -76,8 +76,8 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 	}
 }
 
-// A sweep that fails is tried again, and said once; keys are brought only after it. Those of a worker that refuses to be swept are brought
-// once before, so that its jobs are given back.
+// A sweep that fails is tried again, and said once; keys are brought only after it. Those of a worker that refuses to
+// be swept are brought once before, so that its jobs are given back.
 func TestSweepIsTriedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		refused bool

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,7 +48,7 @@ func capacityOf(snapshot *remote.Snapshot) ([]v1alpha1.NodeGroup, string) {
 			total += int64(node.Count) * node.Allocatable[gpu]
 		}
 	}
-	return nodeGroups(nodes), fmt.Sprintf("%d/%d", free, total)
+	return withinLimit(nodeGroups(nodes)), fmt.Sprintf("%d/%d", free, total)
 }
 
 // nodeGroups returns the groups, the largest first.
@@ -57,7 +58,7 @@ func nodeGroups(nodes []*remote.NodeState) []v1alpha1.NodeGroup {
 	limit := min(max(rowBudget/max(len(members), 1), fewestRows), freeLimit)
 	var groups []v1alpha1.NodeGroup
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		if len(remote.HardTaints(members[key][0].Taints)) <= taintLimit { // With fewer taints than it has it would seem to take more pods.
+		if canShow(remote.HardTaints(members[key][0].Taints)) { // With fewer taints than it has it would seem to take more pods.
 			groups = append(groups, grouping.groupOf(members[key], limit))
 		}
 	}
@@ -70,11 +71,12 @@ func (g *grouping) groupOf(nodes []*remote.NodeState, limit int) v1alpha1.NodeGr
 	first := nodes[0]
 	gpu := gpuResource(first.Allocatable)
 	group := v1alpha1.NodeGroup{
-		Product: product(first.Labels, gpu), Resource: gpu, Labels: g.labelsOf(first), Taints: remote.HardTaints(first.Taints),
+		Product: cut(product(first.Labels, gpu), productLimit), Resource: gpu, Labels: g.labelsOf(first),
+		Taints: remote.HardTaints(first.Taints),
 	}
 	least := first.Allocatable
 	for _, node := range nodes {
-		group.Nodes += int32(node.Count) //nolint:gosec // A cluster has fewer nodes.
+		group.Nodes = int32(min(int64(group.Nodes)+int64(node.Count), math.MaxInt32)) //nolint:gosec // It is not above that.
 		least = leastOf(least, node.Allocatable)
 	}
 	group.Allocatable = listOf(least)
@@ -116,7 +118,7 @@ func product(labels map[string]string, gpu corev1.ResourceName) string {
 // listOf turns counted resources into quantities.
 func listOf(resources remote.Resources) corev1.ResourceList {
 	list := make(corev1.ResourceList, len(resources))
-	for name, amount := range resources {
+	for name, amount := range shownOf(resources) {
 		switch name {
 		case corev1.ResourceCPU:
 			list[name] = *resource.NewMilliQuantity(amount, resource.DecimalSI)

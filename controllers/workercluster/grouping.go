@@ -127,7 +127,7 @@ func (g *grouping) key(node *remote.NodeState) string {
 func (g *grouping) labelsOf(node *remote.NodeState) map[string]string {
 	var labels map[string]string
 	for key, value := range node.Labels {
-		if g.shown[key] {
+		if g.shown[key] && len(key) <= qualifiedLimit && len(value) <= valueLimit {
 			if labels == nil {
 				labels = map[string]string{}
 			}

@@ -40,8 +40,7 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 	setIdentity(status, reason, seen)
 	r.setAgent(worker, status, reason)
 	if usable(reason) {
-		status.KubernetesVersion = seen.connection.KubernetesVersion
-		status.Trainer = &v1alpha1.TrainerAPI{Version: seen.connection.Trainer.Version, Fields: seen.connection.Trainer.Fields}
+		setVersions(status, seen.connection)
 	}
 	if reason != v1alpha1.ReasonConnected {
 		status.Jobs = seen.jobs
