@@ -78,7 +78,8 @@ func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 	case err == nil && namespace.UID != "" && len(namespace.UID) <= maxUID:
 		return namespace.UID, answered, nil
 	case err == nil && namespace.UID != "":
-		return "", none, fmt.Errorf("the UID of its kube-system namespace has %d characters, and may have %d", len(namespace.UID), maxUID)
+		return "", none, fmt.Errorf("the UID of its kube-system namespace has %d characters, and may have %d",
+			len(namespace.UID), maxUID)
 	case err == nil:
 		return "", none, errors.New("its kube-system namespace has no UID: is it a Kubernetes API server?")
 	case apierrors.IsUnauthorized(err):

@@ -90,8 +90,8 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 		attempt = max(attempt, attempts.After(tombstones[i].Spec.Attempt))
 	}
 	if isBeyondBelief(recorded, attempt) {
-		return fmt.Sprintf("it would get attempt %d; the hub knows of attempt %d, and counts on by %d at most: release or delete the copy",
-			attempt, recorded, maxSkipped), nil
+		return fmt.Sprintf("it would get attempt %d; the hub knows of attempt %d, and counts on by %d at most: "+
+			"release or delete the copy", attempt, recorded, maxSkipped), nil
 	}
 	updated := copy.DeepCopy()
 	setLabel(updated, v1alpha1.LabelOriginUID, string(job.GetUID()))

@@ -106,7 +106,9 @@ func (r *reconciler) believe(
 }
 
 // quarantine leaves a copy alone, tells of it, and does what an admin has decided about it.
-func (r *reconciler) quarantine(ctx context.Context, worker client.Client, copy *unstructured.Unstructured, held suspect) error {
+func (r *reconciler) quarantine(
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, held suspect,
+) error {
 	held.certain = copy.GetDeletionTimestamp() == nil
 	r.Quarantine.hold(r.Cluster, client.ObjectKeyFromObject(copy), held)
 	if !held.certain {

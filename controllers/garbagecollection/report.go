@@ -95,7 +95,8 @@ func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, 
 // canShow is true for a copy that the status of a WorkerCluster takes. No hub can have given longer names and UIDs.
 func canShow(key types.NamespacedName, s suspect) bool {
 	const nameLimit, uidLimit = 253, 128
-	return len(key.Namespace) <= nameLimit && len(key.Name) <= nameLimit && len(s.uid) <= uidLimit && len(s.origin) <= uidLimit
+	return len(key.Namespace) <= nameLimit && len(key.Name) <= nameLimit &&
+		len(s.uid) <= uidLimit && len(s.origin) <= uidLimit
 }
 
 // quarantineMessage is the same as long as there are unknown copies.

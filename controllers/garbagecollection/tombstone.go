@@ -90,7 +90,9 @@ func (r *reconciler) find(ctx context.Context, key types.NamespacedName) (*unstr
 	return findOn(ctx, r.Worker, r.Cluster, key)
 }
 
-func findOn(ctx context.Context, worker Worker, name v1alpha1.ClusterName, key types.NamespacedName) (*unstructured.Unstructured, error) {
+func findOn(
+	ctx context.Context, worker Worker, name v1alpha1.ClusterName, key types.NamespacedName,
+) (*unstructured.Unstructured, error) {
 	reader, err := worker.APIReader()
 	if err != nil {
 		return nil, err
@@ -110,7 +112,9 @@ func (r *reconciler) podsAlive(ctx context.Context, worker client.Client, key ty
 	return podsAliveOn(ctx, worker, r.Cluster, key)
 }
 
-func podsAliveOn(ctx context.Context, worker client.Reader, name v1alpha1.ClusterName, key types.NamespacedName) (bool, error) {
+func podsAliveOn(
+	ctx context.Context, worker client.Reader, name v1alpha1.ClusterName, key types.NamespacedName,
+) (bool, error) {
 	var pods corev1.PodList
 	err := worker.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name})
 	if err != nil {
