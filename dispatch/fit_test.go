@@ -301,6 +301,14 @@ func TestFit(t *testing.T) {
 			},
 			nodes: []NodeGroup{gpuNodes(1, 8)},
 		},
+		"ConcurrentInitializer": {
+			reason: "an initializer whose end nobody waits for needs its room beside the trainer",
+			podSets: []v1alpha1.PodSet{
+				podSet(1, 4, named("dataset", v1alpha1.RoleDatasetInitializer), func(set *v1alpha1.PodSet) { set.Concurrent = true }), podSet(1, 8),
+			},
+			nodes: []NodeGroup{gpuNodes(1, 8)},
+			want:  &Shortfall{Message: "dataset and node run at the same time and lack 4 nvidia.com/gpu (12 needed, 8 free)"},
+		},
 		"InitializerDoesNotFit": {
 			reason: "each phase must fit, and the message says whose pods do not",
 			podSets: []v1alpha1.PodSet{

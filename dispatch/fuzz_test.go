@@ -184,7 +184,7 @@ func phasesFit(jobs [][]v1alpha1.PodSet, chosen []v1alpha1.PodSet, nodes []NodeG
 	for phase := range 2 {
 		pods := slices.Clone(chosen)
 		for _, set := range jobs[0] {
-			if PhaseOf(set.Role) == phase {
+			if PhaseOf(&set) == phase {
 				set.Role = v1alpha1.RoleTrainer // All at the same time.
 				pods = append(pods, set)
 			}

@@ -68,12 +68,17 @@ type demand struct {
 
 type label struct{ key, value string }
 
-// PhaseOf numbers what runs one after the other. It is the only place that knows what a role means.
-func PhaseOf(role v1alpha1.PodSetRole) int {
-	if strings.HasSuffix(string(role), "-initializer") {
+// PhaseOf numbers what runs one after the other.
+func PhaseOf(set *v1alpha1.PodSet) int {
+	if IsInitializer(set.Role) && !set.Concurrent {
 		return 0
 	}
 	return 1
+}
+
+// IsInitializer says whether a role is one of pods that as a rule run before the others. It is the only place that knows what a role means.
+func IsInitializer(role v1alpha1.PodSetRole) bool {
+	return strings.HasSuffix(string(role), "-initializer")
 }
 
 func newGang(podSets []v1alpha1.PodSet) *gang {
@@ -93,7 +98,7 @@ func newGang(podSets []v1alpha1.PodSet) *gang {
 	g.phases = make([]phase, 2)
 	for i := range podSets {
 		if set := &podSets[i]; set.Count > 0 {
-			g.phases[PhaseOf(set.Role)].merge(g.compile(set))
+			g.phases[PhaseOf(set)].merge(g.compile(set))
 		}
 	}
 	g.phases = slices.DeleteFunc(g.phases, func(ph phase) bool { return len(ph.pods) == 0 })

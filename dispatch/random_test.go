@@ -66,7 +66,7 @@ func (r random) podSets(kinds int) []v1alpha1.PodSet {
 func exhaustive(podSets []v1alpha1.PodSet, nodes []NodeGroup) bool {
 	byPhase := [2][]v1alpha1.PodSet{}
 	for _, set := range podSets {
-		at := PhaseOf(set.Role)
+		at := PhaseOf(&set)
 		byPhase[at] = append(byPhase[at], slices.Repeat([]v1alpha1.PodSet{set}, int(set.Count))...)
 	}
 	free := make([]Resources, len(nodes))

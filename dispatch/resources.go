@@ -15,23 +15,41 @@ import (
 // Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
 type Resources map[corev1.ResourceName]int64
 
-// FromList converts a list, and rounds fractions up, as the scheduler does.
+// FromList converts a list, and rounds fractions up, as the scheduler does. An amount that is too large for a number is the largest number.
 func FromList(list corev1.ResourceList) Resources {
 	r := make(Resources, len(list))
 	for name, quantity := range list {
+		scale := resource.Scale(0)
 		if name == corev1.ResourceCPU {
-			r[name] = quantity.MilliValue()
-		} else {
-			r[name] = quantity.Value()
+			scale = resource.Milli
 		}
+		r[name] = scaledUpTo(quantity, scale)
 	}
 	return r
 }
 
-// Add adds the other amounts to r.
+// scaledUpTo is ScaledValue, which answers 0 or a wrapped number where the amount is too large, with the largest number instead.
+func scaledUpTo(quantity resource.Quantity, scale resource.Scale) int64 {
+	if quantity.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
+		return math.MaxInt64
+	}
+	if quantity.Cmp(*resource.NewScaledQuantity(-math.MaxInt64, scale)) <= 0 {
+		return -math.MaxInt64
+	}
+	return quantity.ScaledValue(scale)
+}
+
+// Add adds the other amounts to r. A sum that is too large for a number is the largest number.
 func (r Resources) Add(other Resources) {
 	for name, amount := range other {
-		r[name] += amount
+		r[name] = sumUpTo(r[name], amount)
+	}
+}
+
+// AddTimes adds what a number of nodes have that have the other amounts each.
+func (r Resources) AddTimes(other Resources, count int) {
+	for name, amount := range other {
+		r[name] = sumUpTo(r[name], mulUpTo(max(amount, 0), int64(max(count, 0))))
 	}
 }
 
@@ -40,7 +58,7 @@ func (r Resources) Add(other Resources) {
 func (r Resources) Sub(other Resources) {
 	for name, amount := range other {
 		if _, has := r[name]; has {
-			r[name] -= amount
+			r[name] = sumUpTo(r[name], -max(amount, -math.MaxInt64))
 		}
 	}
 }
@@ -72,6 +90,17 @@ func isBytes(name corev1.ResourceName) bool {
 // IsExtended says whether the name is one of a device plugin, such as nvidia.com/gpu.
 func IsExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
+}
+
+// sumUpTo stops at the largest number, and at its negative, instead of wrapping around.
+func sumUpTo(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < -math.MaxInt64-b:
+		return -math.MaxInt64
+	}
+	return a + b
 }
 
 // addUpTo and mulUpTo stop at the largest number instead of wrapping around. Their operands are not negative.

@@ -4,11 +4,14 @@
 package dispatch
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 func TestFromList(t *testing.T) {
@@ -20,6 +23,44 @@ func TestFromList(t *testing.T) {
 	want := Resources{corev1.ResourceCPU: 2, corev1.ResourceMemory: 2, gpu: 8}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("fractions are rounded up (-want +got):\n%s", diff)
+	}
+}
+
+// An amount that is too large to count is never read as a small one: a job that asks for more than there is would fit everywhere.
+func TestAmountsSaturate(t *testing.T) {
+	huge := resource.MustParse("9000000000000000000")
+	sum := huge.DeepCopy()
+	sum.Add(huge)
+	for name, test := range map[string]struct {
+		name     corev1.ResourceName
+		quantity resource.Quantity
+		want     int64
+	}{
+		"CPU":      {name: corev1.ResourceCPU, quantity: huge, want: math.MaxInt64},
+		"Sum":      {name: corev1.ResourceMemory, quantity: sum, want: math.MaxInt64},
+		"Fraction": {name: corev1.ResourceCPU, quantity: resource.MustParse("9223372036854775.808"), want: math.MaxInt64},
+		"Largest":  {name: corev1.ResourceCPU, quantity: resource.MustParse("9223372036854775806m"), want: math.MaxInt64 - 1},
+		"Negative": {name: corev1.ResourceCPU, quantity: resource.MustParse("-9000000000000000000"), want: -math.MaxInt64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := FromList(corev1.ResourceList{test.name: test.quantity})[test.name]; got != test.want {
+				t.Errorf("%s is read as %d, want %d", &test.quantity, got, test.want)
+			}
+		})
+	}
+	r := Resources{gpu: math.MaxInt64 - 1}
+	r.Add(Resources{gpu: 2})
+	if r[gpu] != math.MaxInt64 {
+		t.Errorf("the sum is %d", r[gpu])
+	}
+	r = Resources{gpu: -2}
+	r.Sub(Resources{gpu: math.MaxInt64})
+	if r[gpu] != -math.MaxInt64 {
+		t.Errorf("the difference is %d", r[gpu])
+	}
+	set := podSet(1, 1, requests(corev1.ResourceList{corev1.ResourceCPU: huge}))
+	if NewNodes([]NodeGroup{{Free: Resources{corev1.ResourceCPU: 96000}, Count: 1}}).Fit([]v1alpha1.PodSet{set}) == nil {
+		t.Error("a pod of 9e18 cores is said to fit on a node of 96")
 	}
 }
 

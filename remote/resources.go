@@ -4,6 +4,8 @@
 package remote
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
@@ -33,11 +35,22 @@ func resourcesOf(list corev1.ResourceList) Resources {
 	return resources
 }
 
+// largestAmount is the largest amount that is counted: a ten-thousandth of the largest number (900 TB), so that sums do not wrap around.
+const largestAmount = math.MaxInt64 / 10_000
+
+// amountOf converts an amount. What is too large for a number would be read as 0, or as any other number.
 func amountOf(name corev1.ResourceName, quantity resource.Quantity) int64 {
+	scale := resource.Scale(0)
 	if name == corev1.ResourceCPU {
-		return quantity.MilliValue()
+		scale = resource.Milli
 	}
-	return quantity.Value()
+	switch {
+	case quantity.Cmp(*resource.NewScaledQuantity(largestAmount, scale)) >= 0:
+		return largestAmount
+	case quantity.Sign() < 0:
+		return 0
+	}
+	return quantity.ScaledValue(scale)
 }
 
 // requestsOf is what a pod counts for on its node, as the scheduler counts it, with the pod itself as one of "pods".

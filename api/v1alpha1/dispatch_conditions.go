@@ -53,6 +53,8 @@ const (
 	ReasonRuntimeNotFound = "RuntimeNotFound"
 	// ReasonInvalidRuntime: the job's demand cannot be derived from its runtime; the message says why.
 	ReasonInvalidRuntime = "InvalidRuntime"
+	// ReasonTooLarge: the job's demand is beyond what is counted; the message names what is too large, and the limit.
+	ReasonTooLarge = "TooLarge"
 	// ReasonPriorityClassNotFound: the job's annotation trainyard.dev/priority-class names none of the hub's PriorityClasses.
 	ReasonPriorityClassNotFound = "PriorityClassNotFound"
 	// ReasonQueued: a job before this one waits for room, and the policy (StrictFIFO), its demand or a reservation holds this one back.

@@ -12,7 +12,7 @@ import (
 type TrainJobReference struct {
 	// name of the TrainJob, equal to the name of the Dispatch.
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// uid of the TrainJob. A TrainJob that is created again under the same name has another one, and gets another Dispatch.
 	UID types.UID `json:"uid"`
@@ -41,6 +41,10 @@ type PodSet struct {
 	// role of the pods.
 	// +optional
 	Role PodSetRole `json:"role,omitempty"`
+	// concurrent: an initializer that runs at the same time as the other pods, because they do not wait for its end (dependsOn with status
+	// Complete). Other initializers run before the other pods.
+	// +optional
+	Concurrent bool `json:"concurrent,omitempty"`
 	// count of pods. All must fit at the same time.
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
@@ -49,7 +53,6 @@ type PodSet struct {
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 	// nodeSelector of one pod.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 	// nodeAffinity that one pod requires (requiredDuringSchedulingIgnoredDuringExecution).
 	// +optional
@@ -57,7 +60,6 @@ type PodSet struct {
 	// tolerations of one pod.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
@@ -125,10 +127,10 @@ type DispatchSpec struct {
 	// eviction ends the current attempt. It goes when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`
-	// podSets are the demand for which the decision was made.
+	// podSets are the demand for which the decision was made. How large they may be is checked before they are written, in words that
+	// the job's user can act on.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=64
 	PodSets []PodSet `json:"podSets,omitempty"`
 }

@@ -62,6 +62,8 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 	switch {
 	case errors.Is(err, demand.ErrRuntimeNotFound):
 		return &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
+	case errors.Is(err, demand.ErrTooLarge):
+		return &dispatch.Decision{Reason: v1alpha1.ReasonTooLarge, Message: err.Error()}, nil
 	case errors.As(err, &status):
 		return nil, err
 	case err != nil:

@@ -63,7 +63,7 @@ func cut(text string, limit int) string {
 func eventType(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace:
+		v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

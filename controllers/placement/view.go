@@ -33,9 +33,7 @@ func newView(cluster *remote.Cluster, snapshot *remote.Snapshot, jobs []*assignm
 	v := &view{cluster: cluster, snapshot: snapshot, allocatable: dispatch.Resources{}}
 	for _, node := range snapshot.Nodes {
 		if node.Schedulable {
-			for name, amount := range node.Allocatable {
-				v.allocatable[name] += amount * int64(node.Count)
-			}
+			v.allocatable.AddTimes(dispatch.Resources(node.Allocatable), node.Count)
 		}
 	}
 	v.nodes, v.queued = v.free(jobs, nil)

@@ -46,7 +46,7 @@ func needOf(podSets []v1alpha1.PodSet) need {
 	var pods [2]int64
 	for i := range podSets {
 		if count := podSets[i].Count; count > 0 && all[i][most.name] >= most.amount {
-			pods[dispatch.PhaseOf(podSets[i].Role)] += int64(count)
+			pods[dispatch.PhaseOf(&podSets[i])] += int64(count)
 		}
 	}
 	return need{request: most, pods: max(pods[0], pods[1])}

@@ -61,8 +61,8 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, and otherwise says what is
-// wrong with job or runtime, or that it could not be read. job belongs to Of: the trainer module writes to it.
+// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, it wraps ErrTooLarge if the demand is beyond
+// a limit, and otherwise says what is wrong with job or runtime, or that it could not be read. job belongs to Of: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {
@@ -84,18 +84,37 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	if !ok {
 		return demand, fmt.Errorf("%s %q has no JobSet template", *job.Spec.RuntimeRef.Kind, job.Spec.RuntimeRef.Name)
 	}
-	for i, replicatedJob := range jobSet.ReplicatedJobs {
-		podSet := info.TemplateSpec.PodSets[i]
-		pod, err := podSpec(replicatedJob.Template.Spec.Template.Spec)
-		if err != nil {
-			return Demand{}, fmt.Errorf("read pod template of replicated job %q: %w", podSet.Name, err)
+	pods, err := podSpecs(jobSet.ReplicatedJobs, info.TemplateSpec.PodSets)
+	if err != nil {
+		return demand, err
+	}
+	for i, pod := range pods {
+		podSet := newPodSet(pod, info.TemplateSpec.PodSets[i], ptr.Deref(jobSet.ReplicatedJobs[i].Replicas, 1))
+		if err := checkForm(&podSet); err != nil {
+			return Demand{}, err
 		}
-		demand.PodSets = append(demand.PodSets, newPodSet(pod, podSet, ptr.Deref(replicatedJob.Replicas, 1)))
+		demand.PodSets = append(demand.PodSets, podSet)
 		if name := pod.PriorityClassName; name != "" {
 			demand.PriorityClasses = append(demand.PriorityClasses, name)
 		}
 	}
+	if err := limitPodSets(demand.PodSets); err != nil {
+		return Demand{}, err
+	}
+	markConcurrent(demand.PodSets, jobSet.ReplicatedJobs)
 	return demand, nil
+}
+
+// podSpecs are the pods of the replicated jobs, if they are few enough and request few enough resources to be counted.
+func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trainerruntime.PodSet) ([]*corev1.PodSpec, error) {
+	pods := make([]*corev1.PodSpec, len(jobs))
+	for i := range jobs {
+		var err error
+		if pods[i], err = podSpec(jobs[i].Template.Spec.Template.Spec); err != nil {
+			return nil, fmt.Errorf("read pod template of replicated job %q: %w", podSets[i].Name, err)
+		}
+	}
+	return pods, limitResources(pods)
 }
 
 // runtimeInfo turns a panic into an error: the framework of the trainer module dereferences what a runtime may leave out, such as
@@ -150,7 +169,7 @@ func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32
 	result := v1alpha1.PodSet{
 		Name:         podSet.Name,
 		Role:         roleOf(podSet),
-		Count:        ptr.Deref(podSet.Count, 1) * replicas,
+		Count:        times(ptr.Deref(podSet.Count, 1), replicas),
 		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
 		NodeSelector: pod.NodeSelector,
 		Tolerations:  pod.Tolerations,

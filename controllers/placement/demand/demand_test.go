@@ -47,6 +47,7 @@ template:
         metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: dataset-initializer}}
         spec: {template: {spec: {containers: [{name: dataset-initializer, image: i, resources: {requests: {cpu: "2"}}}]}}}
     - name: node
+      dependsOn: [{name: dataset-initializer, status: Complete}]
       template:
         metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}
         spec: {template: {spec: {containers: [
@@ -78,6 +79,16 @@ template:
       template: {spec: {parallelism: 2, template: {spec: {containers: [{name: c, image: i}]}}}}
 `
 
+const overflowing = `
+mlPolicy: {numNodes: 1}
+template:
+  spec:
+    replicatedJobs:
+    - name: servers
+      replicas: 65536
+      template: {spec: {parallelism: 32769, template: {spec: {containers: [{name: c, image: i}]}}}}
+`
+
 const flux = `
 mlPolicy: {numNodes: 1, flux: {numProcPerNode: 1}}
 template:
@@ -97,8 +108,9 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-func TestDerive(t *testing.T) {
-	// The framework reads nothing for a demand: a client of an address where nobody is would fail.
+// newTestDeriver reads nothing: the framework needs nothing of a cluster for a demand, and at the address of its client nobody is.
+func newTestDeriver(t testing.TB) *Deriver {
+	t.Helper()
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, trainer.AddToScheme} {
 		if err := add(s); err != nil {
@@ -113,6 +125,11 @@ func TestDerive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+func TestDerive(t *testing.T) {
+	d := newTestDeriver(t)
 	gpus := func(n string) *corev1.ResourceRequirements {
 		return &corev1.ResourceRequirements{Limits: list("nvidia.com/gpu", n)}
 	}
@@ -153,6 +170,10 @@ func TestDerive(t *testing.T) {
 		"Replicas": {
 			reason: "replicas times parallelism", runtime: workersWithReplicas,
 			want: []v1alpha1.PodSet{{Name: "servers", Count: 6, Requests: corev1.ResourceList{}}},
+		},
+		"Overflow": {
+			reason: "a product of counts that is no int32 is not read as a small or negative one", runtime: overflowing,
+			err: "the job is too large: spec.trainer.numNodes, replicas and parallelism make 2147483647 or more pods, at most 150000 are counted",
 		},
 		"Panic": {
 			reason: "a runtime that the framework cannot apply is an answer, not a crash", runtime: flux,

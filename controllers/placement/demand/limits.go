@@ -1,0 +1,110 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/kubeflow/trainer/v2/pkg/constants"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// What is decided under the lock of the waiting list takes time in proportion to a job's demand, and the demand is stored in the job's
+// Dispatch. So a demand has limits, far above what jobs need. Kubernetes has none for these but the size of an object.
+const (
+	// MaxPods is how many pods a job may have: as many as Kubernetes supports in one cluster.
+	MaxPods = 150_000
+	// MaxPodSets is how many replicated jobs a job may have.
+	MaxPodSets = 256
+	// MaxResources is how many different resources the pods of a job may request.
+	MaxResources = 128
+	// MaxBytes is how large the PodSets of a job may be in JSON: node selectors, affinity and tolerations, above all.
+	MaxBytes = 128 << 10
+)
+
+// ErrTooLarge is of a job whose demand is beyond a limit. Errors that wrap it name the field, the value and the limit.
+var ErrTooLarge = errors.New("the job is too large")
+
+// tooLarge returns an ErrTooLarge.
+func tooLarge(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
+}
+
+// limitResources fails if the containers of all pods request more different resources than are counted. It comes before amounts are
+// added up.
+func limitResources(pods []*corev1.PodSpec) error {
+	names := map[corev1.ResourceName]struct{}{}
+	for _, pod := range pods {
+		for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+			for i := range containers {
+				for name := range containers[i].Resources.Requests {
+					names[name] = struct{}{}
+				}
+			}
+		}
+	}
+	if len(names) > MaxResources {
+		return tooLarge("the containers request %d different resources (spec.trainer.resourcesPerNode, or resources in the runtime), at most %d are counted",
+			len(names), MaxResources)
+	}
+	return nil
+}
+
+// checkForm fails if a Dispatch cannot hold the PodSet, because no cluster would take its Job or its pods.
+func checkForm(podSet *v1alpha1.PodSet) error {
+	if faults := validation.IsDNS1123Label(podSet.Name); len(faults) > 0 {
+		return fmt.Errorf("name of replicated job %q: %s", podSet.Name, strings.Join(faults, "; "))
+	}
+	if faults := validation.IsValidLabelValue(string(podSet.Role)); len(faults) > 0 {
+		return fmt.Errorf("label %s of replicated job %q: %s", constants.LabelTrainJobAncestor, podSet.Name, strings.Join(faults, "; "))
+	}
+	if podSet.NodeAffinity != nil && len(podSet.NodeAffinity.NodeSelectorTerms) == 0 {
+		return fmt.Errorf("node affinity of replicated job %q: requiredDuringSchedulingIgnoredDuringExecution has no nodeSelectorTerms: give one, "+
+			"or take the affinity out", podSet.Name)
+	}
+	return nil
+}
+
+// limitPodSets fails if a demand is too large to be decided on and recorded.
+func limitPodSets(podSets []v1alpha1.PodSet) error {
+	if len(podSets) > MaxPodSets {
+		return tooLarge("the runtime has %d replicated jobs, at most %d are counted", len(podSets), MaxPodSets)
+	}
+	var pods int64
+	for i := range podSets {
+		pods += int64(podSets[i].Count)
+	}
+	if pods > MaxPods {
+		return tooLarge("spec.trainer.numNodes, replicas and parallelism make %s pods, at most %d are counted", atLeast(pods), MaxPods)
+	}
+	encoded, err := json.Marshal(podSets)
+	if err != nil {
+		return fmt.Errorf("encode the demand: %w", err)
+	}
+	if len(encoded) > MaxBytes {
+		return tooLarge("node selectors, node affinity, tolerations and requests of its pods take %d bytes in JSON, at most %d are counted",
+			len(encoded), MaxBytes)
+	}
+	return nil
+}
+
+// atLeast formats a number of pods, which may be the largest of its kind instead of a larger one.
+func atLeast(pods int64) string {
+	if pods >= math.MaxInt32 {
+		return fmt.Sprintf("%d or more", pods)
+	}
+	return fmt.Sprint(pods)
+}
+
+// times multiplies counts. What is too large for a number is the largest number, and what is negative is 0.
+func times(a, b int32) int32 {
+	return int32(min(int64(max(a, 0))*int64(max(b, 0)), math.MaxInt32))
+}
