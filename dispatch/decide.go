@@ -126,7 +126,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 // contender is a worker on which the job fits.
 type contender struct {
 	worker *Worker
-	sum    int64
+	sum    points
 	hash   uint64
 }
 

@@ -146,11 +146,11 @@ func TestDecide(t *testing.T) {
 			policies: []Policy{asking(fewerQueued(2), policy("eu", 0, expressed("queued < 2")))},
 			workers:  []Worker{worker("a", 9, 8, queued(3)), worker("b", 9, 8, queued(2)), worker("c", 4, 8, queued(1))},
 			want: want{
-				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 88: MostAllocated 88; the only worker on which the job fits", Policy: "eu",
+				Cluster: "c", Reason: v1alpha1.ReasonPlaced, Message: "score 87: MostAllocated 87; the only worker on which the job fits", Policy: "eu",
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu is false for the worker"),
 					explained("b", v1alpha1.ReasonPolicyMismatch, "the expression of DispatchPolicy eu cannot be evaluated for the worker: nobody knows"),
-					scored("c", 88),
+					scored("c", 87),
 				},
 			},
 		},
@@ -178,6 +178,17 @@ func TestDecide(t *testing.T) {
 				Reason: v1alpha1.ReasonInvalidPin, Message: badPin,
 				Explanation: []v1alpha1.ClusterExplanation{
 					explained("a", v1alpha1.ReasonPinMismatch, badPin), explained("b", v1alpha1.ReasonNotReady, down),
+				},
+			},
+		},
+		"LongPin": {
+			reason:      "each worker is asked about it, so it has a limit",
+			annotations: map[string]string{v1alpha1.AnnotationClusters: "disk in (" + strings.Repeat("a,", 2500) + "nvme)"},
+			workers:     []Worker{worker("a", 9, 8)},
+			want: want{
+				Reason: v1alpha1.ReasonInvalidPin, Message: "annotation trainyard.dev/clusters: it has 5014 bytes, at most 4096 are read",
+				Explanation: []v1alpha1.ClusterExplanation{
+					explained("a", v1alpha1.ReasonPinMismatch, "annotation trainyard.dev/clusters: it has 5014 bytes, at most 4096 are read"),
 				},
 			},
 		},
@@ -321,7 +332,7 @@ func TestLeastAllocated(t *testing.T) {
 			w := Worker{Nodes: NewNodes([]NodeGroup{{Free: tc.free, Count: 1}}), Allocatable: tc.allocatable}
 			g := newGang(tc.podSets)
 			g.bind(w.Nodes)
-			if got := g.leastAllocated(&w); got != tc.want {
+			if got := g.leastAllocated(&w).score(); got != tc.want {
 				t.Errorf("%s\nleastAllocated = %d, want %d", tc.reason, got, tc.want)
 			}
 		})

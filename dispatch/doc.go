@@ -26,10 +26,11 @@
 // Of the workers that pass, the one wins that has the highest average of the policy's scores by weight, and among equals the one
 // with the highest hash of job and worker. Each score is a number from 0 to 100 that follows from the job and this worker alone,
 // which is why it is not stretched so that the best has 100 and the worst 0, as is done elsewhere: then a third worker could make
-// two others change places.
+// two others change places. Workers are compared by thousandths of a score, and people see whole ones.
 //
 //	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards
-//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses, 1/4 share of the worker that is then used
+//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses, 1/4 share of the worker that is then used,
+//	                less one point for each job that was placed there and has pods that are on no node yet
 //	Price           1 - cost / cost at the ceiling, by what the job takes per hour
 //	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
 //	Sticky          1 where the job ran before, 0 elsewhere

@@ -82,15 +82,14 @@ func IsInitializer(role v1alpha1.PodSetRole) bool {
 }
 
 func newGang(podSets []v1alpha1.PodSet) *gang {
-	g := &gang{names: []corev1.ResourceName{corev1.ResourcePods}}
+	g := &gang{}
+	names := map[corev1.ResourceName]struct{}{corev1.ResourcePods: {}}
 	for i := range podSets {
 		for name := range podSets[i].Requests {
-			if !slices.Contains(g.names, name) {
-				g.names = append(g.names, name)
-			}
+			names[name] = struct{}{}
 		}
 	}
-	slices.Sort(g.names)
+	g.names = slices.Sorted(maps.Keys(names))
 	g.extended = make([]bool, len(g.names))
 	for i, name := range g.names {
 		g.extended[i] = IsExtended(name)
@@ -183,10 +182,7 @@ func (ph *phase) finish(names int) {
 
 // bind looks up the columns of what the pods request. It must come before what reads pods.bound.
 func (g *gang) bind(n *Nodes) {
-	g.cols = g.cols[:0]
-	for _, name := range g.names {
-		g.cols = append(g.cols, n.column(name))
-	}
+	g.cols = n.columnsOf(g.names, g.cols[:0])
 	for i := range g.phases {
 		ph := &g.phases[i]
 		for j := range ph.pods {

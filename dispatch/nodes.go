@@ -40,6 +40,7 @@ const (
 // change, so that they can be kept and shared. A nil *Nodes is a worker without nodes.
 type Nodes struct {
 	names   []corev1.ResourceName // Sorted. The columns.
+	omitted int                   // How many resources have no column, because there are too many.
 	classes []class               // Sorted by labels and taints.
 	shape   shape                 // Of the classes.
 	free    []int64               // One row per group, one column per name. The rows of a class follow each other.
@@ -76,7 +77,8 @@ type row struct {
 // of its own. So a pod that selects a node by its host name fits nowhere, and one that excludes a node by its name may be
 // judged to fit on it.
 func NewNodes(groups []NodeGroup) *Nodes {
-	n := &Nodes{names: columns(groups)}
+	n := &Nodes{}
+	n.names, n.omitted = columns(groups)
 	keys := make([]string, len(groups))
 	byKey := map[string]int{} // Key of a class to the first group that has it.
 	for i := range groups {
@@ -106,18 +108,32 @@ func NewNodes(groups []NodeGroup) *Nodes {
 	return n
 }
 
-// columns returns the names of all resources that some node has.
-func columns(groups []NodeGroup) []corev1.ResourceName {
-	var names []corev1.ResourceName
+// maxColumns is how many different resources of a worker's nodes are counted. A decision takes time and memory in proportion, so a worker
+// must not bring as many as it likes.
+const maxColumns = 256
+
+// columns returns the names of the resources of the nodes that are counted, and how many are not. Of too many those of Kubernetes are
+// counted, then those that the most nodes have.
+func columns(groups []NodeGroup) (names []corev1.ResourceName, omitted int) {
+	nodes := map[corev1.ResourceName]int64{}
 	for i := range groups {
 		for name := range groups[i].Free {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+			nodes[name] = addUpTo(nodes[name], int64(max(groups[i].Count, 0)))
 		}
 	}
+	names = slices.Collect(maps.Keys(nodes))
+	if omitted = len(names) - maxColumns; omitted > 0 {
+		rank := func(name corev1.ResourceName) int64 {
+			if IsExtended(name) {
+				return nodes[name]
+			}
+			return math.MaxInt64
+		}
+		slices.SortFunc(names, func(a, b corev1.ResourceName) int { return cmp.Or(cmp.Compare(rank(b), rank(a)), cmp.Compare(a, b)) })
+		names = names[:maxColumns]
+	}
 	slices.Sort(names)
-	return names
+	return names, max(omitted, 0)
 }
 
 // amounts returns the columns of one node.
@@ -226,13 +242,26 @@ func (n *Nodes) column(name corev1.ResourceName) int {
 	if n == nil {
 		return -1
 	}
-	// There are few names, and the search is in the path of every decision.
-	for i := range n.names {
-		if n.names[i] == name {
-			return i
-		}
+	if at, found := slices.BinarySearch(n.names, name); found {
+		return at
 	}
 	return -1
+}
+
+// columnsOf appends the columns of sorted names, or -1. It goes along both lists once: it is in the path of every decision.
+func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
+	at := 0
+	for _, name := range names {
+		for n != nil && at < len(n.names) && n.names[at] < name {
+			at++
+		}
+		if n != nil && at < len(n.names) && n.names[at] == name {
+			cols = append(cols, at)
+		} else {
+			cols = append(cols, -1)
+		}
+	}
+	return cols
 }
 
 func (n *Nodes) row(i int) []int64 {

@@ -108,7 +108,7 @@ func (s *byShare) Pop() any {
 
 // rest returns the nodes with the least that was free on each at the end of a phase.
 func (p *placement) rest() *Nodes {
-	n := &Nodes{names: p.nodes.names, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape}
+	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape}
 	rows := make([]row, len(p.start))
 	for i, r := range p.start {
 		rows[i] = row{class: r.class, free: r.low, count: r.count}

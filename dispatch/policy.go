@@ -136,11 +136,17 @@ func clusterSelector(policy *Policy) (labels.Selector, error) {
 	return selector(policy.Spec.Clusters.Selector)
 }
 
+// maxPin is how long, in bytes, a pin may be. It is asked about each worker.
+const maxPin = 4096
+
 // pinOf returns what selects the workers to which the job pins itself.
 func pinOf(job Job) (labels.Selector, error) {
 	text, pinned := job.Annotations[v1alpha1.AnnotationClusters]
 	if !pinned {
 		return labels.Everything(), nil
+	}
+	if len(text) > maxPin {
+		return nil, fmt.Errorf("annotation %s: it has %d bytes, at most %d are read", v1alpha1.AnnotationClusters, len(text), maxPin)
 	}
 	pin, err := labels.Parse(text)
 	if err != nil {

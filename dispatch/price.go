@@ -72,7 +72,7 @@ func units(name corev1.ResourceName, amount int64) float64 {
 
 // of is 100 where the job costs nothing, 0 where it costs what it costs at the ceiling or more, and linear in between. Where
 // nothing has a price, all score 100.
-func (p *pricing) of(w *Worker) int32 {
+func (p *pricing) of(w *Worker) points {
 	var cost float64
 	for i, name := range p.names {
 		if p.units[i] > 0 && len(w.Price) > 0 {
@@ -81,7 +81,7 @@ func (p *pricing) of(w *Worker) int32 {
 	}
 	switch {
 	case cost <= 0:
-		return 100
+		return 100 * point
 	case p.most <= 0: // Dearer than a ceiling of nothing.
 		return 0
 	}

@@ -359,12 +359,12 @@ func TestWeightsAreMonotone(t *testing.T) {
 }
 
 // scores are the parts of the score of each worker on which the job fits.
-func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]int32 {
+func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points {
 	f := newFilters(s.job, s.policies)
-	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]int32{}
+	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points{}
 	for i := range s.workers {
 		if w := &s.workers[i]; f.judge(w) == fits {
-			result[w.Name] = map[v1alpha1.ScoreName]int32{}
+			result[w.Name] = map[v1alpha1.ScoreName]points{}
 			for _, part := range p.Spec.Scoring {
 				result[w.Name][part.Name] = prepared.part(part.Name, w)
 			}

@@ -49,26 +49,35 @@ func newScores(f *filters, workers []Worker) *scores {
 // weight of a part. The API server defaults it to 1, a file that a simulation reads does not.
 func weight(part *v1alpha1.Score) int64 { return int64(max(part.Weight, 1)) }
 
-// sum of a worker's scores by weight. Workers are compared by it, so that rounding makes no difference. The gang must be bound
-// to the worker's nodes.
-func (s *scores) sum(w *Worker) int64 {
-	var sum int64
+// points are thousandths of a score. Workers are compared by points and people are shown whole scores: were workers compared by these,
+// the rounding would decide where a worker has few nodes.
+type points int64
+
+// point is one score.
+const point points = 1000
+
+// score is a number from 0 to 100, rounded.
+func (p points) score() int32 { return int32((p + point/2) / point) }
+
+// sum of a worker's scores by weight. Workers are compared by it. The gang must be bound to the worker's nodes.
+func (s *scores) sum(w *Worker) points {
+	var sum points
 	for i := range s.parts {
-		sum += int64(s.part(s.parts[i].Name, w)) * weight(&s.parts[i])
+		sum += s.part(s.parts[i].Name, w) * points(weight(&s.parts[i]))
 	}
 	return sum
 }
 
 // total is the average of a worker's scores by weight, rounded.
 func (s *scores) total(w *Worker) int32 {
-	return int32(math.Round(float64(s.sum(w)) / float64(s.weights)))
+	return int32(math.Round(float64(s.sum(w)) / float64(s.weights) / float64(point)))
 }
 
 // message shows how a total comes about: "score 73: LeastAllocated 80 x2, Price 60".
 func (s *scores) message(w *Worker) string {
 	parts := make([]string, len(s.parts))
 	for i := range s.parts {
-		parts[i] = fmt.Sprintf("%s %d", s.parts[i].Name, s.part(s.parts[i].Name, w))
+		parts[i] = fmt.Sprintf("%s %d", s.parts[i].Name, s.part(s.parts[i].Name, w).score())
 		if weight := weight(&s.parts[i]); weight != 1 {
 			parts[i] += fmt.Sprintf(" x%d", weight)
 		}
@@ -77,7 +86,7 @@ func (s *scores) message(w *Worker) string {
 }
 
 // part is one score of a worker.
-func (s *scores) part(name v1alpha1.ScoreName, w *Worker) int32 {
+func (s *scores) part(name v1alpha1.ScoreName, w *Worker) points {
 	switch name {
 	case v1alpha1.ScoreLeastAllocated:
 		return s.gang.leastAllocated(w)
@@ -89,15 +98,15 @@ func (s *scores) part(name v1alpha1.ScoreName, w *Worker) int32 {
 		return percent(1 / float64(1+max(w.Queued, 0)))
 	case v1alpha1.ScoreSticky:
 		if s.previous != "" && s.previous == w.Name {
-			return 100
+			return 100 * point
 		}
 	}
 	return 0
 }
 
 // percent makes a score of a share.
-func percent(share float64) int32 {
-	return int32(math.Round(100 * min(max(share, 0), 1)))
+func percent(share float64) points {
+	return points(math.Round(100 * float64(point) * min(max(share, 0), 1)))
 }
 
 // dominant is the resource of which a job takes the largest share of a worker.
@@ -132,10 +141,10 @@ func (g *gang) dominant(w *Worker) dominant {
 
 // leastAllocated is the share of the job's dominant resource that is still free on the worker when the job is placed. A job that
 // requests nothing scores 100 everywhere.
-func (g *gang) leastAllocated(w *Worker) int32 {
+func (g *gang) leastAllocated(w *Worker) points {
 	d := g.dominant(w)
 	if d.name < 0 {
-		return 100
+		return 100 * point
 	}
 	return percent(float64(d.free-d.need) / float64(d.all))
 }

@@ -5,6 +5,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -148,6 +149,35 @@ func TestScoring(t *testing.T) {
 			},
 			winner: "b",
 		},
+		"HalfAPercentDecides": {
+			reason:  "both are shown as 50, and one has a GPU more",
+			scoring: []v1alpha1.Score{score(v1alpha1.ScoreLeastAllocated, 1)}, job: Job{PodSets: small},
+			workers: []Worker{
+				worker("a", 0, 0, withNodes(slices.Repeat([]int64{8, 0}, 32)...)), worker("b", 0, 0, withNodes(append(slices.Repeat([]int64{8, 0}, 31), 8, 1)...)),
+			},
+			want: map[v1alpha1.ClusterName]string{
+				"a": "score 50: LeastAllocated 50", "b": "score 50: LeastAllocated 50",
+			},
+			winner: "b",
+		},
+		"MostAllocatedQueued": {
+			reason:  "of two workers that are almost as full the one goes first on which fewer jobs begin",
+			scoring: []v1alpha1.Score{score(v1alpha1.ScoreMostAllocated, 1)}, job: Job{PodSets: gang},
+			workers: []Worker{worker("fuller", 0, 0, withNodes(8, 8, 8, 8, 7), queued(2)), worker("emptier", 0, 0, withNodes(8, 8, 8, 8, 8))},
+			want: map[v1alpha1.ClusterName]string{
+				"fuller": "score 84: MostAllocated 84", "emptier": "score 85: MostAllocated 85",
+			},
+			winner: "emptier",
+		},
+		"MostAllocatedFragmentFirst": {
+			reason:  "a fragment is worth more than some jobs that begin there",
+			scoring: []v1alpha1.Score{score(v1alpha1.ScoreMostAllocated, 1)}, job: Job{PodSets: small},
+			workers: []Worker{worker("fragment", 0, 0, withNodes(1, 8, 8, 8), queued(9)), worker("whole", 0, 0, withNodes(8, 8, 8, 8))},
+			want: map[v1alpha1.ClusterName]string{
+				"fragment": "score 72: MostAllocated 72", "whole": "score 10: MostAllocated 10",
+			},
+			winner: "fragment",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			policies := []Policy{policy("p", 0, scoring(test.scoring...))}
@@ -187,7 +217,7 @@ func TestPriceUnits(t *testing.T) {
 	ceiling := v1alpha1.Prices{
 		gpu: resource.MustParse("4"), corev1.ResourceCPU: resource.MustParse("200m"), corev1.ResourceMemory: resource.MustParse("25m"),
 	}
-	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w) != 50 || got.most < 8.999 || got.most > 9.001 {
+	if got := newPricing(newGang([]v1alpha1.PodSet{set}), ceiling, nil); got.of(&w).score() != 50 || got.most < 8.999 || got.most > 9.001 {
 		t.Errorf("score %d, at most %f an hour; want 50 and 9", got.of(&w), got.most)
 	}
 	if got := newPricing(newGang([]v1alpha1.PodSet{set}), v1alpha1.Prices{gpu: {}, corev1.ResourceCPU: {}, corev1.ResourceMemory: {}}, nil).of(&w); got != 0 {
@@ -242,5 +272,38 @@ func TestMostAllocatedLeavesWholeNodes(t *testing.T) {
 	t.Logf("whole nodes left: %v; gangs of three nodes placed: %v", nodes, gangs)
 	if most, least := gangs["MostAllocated"], gangs["LeastAllocated"]; 3*most < 4*least {
 		t.Errorf("%d gangs fit after MostAllocated and %d after LeastAllocated, want a third more at least", most, least)
+	}
+}
+
+// Of many equal jobs that come at once each of several equal workers gets its share, however many nodes it has. Each job makes its worker
+// a little fuller, which must not bring all that follow there.
+func TestEqualWorkersShareABurst(t *testing.T) {
+	for nodes, cores := range map[int]int64{1: 400, 2: 200, 4: 96, 16: 96, 64: 1000} {
+		for _, rule := range []v1alpha1.ScoreName{v1alpha1.ScoreMostAllocated, v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreQueueDepth} {
+			workers := make([]Worker, 2)
+			for i := range workers {
+				group := NodeGroup{Free: Resources{corev1.ResourceCPU: 1000 * cores, corev1.ResourcePods: 1000}, Count: nodes}
+				workers[i] = Worker{
+					Name: v1alpha1.ClusterName(fmt.Sprint("worker-", i)), Nodes: NewNodes([]NodeGroup{group}),
+					Allocatable: Resources{corev1.ResourceCPU: 1000 * cores * int64(nodes)},
+				}
+			}
+			policies := []Policy{policy("p", 0, scoring(score(rule, 1)))}
+			sets := []v1alpha1.PodSet{podSet(1, 0, requests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}))}
+			got := map[v1alpha1.ClusterName]int{}
+			for i := range 200 {
+				d := Decide(Job{UID: types.UID(fmt.Sprintf("%d-8c4c-4a5d-a6a0-0f3d62ab5b2f", i)), PodSets: sets}, policies, workers)
+				got[d.Cluster]++
+				for j := range workers {
+					if workers[j].Name == d.Cluster { // As the manager counts it until its pods are bound.
+						workers[j].Nodes = workers[j].Nodes.Spread(sets)
+						workers[j].Queued++
+					}
+				}
+			}
+			if got["worker-0"] < 80 || got["worker-1"] < 80 {
+				t.Errorf("%s, %d nodes: of 200 equal jobs the workers got %v", rule, nodes, got)
+			}
+		}
 	}
 }

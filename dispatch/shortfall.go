@@ -97,7 +97,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 		name := string(g.names[d.name])
 		switch {
 		case !slices.ContainsFunc(all, has):
-			return "no node has the resource " + name
+			return "no node has the resource " + name + n.omittedNote()
 		case !slices.ContainsFunc(matching, has):
 			return "no node that matches its node selector has the resource " + name
 		}
@@ -160,7 +160,7 @@ func (g *gang) matching(n *Nodes, p *pods, all []int) (classes []int, why string
 // lackFree says what is not free on the nodes that take the pods, and what would be enough.
 func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 	found := n.roomOn(takes, p.bound, p.need)
-	short := n.short(takes, p, found)
+	short := n.short(takes, p)
 	if p.need == 1 {
 		needs := "needs a node with " + g.list(short) + " free; "
 		if len(short) > 1 {
@@ -184,18 +184,69 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 
 // short returns what the pods lack: each resource of which by itself there is not enough, and those without which there would be
 // room for more pods than have been found.
-func (n *Nodes) short(takes []int, p *pods, found int64) []demand {
-	needed := slices.Clone(p.bound)
-	for i := len(needed) - 1; i >= 0; i-- {
-		rest := slices.Delete(slices.Clone(needed), i, i+1)
-		if len(rest) > 0 && n.roomOn(takes, rest, p.need) == found {
-			needed = rest
+//
+// For how many pods a row has room is the least that it has of any resource. A resource can be left out without making room if in each
+// row some other one that is left has as little. So one look at all rows is enough for each resource.
+func (n *Nodes) short(takes []int, p *pods) []demand {
+	rows := n.rowsOf(takes)
+	least, having := make([]int64, len(rows)), make([]int, len(rows)) // Of each row, and how many resources have as little.
+	enough := make([]bool, len(p.bound))
+	for i := range p.bound {
+		alone := int64(0)
+		for at, r := range rows {
+			per := perNode(n.row(r), p.bound[i:i+1], p.need)
+			alone = min(p.need, addUpTo(alone, mulUpTo(per, n.counts[r])))
+			switch {
+			case i == 0 || per < least[at]:
+				least[at], having[at] = per, 1
+			case per == least[at]:
+				having[at]++
+			}
+		}
+		enough[i] = alone >= p.need
+	}
+	needed, left := make([]bool, len(p.bound)), len(p.bound)
+	for i := len(p.bound) - 1; i >= 0; i-- {
+		lean := make([]int, 0, len(rows)) // The rows in which the resource is one of those that have the least.
+		for at, r := range rows {
+			if perNode(n.row(r), p.bound[i:i+1], p.need) == least[at] {
+				lean = append(lean, at)
+			}
+		}
+		if needed[i] = left == 1 || slices.ContainsFunc(lean, func(at int) bool { return having[at] < 2 }); needed[i] {
+			continue
+		}
+		left--
+		for _, at := range lean {
+			having[at]--
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
-		alone := n.roomOn(takes, []demand{d}, p.need)
-		return alone >= p.need && !slices.Contains(needed, d)
-	})
+	var short []demand
+	for i, d := range p.bound {
+		if needed[i] || !enough[i] {
+			short = append(short, d)
+		}
+	}
+	return short
+}
+
+// rowsOf returns the rows of some classes.
+func (n *Nodes) rowsOf(classes []int) []int {
+	var rows []int
+	for _, c := range classes {
+		for r := n.classes[c].first; r < n.classes[c].end; r++ {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+// omittedNote says that not all resources are counted.
+func (n *Nodes) omittedNote() string {
+	if n == nil || n.omitted == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", of the %d that are counted; the nodes have %d", len(n.names), len(n.names)+n.omitted)
 }
 
 // nodesNote says how many nodes there are for the pods at all.

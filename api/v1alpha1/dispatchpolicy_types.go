@@ -70,7 +70,8 @@ const (
 	// It spreads jobs.
 	ScoreLeastAllocated ScoreName = "LeastAllocated"
 	// ScoreMostAllocated: how much of what is free on the nodes that the job would take it would use, and, counting a third of
-	// that, how full the worker would be. It fills fragments, so that whole nodes stay free for gangs.
+	// that, how full the worker would be. It fills fragments, so that whole nodes stay free for gangs. One point goes off for each job that
+	// has been placed there and has no pods yet, so that jobs that come at once spread over workers that differ by little.
 	ScoreMostAllocated ScoreName = "MostAllocated"
 	// ScorePrice: what the job costs there per hour: 100 if nothing, 0 if as much as at the ceiling or more.
 	ScorePrice ScoreName = "Price"

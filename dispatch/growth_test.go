@@ -1,0 +1,144 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// wide is a job of one pod that requests so many resources, and a node that has all of them, with too little free of each.
+func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
+	list, free := corev1.ResourceList{}, Resources{}
+	for i := range resources {
+		name := corev1.ResourceName(fmt.Sprintf("example.com/r%d", i))
+		list[name], free[name] = *resource.NewQuantity(2, resource.DecimalSI), 1
+	}
+	return []v1alpha1.PodSet{podSet(3, 0, requests(list))}, []NodeGroup{{Free: free, Count: 1}, {Free: free, Labels: map[string]string{"a": "b"}, Count: 1}}
+}
+
+// A decision is made under the lock of the waiting list, so what a user or a worker writes must not make it take time by the square. With
+// four times as many resources it may take six times as long; by the square it would be sixteen times.
+func TestWorkGrowsWithResources(t *testing.T) {
+	for name, work := range map[string]func(podSets []v1alpha1.PodSet, groups []NodeGroup){
+		"Job":    func(podSets []v1alpha1.PodSet, _ []NodeGroup) { newGang(podSets) },
+		"Nodes":  func(_ []v1alpha1.PodSet, groups []NodeGroup) { NewNodes(groups) },
+		"Fit":    func(podSets []v1alpha1.PodSet, groups []NodeGroup) { NewNodes(groups).Fit(podSets) },
+		"Absent": func(podSets []v1alpha1.PodSet, _ []NodeGroup) { NewNodes([]NodeGroup{gpuNodes(4, 8)}).Fit(podSets) },
+		"Short": func(podSets []v1alpha1.PodSet, groups []NodeGroup) { // Without the limit of columns.
+			n := &Nodes{names: newGang(podSets).names, classes: []class{{}}}
+			n.setRows([]row{{free: n.amounts(groups[0].Free), count: 2}})
+			n.Fit(podSets)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			least := func(resources int) time.Duration {
+				podSets, groups := wide(resources)
+				best := time.Duration(math.MaxInt64)
+				for range 7 {
+					start := time.Now()
+					work(podSets, groups)
+					best = min(best, time.Since(start))
+				}
+				return best
+			}
+			var growth float64
+			for range 5 { // Somebody else may have the processor.
+				if growth = float64(least(12_000)) / float64(least(3_000)); growth < 6 {
+					return
+				}
+			}
+			t.Errorf("four times the resources take %.1f times as long", growth)
+		})
+	}
+}
+
+// A worker's nodes may bring any number of resources. Those of Kubernetes and the most common ones are counted, and it is said that the
+// others are not.
+func TestTooManyResources(t *testing.T) {
+	groups := []NodeGroup{gpuNodes(2, 8)}
+	groups[0].Free[corev1.ResourceMemory], groups[0].Free[corev1.ResourcePods] = 1<<40, 110
+	odd := gpuNodes(1, 8)
+	for i := range 5000 {
+		odd.Free[corev1.ResourceName(fmt.Sprintf("a.example.com/r%d", i))] = 1
+	}
+	n := NewNodes(append(groups, odd))
+	if len(n.names) != maxColumns {
+		t.Errorf("%d columns, want %d", len(n.names), maxColumns)
+	}
+	for _, name := range []corev1.ResourceName{gpu, corev1.ResourceMemory, corev1.ResourcePods} {
+		if n.column(name) < 0 {
+			t.Errorf("%s is not counted", name)
+		}
+	}
+	rest := n.Reserve([]v1alpha1.PodSet{podSet(1, 8)})
+	got := rest.Fit([]v1alpha1.PodSet{podSet(1, 1, requests(corev1.ResourceList{"z.example.com/none": resource.MustParse("1")}))})
+	want := &Shortfall{
+		PodSet: "node", Message: fmt.Sprintf("no node has the resource z.example.com/none, of the 256 that are counted; the nodes have %d", 5003),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Fit() (-want +got):\n%s", diff)
+	}
+}
+
+// What pods lack is found in one look at the rows for each resource. The reference leaves out one resource after the other and counts again.
+func TestShortAgainstReference(t *testing.T) {
+	reference := func(n *Nodes, takes []int, p *pods) []demand {
+		found := n.roomOn(takes, p.bound, p.need)
+		needed := slices.Clone(p.bound)
+		for i := len(needed) - 1; i >= 0; i-- {
+			rest := slices.Delete(slices.Clone(needed), i, i+1)
+			if len(rest) > 0 && n.roomOn(takes, rest, p.need) == found {
+				needed = rest
+			}
+		}
+		return slices.DeleteFunc(slices.Clone(p.bound), func(d demand) bool {
+			return n.roomOn(takes, []demand{d}, p.need) >= p.need && !slices.Contains(needed, d)
+		})
+	}
+	compared := 0
+	for seed := range uint64(4000) {
+		r := newRandom(seed)
+		n, g := NewNodes(r.nodes(5)), newGang(r.podSets(1))
+		g.bind(n)
+		for i := range g.phases {
+			for j := range g.phases[i].pods {
+				p := &g.phases[i].pods[j]
+				takes := n.populated()
+				if n.roomOn(takes, p.bound, p.need) >= p.need {
+					continue
+				}
+				compared++
+				if diff := cmp.Diff(reference(n, takes, p), n.short(takes, p), cmp.AllowUnexported(demand{})); diff != "" {
+					t.Fatalf("seed %d: short() (-reference +got)\n%s", seed, diff)
+				}
+			}
+		}
+	}
+	if compared < 500 {
+		t.Errorf("only %d demands were short", compared)
+	}
+}
+
+// BenchmarkManyResources is a decision about a job of many resources, on nodes that have them all and too little of each.
+func BenchmarkManyResources(b *testing.B) {
+	for _, resources := range []int{32, 128, 512} {
+		b.Run(fmt.Sprint(resources), func(b *testing.B) {
+			podSets, groups := wide(resources)
+			workers := []Worker{{Name: "a", Nodes: NewNodes(groups)}}
+			for b.Loop() {
+				Decide(Job{UID: "a", PodSets: podSets}, nil, workers)
+			}
+		})
+	}
+}
