@@ -11,9 +11,10 @@ import "math"
 // everywhere. One quarter is how full the worker is afterwards, the opposite of LeastAllocated, so that whole nodes stay free on
 // the same worker, where a larger gang can have them.
 //
-// One point is taken off for each job that has been placed there and has no pods yet. Each job makes its worker fuller, so of many jobs
-// that come at once all would go to the worker that got the first, however little fuller that is, while others are idle. This way they
-// spread over workers that differ by little, and where a fragment makes a difference of many points it decides.
+// One point is taken off for each job that has been placed there and has no pods yet. Each job makes its worker fuller,
+// so of many jobs that come at once all would go to the worker that got the first, however little fuller that is, while
+// others are idle. This way they spread over workers that differ by little, and where a fragment makes a difference of
+// many points it decides.
 //
 // Which nodes those are the worker's scheduler says in the end. It takes the fullest if it scores by MostAllocated too.
 func (g *gang) mostAllocated(w *Worker) points {

@@ -76,7 +76,8 @@ func PhaseOf(set *v1alpha1.PodSet) int {
 	return 1
 }
 
-// IsInitializer says whether a role is one of pods that as a rule run before the others. It is the only place that knows what a role means.
+// IsInitializer says whether a role is one of pods that as a rule run before the others. It is the only place that
+// knows what a role means.
 func IsInitializer(role v1alpha1.PodSetRole) bool {
 	return strings.HasSuffix(string(role), "-initializer")
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// wide is a job of one pod that requests so many resources, and a node that has all of them, with too little free of each.
+// wide is a job of one pod that requests so many resources, and a node that has all of them, with too little free of
+// each.
 func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
 	list, free := corev1.ResourceList{}, Resources{}
 	for i := range resources {
@@ -27,8 +28,9 @@ func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
 	return []v1alpha1.PodSet{podSet(3, 0, requests(list))}, []NodeGroup{{Free: free, Count: 1}, {Free: free, Labels: map[string]string{"a": "b"}, Count: 1}}
 }
 
-// A decision is made under the lock of the waiting list, so what a user or a worker writes must not make it take time by the square. With
-// four times as many resources it may take six times as long; by the square it would be sixteen times.
+// A decision is made under the lock of the waiting list, so what a user or a worker writes must not make it take time
+// by the square. With four times as many resources it may take six times as long; by the square it would be sixteen
+// times.
 func TestWorkGrowsWithResources(t *testing.T) {
 	for name, work := range map[string]func(podSets []v1alpha1.PodSet, groups []NodeGroup){
 		"Job":    func(podSets []v1alpha1.PodSet, _ []NodeGroup) { newGang(podSets) },
@@ -63,8 +65,8 @@ func TestWorkGrowsWithResources(t *testing.T) {
 	}
 }
 
-// A worker's nodes may bring any number of resources. Those of Kubernetes and the most common ones are counted, and it is said that the
-// others are not.
+// A worker's nodes may bring any number of resources. Those of Kubernetes and the most common ones are counted, and it
+// is said that the others are not.
 func TestTooManyResources(t *testing.T) {
 	groups := []NodeGroup{gpuNodes(2, 8)}
 	groups[0].Free[corev1.ResourceMemory], groups[0].Free[corev1.ResourcePods] = 1<<40, 110
@@ -91,7 +93,8 @@ func TestTooManyResources(t *testing.T) {
 	}
 }
 
-// What pods lack is found in one look at the rows for each resource. The reference leaves out one resource after the other and counts again.
+// What pods lack is found in one look at the rows for each resource. The reference leaves out one resource after the
+// other and counts again.
 func TestShortAgainstReference(t *testing.T) {
 	reference := func(n *Nodes, takes []int, p *pods) []demand {
 		found := n.roomOn(takes, p.bound, p.need)
@@ -130,7 +133,8 @@ func TestShortAgainstReference(t *testing.T) {
 	}
 }
 
-// BenchmarkManyResources is a decision about a job of many resources, on nodes that have them all and too little of each.
+// BenchmarkManyResources is a decision about a job of many resources, on nodes that have them all and too little of
+// each.
 func BenchmarkManyResources(b *testing.B) {
 	for _, resources := range []int{32, 128, 512} {
 		b.Run(fmt.Sprint(resources), func(b *testing.B) {

@@ -108,12 +108,12 @@ func NewNodes(groups []NodeGroup) *Nodes {
 	return n
 }
 
-// maxColumns is how many different resources of a worker's nodes are counted. A decision takes time and memory in proportion, so a worker
-// must not bring as many as it likes.
+// maxColumns is how many different resources of a worker's nodes are counted. A decision takes time and memory in
+// proportion, so a worker must not bring as many as it likes.
 const maxColumns = 256
 
-// columns returns the names of the resources of the nodes that are counted, and how many are not. Of too many those of Kubernetes are
-// counted, then those that the most nodes have.
+// columns returns the names of the resources of the nodes that are counted, and how many are not. Of too many those of
+// Kubernetes are counted, then those that the most nodes have.
 func columns(groups []NodeGroup) (names []corev1.ResourceName, omitted int) {
 	nodes := map[corev1.ResourceName]int64{}
 	for i := range groups {
@@ -248,7 +248,8 @@ func (n *Nodes) column(name corev1.ResourceName) int {
 	return -1
 }
 
-// columnsOf appends the columns of sorted names, or -1. It goes along both lists once: it is in the path of every decision.
+// columnsOf appends the columns of sorted names, or -1. It goes along both lists once: it is in the path of every
+// decision.
 func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
 	at := 0
 	for _, name := range names {

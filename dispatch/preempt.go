@@ -23,6 +23,9 @@ type Victim struct {
 	Priority int32
 	// Since when it has been placed there. Of jobs that are equal otherwise the youngest goes, which has the least to lose.
 	Since time.Time
+	// Slow: it may take longer to stop than the job waits for it. It is stopped only if no set without such jobs is
+	// enough.
+	Slow bool
 }
 
 // Occupancy is what runs on a worker.
@@ -55,8 +58,9 @@ const (
 // may go to, and only if its policy allows preemption; ok is false if there is no such set, and if the job fits somewhere as it
 // is. The answer depends on the order of nothing.
 //
-// Of sets with the same number of victims that is chosen whose highest priority is the lowest, then that with the lowest sum of
-// priorities, then the one whose oldest job is the youngest, then the worker by the hash that decides between equal scores.
+// Sets without Slow victims come first. Of sets with the same number of victims that is chosen whose highest priority
+// is the lowest, then that with the lowest sum of priorities, then the one whose oldest job is the youngest, then the
+// worker by the hash that decides between equal scores.
 //
 // One victim is found whenever one is enough, and so are two among up to 23 jobs. Among more, those pairs are tried first that
 // have the lowest priorities, 256 of them that free enough in sum. Larger sets are found from above: of all jobs of lower
@@ -70,7 +74,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
 		return Preemption{}, false
 	}
-	var sites []*site
+	slow, runs := false, make(map[v1alpha1.ClusterName]Occupancy, len(workers))
 	for i := range workers {
 		w := &workers[i]
 		if f.open(w) != fits {
@@ -78,6 +82,36 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 		}
 		if f.gang.fits(w.Nodes) {
 			return Preemption{}, false
+		}
+		isSlow := func(v Victim) bool { return v.Slow && v.Priority < job.Priority }
+		runs[w.Name] = occupancy(w.Name)
+		slow = slow || slices.ContainsFunc(runs[w.Name].Victims(), isSlow)
+	}
+	if !slow {
+		return preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return runs[name] })
+	}
+	if p, ok = preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return quick{runs[name]} }); ok {
+		return p, ok
+	}
+	return preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return runs[name] })
+}
+
+// quick is an Occupancy without the victims that are slow.
+type quick struct{ Occupancy }
+
+// Victims implements Occupancy.
+func (q quick) Victims() []Victim {
+	return slices.DeleteFunc(slices.Clone(q.Occupancy.Victims()), func(v Victim) bool { return v.Slow })
+}
+
+// preempt searches the workers that the job may go to.
+func preempt(f *filters, workers []Worker, occupancy func(v1alpha1.ClusterName) Occupancy) (p Preemption, ok bool) {
+	job := f.job
+	var sites []*site
+	for i := range workers {
+		w := &workers[i]
+		if f.open(w) != fits {
+			continue
 		}
 		if s := newSite(f, w, occupancy(w.Name)); s != nil {
 			sites = append(sites, s)

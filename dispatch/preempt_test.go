@@ -69,6 +69,12 @@ func victim(name string, priority int32, age int, gpus ...int64) tenant {
 	return job
 }
 
+// slow is a victim that takes long to stop.
+func slow(job tenant) tenant {
+	job.Slow = true
+	return job
+}
+
 func preempting(spec *v1alpha1.DispatchPolicySpec) { spec.Preemption = v1alpha1.PreemptLowerPriority }
 
 func TestPreempt(t *testing.T) {
@@ -105,6 +111,21 @@ func TestPreempt(t *testing.T) {
 			reason: "one job of higher priority is fewer than two of lower",
 			jobs:   map[string][]tenant{"w": {victim("a", 1, 0, 4, 0), victim("b", 1, 0, 4, 0), victim("c", 4, 0, 0, 8)}},
 			want:   "w", victims: []string{"c"},
+		},
+		"SlowLast": {
+			reason: "two jobs that stop soon are better than one that may take for ever",
+			jobs:   map[string][]tenant{"w": {victim("a", 1, 0, 4, 0), victim("b", 1, 0, 4, 0), slow(victim("c", 0, 0, 0, 8))}},
+			want:   "w", victims: []string{"a", "b"},
+		},
+		"SlowElsewhere": {
+			reason: "nor does it matter where they are",
+			jobs:   map[string][]tenant{"v": {slow(victim("a", 0, 0, 8, 8))}, "w": {victim("b", 4, 0, 8, 8)}},
+			want:   "w", victims: []string{"b"},
+		},
+		"SlowAlone": {
+			reason: "there is no other",
+			jobs:   map[string][]tenant{"w": {victim("a", 9, 0, 8, 0), slow(victim("b", 1, 0, 0, 8))}},
+			want:   "w", victims: []string{"b"},
 		},
 		"Pair": {
 			reason: "of the pairs that with the lowest priorities",

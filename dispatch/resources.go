@@ -15,7 +15,8 @@ import (
 // Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
 type Resources map[corev1.ResourceName]int64
 
-// FromList converts a list, and rounds fractions up, as the scheduler does. An amount that is too large for a number is the largest number.
+// FromList converts a list, and rounds fractions up, as the scheduler does. An amount that is too large for a number is
+// the largest number.
 func FromList(list corev1.ResourceList) Resources {
 	r := make(Resources, len(list))
 	for name, quantity := range list {
@@ -28,7 +29,8 @@ func FromList(list corev1.ResourceList) Resources {
 	return r
 }
 
-// scaledUpTo is ScaledValue, which answers 0 or a wrapped number where the amount is too large, with the largest number instead.
+// scaledUpTo is ScaledValue, which answers 0 or a wrapped number where the amount is too large, with the largest number
+// instead.
 func scaledUpTo(quantity resource.Quantity, scale resource.Scale) int64 {
 	if quantity.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
 		return math.MaxInt64

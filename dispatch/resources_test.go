@@ -26,7 +26,8 @@ func TestFromList(t *testing.T) {
 	}
 }
 
-// An amount that is too large to count is never read as a small one: a job that asks for more than there is would fit everywhere.
+// An amount that is too large to count is never read as a small one: a job that asks for more than there is would fit
+// everywhere.
 func TestAmountsSaturate(t *testing.T) {
 	huge := resource.MustParse("9000000000000000000")
 	sum := huge.DeepCopy()

@@ -49,8 +49,8 @@ func newScores(f *filters, workers []Worker) *scores {
 // weight of a part. The API server defaults it to 1, a file that a simulation reads does not.
 func weight(part *v1alpha1.Score) int64 { return int64(max(part.Weight, 1)) }
 
-// points are thousandths of a score. Workers are compared by points and people are shown whole scores: were workers compared by these,
-// the rounding would decide where a worker has few nodes.
+// points are thousandths of a score. Workers are compared by points and people are shown whole scores: were workers
+// compared by these, the rounding would decide where a worker has few nodes.
 type points int64
 
 // point is one score.

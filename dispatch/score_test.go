@@ -275,8 +275,8 @@ func TestMostAllocatedLeavesWholeNodes(t *testing.T) {
 	}
 }
 
-// Of many equal jobs that come at once each of several equal workers gets its share, however many nodes it has. Each job makes its worker
-// a little fuller, which must not bring all that follow there.
+// Of many equal jobs that come at once each of several equal workers gets its share, however many nodes it has. Each
+// job makes its worker a little fuller, which must not bring all that follow there.
 func TestEqualWorkersShareABurst(t *testing.T) {
 	for nodes, cores := range map[int]int64{1: 400, 2: 200, 4: 96, 16: 96, 64: 1000} {
 		for _, rule := range []v1alpha1.ScoreName{v1alpha1.ScoreMostAllocated, v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreQueueDepth} {

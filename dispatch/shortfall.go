@@ -185,8 +185,8 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 // short returns what the pods lack: each resource of which by itself there is not enough, and those without which there would be
 // room for more pods than have been found.
 //
-// For how many pods a row has room is the least that it has of any resource. A resource can be left out without making room if in each
-// row some other one that is left has as little. So one look at all rows is enough for each resource.
+// For how many pods a row has room is the least that it has of any resource. A resource can be left out without making
+// room if in each row some other one that is left has as little. So one look at all rows is enough for each resource.
 func (n *Nodes) short(takes []int, p *pods) []demand {
 	rows := n.rowsOf(takes)
 	least, having := make([]int64, len(rows)), make([]int, len(rows)) // Of each row, and how many resources have as little.

@@ -35,7 +35,8 @@ func resourcesOf(list corev1.ResourceList) Resources {
 	return resources
 }
 
-// largestAmount is the largest amount that is counted: a ten-thousandth of the largest number (900 TB), so that sums do not wrap around.
+// largestAmount is the largest amount that is counted: a ten-thousandth of the largest number (900 TB), so that sums do
+// not wrap around.
 const largestAmount = math.MaxInt64 / 10_000
 
 // amountOf converts an amount. What is too large for a number would be read as 0, or as any other number.

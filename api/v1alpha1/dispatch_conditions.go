@@ -18,6 +18,20 @@ const (
 	// DispatchWorkerLost is True while the job's worker has not answered for longer than its grace period; the reason says what is
 	// done about it.
 	DispatchWorkerLost = "WorkerLost"
+	// DispatchWriteRefused is True while the hub's API server refuses, for what it says, something that the manager has
+	// to write about the job. The reason says what of, and the message why, in the API server's words. It is tried
+	// again, with a back-off and when the job changes.
+	DispatchWriteRefused = "WriteRefused"
+)
+
+// Reasons of DispatchWriteRefused.
+const (
+	// ReasonDispatchRefused: the Dispatch with the decision about the job is refused.
+	ReasonDispatchRefused = "DispatchRefused"
+	// ReasonDispatchStatusRefused: the status of the Dispatch is refused.
+	ReasonDispatchStatusRefused = "DispatchStatusRefused"
+	// ReasonTrainJobStatusRefused: the TrainJob's status, as the worker says it, is refused.
+	ReasonTrainJobStatusRefused = "TrainJobStatusRefused"
 )
 
 // Reasons of DispatchWorkerLost.
@@ -57,6 +71,9 @@ const (
 	ReasonTooLarge = "TooLarge"
 	// ReasonPriorityClassNotFound: the job's annotation trainyard.dev/priority-class names none of the hub's PriorityClasses.
 	ReasonPriorityClassNotFound = "PriorityClassNotFound"
+	// ReasonPriorityClassNotAllowed: the job names a PriorityClass, by its annotation or in its pods, that its policy
+	// does not let it name.
+	ReasonPriorityClassNotAllowed = "PriorityClassNotAllowed"
 	// ReasonQueued: a job before this one waits for room, and the policy (StrictFIFO), its demand or a reservation holds this one back.
 	ReasonQueued = "Queued"
 	// ReasonReserved: a worker is held for the job, which waits until there is enough free.
@@ -66,6 +83,8 @@ const (
 	// ReasonUnknownCopy: a worker has a copy of the job's name that the hub has no record of, and that may be running; the message says
 	// how to decide about it.
 	ReasonUnknownCopy = "UnknownCopy"
+	// ReasonWriteRefused: the job's placement cannot be recorded; the condition WriteRefused says why.
+	ReasonWriteRefused = "WriteRefused"
 	// ReasonProtectedNamespace: jobs of this namespace are not dispatched: the manager's --protected-namespaces has it,
 	// or it is the manager's own, or begins with kube-.
 	ReasonProtectedNamespace = "ProtectedNamespace"

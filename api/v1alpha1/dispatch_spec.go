@@ -41,8 +41,8 @@ type PodSet struct {
 	// role of the pods.
 	// +optional
 	Role PodSetRole `json:"role,omitempty"`
-	// concurrent: an initializer that runs at the same time as the other pods, because they do not wait for its end (dependsOn with status
-	// Complete). Other initializers run before the other pods.
+	// concurrent: an initializer that runs at the same time as the other pods, because they do not wait for its end
+	// (dependsOn with status Complete). Other initializers run before the other pods.
 	// +optional
 	Concurrent bool `json:"concurrent,omitempty"`
 	// count of pods. All must fit at the same time.
@@ -61,6 +61,10 @@ type PodSet struct {
 	// +optional
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// terminationGracePeriodSeconds of one pod. A job whose pods take long to stop is the last to be preempted. Absent:
+	// Kubernetes' default.
+	// +optional
+	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
 // EvictionReason says why an attempt is to end.
@@ -127,8 +131,8 @@ type DispatchSpec struct {
 	// eviction ends the current attempt. It goes when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`
-	// podSets are the demand for which the decision was made. How large they may be is checked before they are written, in words that
-	// the job's user can act on.
+	// podSets are the demand for which the decision was made. How large they may be is checked before they are written,
+	// in words that the job's user can act on.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -163,7 +163,7 @@ type DispatchStatus struct {
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions: Placed, Mirrored, Finished; Evicting and WorkerLost while they say something.
+	// conditions: Placed, Mirrored, Finished; Evicting, WorkerLost and WriteRefused while they say something.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

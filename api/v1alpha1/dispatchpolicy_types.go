@@ -70,8 +70,9 @@ const (
 	// It spreads jobs.
 	ScoreLeastAllocated ScoreName = "LeastAllocated"
 	// ScoreMostAllocated: how much of what is free on the nodes that the job would take it would use, and, counting a third of
-	// that, how full the worker would be. It fills fragments, so that whole nodes stay free for gangs. One point goes off for each job that
-	// has been placed there and has no pods yet, so that jobs that come at once spread over workers that differ by little.
+	// that, how full the worker would be. It fills fragments, so that whole nodes stay free for gangs. One point goes
+	// off for each job that has been placed there and has no pods yet, so that jobs that come at once spread over
+	// workers that differ by little.
 	ScoreMostAllocated ScoreName = "MostAllocated"
 	// ScorePrice: what the job costs there per hour: 100 if nothing, 0 if as much as at the ceiling or more.
 	ScorePrice ScoreName = "Price"
@@ -198,6 +199,14 @@ type DispatchPolicySpec struct {
 	// too. Absent: Never.
 	// +optional
 	Preemption Preemption `json:"preemption,omitempty"`
+	// priorityClasses are the names of the PriorityClasses that jobs of this policy may name, by the annotation
+	// trainyard.dev/priority-class or in their pods. A job that names another one waits. Absent: all but the system's,
+	// which are those whose names begin with "system-" and those of a value above 1000000000.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
 	// failover says what happens to a job whose worker is lost. It counts when the job is placed. Absent: Fenced on workers whose agent
 	// answers, Hold on others.
 	// +optional

@@ -330,6 +330,11 @@ func (in *DispatchPolicySpec) DeepCopyInto(out *DispatchPolicySpec) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
+	if in.PriorityClasses != nil {
+		in, out := &in.PriorityClasses, &out.PriorityClasses
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.MaxConcurrentMoves != nil {
 		in, out := &in.MaxConcurrentMoves, &out.MaxConcurrentMoves
 		*out = new(int32)
@@ -696,6 +701,11 @@ func (in *PodSet) DeepCopyInto(out *PodSet) {
 		for i := range *in {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
+	}
+	if in.TerminationGracePeriodSeconds != nil {
+		in, out := &in.TerminationGracePeriodSeconds, &out.TerminationGracePeriodSeconds
+		*out = new(int64)
+		**out = **in
 	}
 }
 

@@ -61,18 +61,18 @@ func (e Ender) Finish(ctx context.Context, dispatch *v1alpha1.Dispatch, end *met
 	return nil
 }
 
-// UpdateStatus writes a Dispatch's status if change changes it. The Dispatch that was given stays as it is.
+// UpdateStatus writes a Dispatch's status if change changes it. The Dispatch that was given stays as it is. All
+// controllers write through here: what workers and users have said is cut to what the API server takes, and a refusal
+// for good is told on the Dispatch.
 func (e Ender) UpdateStatus(ctx context.Context, dispatch *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
 	updated := dispatch.DeepCopy()
+	forgetRefusal(&updated.Status)
 	change(&updated.Status)
+	bound(&updated.Status)
 	if equality.Semantic.DeepEqual(updated.Status, dispatch.Status) {
 		return nil
 	}
-	patch := client.MergeFromWithOptions(dispatch, client.MergeFromWithOptimisticLock{})
-	if err := e.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
-	}
-	return nil
+	return e.Refused(ctx, dispatch, v1alpha1.ReasonDispatchStatusRefused, e.patch(ctx, dispatch, updated))
 }
 
 // TakeBackStatus removes from the hub TrainJob what a copy has said that is gone, or given up: its counters are of pods that are no more,

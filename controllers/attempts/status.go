@@ -79,7 +79,7 @@ func ClearTroubles(status *v1alpha1.DispatchStatus) {
 func SetCondition(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, condition metav1.Condition, now time.Time) {
 	condition.ObservedGeneration = dispatch.Generation
 	condition.LastTransitionTime = metav1.NewTime(now)
-	condition.Message = Shorten(condition.Message, messageLimit)
+	condition.Message = Message(condition.Message)
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
@@ -125,6 +125,9 @@ func addRefusal(status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, ou
 	refusal.Count++
 	refusal.Outcome, refusal.Message, refusal.Last = outcome, Shorten(message, messageLimit), metav1.NewTime(now)
 }
+
+// Message is what a condition says of a message: all controllers cut it in the same way.
+func Message(words string) string { return Shorten(words, messageLimit) }
 
 // Shorten cuts a worker's words to what a field takes, in bytes.
 func Shorten(words string, limit int) string {

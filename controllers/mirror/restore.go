@@ -86,7 +86,8 @@ func (r *reconciler) evictChanged(ctx context.Context, f facts, names []string, 
 	}
 	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
 	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch Dispatch %s/%s: %w", f.dispatch.Namespace, f.dispatch.Name, err)
+		err = fmt.Errorf("patch Dispatch %s/%s: %w", f.dispatch.Namespace, f.dispatch.Name, err)
+		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	return nil
 }

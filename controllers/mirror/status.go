@@ -87,10 +87,11 @@ func (r *reconciler) writeJobStatus(ctx context.Context, f facts, past *recollec
 	}
 	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
 	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
+		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
 	past.changedAt, past.pushed, past.pushedAt = time.Time{}, hashStatus(f.copy), r.Clock.Now()
-	return nil
+	return r.ender().Accepted(ctx, f.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
 
 // hashStatus is of what was last said, so that a field which the hub's CRD prunes is not said again and again.

@@ -100,7 +100,8 @@ func (r *Reconciler) evict(ctx context.Context, f facts, reason v1alpha1.Evictio
 	key := client.ObjectKeyFromObject(updated)
 	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
 		r.Room.Release(f.dispatch.Spec.TrainJob.UID)
-		return client.IgnoreNotFound(fmt.Errorf("patch Dispatch %s: %w", key, err))
+		err = client.IgnoreNotFound(fmt.Errorf("patch Dispatch %s: %w", key, err))
+		return attempts.Ender{Hub: r.Hub, Clock: r.Clock}.Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
 		key: key, attempt: f.dispatch.Spec.Attempt, policy: f.policy,

@@ -43,8 +43,8 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		Watches(&v1alpha1.Dispatch{}, r.dispatchHandler()).
 		Watches(&v1alpha1.WorkerCluster{}, r.workerHandler(), builder.WithPredicates(workerPredicate())).
 		Watches(&v1alpha1.DispatchPolicy{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&trainer.ClusterTrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&trainer.TrainingRuntime{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&trainer.ClusterTrainingRuntime{}, r.runtimeHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&trainer.TrainingRuntime{}, r.runtimeHandler(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&schedulingv1.PriorityClass{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.ResourceVersionChangedPredicate{})).
 		WatchesMetadata(&corev1.Namespace{}, r.wakeHandler(r.wakeAll), builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(r.inbox.Source()).
@@ -158,6 +158,21 @@ func (r *Reconciler) wakeHandler(wake func()) handler.EventHandler {
 		CreateFunc: func(context.Context, event.CreateEvent, requestQueue) { wake() },
 		UpdateFunc: func(context.Context, event.UpdateEvent, requestQueue) { wake() },
 		DeleteFunc: func(context.Context, event.DeleteEvent, requestQueue) { wake() },
+	}
+}
+
+// runtimeHandler has the waiting jobs looked at that name a runtime. Runtimes are users' objects: the jobs of others do
+// not care.
+func (r *Reconciler) runtimeHandler() handler.EventHandler {
+	wake := func(runtime client.Object, queue requestQueue) {
+		for _, key := range r.line.using(client.ObjectKeyFromObject(runtime)) {
+			queue.Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) { wake(e.Object, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue requestQueue) { wake(e.ObjectNew, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue requestQueue) { wake(e.Object, queue) },
 	}
 }
 

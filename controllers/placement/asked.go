@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
@@ -27,6 +28,10 @@ import (
 // job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void: the worker is asked again at once.
 // It is written with the decision, so that it costs nothing, compares no clocks and outlives a restart.
 const annotationAsked = "trainyard.dev/asked"
+
+// askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The
+// refusals of those that are left out count whatever the circumstances are.
+const askedLimit = 64 << 10
 
 const (
 	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
@@ -83,12 +88,15 @@ func askedOf(d *v1alpha1.Dispatch) asked {
 // noteAsked adds the worker of the current attempt, and drops those that have not refused the job.
 func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	past := askedOf(d)
-	entries := []string{fmt.Sprintf("%s=%s", d.Spec.Cluster, circumstances)}
+	current := fmt.Sprintf("%s=%s", d.Spec.Cluster, circumstances)
+	var entries []string
 	for _, refusal := range d.Status.Refusals {
 		if past[refusal.Cluster] != "" && refusal.Cluster != d.Spec.Cluster {
 			entries = append(entries, fmt.Sprintf("%s=%s", refusal.Cluster, past[refusal.Cluster]))
 		}
 	}
+	slices.Sort(entries)
+	entries = append(attempts.BoundEntries(entries, askedLimit-len(current)), current)
 	slices.Sort(entries)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }

@@ -75,15 +75,28 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses); err != nil {
-		return &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	// What is wrong with the policies dispatch says.
+	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
+	var rules *v1alpha1.DispatchPolicy
+	if policy != nil {
+		rules = policy.DispatchPolicy
+	}
+	var wrong *demand.ClassError
+	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
 }
 
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	job := &queue.Job{Job: dispatch.Job{Annotations: trainJob.GetAnnotations()}}
+	policies, namespaceLabels, err := r.policies.inputs(ctx, trainJob)
+	if err != nil {
+		return nil, 0, err
+	}
+	job := &queue.Job{Policies: r.compiled.of(policies), Job: dispatch.Job{
+		Labels: trainJob.GetLabels(), Annotations: trainJob.GetAnnotations(), NamespaceLabels: namespaceLabels,
+	}}
 	verdict, err := r.demand(ctx, facts{job: trainJob}, job)
 	if err == nil && verdict != nil {
 		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // A worker that was given up may return at that very moment, and its copy end the job: with failover Immediate nobody makes sure that it
@@ -47,8 +46,7 @@ func (r *Reconciler) verify(ctx context.Context, f facts) error {
 // conclude says on the Dispatch of a given up attempt that the job has ended by it.
 func (r *Reconciler) conclude(ctx context.Context, f facts) error {
 	end := trainjobs.Terminal(f.job)
-	ender := attempts.Ender{Hub: r.Hub, Clock: r.Clock}
-	if err := ender.Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+	if err := r.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err
 	}
 	r.recordConcluded(f, end)

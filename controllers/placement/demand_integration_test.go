@@ -191,6 +191,7 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 				Count:        max(replicated.Replicas, 1) * ptr.Deref(replicated.Template.Spec.Parallelism, 1),
 				Requests:     resourcehelpers.PodRequests(pod, resourcehelpers.PodResourcesOptions{}),
 				NodeSelector: template.Spec.NodeSelector, Tolerations: template.Spec.Tolerations,
+				TerminationGracePeriodSeconds: template.Spec.TerminationGracePeriodSeconds,
 			}
 			if affinity := template.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 				podSet.NodeAffinity = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution

@@ -24,16 +24,23 @@ func (r *Reconciler) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Di
 }
 
 // recordWaiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
-func (r *Reconciler) recordWaiting(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
+func (r *Reconciler) recordWaiting(
+	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
+) {
 	note := decision.Reason + ": " + decision.Message
-	if len(d.Status.Explanation) > 0 && isAboutWorkers(decision.Reason) {
-		lines := make([]string, len(d.Status.Explanation))
-		for i, line := range d.Status.Explanation {
+	if len(explanation) > 0 && isAboutWorkers(decision.Reason) {
+		lines := make([]string, len(explanation))
+		for i, line := range explanation {
 			lines[i] = fmt.Sprintf("%s: %s: %s", line.Cluster, line.Reason, line.Message)
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
 	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", cut(note, noteLimit))
+}
+
+// recordRefused says that not even a Dispatch without a decision can be recorded.
+func (r *Reconciler) recordRefused(job *unstructured.Unstructured, err error) {
+	r.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", cut(err.Error(), noteLimit))
 }
 
 // recordConcluded says that a job is over although its attempt was given up.
@@ -63,7 +70,7 @@ func cut(text string, limit int) string {
 func eventType(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace:
+		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

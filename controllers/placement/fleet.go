@@ -6,6 +6,7 @@ package placement
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +61,7 @@ func newFleet(connections Connections, clock clock.PassiveClock) *fleet {
 
 // refresh looks at all workers anew.
 func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
+	f.losePatience()
 	f.objects, f.stale = objects, f.stale[:0]
 	f.list = f.list[:0]
 	for i := range objects {
@@ -143,21 +145,56 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 			// Without its name: it may be of another namespace, which is not everybody's to know.
 			Message: fmt.Sprintf("a TrainJob of priority %d needs the room on worker %s; the priority of this one is %d",
 				job.Priority, preemption.Cluster, a.priority),
-		})
+		}, f.clock.Now())
 		a.evictor = job.Key()
 	}
 }
 
+// evictionPatience is how long a job waits for those that were stopped for it. How long pods take to stop their owner
+// decides (terminationGracePeriodSeconds), who may not hold up a job of higher priority for ever: then others are
+// stopped, or it goes elsewhere.
+const evictionPatience = 10 * time.Minute
+
+// losePatience makes workers on which jobs have not stopped in time ones that have changed, so that the jobs that wait
+// for that are looked at.
+func (f *fleet) losePatience() {
+	for _, a := range f.ledger.evicted {
+		if at := patienceEnds(a); !at.IsZero() && !a.overdue && !f.clock.Now().Before(at) {
+			a.overdue = true
+			f.outdate(a.worker)
+		}
+	}
+}
+
+// nextPatience is when the first eviction is overdue, the zero time if none will be.
+func (f *fleet) nextPatience() time.Time {
+	var next time.Time
+	for _, a := range f.ledger.evicted {
+		if at := patienceEnds(a); !at.IsZero() && !a.overdue && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// patienceEnds is when nobody waits for the end of an attempt any more, the zero time if nobody does anyway.
+func patienceEnds(a *assignment) time.Time {
+	if a.eviction == nil || a.eviction.For == "" {
+		return time.Time{}
+	}
+	return a.evictedAt.Add(evictionPatience)
+}
+
 // Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that its pods are gone: until
-// then more jobs would be stopped for the same room.
+// then more jobs would be stopped for the same room. Jobs that take too long are not waited for.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	for _, a := range f.ledger.evicted {
-		if a.eviction.For == job {
+		if a.eviction.For == job && !a.overdue {
 			return a.worker
 		}
 	}
 	for uid, a := range f.ledger.departed {
-		if a.eviction.For != job {
+		if a.eviction.For != job || a.overdue {
 			continue
 		}
 		if v := f.view(a.worker); v != nil && v.hasPods(a.key) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -48,8 +50,20 @@ type assignment struct {
 	// eviction ends the attempt. Until it has ended the job takes all its room: its copy may still make pods. evictor is the job for which it was decided by this process and has not been seen on the Dispatch.
 	eviction *v1alpha1.Eviction
 	evictor  types.NamespacedName
+	// evictedAt is when the eviction was decided, as far as this process knows, and overdue that the job has not
+	// stopped in evictionPatience.
+	evictedAt time.Time
+	overdue   bool
 	// promised: the job is not there yet.
 	promised bool
+}
+
+// stopsSlowly: its pods may take longer to stop than another job waits for that.
+func (a *assignment) stopsSlowly() bool {
+	return slices.ContainsFunc(a.podSets, func(podSet v1alpha1.PodSet) bool {
+		grace := podSet.TerminationGracePeriodSeconds
+		return grace != nil && *grace > int64(evictionPatience/time.Second)
+	})
 }
 
 // leaves: nothing would be gained by its eviction.
@@ -79,7 +93,11 @@ func (l *ledger) put(a *assignment) {
 	}
 }
 
-func (l *ledger) evict(a *assignment, eviction *v1alpha1.Eviction) {
+// evict notes an eviction that was decided at a time, or takes it back.
+func (l *ledger) evict(a *assignment, eviction *v1alpha1.Eviction, at time.Time) {
+	if a.eviction == nil || eviction == nil {
+		a.evictedAt, a.overdue = at, false
+	}
 	if a.eviction = eviction; eviction != nil {
 		l.evicted[a.uid] = a
 	} else {
@@ -124,6 +142,15 @@ func (l *ledger) on(worker v1alpha1.ClusterName) []*assignment {
 		return cmp.Or(cmp.Compare(a.key.Namespace, b.key.Namespace), cmp.Compare(a.key.Name, b.key.Name), cmp.Compare(a.uid, b.uid))
 	})
 	return all
+}
+
+// evictedAtOf is since when a Dispatch says that its job is being stopped, or else now.
+func evictedAtOf(d *v1alpha1.Dispatch, now time.Time) time.Time {
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting)
+	if condition != nil && condition.Status == metav1.ConditionTrue {
+		return condition.LastTransitionTime.Time
+	}
+	return now
 }
 
 // sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of two victims of

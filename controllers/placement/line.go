@@ -29,6 +29,8 @@ type line struct {
 	opening opening
 	// parked are the jobs that wait for something else than workers: they are not in the queue. Under mu.
 	parked map[types.NamespacedName]struct{}
+	// users are all that wait, by the runtime that they name. Under mu.
+	users users
 	// expected are the jobs that wait for their first look since the start, nil until they are known. Until all have had it nothing is
 	// decided, so that it is not the first to come who is served first. Under mu.
 	expected map[types.NamespacedName]struct{}
@@ -119,6 +121,7 @@ func (l *line) leave(key types.NamespacedName) (helps bool) {
 	l.queue.Leave(key)
 	delete(l.parked, key)
 	delete(l.told, key)
+	l.users.drop(key)
 	helps = l.fleet.unpromiseEnded(key) || helps
 	if a := l.fleet.ledger.grants[key]; a != nil {
 		return l.fleet.release(a.uid)
@@ -147,11 +150,19 @@ func (l *line) advance(workers lister) (round, error) {
 	if l.opening.look(objects) {
 		l.fleet.refresh(objects)
 		r.outcomes = l.queue.Pass(l.clock.Now(), l.fleet)
-		due = l.queue.Next()
+		due = earliest(l.queue.Next(), l.fleet.nextPatience())
 	}
 	r.rearm, l.due = !due.Equal(l.due), due
 	r.changed, l.seen = wasOpen != l.opening.over || l.seen != l.fleet.revision, l.fleet.revision
 	return r, nil
+}
+
+// earliest returns the earlier of two times, of which the zero time is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // isOpen: passes are made. The caller holds mu.
@@ -169,6 +180,20 @@ func (l *line) all() []types.NamespacedName {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append(l.queue.Keys(), slices.Collect(maps.Keys(l.parked))...)
+}
+
+// waits notes that a job waits, and which runtime it names.
+func (l *line) waits(job, runtime types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.users.put(job, runtime)
+}
+
+// using are the jobs that wait and name a runtime.
+func (l *line) using(runtime types.NamespacedName) []types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.users.of(runtime)
 }
 
 // excluding are the jobs in line that a worker has refused.
@@ -203,6 +228,7 @@ func (l *line) written(uid types.UID, attempt int32) {
 	defer l.mu.Unlock()
 	if a := l.fleet.ledger.byJob[uid]; a != nil && a.attempt == attempt {
 		l.fleet.ledger.confirm(a)
+		l.users.drop(a.key)
 	}
 }
 
@@ -226,12 +252,13 @@ func (l *line) observe(d *v1alpha1.Dispatch) (freed bool) {
 		l.fleet.assign(&assignment{
 			key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, uid: uid, worker: d.Spec.Cluster, clusterID: d.Spec.ClusterID,
 			attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, priority: d.Spec.Priority, since: sinceOf(d), eviction: d.Spec.Eviction,
+			evictedAt: evictedAtOf(d, l.clock.Now()),
 		})
 		return false
 	}
 	l.fleet.ledger.confirm(known) // It is on the API server, whatever the answer to the write was.
 	if d.Spec.Eviction != nil || known.evictor.Name == "" {
-		l.fleet.ledger.evict(known, d.Spec.Eviction)
+		l.fleet.ledger.evict(known, d.Spec.Eviction, evictedAtOf(d, l.clock.Now()))
 		known.evictor = types.NamespacedName{}
 	}
 	return false
@@ -259,7 +286,7 @@ func (l *line) eviction(uid types.UID) *v1alpha1.Eviction {
 		return nil
 	}
 	if evictor := l.queue.Job(a.evictor); evictor == nil || evictor.UID != a.eviction.For {
-		l.fleet.ledger.evict(a, nil)
+		l.fleet.ledger.evict(a, nil, time.Time{})
 		return nil
 	}
 	return a.eviction

@@ -204,6 +204,42 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
+// How long a job takes to stop its owner decides. One of higher priority waits for that for a while, and has another
+// one stopped then.
+func TestPreemptorDoesNotWaitForEver(t *testing.T) {
+	for name, restart := range map[string]func(t *testing.T, s *scene){
+		"InOneProcess": func(*testing.T, *scene) {},
+		"Restarts":     func(t *testing.T, s *scene) { t.Helper(); s.restart(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
+			s.fill(t)
+			s.submit(t, "high", s.priorityClass(t, 100))
+			high := s.expect(t, "high", v1alpha1.ReasonPreempting)
+			slow := s.victims(t, high, 1)[0]
+			restart(t, s)
+			s.expect(t, "high", v1alpha1.ReasonPreempting)
+			if wait, ok := s.reconciler.line.next(); !ok || wait > evictionPatience {
+				t.Fatalf("the next pass is in %s (%t), though the job's patience ends in %s", wait, ok, evictionPatience)
+			}
+			s.clock.Step(evictionPatience - time.Second)
+			s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)
+			s.clock.Step(2 * time.Second)
+			var other *v1alpha1.Dispatch
+			for _, victim := range s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 2) {
+				if victim.Name != slow.Name {
+					other = victim
+				}
+			}
+			s.endsAttempt(t, other, v1alpha1.OutcomePreempted)
+			if high, _ = s.reconcile(t, "high"); high.Spec.Cluster != other.Spec.Cluster {
+				t.Errorf("the job of high priority is on %q, want %q, where there is room", high.Spec.Cluster, other.Spec.Cluster)
+			}
+		})
+	}
+}
+
 // A worker reports later that pods are gone than mirror that their job's attempt has ended.
 func TestPreemptionWaitsForReports(t *testing.T) {
 	s := newScene(t)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/inbox"
 	"github.com/trainyard/trainyard/controllers/placement/demand"
 	"github.com/trainyard/trainyard/controllers/placement/kueue"
@@ -189,6 +190,8 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 		r.park(client.ObjectKeyFromObject(f.job))
 		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
 	}
+	// Before the runtime is read: a change after that wakes the job.
+	r.line.waits(client.ObjectKeyFromObject(f.job), runtimeOf(f.job))
 	job, verdict, err := r.candidate(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -306,13 +309,15 @@ func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconci
 	if isRefused(err) && r.line.forget(a.uid, a.attempt) {
 		r.signal()
 	}
+	if attempts.IsFinal(err) && r.line.park(a.key) { // It comes back with a back-off, and when what it needs or what holds for it changes.
+		r.signal()
+	}
 	return reconcile.Result{}, err
 }
 
 // isRefused: what was to be written has certainly not been.
 func isRefused(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
+	return attempts.IsFinal(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
 }
 
 // sooner makes a result come back after a delay at the latest; zero is never.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 	"github.com/trainyard/trainyard/controllers/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
@@ -42,7 +43,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, a.grant.Message)
 	noteAsked(d, a.asked)
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
-	if err := r.write(ctx, f.dispatch, d); err != nil {
+	if err := r.write(ctx, f, d); err != nil {
 		return err
 	}
 	r.recordPlaced(f.job, d, *a.grant)
@@ -53,7 +54,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 func (r *Reconciler) evict(ctx context.Context, f facts) error {
 	d := f.dispatch.DeepCopy()
 	d.Spec.Eviction = f.eviction.DeepCopy()
-	return r.write(ctx, f.dispatch, d)
+	return r.write(ctx, f, d)
 }
 
 // copied is for what is sent: the API server's answer is decoded into it, and the queue reads the original meanwhile.
@@ -61,20 +62,40 @@ func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 	return (&v1alpha1.DispatchSpec{PodSets: podSets}).DeepCopy().PodSets
 }
 
-// write creates the Dispatch, or patches it if there was one before.
-func (r *Reconciler) write(ctx context.Context, before, after *v1alpha1.Dispatch) error {
-	if before == nil {
+// write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
+func (r *Reconciler) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
+	if f.dispatch == nil {
 		if err := r.Hub.Create(ctx, after, fieldOwner); err != nil {
-			return fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+			return r.notCreated(ctx, f, fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err))
 		}
 		return nil
 	}
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
 	if err := r.Hub.Patch(ctx, after, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+		err = fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	return nil
 }
+
+// notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
+// say so; and if that is refused too, an Event on the TrainJob says it.
+func (r *Reconciler) notCreated(ctx context.Context, f facts, err error) error {
+	if !attempts.IsFinal(err) {
+		return err
+	}
+	d := newDispatch(f)
+	d.Spec.Attempt = r.nextAttempt(f) - 1
+	if failed := r.Hub.Create(ctx, d, fieldOwner); failed != nil {
+		if attempts.IsFinal(failed) {
+			r.recordRefused(f.job, err)
+		}
+		return err
+	}
+	return r.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
+}
+
+func (r *Reconciler) ender() attempts.Ender { return attempts.Ender{Hub: r.Hub, Clock: r.Clock} }
 
 // newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until the copy
 // is gone.
@@ -127,7 +148,7 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 	var explanation []v1alpha1.ClusterExplanation
 	inLine := job.Class != ""
 	if inLine {
-		explanation = r.line.explain(job)
+		explanation = attempts.BoundExplanation(r.line.explain(job))
 	}
 	if inLine && onlyNumbersChanged(d, decision, explanation) {
 		if due := explanationInterval - r.Clock.Since(r.line.telling(job.Key())); due > 0 {
@@ -162,7 +183,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 		d.Spec.Attempt = r.lastAttempt(f)
 	}
 	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
-	return d, r.write(ctx, f.dispatch, d)
+	return d, r.write(ctx, f, d)
 }
 
 // onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
@@ -172,42 +193,32 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 		slices.EqualFunc(d.Status.Explanation, explanation, func(a, b v1alpha1.ClusterExplanation) bool {
 			return a.Cluster == b.Cluster && a.Reason == b.Reason
 		}) &&
-		(condition.Message != decision.Message || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
+		(condition.Message != attempts.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
 }
 
 // writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
 func (r *Reconciler) writeStatus(
 	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
-	updated := d.DeepCopy()
-	// A copy: the answer of the API server is written into it, and other jobs of the class have the same explanation.
-	updated.Status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
-	updated.Status.Phase, updated.Status.Reason = v1alpha1.PhaseWaiting, decision.Reason
-	updated.Status.Cluster, updated.Status.CopyUID = "", ""
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
-	if before != nil && isGate(before.Reason) && news {
-		meta.RemoveStatusCondition(&updated.Status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
-	}
-	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
-		Type:               v1alpha1.DispatchPlaced,
-		Status:             metav1.ConditionFalse,
-		ObservedGeneration: d.Generation,
-		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
-		Reason:             decision.Reason,
-		Message:            decision.Message,
+	err := r.ender().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		// A copy: the answer of the API server is written into it, and other jobs of the class have the same
+		// explanation.
+		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
+		status.Phase, status.Reason = v1alpha1.PhaseWaiting, decision.Reason
+		status.Cluster, status.CopyUID = "", ""
+		if before != nil && isGate(before.Reason) && news {
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
+		}
+		attempts.SetCondition(status, d, metav1.Condition{
+			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
+		}, r.Clock.Now())
 	})
-	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
-		return nil
+	if err == nil && news {
+		r.recordWaiting(f.job, d, decision, explanation)
 	}
-	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("patch status of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
-	}
-	if news {
-		r.recordWaiting(f.job, updated, decision)
-	}
-	return nil
+	return err
 }
 
 // previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was that did not

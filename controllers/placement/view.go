@@ -118,7 +118,7 @@ func (o *occupancy) Victims() []dispatch.Victim {
 	var victims []dispatch.Victim
 	for _, a := range o.jobs {
 		if !a.leaves() && a.grant == nil && (a.clusterID == "" || a.clusterID == o.clusterID) {
-			victims = append(victims, dispatch.Victim{UID: a.uid, Key: a.key, Priority: a.priority, Since: a.since})
+			victims = append(victims, dispatch.Victim{UID: a.uid, Key: a.key, Priority: a.priority, Since: a.since, Slow: a.stopsSlowly()})
 		}
 	}
 	return victims

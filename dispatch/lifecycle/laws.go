@@ -139,6 +139,7 @@ func endsAreFinal(c change) string {
 		for _, status := range []*v1alpha1.DispatchStatus{&before, &after} {
 			status.Phase, status.Reason = "", ""
 			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
 		}
 	}
 	if !equality.Semantic.DeepEqual(before, after) {

@@ -209,6 +209,7 @@ func Transitions() []Transition {
 		{Lost, Ended, "the copy must have stopped, or may run on", Failover, attemptOver, mustHaveStopped, over},
 		{Lost, Leaving, "the TrainJob or the Dispatch is deleted", Anybody, deletion, copyGoesFirst, anything},
 
+		{Ended, Ended, "the next decision is refused", Placement, "status: WriteRefused=True", onlySaid, decidesNothing},
 		{Ended, Waiting, "the job fits nowhere, or is suspended", Placement, back, nothingRuns, decidesNothing},
 		{Ended, Placed, "the job fits", Placement, newAttempt, recordBeforeAct, placed},
 		{Ended, Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},

@@ -200,6 +200,7 @@ func steps() map[string]step {
 		"Lost Evicting":                    {but(evicting, lose), evicting},
 		"Lost Ended":                       {gone, but(gone, ends(v1alpha1.OutcomeWorkerLost))},
 		"Lost Leaving":                     {gone, but(gone, deleted)},
+		"Ended Ended refused":              {over1, but(over1, set(v1alpha1.DispatchWriteRefused, "True", v1alpha1.ReasonDispatchRefused))},
 		"Ended Waiting":                    {over1, but(over1, withdrawn)},
 		"Ended Waiting evicted":            {left, but(left, withdrawn)},
 		"Ended Finished":                   {over1, but(over1, finishes(v1alpha1.OutcomeComplete))},
@@ -260,7 +261,7 @@ func TestTableIsAllThereIs(t *testing.T) {
 				t.Errorf("from %s to %s was allowed", from, to)
 			}
 		}
-		if from.Live() && !slices.Contains(next[from], Ended) || !from.Live() && slices.Contains(next[from], Ended) {
+		if ends := from != Ended && slices.Contains(next[from], Ended); from.Live() != ends {
 			t.Errorf("an attempt ends where one is live, and there alone; %s leads to %v", from, next[from])
 		}
 		for _, goal := range []State{Leaving, None} {

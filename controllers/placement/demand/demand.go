@@ -35,7 +35,7 @@ type Demand struct {
 	// Runtime is another one whenever the job's runtime is: "<UID>.<generation>".
 	Runtime string
 	// PriorityClasses are those that the pod templates name, in the order of the PodSets.
-	PriorityClasses []string
+	PriorityClasses []PriorityClass
 }
 
 // Deriver derives demands.
@@ -61,8 +61,9 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, it wraps ErrTooLarge if the demand is beyond
-// a limit, and otherwise says what is wrong with job or runtime, or that it could not be read. job belongs to Of: the trainer module writes to it.
+// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, it wraps ErrTooLarge if
+// the demand is beyond a limit, and otherwise says what is wrong with job or runtime, or that it could not be read. job
+// belongs to Of: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {
@@ -95,7 +96,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 		}
 		demand.PodSets = append(demand.PodSets, podSet)
 		if name := pod.PriorityClassName; name != "" {
-			demand.PriorityClasses = append(demand.PriorityClasses, name)
+			demand.PriorityClasses = append(demand.PriorityClasses, PriorityClass{ReplicatedJob: podSet.Name, Name: name})
 		}
 	}
 	if err := limitPodSets(demand.PodSets); err != nil {
@@ -173,6 +174,8 @@ func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32
 		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
 		NodeSelector: pod.NodeSelector,
 		Tolerations:  pod.Tolerations,
+
+		TerminationGracePeriodSeconds: pod.TerminationGracePeriodSeconds,
 	}
 	if pod.Affinity != nil && pod.Affinity.NodeAffinity != nil {
 		result.NodeAffinity = pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution

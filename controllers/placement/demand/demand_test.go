@@ -108,7 +108,8 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-// newTestDeriver reads nothing: the framework needs nothing of a cluster for a demand, and at the address of its client nobody is.
+// newTestDeriver reads nothing: the framework needs nothing of a cluster for a demand, and at the address of its client
+// nobody is.
 func newTestDeriver(t testing.TB) *Deriver {
 	t.Helper()
 	s := runtime.NewScheme()

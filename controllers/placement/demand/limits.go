@@ -17,8 +17,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// What is decided under the lock of the waiting list takes time in proportion to a job's demand, and the demand is stored in the job's
-// Dispatch. So a demand has limits, far above what jobs need. Kubernetes has none for these but the size of an object.
+// What is decided under the lock of the waiting list takes time in proportion to a job's demand, and the demand is
+// stored in the job's Dispatch. So a demand has limits, far above what jobs need. Kubernetes has none for these but the
+// size of an object.
 const (
 	// MaxPods is how many pods a job may have: as many as Kubernetes supports in one cluster.
 	MaxPods = 150_000
@@ -38,8 +39,8 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// limitResources fails if the containers of all pods request more different resources than are counted. It comes before amounts are
-// added up.
+// limitResources fails if the containers of all pods request more different resources than are counted. It comes before
+// amounts are added up.
 func limitResources(pods []*corev1.PodSpec) error {
 	names := map[corev1.ResourceName]struct{}{}
 	for _, pod := range pods {

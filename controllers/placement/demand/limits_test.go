@@ -41,7 +41,8 @@ func resourceNames(count int) corev1.ResourceList {
 	return l
 }
 
-// A job may need as much as a job can reasonably need. Beyond that it is told what is too large, and nothing is decided about it.
+// A job may need as much as a job can reasonably need. Beyond that it is told what is too large, and nothing is decided
+// about it.
 func TestLimits(t *testing.T) {
 	d := newTestDeriver(t)
 	many := func(spec *trainer.TrainingRuntimeSpec, replicatedJobs int) {

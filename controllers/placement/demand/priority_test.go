@@ -4,6 +4,7 @@
 package demand
 
 import (
+	"strings"
 	"testing"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -19,11 +20,16 @@ func TestPriority(t *testing.T) {
 	usual := class("usual", 10)
 	usual.GlobalDefault = true
 	classes := Priorities{class("high", 100), class("low", -5), usual}
+	systems := append(Priorities{class("system-cluster-critical", 2000000000), class("renamed", 2000000001)}, classes...)
+	allowing := func(names ...string) *v1alpha1.DispatchPolicy {
+		return &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "team"}, Spec: v1alpha1.DispatchPolicySpec{PriorityClasses: names}}
+	}
 	for name, test := range map[string]struct {
 		reason  string
 		classes Priorities
 		class   string
 		ofPods  []string
+		policy  *v1alpha1.DispatchPolicy
 		want    int32
 		err     string
 	}{
@@ -41,13 +47,49 @@ func TestPriority(t *testing.T) {
 			reason: "all are named", classes: classes, class: "production",
 			err: `annotation trainyard.dev/priority-class: the hub has no PriorityClass "production"; it has: high, low, usual`,
 		},
+		"System": {
+			reason: "nobody names the system's classes unless a policy says so", classes: systems, class: "system-cluster-critical",
+			err: `annotation trainyard.dev/priority-class: PriorityClass "system-cluster-critical" is the system's, and no spec.priorityClasses of a ` +
+				`DispatchPolicy lets the job name it`,
+		},
+		"SystemValue": {
+			reason: "whatever its name is", classes: systems, class: "renamed", policy: allowing(),
+			err: `annotation trainyard.dev/priority-class: PriorityClass "renamed" is the system's, and no spec.priorityClasses of a ` +
+				`DispatchPolicy lets the job name it`,
+		},
+		"SystemOfPods": {
+			reason: "in the pods neither, also if the hub has no such class", classes: classes, class: "low", ofPods: []string{"system-node-critical"},
+			err: `priorityClassName of replicated job "node", in the runtime or spec.runtimePatches: PriorityClass "system-node-critical" is the ` +
+				`system's, and no spec.priorityClasses of a DispatchPolicy lets the job name it`,
+		},
+		"SystemAllowed": {reason: "the policy says so", classes: systems, class: "system-cluster-critical", policy: allowing("system-cluster-critical"), want: 2000000000},
+		"Allowed":       {reason: "it is one of those", classes: classes, class: "high", ofPods: []string{"low"}, policy: allowing("low", "high"), want: 100},
+		"NotNamed":      {reason: "a job that names none has the usual one", classes: classes, policy: allowing("low"), want: 10},
+		"NotAllowed": {
+			reason: "it is not one of those", classes: classes, class: "high", policy: allowing("low", "usual"),
+			err: `annotation trainyard.dev/priority-class: DispatchPolicy team (spec.priorityClasses) does not let the job name PriorityClass "high"; ` +
+				`it may name: low, usual`,
+		},
+		"NotAllowedOfPods": {
+			reason: "their class has others stopped on the worker", classes: classes, ofPods: []string{"theirs"}, policy: allowing("low"),
+			err: `priorityClassName of replicated job "node", in the runtime or spec.runtimePatches: DispatchPolicy team (spec.priorityClasses) does ` +
+				`not let the job name PriorityClass "theirs"; it may name: low`,
+		},
+		"Long": {
+			reason: "it is a user's text", classes: classes, class: strings.Repeat("x", 100_000),
+			err: `annotation trainyard.dev/priority-class: the hub has no PriorityClass "` + strings.Repeat("x", 253) + `..."; it has: high, low, usual`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			annotations := map[string]string{}
 			if test.class != "" {
 				annotations[v1alpha1.AnnotationPriorityClass] = test.class
 			}
-			got, err := test.classes.Of(annotations, test.ofPods)
+			var ofPods []PriorityClass
+			for _, name := range test.ofPods {
+				ofPods = append(ofPods, PriorityClass{ReplicatedJob: "node", Name: name})
+			}
+			got, err := test.classes.Of(annotations, ofPods, test.policy)
 			message := ""
 			if err != nil {
 				message = err.Error()

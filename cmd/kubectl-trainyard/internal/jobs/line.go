@@ -99,6 +99,7 @@ func Message(d *v1alpha1.Dispatch) string {
 func isForRoom(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonRuntimeNotFound, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
+		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonWriteRefused,
 		v1alpha1.ReasonNoPolicy, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidPin,
 		v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonProtectedNamespace, v1alpha1.ReasonWaitingForWorkload:
 		return false

@@ -127,17 +127,24 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	switch {
 	case errors.Is(err, demand.ErrRuntimeNotFound):
 		return job, nil, w.runtimeMissing(ctx, trainJob)
+	case errors.Is(err, demand.ErrTooLarge):
+		return job, &dispatch.Decision{Reason: v1alpha1.ReasonTooLarge, Message: err.Error()}, nil
 	case err != nil:
 		return job, nil, err
 	}
 	job.PodSets = needs.PodSets
-	for _, name := range needs.PriorityClasses {
-		if !w.classes.Has(name) {
-			w.note("there is no PriorityClass %q, which the pods of a runtime name: it counts as none", name)
+	for _, class := range needs.PriorityClasses {
+		if !w.classes.Has(class.Name) {
+			w.note("there is no PriorityClass %q, which the pods of a runtime name: it counts as none", class.Name)
 		}
 	}
-	if job.Priority, err = w.classes.Of(trainJob.Annotations, needs.PriorityClasses); err != nil {
-		return job, &dispatch.Decision{Reason: v1alpha1.ReasonPriorityClassNotFound, Message: err.Error()}, nil //nolint:nilerr // It is the decision.
+	var rules *v1alpha1.DispatchPolicy
+	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // What is wrong with the policies the decision says.
+		rules = policy.DispatchPolicy
+	}
+	var wrong *demand.ClassError
+	if job.Priority, err = w.classes.Of(trainJob.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+		return job, &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return job, nil, nil
 }

@@ -1,0 +1,67 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+)
+
+// A change of a runtime wakes the waiting jobs that name it, and nobody else's.
+func TestRuntimeWakesItsJobs(t *testing.T) {
+	r := &Reconciler{line: unconnectedLine()}
+	stand := func(namespace, name, kind, runtime string) {
+		job := trainjobs.New()
+		job.SetNamespace(namespace)
+		job.SetName(name)
+		reference := map[string]any{"name": runtime}
+		if kind != "" {
+			reference["kind"] = kind
+		}
+		job.Object["spec"] = map[string]any{"runtimeRef": reference}
+		r.line.waits(client.ObjectKeyFromObject(job), runtimeOf(job))
+	}
+	stand("a", "own", trainer.TrainingRuntimeKind, "torch")
+	stand("b", "own", trainer.TrainingRuntimeKind, "torch")
+	stand("a", "shared", "", "torch")
+	stand("b", "shared", trainer.ClusterTrainingRuntimeKind, "torch")
+	stand("b", "changed", "", "torch")
+	stand("b", "changed", "", "other")
+	stand("b", "gone", "", "torch")
+	r.line.leave(types.NamespacedName{Namespace: "b", Name: "gone"})
+	for name, test := range map[string]struct {
+		runtime client.Object
+		want    []string
+	}{
+		"Own":    {runtime: &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "torch"}}, want: []string{"a/own"}},
+		"Shared": {runtime: &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "torch"}}, want: []string{"a/shared", "b/shared"}},
+		"Nobody": {runtime: &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "torch"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			defer queue.ShutDown()
+			r.runtimeHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: test.runtime, ObjectNew: test.runtime}, queue)
+			var got []string
+			for queue.Len() > 0 {
+				request, _ := queue.Get()
+				got = append(got, request.String())
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("jobs that are looked at (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
