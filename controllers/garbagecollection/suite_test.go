@@ -190,9 +190,14 @@ func (s *scene) restart() {
 	}
 }
 
-// cleanUp leaves neither copies nor what is said of them to the next test.
+// cleanUp leaves neither Dispatch nor copies nor what is said of them to the next test, whose controllers see the whole hub.
 func (s *scene) cleanUp(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
+	d := &v1alpha1.Dispatch{}
+	d.Namespace, d.Name = s.key.Namespace, s.key.Name
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	must(t, client.IgnoreNotFound(s.hub.Patch(ctx, d, patch)))
+	must(t, client.IgnoreNotFound(s.hub.Delete(ctx, d)))
 	for name, w := range s.workers {
 		if copy := readOn(ctx, t, w.Admin, s.key); copy != nil {
 			must(t, client.IgnoreNotFound(w.Admin.Delete(ctx, copy)))
