@@ -283,7 +283,7 @@ func TestLeftOutNamesAreTold(t *testing.T) {
 	for range 2 {
 		s.reconcile(t)
 	}
-	want := map[string]string{v1alpha1.AnnotationAttempt: "1", "note": "x"}
+	want := map[string]string{v1alpha1.AnnotationAttempt: "1", v1alpha1.AnnotationSource: fmt.Sprintf("%s.1", s.job(t).GetUID()), "note": "x"}
 	if diff := cmp.Diff(want, s.copy(t).GetAnnotations()); diff != "" {
 		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
 	}

@@ -62,7 +62,7 @@ func TestMarksOfTheUserAreNotOurs(t *testing.T) {
 	if diff := cmp.Diff(wantLabels, copy.GetLabels()); diff != "" {
 		t.Errorf("labels of the copy (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.AnnotationAttempt: "2"}, copy.GetAnnotations()); diff != "" {
+	if diff := cmp.Diff(map[string]string{v1alpha1.AnnotationAttempt: "2", v1alpha1.AnnotationSource: "origin.0"}, copy.GetAnnotations()); diff != "" {
 		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
 	}
 }

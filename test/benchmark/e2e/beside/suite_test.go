@@ -52,7 +52,7 @@ func newHub(t *testing.T) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	all, err := fleet.Start(ctx, 2, 0)
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 2})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
