@@ -18,7 +18,7 @@ import (
 
 // A job has one dispatcher, whatever Kueue on the hub is to it.
 func TestOneDispatcher(t *testing.T) {
-	h := newHub(t)
+	h := newHub(t, 1)
 	t.Run("MultiKueue", func(t *testing.T) {
 		h.submit(t, "theirs", h.queue)
 		h.kueues.gets(t, "theirs")

@@ -30,7 +30,7 @@ const (
 	poll                 = 50 * time.Millisecond
 )
 
-// hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has another one.
+// hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has the same or another one.
 type hub struct {
 	client.Client
 	// kueues and ours are the workers.
@@ -47,8 +47,9 @@ type worker struct {
 	copies map[string]int // under mu
 }
 
-// newHub starts all, and stops it when the test ends.
-func newHub(t *testing.T) *hub {
+// newHub starts all, and stops it when the test ends. MultiKueue has the first of two workers, which has a Kueue of its own; ours is the
+// one that Trainyard has.
+func newHub(t *testing.T, ours int) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
@@ -60,15 +61,15 @@ func newHub(t *testing.T) *hub {
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))
 	check(t, k.Connected(ctx))
-	path, err := all.Workers[1].WriteKubeconfig()
+	path, err := all.Workers[ours].WriteKubeconfig()
 	check(t, err)
-	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[1].Name, Kubeconfig: path}}, "--v=1")
+	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[ours].Name, Kubeconfig: path}}, "--v=1")
 	check(t, y.Install(ctx))
 	check(t, y.Start(ctx))
 	check(t, y.Connected(ctx))
 	return &hub{
 		Client: all.Hub.Admin, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
-		kueues: newWorker(t, all.Workers[0]), ours: newWorker(t, all.Workers[1]),
+		kueues: newWorker(t, all.Workers[0]), ours: newWorker(t, all.Workers[ours]),
 	}
 }
 
