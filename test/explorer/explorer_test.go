@@ -19,7 +19,7 @@ const (
 	// actions are those of one world.
 	actions = 1000
 	// brokenSteps are within how many steps a broken rule has to be found.
-	brokenSteps = 1_000_000
+	brokenSteps = 2_000_000
 	// replays are how many are spent on a shorter course.
 	replays = 400
 )
@@ -102,7 +102,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil},
 		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}},
 		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil},
-		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash}},
+		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}},
 		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}},
 		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil},
 		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}},
