@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,14 +42,14 @@ func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts, p
 	if err != nil {
 		return 0, false, err
 	}
-	updated := f.copy.DeepCopy()
-	restored := resume(updated, why, may)
-	restored = append(restored, putBack(updated, lostMarks(f.copy, f.dispatch, r.HubID, may))...)
-	if may.ok && isOutdated(f.copy, may) {
-		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
-	}
-	if equality.Semantic.DeepEqual(updated.Object, f.copy.Object) {
+	lost, outdated := lostMarks(f.copy, f.dispatch, r.HubID, may), may.ok && isOutdated(f.copy, may)
+	if !why.ends() && len(lost) == 0 && !outdated {
 		return due, false, nil
+	}
+	updated := f.copy.DeepCopy()
+	restored := append(resume(updated, why, may), putBack(updated, lost)...)
+	if outdated {
+		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
 	if len(restored) > 0 && past.restored >= restoreLimit {
 		return 0, true, r.evictChanged(ctx, f, restored, "it is changed again and again")

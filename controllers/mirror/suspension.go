@@ -51,6 +51,9 @@ const (
 	suspendedThere
 )
 
+// ends is true for what the hub ends now.
+func (h hold) ends() bool { return h == resumable || h == resumedByQueue || h == suspendedThere }
+
 // holdOf says why the copy does not run. It asks the worker only about a copy that is suspended and of which no Workload is known. It
 // returns when to look again, zero if nothing is awaited.
 func (r *reconciler) holdOf(ctx context.Context, f facts, past *recollection, may permission) (hold, time.Duration, error) {
@@ -147,13 +150,12 @@ func (r *reconciler) findWorkload(ctx context.Context, copy *unstructured.Unstru
 // resumes a copy that is to be fenced brings the last challenge with it: a resumption that was on its way for too long is known by
 // that, as a creation is.
 func resume(copy *unstructured.Unstructured, why hold, may permission) (restored []string) {
-	switch why {
-	case resumable, resumedByQueue:
-		setAnnotation(copy, v1alpha1.AnnotationFenced, "")
-	case suspendedThere:
-		restored = []string{"spec.suspend"}
-	case free, fenced, queued, unknown:
+	if !why.ends() {
 		return nil
+	}
+	setAnnotation(copy, v1alpha1.AnnotationFenced, "")
+	if why == suspendedThere {
+		restored = []string{"spec.suspend"}
 	}
 	if why != resumedByQueue {
 		copy.Object["spec"].(map[string]any)["suspend"] = false
