@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -151,6 +152,37 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	s.expectNoStatus(t)
+}
+
+// Fault: somebody deletes the copy in the background before its JobSet has made a pod. The attempt ends when nothing can make one, also if
+// the garbage collector forgets the JobSet.
+func TestAttemptEndsWithItsJobSet(t *testing.T) {
+	s := newScene(t, setting{})
+	s.getUnderWay(t)
+	jobSet := newJobSet()
+	jobSet.SetNamespace(s.key.Namespace)
+	jobSet.SetName(s.key.Name)
+	jobSet.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s.copy(t), trainjobs.GroupVersionKind)})
+	jobSet.Object["spec"] = map[string]any{}
+	must(t, s.worker.Create(t.Context(), jobSet))
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.settle(t)
+	before := s.dispatch(t)
+	if result := s.reconcile(t); result.RequeueAfter != time.Second {
+		t.Errorf("the JobSet is looked at again after %s, want 1s", result.RequeueAfter)
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the attempt was given up while its JobSet may make pods (-before +after):\n%s", diff)
+	}
+	must(t, s.worker.Get(t.Context(), s.key, jobSet))
+	if jobSet.GetDeletionTimestamp() == nil {
+		t.Error("nobody deletes the JobSet")
+	}
+	jobSet.SetFinalizers(nil) // As the garbage collector does when what the JobSet owns is gone.
+	must(t, s.worker.Update(t.Context(), jobSet))
+	s.settle(t)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 }
 
 // createPod creates a pod of the copy, as bound.
