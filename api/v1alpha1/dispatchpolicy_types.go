@@ -146,9 +146,9 @@ const (
 type PodSecurity string
 
 const (
-	// PodSecurityEnforce: the worker has refused the job, and the next one is tried.
+	// PodSecurityEnforce takes such a namespace for a refusal of the worker: the next worker is tried.
 	PodSecurityEnforce PodSecurity = "Enforce"
-	// PodSecurityIgnore: the worker's admin decides what pods may do there.
+	// PodSecurityIgnore leaves it to the worker's admin what pods may do there.
 	PodSecurityIgnore PodSecurity = "Ignore"
 )
 

@@ -56,6 +56,10 @@ func (e Ender) Refused(ctx context.Context, dispatch *v1alpha1.Dispatch, reason 
 // tell sets the condition WriteRefused, and for a job that waits what it waits for.
 func (e Ender) tell(updated *v1alpha1.Dispatch, reason string, err error) {
 	status, now := &updated.Status, e.Clock.Now()
+	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchWriteRefused)
+	if said != nil && said.Status == metav1.ConditionTrue && said.Reason == reason && said.ObservedGeneration == updated.Generation {
+		return // Words that differ each time, with a request's ID say, are not worth a write, which would bring the job back at once.
+	}
 	SetCondition(status, updated, metav1.Condition{
 		Type: v1alpha1.DispatchWriteRefused, Status: metav1.ConditionTrue, Reason: reason, Message: err.Error(),
 	}, now)

@@ -99,7 +99,7 @@ func (r *reconciler) doubt(
 	case isBeyondBelief(recorded, attempt):
 		return doubt{v1alpha1.ReasonAttemptTooHigh, fmt.Sprintf(
 			"the hub knows of attempt %d, and believes a worker %d attempts more at most", recorded, maxSkipped)}, 0, nil
-	case d != nil && !here && !held.found && !accepted:
+	case !here && !held.found && !accepted:
 		return doubt{v1alpha1.ReasonAppearedLate,
 			"the copy was not there when this manager looked at the worker for the first time, and nobody has asked for it"}, 0, nil
 	}

@@ -5,6 +5,8 @@ package garbagecollection
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -259,7 +261,7 @@ func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time
 	defer r.mu.Unlock()
 	w := r.ward(worker)
 	switch {
-	case err == nil, remote.IsNotConnected(err):
+	case err == nil, remote.IsNotConnected(err), errors.Is(err, context.Canceled):
 		w.failing = time.Time{}
 	case w.failing.IsZero():
 		w.failing = now

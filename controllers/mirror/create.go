@@ -5,6 +5,7 @@ package mirror
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +31,12 @@ const (
 	// another worker is tried.
 	leaseCheck = time.Second
 	leaseLimit = 30 * time.Second
+	// freshness is for how long what was observed holds for a creation: namespace and runtime may take long to be made.
+	freshness = 2 * time.Second
 )
+
+// errHub is an error of the hub, which says nothing about the worker.
+var errHub = errors.New("the hub's API server")
 
 // create makes sure that the worker has what the copy needs, and creates the copy. A refusal ends the attempt; anything else
 // that goes wrong is retried.
@@ -58,6 +64,12 @@ func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, 
 	defer end()
 	began := r.Clock.Now()
 	err := r.propagate(ctx, worker, f, past)
+	if errors.Is(err, errHub) {
+		return reconcile.Result{}, err
+	}
+	if err == nil && r.Clock.Since(began) > freshness {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil // Whether the copy may be created is asked again.
+	}
 	if err == nil {
 		copy := newCopy(f.job, f.dispatch, r.HubID)
 		if r.isFenced(f) {
@@ -96,7 +108,7 @@ func (r *reconciler) refused() (words string, refused bool) {
 // that refuses to delete that one.
 func (r *reconciler) giveBack(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
 	words, refused := r.refused()
-	if !refused || past == nil || past.ended || f.wasCopied() || f.copy.GetDeletionTimestamp() != nil {
+	if !refused || past == nil || past.ended || f.wasCopied() || !f.isOlder() {
 		return reconcile.Result{}, nil
 	}
 	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {

@@ -6,6 +6,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/attempts"
 )
 
 // evict carries out an eviction a step further: it says so and deletes the copy, and when the worker has neither the copy nor a pod
@@ -22,7 +24,9 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
 	}
 	if f.copy != nil && f.isOurs(f.copy) && f.copy.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, firstError(r.reportEvicting(ctx, f), r.reportStopping(ctx, f, past)) // Its end wakes us.
+		evictingErr := r.reportEvicting(ctx, f)
+		due, statusErr := r.reportStopping(ctx, f, past)
+		return reconcile.Result{RequeueAfter: due}, firstError(evictingErr, statusErr) // The end of the copy wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
 	due := r.mayArrive(f, past)
@@ -62,23 +66,30 @@ func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, pa
 	case trainjobs.Terminal(f.copy) != nil:
 		return r.finish(ctx, f, past)
 	}
-	if err := firstError(r.reportEvicting(ctx, f), r.reportStopping(ctx, f, past)); err != nil {
+	evictingErr := r.reportEvicting(ctx, f)
+	if evictingErr != nil && !attempts.IsFinal(evictingErr) {
+		return reconcile.Result{}, evictingErr
+	}
+	// What the hub refuses to be told keeps no copy from being deleted.
+	if err := r.orSay(ctx, f, r.deleteUnchanged(ctx, worker, f.copy)); err != nil {
 		return reconcile.Result{}, err
 	}
+	_, statusErr := r.reportStopping(ctx, f, past)
 	// Nobody may tell us of the end of a copy that the cache does not show.
-	return reconcile.Result{RequeueAfter: endCheck}, r.deleteUnchanged(ctx, worker, f.copy)
+	return reconcile.Result{RequeueAfter: endCheck}, firstError(evictingErr, statusErr)
 }
 
-// reportStopping brings the status of a copy that is being stopped to the hub TrainJob without delay: a queue on the hub gives the job's
-// quota to others when the status says that no pod is active.
-func (r *reconciler) reportStopping(ctx context.Context, f facts, past *recollection) error {
-	if !f.isCurrent(f.copy) || trainjobs.Terminal(f.copy) != nil || !hasNews(f) || past.pushed == hashStatus(f.copy) {
-		return nil
+// reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the job's quota to others
+// when the status says that no pod is active. It returns when to look again, zero if nothing is gathered. What no copy has said yet is
+// said at once, as the status goes with the copy.
+func (r *reconciler) reportStopping(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
+	if !f.isCurrent(f.copy) || trainjobs.Terminal(f.copy) != nil {
+		return 0, nil
 	}
-	if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
-		return err
+	if past.pushed == 0 && f.job.Object["status"] == nil && hasNews(f) {
+		return 0, r.writeJobStatus(ctx, f, past)
 	}
-	return r.writeJobStatus(ctx, f, past)
+	return r.syncStatus(ctx, f, past)
 }
 
 // deleteUnchanged is withdraw of a copy as it was seen, and of one that has not ended since then. Otherwise it is a conflict.

@@ -18,8 +18,12 @@ import (
 	"github.com/trainyard/trainyard/dispatch/fencing"
 )
 
-// restoreLimit is how often a copy is changed back until its job is moved: somebody on the worker does not give in.
-const restoreLimit = 5
+const (
+	// restoreLimit is how often a copy is changed back until its job is moved: somebody on the worker does not give in.
+	restoreLimit = 5
+	// restoreMemory is how long it counts that a copy was changed back.
+	restoreMemory = time.Hour
+)
 
 // keep makes the copy what it is to be: what the worker's agent has stopped goes on when the agent lets it, and what others have changed
 // on the worker is changed back. It returns when to look again, zero if nothing is awaited.
@@ -51,7 +55,7 @@ func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts, p
 	if outdated {
 		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
-	if len(restored) > 0 && past.restored >= restoreLimit {
+	if len(restored) > 0 && past.giveIn(r.Clock.Now()) {
 		return 0, true, r.evictChanged(ctx, f, restored, "it is changed again and again")
 	}
 	patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
@@ -62,7 +66,7 @@ func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts, p
 		return 0, true, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
 	}
 	if len(restored) > 0 {
-		past.restored++
+		past.noteRestored(r.Clock.Now())
 		r.recordRestored(f, restored)
 	}
 	return due, true, nil

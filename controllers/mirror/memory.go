@@ -70,14 +70,30 @@ type recollection struct {
 	queued      bool
 	suspendedAt time.Time
 	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often the copy was changed back.
-	checked  int64
-	restored int
+	checked int64
+	// restored counts as long as the last time, restoredAt, is not longer ago than restoreMemory.
+	restored   int
+	restoredAt time.Time
 	// verified is true once a Dispatch that this process found at its start was compared with the API server's.
 	verified bool
 	// warned is true once an Event has said why nothing is done.
 	warned bool
 	// endSeen is when the copy was first seen Complete or Failed.
 	endSeen time.Time
+}
+
+// giveIn is true if somebody has changed the copy again and again.
+func (r *recollection) giveIn(now time.Time) bool {
+	if now.Sub(r.restoredAt) > restoreMemory {
+		r.restored = 0
+	}
+	return r.restored >= restoreLimit
+}
+
+// noteRestored counts that the copy was changed back.
+func (r *recollection) noteRestored(now time.Time) {
+	r.restored++
+	r.restoredAt = now
 }
 
 // of returns the recollection of an attempt; for another origin or attempt than the remembered one it is made anew.

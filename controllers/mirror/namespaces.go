@@ -45,7 +45,14 @@ func (r *reconciler) propagateNamespace(
 		return err
 	}
 	// Somebody else made it, and the cache does not show yet how.
-	return apierrors.NewConflict(corev1.Resource("namespaces"), name, err)
+	reader, err := r.Worker.APIReader()
+	if err != nil {
+		return err
+	}
+	if err := reader.Get(ctx, types.NamespacedName{Name: name}, onWorker); err != nil {
+		return err
+	}
+	return r.checkPodSecurity(onHub, onWorker, policy)
 }
 
 // hubNamespace is the namespace's metadata on the hub. A cache that does not show it yet says nothing about its labels.

@@ -215,7 +215,11 @@ func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *u
 
 // withdrawOrSay is withdraw of the copy, and says on the Dispatch if the worker refuses.
 func (r *reconciler) withdrawOrSay(ctx context.Context, worker client.Client, f facts) error {
-	err := r.withdraw(ctx, worker, f.copy)
+	return r.orSay(ctx, f, r.withdraw(ctx, worker, f.copy))
+}
+
+// orSay returns the error of a deletion of the copy, and says on the Dispatch if the worker refuses it.
+func (r *reconciler) orSay(ctx context.Context, f facts, err error) error {
 	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
 		err = errors.Join(err, r.reportKept(ctx, f, err))
 	}

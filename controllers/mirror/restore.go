@@ -46,7 +46,7 @@ func (r *reconciler) restore(ctx context.Context, worker client.Client, f facts,
 		names[i] = edit.String()
 		edit.undo(specOf(updated))
 	}
-	if past.restored >= restoreLimit {
+	if past.giveIn(r.Clock.Now()) {
 		return r.evictChanged(ctx, f, names, "it is changed again and again")
 	}
 	patch := client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{})
@@ -57,7 +57,7 @@ func (r *reconciler) restore(ctx context.Context, worker client.Client, f facts,
 	case err != nil:
 		return fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", live.GetNamespace(), live.GetName(), r.Cluster, err)
 	}
-	past.restored++
+	past.noteRestored(r.Clock.Now())
 	past.checked = updated.GetGeneration() // What the worker has not taken back is its will.
 	r.recordRestored(f, names)
 	return nil

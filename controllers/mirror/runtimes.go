@@ -127,7 +127,7 @@ func (r *reconciler) propagated(
 	full.SetGroupVersionKind(onHub.GroupVersionKind())
 	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(onHub), full); err != nil {
 		//nolint:errorlint // The hub's answer must not be taken for the worker's.
-		return nil, fmt.Errorf("get %s %q: %v", onHub.Kind, onHub.Name, err)
+		return nil, fmt.Errorf("%w: get %s %q: %v", errHub, onHub.Kind, onHub.Name, err)
 	}
 	labels := full.GetLabels()
 	if labels == nil {

@@ -152,6 +152,15 @@ func (f *facts) isOfAttempt(copy *unstructured.Unstructured) bool {
 	return f.isOurs(copy) && copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(f.dispatch.Spec.Attempt))
 }
 
+// isOlder is true if there is a copy of an earlier attempt, which nobody has begun to delete.
+func (f *facts) isOlder() bool {
+	if f.copy == nil || f.copy.GetDeletionTimestamp() != nil {
+		return false
+	}
+	attempt, err := strconv.ParseInt(f.copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
+	return err == nil && int32(attempt) < f.dispatch.Spec.Attempt
+}
+
 // isKnown is true if copy is the one that the current attempt is known to have.
 func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
 	uid := copy.GetUID()

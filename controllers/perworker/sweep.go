@@ -175,7 +175,7 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case current, !swept && h.refused != nil && h.refused(h.worker):
+	case current, !swept && h.refused != nil && h.refused(h.worker) && !h.isHeld(ctx, dispatch):
 		return h.Reconciler.Reconcile(ctx, request)
 	case swept:
 		return reconcile.Result{RequeueAfter: holdCheck}, nil

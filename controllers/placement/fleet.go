@@ -158,7 +158,7 @@ const evictionPatience = 10 * time.Minute
 // losePatience makes workers on which jobs have not stopped in time ones that have changed, so that the jobs that wait
 // for that are looked at.
 func (f *fleet) losePatience() {
-	for _, a := range f.ledger.evicted {
+	for a := range f.ledger.leaving() {
 		if at := patienceEnds(a); !at.IsZero() && !a.overdue && !f.clock.Now().Before(at) {
 			a.overdue = true
 			f.outdate(a.worker)
@@ -169,7 +169,7 @@ func (f *fleet) losePatience() {
 // nextPatience is when the first eviction is overdue, the zero time if none will be.
 func (f *fleet) nextPatience() time.Time {
 	var next time.Time
-	for _, a := range f.ledger.evicted {
+	for a := range f.ledger.leaving() {
 		if at := patienceEnds(a); !at.IsZero() && !a.overdue && (next.IsZero() || at.Before(next)) {
 			next = at
 		}

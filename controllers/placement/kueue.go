@@ -44,7 +44,7 @@ func (r *Reconciler) observeKueue(f facts) facts {
 		return f
 	}
 	f.kueue = r.Kueue.Of(f.job)
-	if f.kueue.Standing == kueue.MultiKueue {
+	if f.kueue.Standing == kueue.MultiKueue && f.eviction == nil {
 		f.eviction = &v1alpha1.Eviction{
 			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: cut(f.kueue.Message, noteLimit),
 		}

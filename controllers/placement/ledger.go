@@ -5,6 +5,7 @@ package placement
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -102,6 +103,19 @@ func (l *ledger) evict(a *assignment, eviction *v1alpha1.Eviction, at time.Time)
 		l.evicted[a.uid] = a
 	} else {
 		delete(l.evicted, a.uid)
+	}
+}
+
+// leaving are the jobs that are to leave their worker, and those that have left it and may have pods there.
+func (l *ledger) leaving() iter.Seq[*assignment] {
+	return func(yield func(*assignment) bool) {
+		for _, jobs := range []map[types.UID]*assignment{l.evicted, l.departed} {
+			for _, a := range jobs {
+				if !yield(a) {
+					return
+				}
+			}
+		}
 	}
 }
 

@@ -85,7 +85,7 @@ func (r *Reconciler) notCreated(ctx context.Context, f facts, err error) error {
 		return err
 	}
 	d := newDispatch(f)
-	d.Spec.Attempt = r.nextAttempt(f) - 1
+	d.Spec.Attempt = r.lastAttempt(f)
 	if failed := r.Hub.Create(ctx, d, fieldOwner); failed != nil {
 		if attempts.IsFinal(failed) {
 			r.recordRefused(f.job, err)
@@ -122,8 +122,8 @@ const suspensionMessage = "the TrainJob has spec.suspend: true"
 
 // gate says of a job that it is suspended, and of one that had a Dispatch that it is not placed for that. A job that had none needs none.
 func (r *Reconciler) gate(ctx context.Context, f facts) error {
-	if err := r.sayWhetherSuspended(ctx, f); err != nil || f.dispatch == nil {
-		return err
+	if f.dispatch == nil {
+		return r.sayWhetherSuspended(ctx, f)
 	}
 	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
 	if err != nil {
@@ -133,16 +133,23 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
 		decision = *kueueVerdict(f)
 	}
-	return r.writeStatus(ctx, f, d, decision, nil)
+	return firstError(r.writeStatus(ctx, f, d, decision, nil), r.sayWhetherSuspended(ctx, f))
+}
+
+// firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
 func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision dispatch.Decision) (reconcile.Result, error) {
 	d, err := r.withdrawn(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
-		return reconcile.Result{}, err
-	}
-	if err := r.sayWhetherSuspended(ctx, f); err != nil {
 		return reconcile.Result{}, err
 	}
 	var explanation []v1alpha1.ClusterExplanation
@@ -155,7 +162,7 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 			return reconcile.Result{RequeueAfter: due}, nil
 		}
 	}
-	if err := r.writeStatus(ctx, f, d, decision, explanation); err != nil {
+	if err := firstError(r.writeStatus(ctx, f, d, decision, explanation), r.sayWhetherSuspended(ctx, f)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if inLine {

@@ -28,7 +28,7 @@ type Standing int
 const (
 	// Free jobs are not Kueue's, or Kueue has admitted them for somebody else to dispatch.
 	Free Standing = iota
-	// Unknown: the caches do not show yet what Kueue is to the job.
+	// Unknown says that the caches do not show yet what Kueue is to the job.
 	Unknown
 	// Held jobs are in a queue of Kueue, which has not admitted them as far as the caches show.
 	Held

@@ -7,9 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -186,8 +188,12 @@ func checksOf(object any) ([]string, error) {
 	return nil, nil
 }
 
-// of are the Workloads of a TrainJob.
-func (c *caches) of(job types.UID) []*workload { return c.indexed(indexOwner, string(job)) }
+// of are the Workloads of a TrainJob. Those of other namespaces are not the job's, whatever they say of their owner.
+func (c *caches) of(job *unstructured.Unstructured) []*workload {
+	return slices.DeleteFunc(c.indexed(indexOwner, string(job.GetUID())), func(w *workload) bool {
+		return w.Namespace != job.GetNamespace()
+	})
+}
 
 func (c *caches) indexed(index, value string) []*workload {
 	objects, _ := c.workloads.GetIndexer().ByIndex(index, value) // It fails for an index that there is not.

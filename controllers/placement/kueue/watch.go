@@ -59,8 +59,8 @@ type Watch struct {
 type phase int
 
 const (
-	// starting: nothing is known yet.
-	starting phase = iota
+	// Zero: nothing is known yet.
+	_ phase = iota
 	// absent: Kueue is not installed.
 	absent
 	// reading: Kueue is installed, and its objects are being read for the first time.
@@ -100,7 +100,7 @@ func (w *Watch) Of(job *unstructured.Unstructured) Answer {
 	w.mu.Unlock()
 	switch {
 	case phase == present:
-		return judge(job, caches.of(job.GetUID()), caches.controllerOf)
+		return judge(job, caches.of(job), caches.controllerOf)
 	case phase == absent, !isMarked(job):
 		return Answer{Standing: Free}
 	case fault != "":

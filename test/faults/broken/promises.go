@@ -80,9 +80,9 @@ var promises = []promise{
 	{
 		name: "resumed", words: "What the agent has stopped goes on when the hub is back before it has given the job up.",
 		edits: []edit{{
-			file: "controllers/mirror/copy.go",
-			find: "release := stopped && may.ok",
-			put:  "release := stopped && !may.fenced",
+			file: "controllers/mirror/suspension.go",
+			find: "case stopped && !may.ok:",
+			put:  "case stopped && may.fenced:",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultFencedAndBack", "TestFaultManagerAway"},
 	},
@@ -271,9 +271,9 @@ var promises = []promise{
 	{
 		name: "suspension", words: "A copy that somebody has suspended is resumed.",
 		edits: []edit{{
-			file: "controllers/mirror/copy.go",
-			find: "resume := !suspend && suspended && (fromHere || !queued)",
-			put:  "resume := !suspend && suspended && fromHere && queued",
+			file: "controllers/mirror/suspension.go",
+			find: "case !hasKueue:\n\t\treturn suspendedThere, nil",
+			put:  "case !hasKueue:\n\t\treturn queued, nil",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopySuspended"},
 	},
