@@ -57,7 +57,7 @@ type points int64
 const point points = 1000
 
 // score is a number from 0 to 100, rounded.
-func (p points) score() int32 { return int32(min((p+point/2)/point, math.MaxInt32)) }
+func (p points) score() int32 { return int32(math.Round(float64(p) / float64(point))) }
 
 // sum of a worker's scores by weight. Workers are compared by it. The gang must be bound to the worker's nodes.
 func (s *scores) sum(w *Worker) points {
