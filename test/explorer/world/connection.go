@@ -7,6 +7,8 @@ import (
 	"context"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,7 +56,21 @@ func (c *connection) APIReader() (client.Reader, error) {
 	if !c.connected() {
 		return nil, remote.ErrNotConnected
 	}
+	if c.manager.world.Broken.NoPodsSeen {
+		return blind{c.client.Live()}, nil
+	}
 	return c.client.Live(), nil
+}
+
+// blind sees no JobSets.
+type blind struct{ client.Reader }
+
+// Get implements client.Reader.
+func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if object.GetObjectKind().GroupVersionKind().Kind == "JobSet" {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "jobsets"}, key.Name)
+	}
+	return b.Reader.Get(ctx, key, object, options...)
 }
 
 // Status implements executionlease.Connection.

@@ -59,7 +59,7 @@ type Broken struct {
 	RefusedIsSilent bool
 	// NoDoubt: a manager ends attempts while another one may lead.
 	NoDoubt bool
-	// NoPodsSeen: managers do not see the pods of workers.
+	// NoPodsSeen: managers see neither the pods of workers nor the JobSets that make them.
 	NoPodsSeen bool
 	// NoCollector: garbage collectors of managers do nothing.
 	NoCollector bool
