@@ -248,6 +248,12 @@ func testNoLease(t *testing.T, e *environment) {
 	stranger.word.Store(h.word.Load())
 	waiting := stranger.createCopy(t, "waiting", nil)
 	e.checkEvent(t, waiting, "Held", "its hub has yet to answer this cluster's agent")
+	// The hub's time begins when the watch shows the copy, which may be after Gate was asked about it.
+	eventually(t, "copy of a hub without a lease", func(g gomega.Gomega) {
+		for _, a := range e.agents {
+			g.Expect(a.fencer.Knows(waiting)).To(gomega.BeTrue())
+		}
+	})
 	e.step(t, interval)
 	if isFenced(e.get(t, waiting)) {
 		t.Error("a copy without a lease was stopped before the hub has had its time")
