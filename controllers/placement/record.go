@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -133,17 +134,7 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
 		decision = *kueueVerdict(f)
 	}
-	return firstError(r.writeStatus(ctx, f, d, decision, nil), r.sayWhetherSuspended(ctx, f))
-}
-
-// firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(r.writeStatus(ctx, f, d, decision, nil), r.sayWhetherSuspended(ctx, f))
 }
 
 // wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
@@ -162,7 +153,7 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 			return reconcile.Result{RequeueAfter: due}, nil
 		}
 	}
-	if err := firstError(r.writeStatus(ctx, f, d, decision, explanation), r.sayWhetherSuspended(ctx, f)); err != nil {
+	if err := cmp.Or(r.writeStatus(ctx, f, d, decision, explanation), r.sayWhetherSuspended(ctx, f)); err != nil {
 		return reconcile.Result{}, err
 	}
 	if inLine {
