@@ -50,7 +50,7 @@ func testSilence(t *testing.T, e *environment) {
 	e.checkRuns(t, short, long, unheeded, held, others)
 
 	// From the last answered challenge on: 50 s, since no more than half of the time is planned for a stop.
-	a.silent.Store(true)
+	a.setSilent(true)
 	e.step(t, 51*time.Second)
 	e.awaitFenced(t, long)
 	e.awaitFenced(t, unheeded)
@@ -88,7 +88,7 @@ func testSilence(t *testing.T, e *environment) {
 	e.step(t, 10*time.Second)
 	a.awaitState(t, v1alpha1.LeaseExpired)
 
-	a.silent.Store(false)
+	a.setSilent(false)
 	a.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, interval)
 	if got := a.lease(t).Status; got.Fenced != 3 || got.Agent != "first" {
@@ -107,7 +107,7 @@ func testSilence(t *testing.T, e *environment) {
 // testLateAnswer: an answer that was on its way for most of the fence time is worth no more than what is left of it.
 func testLateAnswer(t *testing.T, e *environment) {
 	h := e.newHub(t)
-	h.silent.Store(true)
+	h.setSilent(true)
 	e.step(t, interval)
 	eventually(t, "another challenge", func(g gomega.Gomega) {
 		g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(*h.word.Load()))
@@ -127,7 +127,7 @@ func testLateAnswer(t *testing.T, e *environment) {
 	if state := h.lease(t).Status.State; state != v1alpha1.LeaseExpired {
 		t.Errorf("the lease is %s by an answer that was given before", state)
 	}
-	h.silent.Store(false)
+	h.setSilent(false)
 	h.awaitState(t, v1alpha1.LeaseValid)
 	h.checkLeaseEvent(t, fencing.ReasonHubAnswers)
 }
@@ -290,7 +290,7 @@ func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
 	for range 12 {
 		e.step(t, interval)
 	}
-	lost.silent.Store(true)
+	lost.setSilent(true)
 	leader.stop()
 	present.awaitAgent(t, standby)
 	e.step(t, 30*time.Second)
@@ -301,11 +301,11 @@ func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
 	e.awaitNoPod(t, goes)
 	e.checkRuns(t, stays)
 
-	lost.silent.Store(false)
+	lost.setSilent(false)
 	lost.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, interval)
 	again := lost.runCopy(t, "again", 3600, nil)
-	lost.silent.Store(true)
+	lost.setSilent(true)
 	third := e.startAgent(t, "a third one", with{})
 	standby.stop()
 	present.awaitAgent(t, third)

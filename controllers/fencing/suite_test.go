@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -159,7 +160,7 @@ func (e *environment) step(t *testing.T, d time.Duration) {
 		a.clock.Step(d)
 	}
 	for _, h := range e.hubs {
-		if d >= interval && !h.silent.Load() {
+		if d >= interval && !h.isSilent() {
 			eventually(t, "answer of "+h.id, func(g gomega.Gomega) {
 				g.Expect(h.answers.Load()).To(gomega.BeNumerically(">", answered[h]))
 				leader := e.agents[0]
@@ -176,7 +177,9 @@ type hub struct {
 	*environment
 	id        string
 	namespace string
-	silent    atomic.Bool
+	// answering is held while the hub looks at its lease, and answers. silent is under it.
+	answering sync.Mutex
+	silent    bool
 	// word is the last challenge that it has answered, answers how many that are.
 	word    atomic.Pointer[string]
 	answers atomic.Int32
@@ -216,10 +219,25 @@ func (h *hub) createLease(t *testing.T) {
 	must(t, h.Create(t.Context(), lease))
 }
 
+// setSilent says whether the hub answers from now on. An answer that the hub has begun before arrives before setSilent returns.
+func (h *hub) setSilent(silent bool) {
+	h.answering.Lock()
+	defer h.answering.Unlock()
+	h.silent = silent
+}
+
+func (h *hub) isSilent() bool {
+	h.answering.Lock()
+	defer h.answering.Unlock()
+	return h.silent
+}
+
 // look reads the lease, and answers.
 func (h *hub) look(ctx context.Context) {
+	h.answering.Lock()
+	defer h.answering.Unlock()
 	lease := &v1alpha1.ExecutionLease{}
-	if h.silent.Load() || h.Get(ctx, client.ObjectKey{Name: h.id}, lease) != nil || lease.Status.Challenge == lease.Spec.Answer {
+	if h.silent || h.Get(ctx, client.ObjectKey{Name: h.id}, lease) != nil || lease.Status.Challenge == lease.Spec.Answer {
 		return
 	}
 	if h.answer(ctx, lease.Status.Challenge) == nil {
