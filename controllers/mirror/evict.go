@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -26,7 +27,7 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 	if f.copy != nil && f.isOurs(f.copy) && f.copy.GetDeletionTimestamp() != nil {
 		evictingErr := r.reportEvicting(ctx, f)
 		due, statusErr := r.reportStopping(ctx, f, past)
-		return reconcile.Result{RequeueAfter: due}, firstError(evictingErr, statusErr) // The end of the copy wakes us.
+		return reconcile.Result{RequeueAfter: due}, cmp.Or(evictingErr, statusErr) // The end of the copy wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
 	due := r.mayArrive(f, past)
@@ -76,7 +77,7 @@ func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, pa
 	}
 	_, statusErr := r.reportStopping(ctx, f, past)
 	// Nobody may tell us of the end of a copy that the cache does not show.
-	return reconcile.Result{RequeueAfter: endCheck}, firstError(evictingErr, statusErr)
+	return reconcile.Result{RequeueAfter: endCheck}, cmp.Or(evictingErr, statusErr)
 }
 
 // reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the job's quota to others

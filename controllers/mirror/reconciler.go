@@ -160,7 +160,8 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 	return job, nil
 }
 
-// mirror keeps the copy what it is to be and brings its status to the hub. What the one meets does not keep the other.
+// mirror keeps the copy what it is to be and brings its status to the hub. An error of one step does not stop the next. The first error
+// is returned as it is: a conflict keeps its type, and is retried in silence.
 func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
 	fenceDue, updateErr := r.keep(ctx, worker, f, past)
 	statusDue, statusErr := r.syncStatus(ctx, f, past)
@@ -169,17 +170,7 @@ func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, 
 	if f.believed {
 		due = sooner(due, createLag-r.Clock.Since(past.copiedAt))
 	}
-	return reconcile.Result{RequeueAfter: due}, firstError(updateErr, statusErr, runningErr)
-}
-
-// firstError is of errors of which one is enough, and must keep its type: a conflict is retried in silence.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return reconcile.Result{RequeueAfter: due}, cmp.Or(updateErr, statusErr, runningErr)
 }
 
 // sooner returns the smaller of two delays, of which zero means never.
