@@ -13,7 +13,7 @@ import (
 
 // Options of the webhooks.
 type Options struct {
-	// NewRuntimes makes the runtime framework, by "Kind.group": NewRuntimes of controllers/trainjob. It is called with a client and
+	// NewRuntimes makes the runtime framework, by "Kind.group": NewRuntimes of controllers/worker/trainjob. It is called with a client and
 	// an indexer of its own, so a controller of the same manager is not in its way. Required.
 	NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
 	// Clock stamps runtime patches. nil: the real one.

@@ -15,15 +15,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/attempts"
-	"github.com/trainyard/trainyard/controllers/executionlease"
-	"github.com/trainyard/trainyard/controllers/failover"
-	"github.com/trainyard/trainyard/controllers/garbagecollection"
-	"github.com/trainyard/trainyard/controllers/moves"
-	"github.com/trainyard/trainyard/controllers/perworker"
-	"github.com/trainyard/trainyard/controllers/placement"
-	"github.com/trainyard/trainyard/controllers/placement/kueue"
-	"github.com/trainyard/trainyard/controllers/workercluster"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/failover"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/hub/moves"
+	"github.com/trainyard/trainyard/controllers/hub/placement"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/controllers/hub/workercluster"
+	hublease "github.com/trainyard/trainyard/executionlease/hub"
+	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -35,7 +35,7 @@ type wiring struct {
 	hubID   types.UID
 	log     logr.Logger
 	fleet   *remote.Fleet
-	leases  *executionlease.Keeper
+	leases  *hublease.Keeper
 	// members and quarantine know each other.
 	members    *perworker.Set[*remote.Cluster]
 	quarantine *garbagecollection.Quarantine
@@ -67,7 +67,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 		return fmt.Errorf("get the host's name: %w", err)
 	}
 	w := &wiring{mgr: mgr, options: o, hubID: hubID, log: log, fleet: fleet, policies: placement.Policies{Hub: mgr.GetClient()}}
-	w.leases = executionlease.NewKeeper(executionlease.Options{
+	w.leases = hublease.NewKeeper(hublease.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), HubID: string(hubID), Manager: fmt.Sprintf("%s/%d", name, os.Getpid()),
 		Margin: o.fenceMargin, Leading: o.Leads, Clock: clock.RealClock{},
 	})

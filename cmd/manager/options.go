@@ -14,7 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
-	"github.com/trainyard/trainyard/controllers/executionlease"
+	hublease "github.com/trainyard/trainyard/executionlease/hub"
 )
 
 const (
@@ -54,7 +54,7 @@ func defaultOptions() options {
 		workerConcurrency:   8,
 		workerTimeout:       10 * time.Second,
 		workerProbeInterval: 10 * time.Second,
-		fenceMargin:         executionlease.DefaultMargin,
+		fenceMargin:         hublease.DefaultMargin,
 		failoverPauseAt:     0.5,
 		failoverPauseWindow: 5 * time.Minute,
 		deletionGrace:       15 * time.Minute,

@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/garbagecollection"
-	"github.com/trainyard/trainyard/controllers/mirror"
-	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/remote"
 )
 

@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 

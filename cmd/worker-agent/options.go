@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
-	"github.com/trainyard/trainyard/controllers/fencing"
-	"github.com/trainyard/trainyard/controllers/trainjob/health"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 )
 
 const (
@@ -54,7 +54,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.capacityReport, "capacity-report", o.capacityReport,
 		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its CRD there is none.")
 	fs.BoolVar(&o.fencing, "fencing", o.fencing,
-		"Stop copies with failover Fenced when their hub is silent for too long, by one replica that holds the lease \""+fencing.LeaseName+
+		"Stop copies with failover Fenced when their hub is silent for too long, by one replica that holds the lease \""+workerlease.LeaseName+
 			"\" in the same namespace. Without it, and without the CRD ExecutionLease, such copies do not start.")
 	fs.DurationVar(&o.health.NoPodReady, "no-pod-ready-after", o.health.NoPodReady,
 		"How long a job may be without a ready pod before an Event tells so. 0: for ever.")

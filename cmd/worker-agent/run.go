@@ -15,9 +15,9 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
-	"github.com/trainyard/trainyard/controllers/capacityreport"
-	"github.com/trainyard/trainyard/controllers/fencing"
-	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 )
 
 // run works until ctx ends, and returns nil then.
@@ -75,20 +75,20 @@ func run(ctx context.Context, o options) error {
 // setUpFencing adds fencing to a manager, and its gate to the TrainJob controller.
 func setUpFencing(ctx context.Context, mgr ctrl.Manager, o options, trainJobs *trainjob.Options) error {
 	if !o.fencing {
-		trainJobs.Gate = fencing.Shut
+		trainJobs.Gate = workerlease.Shut
 		return nil
 	}
 	name, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("find a name for this process: %w", err)
 	}
-	fencingOptions := fencing.Options{Identity: name + "_" + string(uuid.NewUUID())}
+	fencingOptions := workerlease.Options{Identity: name + "_" + string(uuid.NewUUID())}
 	if o.LeaderElect {
-		fencingOptions.Election = &fencing.Election{
+		fencingOptions.Election = &workerlease.Election{
 			Namespace: o.LeaseNamespace, LeaseDuration: o.LeaseDuration, RenewDeadline: o.RenewDeadline, RetryPeriod: o.RetryPeriod,
 		}
 	}
-	fencer, err := fencing.Add(ctx, mgr, fencingOptions)
+	fencer, err := workerlease.Add(ctx, mgr, fencingOptions)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
-	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/webhooks"
 )
 

@@ -19,7 +19,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"github.com/trainyard/trainyard/controllers/trainjob"
+	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/webhooks"
 )

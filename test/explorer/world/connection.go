@@ -15,7 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -43,7 +43,7 @@ type connection struct {
 
 func (c *connection) connected() bool { return c.status.State == remote.Connected }
 
-// Client implements mirror.Worker, garbagecollection.Worker and executionlease.Connection.
+// Client implements mirror.Worker, garbagecollection.Worker and hublease.Connection.
 func (c *connection) Client() (client.Client, error) {
 	if !c.connected() {
 		return nil, remote.ErrNotConnected
@@ -73,7 +73,7 @@ func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Obje
 	return b.Reader.Get(ctx, key, object, options...)
 }
 
-// Status implements executionlease.Connection.
+// Status implements hublease.Connection.
 func (c *connection) Status() remote.Status { return c.status }
 
 // probe asks the worker who it is.

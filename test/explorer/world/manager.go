@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/attempts"
-	"github.com/trainyard/trainyard/controllers/executionlease"
-	"github.com/trainyard/trainyard/controllers/failover"
-	"github.com/trainyard/trainyard/controllers/garbagecollection"
-	"github.com/trainyard/trainyard/controllers/mirror"
-	"github.com/trainyard/trainyard/controllers/perworker"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/failover"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	hublease "github.com/trainyard/trainyard/executionlease/hub"
+	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -34,7 +34,7 @@ type Manager struct {
 	hub         *memory.Client
 	live        client.Reader
 	connections []*connection
-	keeper      *executionlease.Keeper
+	keeper      *hublease.Keeper
 	quarantine  *garbagecollection.Quarantine
 	placer      *placer
 
@@ -70,7 +70,7 @@ func (m *Manager) start(behind int) {
 	if w.Broken.CacheInsteadOfHub {
 		m.live = m.hub
 	}
-	m.keeper = executionlease.NewKeeper(executionlease.Options{
+	m.keeper = hublease.NewKeeper(hublease.Options{
 		Hub: m.hub, HubReader: m.live, HubID: hubID, Manager: m.name, Margin: fenceMargin,
 		Leading: m.certain, Clock: m.clock,
 	})
@@ -216,7 +216,7 @@ func (m contacts) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return
 
 // book is the Keeper's, and does not wait if it is broken.
 type book struct {
-	*executionlease.Book
+	*hublease.Book
 	broken bool
 	clock  *Clock
 }

@@ -32,7 +32,7 @@ const (
 	conflictDelay      = 20 * time.Millisecond
 )
 
-// placer stands for controllers/placement: it writes the same records for the same reasons, and chooses workers in turn. What it leaves out
+// placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in turn. What it leaves out
 // is room, the line of those that wait, policies and preemption.
 type placer struct {
 	manager *Manager

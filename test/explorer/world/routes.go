@@ -17,7 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/fencing"
+	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -230,9 +230,9 @@ func (m *Manager) show(c *connection, worker *v1alpha1.WorkerCluster) {
 		return
 	}
 	switch presence, _ := m.keeper.Book().Agent(c.worker.name, c.worker.id); presence {
-	case fencing.PresenceAlive:
+	case protocol.PresenceAlive:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers, true)
-	case fencing.PresenceUnknown:
+	case protocol.PresenceUnknown:
 	default:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentSilent, false)
 	}

@@ -14,7 +14,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/fencing"
+	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
@@ -38,7 +38,7 @@ type Worker struct {
 type agent struct {
 	process
 	worker  *Worker
-	replica *fencing.Replica
+	replica *workerlease.Replica
 	end     func()
 	// startAt is when it is started again after a crash.
 	startAt time.Duration
@@ -69,11 +69,11 @@ func (a *agent) start() {
 	jobs, pods := k.server.NewView(memory.TrainJob, 0, nil), k.server.NewView(memory.Pod, 0, nil)
 	jobSets, leases := k.server.NewView(memory.JobSet, 0, nil), k.server.NewView(memory.ExecutionLease, 0, nil)
 	worker := &memory.Client{
-		Server: k.server, Line: a.line, Actor: a.name, Indexes: map[string]func(client.Object) []string{fencing.PodIndex: jobSetOf},
+		Server: k.server, Line: a.line, Actor: a.name, Indexes: map[string]func(client.Object) []string{workerlease.PodIndex: jobSetOf},
 		Views: map[memory.Kind]*memory.View{memory.TrainJob: jobs, memory.Pod: pods, memory.JobSet: jobSets, memory.ExecutionLease: leases},
 	}
 	var trainer, stops, hubs *loop
-	a.replica = fencing.NewReplica(fencing.Options{Identity: a.name, Clock: a.clock}, fencing.Parts{
+	a.replica = workerlease.NewReplica(workerlease.Options{Identity: a.name, Clock: a.clock}, workerlease.Parts{
 		Client: worker, Leases: worker, Live: worker.Live(), Recorder: silent{},
 		Waiting: func(key types.NamespacedName) { trainer.Add(key) },
 		Stops:   func(key types.NamespacedName) { stops.Add(key) },

@@ -40,11 +40,11 @@ var promises = []promise{
 	{
 		name: "short-loss", words: "A loss that is shorter than the grace period is written about no job.",
 		edits: []edit{{
-			file: "controllers/failover/worker.go",
+			file: "controllers/hub/failover/worker.go",
 			find: "if due := awaySince(o.worker).Add(grace); now.Before(due) {",
 			put:  "if due := awaySince(o.worker).Add(grace); now.Before(due) && o.cutOff {",
 		}, {
-			file: "controllers/failover/worker.go",
+			file: "controllers/hub/failover/worker.go",
 			find: "if due := o.contact.UnreachableSince.Add(min(grace, confirmation)); now.Before(due) {",
 			put:  "if due := o.contact.UnreachableSince.Add(min(grace, confirmation)); now.Before(due) && o.cutOff {",
 		}},
@@ -53,7 +53,7 @@ var promises = []promise{
 	{
 		name: "hold", words: "A job whose failover is Hold stays on its worker.",
 		edits: []edit{{
-			file: "controllers/failover/job.go",
+			file: "controllers/hub/failover/job.go",
 			find: "return decision{do: hold, words: holdWords(worker)}",
 			put:  "return decision{do: end, words: holdWords(worker)}",
 		}},
@@ -62,7 +62,7 @@ var promises = []promise{
 	{
 		name: "agent-stops", words: "The agent stops Fenced copies when the hub is silent.",
 		edits: []edit{{
-			file: "dispatch/fencing/copy.go",
+			file: "executionlease/protocol/copy.go",
 			find: "	case now.Before(a.StopsFrom()):\n		return Decision{Again: a.StopsFrom()}",
 			put:  "	case a != nil:\n		return Decision{Again: now.Add(a.Interval())}",
 		}},
@@ -71,7 +71,7 @@ var promises = []promise{
 	{
 		name: "hub-waits", words: "The hub places a Fenced job anew only when the agent must have stopped it.",
 		edits: []edit{{
-			file: "dispatch/fencing/hub.go",
+			file: "executionlease/protocol/hub.go",
 			find: "return fenceAfter + fenceAfter/50 + margin",
 			put:  "return (fenceAfter + margin) / 100",
 		}},
@@ -80,7 +80,7 @@ var promises = []promise{
 	{
 		name: "resumed", words: "What the agent has stopped goes on when the hub is back before it has given the job up.",
 		edits: []edit{{
-			file: "controllers/mirror/suspension.go",
+			file: "controllers/hub/mirror/suspension.go",
 			find: "case stopped && !may.ok:",
 			put:  "case stopped && may.fenced:",
 		}},
@@ -89,7 +89,7 @@ var promises = []promise{
 	{
 		name: "immediate", words: "A job whose failover is Immediate is placed anew after the grace period.",
 		edits: []edit{{
-			file: "controllers/failover/job.go",
+			file: "controllers/hub/failover/job.go",
 			find: "return decision{do: end, words: immediateWords(worker)}",
 			put:  "return decision{do: hold, words: immediateWords(worker)}",
 		}},
@@ -98,7 +98,7 @@ var promises = []promise{
 	{
 		name: "silent-only", words: "What answers in any way is not silent: its Fenced jobs stay.",
 		edits: []edit{{
-			file: "controllers/failover/job.go",
+			file: "controllers/hub/failover/job.go",
 			find: "case answered, !f.fence.silent:",
 			put:  "case answered && f.dispatch == nil:",
 		}},
@@ -107,7 +107,7 @@ var promises = []promise{
 	{
 		name: "agent-alive", words: "Without an agent that was alive nothing is taken for fenced.",
 		edits: []edit{{
-			file: "controllers/failover/job.go",
+			file: "controllers/hub/failover/job.go",
 			find: "case f.fence.stoppedAt.IsZero():",
 			put:  "case f.fence.stoppedAt.IsZero() && f.dispatch == nil:",
 		}},
@@ -116,7 +116,7 @@ var promises = []promise{
 	{
 		name: "pause", words: "When many workers are lost at once, nothing is moved.",
 		edits: []edit{{
-			file: "controllers/failover/worker.go",
+			file: "controllers/hub/failover/worker.go",
 			find: "	if o.cutOff {",
 			put:  "	if o.cutOff && o.worker == nil {",
 		}},
@@ -125,11 +125,11 @@ var promises = []promise{
 	{
 		name: "given-up-goes", words: "What is left of an attempt that was given up is deleted when the worker is back.",
 		edits: []edit{{
-			file: "controllers/garbagecollection/judge.go",
+			file: "controllers/hub/garbagecollection/judge.go",
 			find: "		return needed\n	}\n	return outdated\n",
 			put:  "		return needed\n	}\n	return needed\n",
 		}, {
-			file: "controllers/garbagecollection/tombstone.go",
+			file: "controllers/hub/garbagecollection/tombstone.go",
 			find: "isBuriedBy(r.here(), existing, tombstone) {",
 			put:  "isBuriedBy(r.here(), existing, tombstone) && r.HubID == \"\" {",
 		}},
@@ -151,7 +151,7 @@ var promises = []promise{
 	{
 		name: "crash-between-writes", words: "What a manager has begun the next one ends: here, that a job has finished.",
 		edits: []edit{{
-			file: "controllers/mirror/state.go",
+			file: "controllers/hub/mirror/state.go",
 			find: "	case trainjobs.Terminal(f.job) != nil:\n		return finished",
 			put:  "	case trainjobs.Terminal(f.job) != nil:\n		return mirrored",
 		}},
@@ -191,7 +191,7 @@ var promises = []promise{
 	{
 		name: "quarantine", words: "A copy that the hub has no record of is left alone.",
 		edits: []edit{{
-			file: "controllers/garbagecollection/judge.go",
+			file: "controllers/hub/garbagecollection/judge.go",
 			find: "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return unknown",
 			put:  "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return outdatedUnlessGoing(copy)",
 		}},
@@ -200,11 +200,11 @@ var promises = []promise{
 	{
 		name: "foreign", words: "A TrainJob that is not ours is not touched.",
 		edits: []edit{{
-			file: "controllers/mirror/create.go",
+			file: "controllers/hub/mirror/create.go",
 			find: "	case f.isCurrent(existing):\n		r.believe(existing, past)\n",
 			put:  "	case existing != nil:\n		r.believe(existing, past)\n",
 		}, {
-			file: "controllers/mirror/create.go",
+			file: "controllers/hub/mirror/create.go",
 			find: "case existing != nil && f.isCurrent(existing):",
 			put:  "case existing != nil && f.dispatch != nil:",
 		}},
@@ -213,7 +213,7 @@ var promises = []promise{
 	{
 		name: "deletion-waits", words: "A deletion waits for a worker that is away, for a time.",
 		edits: []edit{{
-			file: "controllers/failover/job.go",
+			file: "controllers/hub/failover/job.go",
 			find: "	if now.Before(due) {\n		return decision{do: pending",
 			put:  "	if now.Before(due) && f.dispatch == nil {\n		return decision{do: pending",
 		}},
@@ -222,7 +222,7 @@ var promises = []promise{
 	{
 		name: "tombstone", words: "What a worker has of a job that was let go is on record.",
 		edits: []edit{{
-			file: "controllers/failover/finalize.go",
+			file: "controllers/hub/failover/finalize.go",
 			find: `if spec.ClusterID == "" {`,
 			put:  `if spec.ClusterID != "" {`,
 		}},
@@ -231,7 +231,7 @@ var promises = []promise{
 	{
 		name: "cordon", words: "Nothing new comes to a worker that is cordoned.",
 		edits: []edit{{
-			file: "controllers/placement/fleet.go",
+			file: "controllers/hub/placement/fleet.go",
 			find: "Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain,",
 			put:  "Cordoned: worker.Spec.Unschedulable && worker.Spec.Drain,",
 		}},
@@ -240,7 +240,7 @@ var promises = []promise{
 	{
 		name: "drain-budget", words: "Not more jobs leave a drained worker at a time than their policy allows.",
 		edits: []edit{{
-			file: "controllers/moves/budget.go",
+			file: "controllers/hub/moves/budget.go",
 			find: "return b[nameOf(policy)] < limit",
 			put:  "return b[nameOf(policy)] < limit+1000",
 		}},
@@ -249,7 +249,7 @@ var promises = []promise{
 	{
 		name: "pods-first", words: "An attempt begins when no pod of the one before is alive.",
 		edits: []edit{{
-			file: "controllers/mirror/pods.go",
+			file: "controllers/hub/mirror/pods.go",
 			find: `(owner == "" || owner != others)`,
 			put:  `owner == "" && others != ""`,
 		}},
@@ -258,11 +258,11 @@ var promises = []promise{
 	{
 		name: "unlabelled", words: "A copy that somebody took the labels off is still the copy.",
 		edits: []edit{{
-			file: "controllers/mirror/create.go",
+			file: "controllers/hub/mirror/create.go",
 			find: "case existing != nil && f.isCurrent(existing):",
 			put:  "case existing != nil && f.job == nil:",
 		}, {
-			file: "controllers/mirror/create.go",
+			file: "controllers/hub/mirror/create.go",
 			find: "case existing != nil && f.isOurs(existing):",
 			put:  "case existing != nil && f.job == nil && f.dispatch == nil:",
 		}},
@@ -271,7 +271,7 @@ var promises = []promise{
 	{
 		name: "suspension", words: "A copy that somebody has suspended is resumed.",
 		edits: []edit{{
-			file: "controllers/mirror/suspension.go",
+			file: "controllers/hub/mirror/suspension.go",
 			find: "case !hasKueue:\n\t\treturn suspendedThere, nil",
 			put:  "case !hasKueue:\n\t\treturn queued, nil",
 		}},
@@ -280,11 +280,11 @@ var promises = []promise{
 	{
 		name: "attempts-count-on", words: "Attempts go on counting when somebody deletes the Dispatch.",
 		edits: []edit{{
-			file: "controllers/placement/memory.go",
+			file: "controllers/hub/placement/memory.go",
 			find: "m.attempt = max(m.attempt, d.Spec.Attempt)",
 			put:  "m.attempt = min(m.attempt, d.Spec.Attempt)",
 		}, {
-			file: "controllers/placement/memory.go",
+			file: "controllers/hub/placement/memory.go",
 			find: "highest := f.buried.attempt\n",
 			put:  "highest := min(f.buried.attempt, 0)\n",
 		}},
@@ -293,7 +293,7 @@ var promises = []promise{
 	{
 		name: "refusal", words: "A refusal is an answer: the next worker is asked.",
 		edits: []edit{{
-			file: "controllers/mirror/create.go",
+			file: "controllers/hub/mirror/create.go",
 			find: "refused := isRefusal(err) &&",
 			put:  "refused := isRefusal(err) && f.job == nil &&",
 		}},
@@ -302,7 +302,7 @@ var promises = []promise{
 	{
 		name: "storm", words: "The status of a running job is written once a second at most.",
 		edits: []edit{{
-			file: "controllers/mirror/status.go",
+			file: "controllers/hub/mirror/status.go",
 			find: "statusWindow = time.Second",
 			put:  "statusWindow = time.Millisecond",
 		}},

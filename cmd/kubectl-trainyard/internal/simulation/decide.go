@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
-	"github.com/trainyard/trainyard/controllers/placement/demand"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
-	"github.com/trainyard/trainyard/controllers/placement/demand"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )

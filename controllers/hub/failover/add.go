@@ -1,0 +1,234 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/inbox"
+)
+
+const (
+	defaultPauseAt       = 0.5
+	defaultPauseWindow   = 5 * time.Minute
+	defaultDeletionGrace = 15 * time.Minute
+	defaultParallel      = 8
+	// concurrency is how many workers are looked at at a time.
+	concurrency = 4
+)
+
+// Contact is what the connection to a worker says. Its times are of this process's clock.
+type Contact struct {
+	// Answers is true while the worker is connected.
+	Answers bool
+	// UnreachableSince is when the first request of this outage failed, as far as this process has seen it. Zero: the worker is not
+	// known to be unreachable.
+	UnreachableSince time.Time
+	// SilentSince is since when no connection to the worker's address could be made at all. Zero: something answers there.
+	SilentSince time.Time
+	// Untried is true while that is not known yet, because no connection has been tried since contact was lost.
+	Untried bool
+}
+
+// Connections are those to the workers.
+type Connections interface {
+	// Contact with a worker; the zero value if there is no connection.
+	Contact(worker v1alpha1.ClusterName) Contact
+	// Subscribe calls notify after each change of what Contact returns.
+	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+}
+
+// Book knows when the fenced copies on a worker must have stopped.
+type Book interface {
+	// StoppedAt returns when. It is not known if no agent was alive there when the worker was last seen.
+	StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool)
+	// Subscribe calls notify when there may be something else to say about a worker.
+	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
+}
+
+// Options of the controller. All are required, but those that say otherwise.
+type Options struct {
+	// Hub reads from the hub's caches, TrainJobs unstructured. Dispatches must have the index perworker.IndexLive.
+	Hub client.Client
+	// HubReader reads from the hub's API server.
+	HubReader client.Reader
+	// Connections to the workers.
+	Connections Connections
+	// Book about the workers' agents.
+	Book Book
+	// Leading says whether this process certainly leads now. Nil: it does, as no reconciler runs otherwise.
+	Leading func() bool
+	// Recorder records Events on hub TrainJobs and WorkerClusters.
+	Recorder events.EventRecorder
+	// Clock of this process.
+	Clock clock.Clock
+	// PauseAt is the share of the workers above which those that are lost within PauseWindow are not believed to be. 1 and more: never.
+	// 0: 0.5 and five minutes.
+	PauseAt     float64
+	PauseWindow time.Duration
+	// DeletionGrace is how long the deletion of a job waits for a worker that is away. 0: 15 minutes.
+	DeletionGrace time.Duration
+	// Parallel is how many jobs of one worker are written about at a time. 0: 8. 1: one after the other, without a goroutine.
+	Parallel int
+}
+
+func (o Options) complete() Options {
+	if o.Leading == nil {
+		o.Leading = func() bool { return true }
+	}
+	if o.PauseAt == 0 {
+		o.PauseAt = defaultPauseAt
+	}
+	if o.PauseWindow == 0 {
+		o.PauseWindow = defaultPauseWindow
+	}
+	if o.DeletionGrace == 0 {
+		o.DeletionGrace = defaultDeletionGrace
+	}
+	if o.Parallel == 0 {
+		o.Parallel = defaultParallel
+	}
+	return o
+}
+
+// Add adds the controller to the manager.
+func (r *Reconciler) Add(mgr ctrl.Manager) error {
+	err := ctrl.NewControllerManagedBy(mgr).
+		Named("failover").
+		For(&v1alpha1.WorkerCluster{}, builder.WithPredicates(workerChanged())).
+		Watches(&v1alpha1.WorkerCluster{}, handler.EnqueueRequestsFromMapFunc(r.workersAway), builder.WithPredicates(readinessChanged())).
+		Watches(&v1alpha1.Dispatch{}, r.dispatchHandler()).
+		Watches(trainjobs.New(), handler.EnqueueRequestsFromMapFunc(r.workerOfJob), builder.WithPredicates(jobGoes())).
+		WatchesRawSource(r.inbox.Source()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("add failover controller: %w", err)
+	}
+	cancelConnections := r.Connections.Subscribe(r.enqueue)
+	cancelBook := r.Book.Subscribe(func(worker v1alpha1.ClusterName) {
+		if !r.Connections.Contact(worker).Answers {
+			r.enqueue(worker)
+		}
+	})
+	return inbox.AtEnd(mgr, cancelConnections, cancelBook)
+}
+
+func requestFor(worker v1alpha1.ClusterName) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(worker)}}
+}
+
+func (r *Reconciler) enqueue(worker v1alpha1.ClusterName) {
+	r.inbox.Add(requestFor(worker).NamespacedName)
+}
+
+// workerChanged lets through what judge looks at.
+func workerChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
+		return before.Generation != after.Generation || before.Status.ClusterID != after.Status.ClusterID ||
+			before.Annotations[v1alpha1.AnnotationForget] != after.Annotations[v1alpha1.AnnotationForget] || differs(before, after)
+	}}
+}
+
+// readinessChanged lets through what other workers are judged by.
+func readinessChanged() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
+		return differs(before, after)
+	}}
+}
+
+func differs(before, after *v1alpha1.WorkerCluster) bool {
+	return readyReason(before) != readyReason(after) || !awaySince(before).Equal(awaySince(after))
+}
+
+// workersAway are all workers that are not connected.
+func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {
+	var workers v1alpha1.WorkerClusterList
+	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range workers.Items {
+		if name := v1alpha1.ClusterName(workers.Items[i].Name); !r.Connections.Contact(name).Answers {
+			requests = append(requests, requestFor(name))
+		}
+	}
+	return requests
+}
+
+// dispatchHandler brings the worker of a Dispatch if it is away, or if it is not the cluster on which the job was placed.
+func (r *Reconciler) dispatchHandler() handler.EventHandler {
+	add := func(ctx context.Context, object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		if d := object.(*v1alpha1.Dispatch); r.concerns(ctx, d) {
+			queue.Add(requestFor(d.Spec.Cluster))
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			add(ctx, e.Object, queue)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if e.ObjectOld.GetResourceVersion() != e.ObjectNew.GetResourceVersion() {
+				add(ctx, e.ObjectNew, queue)
+			}
+		},
+	}
+}
+
+// concerns says whether there may be something to do about a Dispatch.
+func (r *Reconciler) concerns(ctx context.Context, d *v1alpha1.Dispatch) bool {
+	if d.Spec.Cluster == "" || d.IsFinished() && d.DeletionTimestamp == nil {
+		return false
+	}
+	if !r.Connections.Contact(d.Spec.Cluster).Answers {
+		return true
+	}
+	var worker v1alpha1.WorkerCluster
+	err := r.Hub.Get(ctx, client.ObjectKey{Name: string(d.Spec.Cluster)}, &worker, client.UnsafeDisableDeepCopy)
+	return err != nil || d.Spec.ClusterID != "" && d.Spec.ClusterID != worker.Status.ClusterID
+}
+
+// jobGoes lets through TrainJobs that are going or gone.
+func jobGoes() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
+		},
+	}
+}
+
+// workerOfJob is the worker of a TrainJob's Dispatch.
+func (r *Reconciler) workerOfJob(ctx context.Context, object client.Object) []reconcile.Request {
+	job, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var d v1alpha1.Dispatch
+	if err := r.Hub.Get(ctx, client.ObjectKeyFromObject(job), &d, client.UnsafeDisableDeepCopy); err != nil || !r.concerns(ctx, &d) {
+		return nil
+	}
+	return []reconcile.Request{requestFor(d.Spec.Cluster)}
+}

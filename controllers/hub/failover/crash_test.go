@@ -1,0 +1,196 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/internal/perworker"
+)
+
+// wrappedReader calls before before each read, if there is one.
+type wrappedReader struct {
+	client.Reader
+	before func()
+}
+
+func (r *wrappedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	if r.before != nil {
+		r.before()
+	}
+	return r.Reader.Get(ctx, key, object, options...)
+}
+
+// startManager runs the controller in a manager, by the real clock, until the test ends.
+func (s *scene) startManager(t *testing.T) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(s.server.Cluster.Config, ctrl.Options{
+		Scheme: s.scheme, Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
+		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+	})
+	must(t, err)
+	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	s.options.Hub, s.options.HubReader, s.options.Clock = mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
+	s.restart()
+	must(t, s.reconciler.Add(mgr))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+var errCrash = errors.New("the process is gone")
+
+// crash is a process that dies with its nth write, which is done, and whose answer it does not see. To die before the next one is the same.
+type crash struct {
+	t     *testing.T
+	scene *scene
+
+	mu         sync.Mutex
+	at, writes int
+}
+
+func (c *crash) around(object client.Object, write func() error) error {
+	if d, ok := object.(*v1alpha1.Dispatch); ok {
+		return c.checked(d, write)
+	}
+	return c.write(write)
+}
+
+// checked makes sure that what is written to a Dispatch is in the table of its life.
+func (c *crash) checked(d *v1alpha1.Dispatch, write func() error) error {
+	key := client.ObjectKeyFromObject(d)
+	before := c.scene.dispatch(c.t, key)
+	err := c.write(write)
+	if wrong := lifecycle.Check(before, c.scene.dispatch(c.t, key)); wrong != nil {
+		c.t.Error(wrong)
+	}
+	return err
+}
+
+func (c *crash) write(write func() error) error {
+	c.mu.Lock()
+	c.writes++
+	n := c.writes
+	c.mu.Unlock()
+	switch {
+	case n > c.at:
+		return errCrash
+	case n == c.at:
+		_ = write()
+		return errCrash
+	default:
+		return write()
+	}
+}
+
+// A process that dies between any two writes leaves what the next one finds and completes: the end is always the same, and nothing was
+// done twice.
+func TestCrash(t *testing.T) {
+	for name, test := range map[string]struct {
+		// writes is how many a process makes that does not die.
+		writes int
+		play   func(t *testing.T, s *scene) (check func())
+	}{
+		"Immediate": {writes: 3, play: func(t *testing.T, s *scene) func() {
+			key := s.place(t, "job", v1alpha1.FailoverImmediate)
+			return func() { s.isMoved(t, key) }
+		}},
+		"Fenced": {writes: 4, play: func(t *testing.T, s *scene) func() {
+			key := s.place(t, "job", v1alpha1.FailoverFenced)
+			return func() { s.isMoved(t, key) }
+		}},
+		"Deletion": {writes: 4, play: func(t *testing.T, s *scene) func() {
+			key := s.place(t, "job", v1alpha1.FailoverHold)
+			record := s.dispatch(t, key)
+			must(t, s.hub.Delete(t.Context(), s.job(t, key)))
+			return func() {
+				if s.dispatch(t, key) != nil {
+					t.Error("the Dispatch still waits")
+				}
+				s.isBuried(t, record)
+			}
+		}},
+		"DeletedByHand": {writes: 4, play: func(t *testing.T, s *scene) func() {
+			key := s.place(t, "job", v1alpha1.FailoverFenced)
+			record := s.dispatch(t, key)
+			must(t, s.hub.Delete(t.Context(), record.DeepCopy()))
+			return func() {
+				if s.dispatch(t, key) != nil {
+					t.Error("the Dispatch still waits")
+				}
+				s.isBuried(t, record)
+				if status := s.job(t, key).Object["status"]; status != nil {
+					t.Errorf("the TrainJob still says %v", status)
+				}
+			}
+		}},
+		"Pause": {writes: 6, play: func(t *testing.T, s *scene) func() {
+			key := s.place(t, "job", v1alpha1.FailoverImmediate)
+			s.lose(t, s.peer(), time.Minute)
+			return func() { s.isMoved(t, key) }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for at := 1; at <= test.writes+1; at++ {
+				s := newScene(t)
+				s.lose(t, s.worker, 10*time.Minute)
+				s.clock.Step(10 * time.Second)
+				check := test.play(t, s)
+				fault := &crash{t: t, scene: s, at: at}
+				if dead := s.live(t, fault); dead != (at <= test.writes) {
+					t.Fatalf("died: %t at write %d; a whole life has %d writes, expected were %d", dead, at, fault.writes, test.writes)
+				}
+				s.live(t, &crash{t: t, scene: s, at: math.MaxInt})
+				if check(); t.Failed() {
+					t.Fatalf("death at write %d", at)
+				}
+			}
+		})
+	}
+}
+
+// live reconciles until there is nothing left to do, however long that takes, and returns true if the process has died. The other worker
+// returns after a while.
+func (s *scene) live(t *testing.T, fault *crash) (dead bool) {
+	t.Helper()
+	s.options.Hub = &wrapped{Client: s.cached, around: fault.around}
+	s.restart()
+	for round := 0; ; round++ {
+		before := fault.writes
+		after, err := s.try(t)
+		switch {
+		case errors.Is(err, errCrash):
+			return true
+		case err != nil:
+			t.Fatal(err)
+		case round > 10:
+			t.Fatal("there is no end of it")
+		case after == 0 && fault.writes == before && round > 2:
+			return false
+		}
+		if round == 1 {
+			s.answer(t, s.peer())
+		}
+		s.clock.Step(after)
+	}
+}

@@ -1,0 +1,45 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+)
+
+const (
+	action = "Failover"
+	// eventLimit is what an Event's note takes.
+	eventLimit = 1024
+)
+
+// recordHeld tells the owner of a job that its worker is lost; the reason of the Event is that of the condition.
+func (r *Reconciler) recordHeld(f *jobFacts, decided decision) {
+	if !f.jobStays() {
+		return // Its Dispatch says for whom the deletion waits.
+	}
+	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
+		"%s", attempts.Shorten(decided.do.reason()+": "+decided.words, eventLimit))
+}
+
+func (r *Reconciler) recordMoved(f *jobFacts, decided decision) {
+	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
+		"Gave up attempt %d, to place the job anew: %s", f.dispatch.Spec.Attempt, decided.words)
+}
+
+func (r *Reconciler) recordPaused(o *observation) {
+	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeWarning, v1alpha1.WorkerClusterFailoverPaused, action,
+		"%d other workers were lost with this one, and %d answer: the jobs of this one are not moved", o.losses.away, o.losses.answering)
+}
+
+func (r *Reconciler) recordResumed(o *observation) {
+	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeNormal, "FailoverResumed", action, "Failover is no longer paused for this worker")
+}
+
+func (r *Reconciler) recordRemembered(o *observation) {
+	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeNormal, "NotForgotten", action,
+		"The worker answers, so the annotation %s, which named it, was taken off", v1alpha1.AnnotationForget)
+}

@@ -1,0 +1,71 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+)
+
+// discard deletes the Dispatch of a job that is gone or going. Its finalizer keeps it until its copy is gone, or a Tombstone is written.
+func (r *Reconciler) discard(ctx context.Context, o *observation, t task) error {
+	f, err := r.confirm(ctx, o, t)
+	if err != nil {
+		return err
+	}
+	if err := r.Hub.Delete(ctx, f.dispatch.DeepCopy(), client.Preconditions{UID: &f.dispatch.UID}); err != nil {
+		return fmt.Errorf("delete Dispatch %s/%s: %w", f.dispatch.Namespace, f.dispatch.Name, err)
+	}
+	return nil
+}
+
+// release lets a deleted Dispatch go. What it would have done is written down first.
+func (r *Reconciler) release(ctx context.Context, o *observation, t task) error {
+	f, err := r.confirm(ctx, o, t)
+	if err != nil {
+		return err
+	}
+	d := f.dispatch
+	if f.jobStays() && !d.AttemptEnded() { // The job is about to be placed again, and its next copy to speak.
+		if err := r.attempts.TakeBackStatus(ctx, f.job); err != nil {
+			return err
+		}
+	}
+	if err := r.bury(ctx, o, d); err != nil {
+		return err
+	}
+	updated := d.DeepCopy()
+	controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy)
+	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
+	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	log.FromContext(ctx).Info("Let go a deleted Dispatch against a Tombstone", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(d))
+	return nil
+}
+
+// bury writes the Tombstone of what the worker may have of the job.
+func (r *Reconciler) bury(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
+	spec := attempts.SpecOf(d, o.clusterID(d))
+	if spec.ClusterID == "" {
+		return nil // Nothing is written to a worker before its ID is on record, so it has nothing.
+	}
+	written, err := attempts.Bury(ctx, r.Hub, r.HubReader, spec)
+	if written {
+		tombstonesWritten.WithLabelValues(string(o.name)).Inc()
+	}
+	return err
+}
+
+// isBuried is true if there is a Tombstone of the Dispatch's attempt on this worker.
+func (r *Reconciler) isBuried(ctx context.Context, o *observation, d *v1alpha1.Dispatch) (bool, error) {
+	return attempts.IsBuried(ctx, r.Hub, attempts.SpecOf(d, o.clusterID(d)))
+}

@@ -1,0 +1,795 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/failover"
+)
+
+// isMoved checks that the attempt of a job was given up, with all that belongs to it, and once.
+func (s *scene) isMoved(t *testing.T, key client.ObjectKey) {
+	t.Helper()
+	d := s.dispatch(t, key)
+	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if !d.AttemptEnded() || mirrored.Reason != v1alpha1.ReasonWorkerLost {
+		t.Fatalf("%s: the attempt goes on: %+v", key.Name, d.Status.Conditions)
+	}
+	if lost(d) != "" || d.Status.Phase != v1alpha1.PhasePending || d.Status.CopyUID != "" || len(d.Status.Refusals) != 0 {
+		t.Errorf("%s: the status is %+v", key.Name, d.Status)
+	}
+	if len(d.Status.History) != 1 || d.Status.History[0].Outcome != v1alpha1.OutcomeWorkerLost {
+		t.Errorf("%s: the history is %+v", key.Name, d.Status.History)
+	}
+	if status := s.job(t, key).Object["status"]; status != nil {
+		t.Errorf("%s: the TrainJob still says %v", key.Name, status)
+	}
+	s.isBuried(t, d)
+}
+
+// isBuried checks that there is one Tombstone of the attempt.
+func (s *scene) isBuried(t *testing.T, d *v1alpha1.Dispatch) {
+	t.Helper()
+	var found int
+	for _, tombstone := range s.tombstones(t) {
+		want := v1alpha1.TombstoneSpec{
+			Cluster: s.worker, ClusterID: clusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: d.Spec.Attempt,
+		}
+		if tombstone.Spec == want {
+			found++
+		}
+	}
+	if found != 1 {
+		t.Errorf("%s: there are %d Tombstones, want 1 among %+v", d.Name, found, s.tombstones(t))
+	}
+}
+
+// goesOn checks that an attempt is the current one.
+func (s *scene) goesOn(t *testing.T, key client.ObjectKey, reason string) *v1alpha1.Dispatch {
+	t.Helper()
+	d := s.dispatch(t, key)
+	if d == nil {
+		t.Fatalf("%s: the Dispatch has gone", key.Name)
+	}
+	if d.AttemptEnded() || lost(d) != reason {
+		t.Fatalf("%s: the status is %+v, want an attempt that goes on, and %q", key.Name, d.Status, reason)
+	}
+	return d
+}
+
+func TestShortLossChangesNothing(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	gone := s.place(t, "gone", v1alpha1.FailoverFenced)
+	must(t, s.hub.Delete(t.Context(), s.job(t, gone)))
+	must(t, s.hub.Delete(t.Context(), s.dispatch(t, gone)))
+	var writes meter
+	s.options.Hub = &wrapped{Client: s.cached, around: writes.around}
+	s.restart()
+	after := s.reconcile(t)
+	if after <= 3*time.Minute+55*time.Second || after > 4*time.Minute {
+		t.Errorf("looks again after %s, want when the grace is over", after)
+	}
+	s.clock.Step(after - 2*time.Second)
+	s.reconcile(t)
+	if writes.writes != 0 || len(s.events.events) != 0 {
+		t.Errorf("%d writes and the Events %q within the grace", writes.writes, s.events.events)
+	}
+	// The worker comes back, and is lost again: the grace begins anew.
+	s.answer(t, s.worker)
+	s.reconcile(t)
+	s.lose(t, s.worker, 0)
+	s.clock.Step(4 * time.Minute)
+	s.reconcile(t)
+	s.goesOn(t, key, "")
+	s.clock.Step(2 * time.Minute)
+	s.reconcile(t)
+	s.isMoved(t, key)
+}
+
+func TestHold(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverHold)
+	unsaid := s.place(t, "unsaid", "")
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	for _, key := range []client.ObjectKey{key, unsaid} {
+		d := s.goesOn(t, key, v1alpha1.ReasonHold)
+		if d.Status.Phase != v1alpha1.PhaseWorkerLost || d.Status.Reason != v1alpha1.ReasonHold {
+			t.Errorf("phase %s, reason %s", d.Status.Phase, d.Status.Reason)
+		}
+		if words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(
+			words, "kubectl trainyard forget "+string(s.worker)) {
+			t.Errorf("the words do not say what an admin can do: %s", words)
+		}
+		if events := s.events.about(key.Name); len(events) != 1 || !strings.Contains(events[0], "WorkerLost: Hold: ") {
+			t.Errorf("the Events are %q", events)
+		}
+		if s.job(t, key).Object["status"] == nil {
+			t.Error("the status of the TrainJob was taken back")
+		}
+	}
+}
+
+func TestImmediate(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.clock.Step(5 * time.Minute)
+	s.reconcile(t)
+	s.isMoved(t, key)
+	if events := s.events.about(key.Name); len(events) != 1 || !strings.Contains(events[0], "Gave up attempt 1") {
+		t.Errorf("the Events are %q", events)
+	}
+	// Until placement has gone on nothing more happens.
+	version := s.dispatch(t, key).ResourceVersion
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	if s.dispatch(t, key).ResourceVersion != version {
+		t.Error("it was written again")
+	}
+}
+
+func TestFenced(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverFenced)
+	s.book.set(s.worker, s.clock.Now().Add(20*time.Minute))
+	s.clock.Step(10 * time.Minute)
+	if after := s.reconcile(t); after != 10*time.Minute {
+		t.Errorf("looks again after %s, want when the agent must have stopped", after)
+	}
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.clock.Step(10*time.Minute - time.Millisecond)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	// A manager that begins now counts from now.
+	s.restart()
+	s.book.set(s.worker, s.clock.Now().Add(30*time.Minute))
+	s.reconcile(t)
+	s.clock.Step(29 * time.Minute)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.clock.Step(time.Minute)
+	s.reconcile(t)
+	s.isMoved(t, key)
+}
+
+// However late the loss is looked at: mirror must have something to take back when the worker returns.
+func TestFencedIsSaidBeforeItEnds(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverFenced)
+	s.clock.Step(24 * time.Hour)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.reconcile(t)
+	s.isMoved(t, key)
+}
+
+// TestMayNotLead: a manager that was paused finds a worker away as it left it, while another one leads and reaches that worker.
+func TestMayNotLead(t *testing.T) {
+	s := newScene(t)
+	leads := true
+	s.options.Leading = func() bool { return leads }
+	s.restart()
+	key, held := s.place(t, "job", v1alpha1.FailoverFenced), s.place(t, "held", v1alpha1.FailoverHold)
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	leads = false
+	if after := s.reconcile(t); after != time.Second {
+		t.Errorf("looks again after %s, want a second", after)
+	}
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.forget(t, clusterID)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	s.goesOn(t, held, v1alpha1.ReasonHold)
+	leads = true
+	s.reconcile(t)
+	s.isMoved(t, key)
+	s.isMoved(t, held)
+}
+
+func TestFencedIsHeldWithoutProof(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		change func(*scene)
+		words  string
+		// moves is true if it moves when proof comes, without the worker.
+		moves bool
+	}{
+		"NoAgent": {
+			reason: "nobody stops the job",
+			change: func(s *scene) { delete(s.book.stop, s.worker) }, words: "no agent", moves: true,
+		},
+		"SomethingAnswers": {
+			reason: "its API server may be down, and the agent stops nothing",
+			change: func(s *scene) {
+				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute)})
+			},
+			words: "something at its address",
+		},
+		"SomethingAnswered": {
+			reason: "the agent may have been cut off from its API server when the hub was not",
+			change: func(s *scene) {
+				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute), SilentSince: s.clock.Now()})
+			},
+			words: "something at its address",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			key := s.place(t, "job", v1alpha1.FailoverFenced)
+			test.change(s)
+			s.clock.Step(time.Hour)
+			s.reconcile(t)
+			d := s.goesOn(t, key, v1alpha1.ReasonHold)
+			if words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(words, test.words) {
+				t.Errorf("the words are %q, want %q in them: %s", words, test.words, test.reason)
+			}
+			// A manager that begins now knows nothing of what answered before.
+			since := s.clock.Now()
+			s.contacts.set(s.worker, failover.Contact{UnreachableSince: since, SilentSince: since})
+			s.book.set(s.worker, since)
+			s.restart()
+			s.clock.Step(time.Hour)
+			s.reconcile(t)
+			if test.moves {
+				s.isMoved(t, key)
+			} else {
+				s.goesOn(t, key, v1alpha1.ReasonHold)
+			}
+		})
+	}
+}
+
+// What is no loss moves nothing, however long it lasts, and takes back what a loss before it has said.
+func TestUnusableIsNotLost(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
+	before := s.dispatch(t, key).ResourceVersion
+	s.contacts.set(s.worker, failover.Contact{})
+	s.is(t, s.worker, v1alpha1.ReasonCredentialsInvalid, func(*v1alpha1.WorkerCluster) {})
+	s.clock.Step(24 * time.Hour)
+	s.reconcile(t)
+	if s.dispatch(t, key).ResourceVersion != before {
+		t.Error("a 401 was taken for a loss")
+	}
+	d := s.dispatch(t, fenced)
+	d.Status.Phase = v1alpha1.PhaseWorkerLost
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFencing, Message: "it is being fenced",
+	})
+	must(t, s.hub.Status().Update(t.Context(), d))
+	s.reconcile(t)
+	if words := meta.FindStatusCondition(
+		s.goesOn(t, fenced, v1alpha1.ReasonHold).Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(
+		words, v1alpha1.ReasonCredentialsInvalid) {
+		t.Errorf("the words are %q", words)
+	}
+}
+
+// Right after a start the record is of a process that is no more: the worker may have come back since.
+func TestRestartDoesNotBelieveTheRecord(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.clock.Step(time.Hour)
+	s.contacts.set(s.worker, failover.Contact{})
+	s.reconcile(t)
+	s.goesOn(t, key, "")
+	s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now()})
+	if after := s.reconcile(t); after != 30*time.Second {
+		t.Errorf("looks again after %s", after)
+	}
+	s.goesOn(t, key, "")
+	s.clock.Step(30 * time.Second)
+	s.reconcile(t)
+	s.isMoved(t, key)
+}
+
+func TestPause(t *testing.T) {
+	s := newScene(t)
+	immediate := s.place(t, "immediate", v1alpha1.FailoverImmediate)
+	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
+	s.lose(t, s.peer(), 0)
+	s.clock.Step(10 * time.Minute)
+	s.reconcile(t)
+	for _, key := range []client.ObjectKey{immediate, fenced} {
+		s.goesOn(t, key, v1alpha1.ReasonFailoverPaused)
+	}
+	if condition := s.paused(t); condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonManyWorkersLost {
+		t.Fatalf("the WorkerCluster says %+v", condition)
+	}
+	// The other worker comes back. This one may be about to.
+	s.answer(t, s.peer())
+	if after := s.reconcile(t); after != 5*time.Minute {
+		t.Errorf("looks again after %s, want when the grace is over once more", after)
+	}
+	if condition := s.paused(t); condition == nil || condition.Status != metav1.ConditionFalse {
+		t.Fatalf("the WorkerCluster says %+v", condition)
+	}
+	s.restart()
+	s.clock.Step(4 * time.Minute)
+	s.reconcile(t)
+	for _, key := range []client.ObjectKey{immediate, fenced} {
+		s.goesOn(t, key, v1alpha1.ReasonFailoverPaused)
+	}
+	s.clock.Step(time.Minute)
+	s.reconcile(t)
+	s.isMoved(t, immediate)
+	s.isMoved(t, fenced)
+	s.answer(t, s.worker)
+	s.reconcile(t)
+	if condition := s.paused(t); condition != nil {
+		t.Errorf("the worker is back, and its WorkerCluster says %+v", condition)
+	}
+	if events := s.events.about(string(s.worker)); len(events) != 2 ||
+		!strings.Contains(events[0], "FailoverPaused: 1 other workers") || !strings.Contains(events[1], "FailoverResumed") {
+		t.Errorf("the Events are %q", events)
+	}
+}
+
+func TestForget(t *testing.T) {
+	s := newScene(t)
+	hold := s.place(t, "hold", v1alpha1.FailoverHold)
+	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
+	deleted := s.place(t, "deleted", v1alpha1.FailoverHold)
+	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
+	record := s.dispatch(t, deleted)
+	must(t, s.hub.Delete(t.Context(), record))
+	s.lose(t, s.peer(), time.Minute) // It would be a pause.
+	s.reconcile(t)
+	s.goesOn(t, hold, "")
+	s.forget(t, clusterID)
+	s.reconcile(t)
+	s.isMoved(t, hold)
+	s.isMoved(t, fenced)
+	if s.dispatch(t, deleted) != nil {
+		t.Error("the deletion still waits")
+	}
+	s.isBuried(t, record)
+	// It comes back all the same. A loss after that is a loss as any other.
+	later := s.place(t, "later", v1alpha1.FailoverHold)
+	s.answer(t, s.worker)
+	s.reconcile(t)
+	if forget, ok := s.workerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; ok {
+		t.Errorf("the worker answers, and %q is forgotten", forget)
+	}
+	s.lose(t, s.worker, time.Minute)
+	s.reconcile(t)
+	s.goesOn(t, later, "")
+}
+
+// A worker that was built anew has another ID, and the jobs of the former are left alone until an admin says what became of it.
+func TestFormerCluster(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.answer(t, s.worker)
+	s.is(t, s.worker, v1alpha1.ReasonConnected, func(worker *v1alpha1.WorkerCluster) { worker.Status.ClusterID = "another" })
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	s.goesOn(t, key, v1alpha1.ReasonHold)
+	s.forget(t, clusterID)
+	s.reconcile(t)
+	s.isMoved(t, key)
+	if _, ok := s.workerCluster(t, s.worker).Annotations[v1alpha1.AnnotationForget]; !ok {
+		t.Error("the annotation does not name the cluster that answers, and was taken off")
+	}
+}
+
+func TestWorkerClusterDeleted(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.unregister(t, s.worker)
+	s.contacts.set(s.worker, failover.Contact{})
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	d := s.goesOn(t, key, v1alpha1.ReasonHold)
+	words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message
+	if hint := fmt.Sprintf("%s: %q", v1alpha1.AnnotationForget, clusterID); !strings.Contains(words, hint) {
+		t.Fatalf("the words %q do not say %q", words, hint)
+	}
+	// As it says: it need not even be connected.
+	s.register(t, s.worker)
+	s.forget(t, clusterID)
+	s.reconcile(t)
+	s.isMoved(t, key)
+}
+
+func TestDeletion(t *testing.T) {
+	s := newScene(t)
+	s.lose(t, s.worker, time.Hour)
+	key := s.place(t, "job", v1alpha1.FailoverHold)
+	finished := s.place(t, "finished", v1alpha1.FailoverHold)
+	d := s.dispatch(t, finished)
+	d.Status.Phase = v1alpha1.PhaseFinished
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
+	})
+	must(t, s.hub.Status().Update(t.Context(), d))
+	records := []*v1alpha1.Dispatch{s.dispatch(t, key), d}
+	// Nobody collects garbage here: the Dispatch of a job that is gone is deleted without.
+	must(t, s.hub.Delete(t.Context(), s.job(t, key)))
+	s.reconcile(t)
+	if s.dispatch(t, key).DeletionTimestamp == nil {
+		t.Fatal("the Dispatch of a job that is gone stays")
+	}
+	must(t, s.hub.Delete(t.Context(), s.job(t, finished)))
+	must(t, s.hub.Delete(t.Context(), s.dispatch(t, finished)))
+	after := s.reconcile(t)
+	// The deletion is stamped by the API server, by a clock that goes on while this one stands.
+	if after < 14*time.Minute || after > 16*time.Minute {
+		t.Errorf("looks again after %s, want when the deletion has waited long enough", after)
+	}
+	s.goesOn(t, key, v1alpha1.ReasonDeletionPending)
+	if d := s.goesOn(t, finished, v1alpha1.ReasonDeletionPending); d.Status.Phase != v1alpha1.PhaseFinished {
+		t.Errorf("the phase of a job that has ended is %s", d.Status.Phase)
+	}
+	if len(s.tombstones(t)) != 0 {
+		t.Error("a Tombstone was written too early")
+	}
+	// The two were deleted in one second or in two, as the API server counts.
+	s.clock.Step(after)
+	s.clock.Step(s.reconcile(t))
+	s.reconcile(t)
+	for _, record := range records {
+		if s.dispatch(t, client.ObjectKeyFromObject(record)) != nil {
+			t.Errorf("Dispatch %s still waits", record.Name)
+		}
+		s.isBuried(t, record)
+	}
+}
+
+// The Dispatch of a job that stays is an obstacle to placing it twice, however it was deleted.
+func TestDispatchDeletedByHand(t *testing.T) {
+	s := newScene(t)
+	hold := s.place(t, "hold", v1alpha1.FailoverHold)
+	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
+	record := s.dispatch(t, fenced)
+	for _, key := range []client.ObjectKey{hold, fenced} {
+		must(t, s.hub.Delete(t.Context(), s.dispatch(t, key)))
+	}
+	s.clock.Step(24 * time.Hour)
+	s.reconcile(t)
+	s.goesOn(t, hold, v1alpha1.ReasonHold)
+	s.goesOn(t, fenced, v1alpha1.ReasonFencing)
+	s.reconcile(t)
+	s.goesOn(t, hold, v1alpha1.ReasonHold)
+	if s.dispatch(t, fenced) != nil {
+		t.Error("the copy must have stopped, and the Dispatch still waits")
+	}
+	s.isBuried(t, record)
+	if status := s.job(t, fenced).Object["status"]; status != nil {
+		t.Errorf("the TrainJob still says %v", status)
+	}
+}
+
+// A second worker that is lost with the same job has a Tombstone of its own.
+func TestTombstonesOfTwoWorkers(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	d := s.dispatch(t, key)
+	d.Spec.Attempt = 2
+	must(t, s.hub.Update(t.Context(), d))
+	earlier := &v1alpha1.Tombstone{
+		ObjectMeta: metav1.ObjectMeta{Name: string(d.Spec.TrainJob.UID)},
+		Spec: v1alpha1.TombstoneSpec{
+			Cluster: s.peer(), ClusterID: "peer-id", TrainJob: d.Spec.TrainJob, Namespace: s.namespace, Attempt: 1,
+		},
+	}
+	must(t, s.hub.Create(t.Context(), earlier))
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	s.isBuried(t, s.dispatch(t, key))
+	s.reconcile(t)
+	if all := s.tombstones(t); len(all) != 2 {
+		t.Errorf("there are the Tombstones %+v", all)
+	}
+}
+
+// Hundreds of jobs on one worker: some at a time, and nothing again.
+func TestManyJobs(t *testing.T) {
+	s := newScene(t)
+	const jobs = 40
+	for i := range jobs {
+		s.place(t, fmt.Sprintf("job-%d", i), []v1alpha1.Failover{v1alpha1.FailoverHold, v1alpha1.FailoverFenced}[i%2])
+	}
+	s.book.set(s.worker, s.clock.Now().Add(24*time.Hour))
+	var writes meter
+	s.options.Hub = &wrapped{Client: s.cached, around: writes.around}
+	s.restart()
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	if writes.writes != jobs || writes.most > 8 {
+		t.Errorf("%d writes, %d of them at a time, want %d and not more than 8", writes.writes, writes.most, jobs)
+	}
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	if writes.writes != jobs {
+		t.Errorf("%d more writes when there was nothing to say", writes.writes-jobs)
+	}
+}
+
+// Jobs that cannot be written about do not keep the others.
+func TestSomeFail(t *testing.T) {
+	s := newScene(t)
+	broken := errors.New("broken")
+	var good []client.ObjectKey
+	for i := range 12 {
+		if i%3 == 0 {
+			s.place(t, fmt.Sprintf("bad-%d", i), v1alpha1.FailoverImmediate)
+		} else {
+			good = append(good, s.place(t, fmt.Sprintf("good-%d", i), v1alpha1.FailoverImmediate))
+		}
+	}
+	s.options.Hub = &wrapped{Client: s.cached, around: func(object client.Object, write func() error) error {
+		if strings.HasPrefix(object.GetName(), "bad") {
+			return broken
+		}
+		return write()
+	}}
+	s.restart()
+	s.clock.Step(time.Hour)
+	if _, err := s.try(t); !errors.Is(err, broken) {
+		t.Errorf("the error is %v", err)
+	}
+	for _, key := range good {
+		s.isMoved(t, key)
+	}
+}
+
+// race is something that happens when a write about an object is on its way.
+func (s *scene) race(on func(client.Object) bool, happens func()) {
+	done := false
+	s.options.Hub = &wrapped{Client: s.cached, around: func(object client.Object, write func() error) error {
+		if on(object) && !done {
+			done = true
+			happens()
+		}
+		return write()
+	}}
+	s.restart()
+}
+
+func isDispatch(object client.Object) bool { _, ok := object.(*v1alpha1.Dispatch); return ok }
+
+func isTrainJob(object client.Object) bool { _, ok := object.(*unstructured.Unstructured); return ok }
+
+// A worker that returns while its loss is being dealt with: whoever writes first wins, and the other finds out.
+func TestReturn(t *testing.T) {
+	finish := func(t *testing.T, s *scene, key client.ObjectKey) {
+		s.speak(t, s.job(t, key), trainer.TrainJobComplete)
+		d := s.dispatch(t, key)
+		d.Status.Phase = v1alpha1.PhaseFinished
+		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
+		})
+		must(t, s.hub.Status().Update(t.Context(), d))
+	}
+	takeBack := func(t *testing.T, s *scene, key client.ObjectKey) {
+		d := s.dispatch(t, key)
+		d.Status.Phase = v1alpha1.PhaseRunning
+		meta.RemoveStatusCondition(&d.Status.Conditions, v1alpha1.DispatchWorkerLost)
+		must(t, s.hub.Status().Update(t.Context(), d))
+	}
+	for name, test := range map[string]struct {
+		reason  string
+		on      func(client.Object) bool
+		happens func(*testing.T, *scene, client.ObjectKey)
+		// finished is true if the job ends as its copy has.
+		finished bool
+	}{
+		"BackBeforeTheStatusIsTakenBack": {
+			reason: "mirror has taken the loss back", on: isTrainJob, happens: takeBack,
+		},
+		"BackBeforeTheEnd": {
+			reason: "mirror has taken the loss back", on: isDispatch, happens: takeBack,
+		},
+		"FinishedBeforeTheStatusIsTakenBack": {
+			reason: "what has ended is not touched", on: isTrainJob, happens: finish, finished: true,
+		},
+		"FinishedBeforeTheEnd": {
+			reason: "what has ended has not been given up", on: isDispatch, happens: finish, finished: true,
+		},
+		"CompleteBeforeTheStatusIsTakenBack": {
+			reason: "mirror writes the TrainJob first, and this process must not say that it goes on", on: isTrainJob, finished: true,
+			happens: func(t *testing.T, s *scene, key client.ObjectKey) {
+				s.speak(t, s.job(t, key), trainer.TrainJobComplete)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			key := s.place(t, "job", v1alpha1.FailoverFenced)
+			s.clock.Step(time.Hour)
+			s.reconcile(t)
+			s.goesOn(t, key, v1alpha1.ReasonFencing)
+			s.race(test.on, func() { test.happens(t, s, key) })
+			s.clock.Step(time.Minute) // The caches are not doubted.
+			s.reconcile(t)
+			if after := s.reconcile(t); !test.finished && after == 0 {
+				// The worker is still lost by all that is known, so the job is looked at as before.
+				s.goesOn(t, key, v1alpha1.ReasonFencing)
+			}
+			d := s.dispatch(t, key)
+			if len(d.Status.History) != 0 || d.AttemptEnded() {
+				t.Fatalf("the attempt was given up: %s: %+v", test.reason, d.Status)
+			}
+			if len(s.tombstones(t)) != 0 {
+				t.Errorf("a Tombstone was written: %s", test.reason)
+			}
+			if ended := trainjobs.Terminal(s.job(t, key)) != nil; ended != test.finished {
+				t.Errorf("the TrainJob has ended: %t, want %t: %s", ended, test.finished, test.reason)
+			}
+		})
+	}
+}
+
+// The connection is asked again before an attempt ends.
+func TestReturnBetweenObserveAndAct(t *testing.T) {
+	for name, test := range map[string]struct {
+		failover v1alpha1.Failover
+		contact  failover.Contact
+		said     string
+	}{
+		"Fenced":           {failover: v1alpha1.FailoverFenced, contact: failover.Contact{Answers: true}, said: v1alpha1.ReasonFencing},
+		"NoLongerSilent":   {failover: v1alpha1.FailoverFenced, contact: failover.Contact{UnreachableSince: time.Now()}, said: v1alpha1.ReasonFencing},
+		"Immediate":        {failover: v1alpha1.FailoverImmediate, contact: failover.Contact{Answers: true}},
+		"AnswersStrangely": {failover: v1alpha1.FailoverImmediate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			key := s.place(t, "job", test.failover)
+			if test.said != "" {
+				s.clock.Step(time.Hour)
+				s.reconcile(t)
+			}
+			s.clock.Step(time.Hour)
+			s.options.HubReader = &wrappedReader{Reader: s.hub, before: func() { s.contacts.set(s.worker, test.contact) }}
+			s.restart()
+			s.reconcile(t)
+			s.goesOn(t, key, test.said)
+			if s.job(t, key).Object["status"] == nil {
+				t.Error("the status of the TrainJob was taken back")
+			}
+		})
+	}
+}
+
+// A TrainJob that the cache does not show may be there.
+func TestTrainJobIsLookedFor(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.options.Hub = &wrapped{Client: s.cached, hidden: key, around: func(_ client.Object, write func() error) error { return write() }}
+	s.restart()
+	s.clock.Step(time.Hour)
+	s.reconcile(t)
+	if d := s.dispatch(t, key); d.DeletionTimestamp != nil {
+		t.Error("the Dispatch was deleted")
+	}
+}
+
+// A cache may lag behind the end of a job, which mirror has written to the TrainJob and not yet to the Dispatch.
+func TestStaleTrainJob(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.options.Hub = &wrapped{
+		Client: s.cached, stale: s.job(t, key), around: func(_ client.Object, write func() error) error { return write() },
+	}
+	s.restart()
+	s.speak(t, s.job(t, key), trainer.TrainJobFailed)
+	s.clock.Step(time.Hour)
+	if after := s.reconcile(t); after != 20*time.Millisecond {
+		t.Errorf("looks again after %s", after)
+	}
+	s.goesOn(t, key, "")
+	if trainjobs.Terminal(s.job(t, key)) == nil {
+		t.Error("the end of the job was taken back")
+	}
+}
+
+// The caches of a process that has just begun may lag behind the one that led before, which may have placed the job elsewhere.
+func TestStaleDispatchAfterStart(t *testing.T) {
+	s := newScene(t)
+	key := s.place(t, "job", v1alpha1.FailoverImmediate)
+	s.clock.Step(time.Hour)
+	reader := &wrappedReader{Reader: s.hub}
+	reader.before = func() {
+		reader.before = nil
+		d := s.dispatch(t, key)
+		d.Spec.Cluster, d.Spec.Attempt = s.peer(), 2
+		must(t, s.hub.Update(t.Context(), d))
+	}
+	s.options.HubReader = reader
+	s.restart()
+	s.reconcile(t)
+	if s.job(t, key).Object["status"] == nil {
+		t.Error("what the copy on the next worker says was taken back")
+	}
+	if d := s.dispatch(t, key); d.AttemptEnded() {
+		t.Errorf("the next attempt was ended: %+v", d.Status)
+	}
+}
+
+// A WorkerCluster that the cache does not show may be there.
+func TestWorkerClusterIsLookedFor(t *testing.T) {
+	s := newScene(t)
+	d := s.dispatch(t, s.place(t, "job", v1alpha1.FailoverHold))
+	s.unregister(t, s.worker)
+	s.settle(t)
+	reader := &wrappedReader{Reader: s.hub, before: func() {
+		if err := s.hub.Get(t.Context(), client.ObjectKey{Name: string(s.worker)}, &v1alpha1.WorkerCluster{}); err != nil {
+			s.register(t, s.worker)
+		}
+	}}
+	s.options.HubReader = reader
+	s.restart()
+	s.reconcile(t)
+	s.goesOn(t, types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, "")
+}
+
+// The manager wakes for all that is looked at, and for nothing else.
+func TestManager(t *testing.T) {
+	s := newScene(t)
+	worker := s.workerCluster(t, s.worker)
+	worker.Spec.Failover.GracePeriod = &metav1.Duration{Duration: time.Second}
+	must(t, s.hub.Update(t.Context(), worker))
+	s.answer(t, s.worker)
+	s.startManager(t)
+	immediate := s.place(t, "immediate", v1alpha1.FailoverImmediate)
+	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
+	deleted := s.place(t, "deleted", v1alpha1.FailoverHold)
+	eventually := func(what string, check func(gomega.Gomega)) {
+		t.Helper()
+		gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed(), what)
+	}
+	// The connection is lost, the record says so, the grace ends.
+	s.clock.SetTime(time.Now())
+	s.lose(t, s.worker, 0)
+	s.book.set(s.worker, time.Now().Add(time.Hour))
+	eventually("the grace ends", func(g gomega.Gomega) {
+		g.Expect(s.dispatch(t, immediate).AttemptEnded()).To(gomega.BeTrue())
+		g.Expect(lost(s.dispatch(t, fenced))).To(gomega.Equal(v1alpha1.ReasonFencing))
+	})
+	// The Book comes to know better.
+	s.book.set(s.worker, time.Now().Add(500*time.Millisecond))
+	eventually("the agent must have stopped", func(g gomega.Gomega) {
+		g.Expect(s.dispatch(t, fenced).AttemptEnded()).To(gomega.BeTrue())
+	})
+	// A job is deleted, in the background; the Dispatch waits, until the worker is forgotten.
+	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
+	eventually("the deletion waits", func(g gomega.Gomega) {
+		g.Expect(lost(s.dispatch(t, deleted))).To(gomega.Equal(v1alpha1.ReasonDeletionPending))
+	})
+	s.forget(t, clusterID)
+	eventually("the deletion is released", func(g gomega.Gomega) { g.Expect(s.dispatch(t, deleted)).To(gomega.BeNil()) })
+	s.answer(t, s.worker)
+	eventually("it is remembered", func(g gomega.Gomega) {
+		g.Expect(s.workerCluster(t, s.worker).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationForget))
+	})
+	// Another worker is lost too: this one is judged anew.
+	later := s.place(t, "later", v1alpha1.FailoverImmediate)
+	s.lose(t, s.peer(), 0)
+	s.lose(t, s.worker, 0)
+	eventually("failover is paused", func(g gomega.Gomega) {
+		g.Expect(lost(s.dispatch(t, later))).To(gomega.Equal(v1alpha1.ReasonFailoverPaused))
+	})
+	s.answer(t, s.peer())
+	eventually("failover goes on", func(g gomega.Gomega) { g.Expect(s.dispatch(t, later).AttemptEnded()).To(gomega.BeTrue()) })
+}

@@ -1,0 +1,244 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/inbox"
+	"github.com/trainyard/trainyard/internal/perworker"
+)
+
+const (
+	fieldOwner    = client.FieldOwner("trainyard")
+	conflictDelay = 20 * time.Millisecond
+	// startLag is how long after the start the hub's caches, filled while another replica was leading, are doubted.
+	startLag = 10 * time.Second
+	// doubtDelay is how long what is due waits while this process does not know whether it leads. It ends soon, or leads on.
+	doubtDelay = time.Second
+)
+
+// Reconciler reconciles WorkerClusters that are away. It remembers nothing but when it began.
+type Reconciler struct {
+	Options
+	attempts attempts.Ender
+	inbox    inbox.Inbox
+	// started is when the first key came, which is when this replica began to lead.
+	start   sync.Once
+	started time.Time
+}
+
+// NewReconciler makes the controller's reconciler.
+func NewReconciler(options Options) *Reconciler {
+	return &Reconciler{
+		Options:  options.complete(),
+		attempts: attempts.Ender{Hub: options.Hub, Clock: options.Clock},
+	}
+}
+
+// Reconcile does what is due about the jobs of one worker.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.start.Do(func() { r.started = r.Clock.Now() })
+	again, err := r.reconcile(ctx, v1alpha1.ClusterName(request.Name))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: r.retryDelay()}, nil
+	}
+	if err != nil || again.IsZero() {
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), conflictDelay)}, nil
+}
+
+func (r *Reconciler) retryDelay() time.Duration {
+	if !r.Leading() {
+		return doubtDelay
+	}
+	return conflictDelay
+}
+
+// reconcile returns when to look again if nothing happens, zero for never.
+func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (time.Time, error) {
+	o, err := r.observe(ctx, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	dispatches, err := r.liveDispatches(ctx, name)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if o.worker == nil {
+		if len(dispatches) == 0 {
+			count(name, notLost)
+			return time.Time{}, nil
+		}
+		if err := r.verifyGone(ctx, name); err != nil {
+			return time.Time{}, err
+		}
+	}
+	state, again := o.judge(r.Clock.Now())
+	log.FromContext(ctx).V(1).Info("Judged", "workerCluster", name, "state", state)
+	count(name, state)
+	if err := r.reportPause(ctx, o, state); err != nil {
+		return time.Time{}, err
+	}
+	if state == notLost {
+		if err := r.remember(ctx, o); err != nil {
+			return time.Time{}, err
+		}
+	}
+	due, err := r.treat(ctx, o, state, dispatches)
+	return sooner(again, due), err
+}
+
+// observe reads what is known of a worker.
+func (r *Reconciler) observe(ctx context.Context, name v1alpha1.ClusterName) (*observation, error) {
+	o := &observation{name: name, contact: r.Connections.Contact(name)}
+	worker := &v1alpha1.WorkerCluster{}
+	if err := r.Hub.Get(ctx, client.ObjectKey{Name: string(name)}, worker); err != nil {
+		if apierrors.IsNotFound(err) {
+			return o, nil
+		}
+		return nil, fmt.Errorf("get WorkerCluster %q: %w", name, err)
+	}
+	o.worker = worker
+	if o.contact.Answers {
+		return o, nil
+	}
+	var all v1alpha1.WorkerClusterList
+	if err := r.Hub.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list WorkerClusters: %w", err)
+	}
+	o.losses = lossesWith(worker, all.Items, r.PauseWindow)
+	o.cutOff = o.losses.exceed(r.PauseAt)
+	return o, nil
+}
+
+// liveDispatches are those of the worker that there may be something to do about. They belong to the cache.
+func (r *Reconciler) liveDispatches(ctx context.Context, name v1alpha1.ClusterName) ([]v1alpha1.Dispatch, error) {
+	var dispatches v1alpha1.DispatchList
+	err := r.Hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(name)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Dispatches of worker %q: %w", name, err)
+	}
+	return dispatches.Items, nil
+}
+
+// verifyGone fails if the WorkerCluster that the cache does not show is there.
+func (r *Reconciler) verifyGone(ctx context.Context, name v1alpha1.ClusterName) error {
+	err := r.HubReader.Get(ctx, client.ObjectKey{Name: string(name)}, &v1alpha1.WorkerCluster{})
+	switch {
+	case err == nil:
+		return errOutdated
+	case apierrors.IsNotFound(err):
+		return nil
+	default:
+		return fmt.Errorf("get WorkerCluster %q: %w", name, err)
+	}
+}
+
+// treat decides about each Dispatch, and does what has been decided. Where all is said and done, nothing is written and nobody asked.
+func (r *Reconciler) treat(
+	ctx context.Context, o *observation, state workerState, dispatches []v1alpha1.Dispatch,
+) (again time.Time, err error) {
+	now := r.Clock.Now()
+	var todo []task
+	for i := range dispatches {
+		of := o.stateFor(&dispatches[i], state)
+		if of <= withinGrace {
+			continue
+		}
+		f, err := r.observeJob(ctx, o, of, &dispatches[i])
+		if err != nil {
+			return time.Time{}, err
+		}
+		decided := f.decide(now)
+		again = sooner(again, decided.again)
+		if decided.do != leave && !f.isSaid(decided) {
+			todo = append(todo, task{facts: f, decided: decided})
+		}
+	}
+	return again, each(todo, r.Parallel, func(t task) error { return r.act(ctx, o, t) })
+}
+
+// task is something to do about a Dispatch.
+type task struct {
+	facts   *jobFacts
+	decided decision
+}
+
+// observeJob reads what a Dispatch is decided on by.
+func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobFacts, error) {
+	f := &jobFacts{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
+	if o.worker != nil {
+		f.reason = readyReason(o.worker)
+		if state != elsewhere {
+			f.since = awaySince(o.worker)
+		}
+	}
+	var err error
+	if d.AttemptEnded() && wasGivenUp(d) {
+		if f.buried, err = r.isBuried(ctx, o, d); err != nil {
+			return nil, err
+		}
+	}
+	f.job, err = getJob(ctx, r.Hub, client.ObjectKeyFromObject(d), client.UnsafeDisableDeepCopy)
+	return f, err
+}
+
+// fence is what is known now of the stop of the fenced copies.
+func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
+	if d.Spec.Failover != v1alpha1.FailoverFenced {
+		return fence{}
+	}
+	var known fence
+	contact := r.Connections.Contact(o.name)
+	known.untried = contact.Untried
+	known.silent = !contact.SilentSince.IsZero() && !contact.SilentSince.After(contact.UnreachableSince)
+	if at, ok := r.Book.StoppedAt(o.name, o.clusterID(d)); ok {
+		known.stoppedAt = at
+	}
+	return known
+}
+
+// clusterID is of the cluster on which the Dispatch was placed, empty if it is not known.
+func (o *observation) clusterID(d *v1alpha1.Dispatch) types.UID {
+	if o.worker == nil {
+		return d.Spec.ClusterID
+	}
+	return cmp.Or(d.Spec.ClusterID, o.worker.Status.ClusterID)
+}
+
+// getJob reads a TrainJob, nil if there is none.
+func getJob(ctx context.Context, reader client.Reader, key client.ObjectKey, options ...client.GetOption) (*unstructured.Unstructured, error) {
+	job := trainjobs.New()
+	if err := reader.Get(ctx, key, job, options...); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("get TrainJob %s: %w", key, err)
+	}
+	return job, nil
+}
+
+// sooner returns the earlier of two times, of which zero means never.
+func sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

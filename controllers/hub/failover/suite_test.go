@@ -1,0 +1,411 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package failover_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/failover"
+	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/test/servers"
+)
+
+const (
+	clusterID = types.UID("cluster-id")
+	// patience is for things that are quick, on a machine that may be busy.
+	patience = 60 * time.Second
+)
+
+// environment is a hub without controllers: what they would do, the tests do by hand.
+type environment struct {
+	server *servers.Server
+	// hub is the admin's, without caches; cached is what the manager has.
+	hub    client.WithWatch
+	cached client.Client
+	scheme *runtime.Scheme
+}
+
+var shared = servers.Share(newEnvironment)
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
+	hub, err := cluster.New(set.Hub.Cluster.Config, func(o *cluster.Options) {
+		o.Scheme = set.Scheme
+		o.Client.Cache = &client.CacheOptions{Unstructured: true}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = hub.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
+	if err != nil {
+		return nil, err
+	}
+	running, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- hub.Start(running) }()
+	set.Cleanup(func() error {
+		cancel()
+		return <-ended
+	})
+	return &environment{server: set.Hub, hub: set.Hub.Admin, cached: hub.GetClient(), scheme: set.Scheme}, nil
+}
+
+// connections says what a test says.
+type connections struct {
+	mu       sync.Mutex
+	contacts map[v1alpha1.ClusterName]failover.Contact
+	notify   []func(v1alpha1.ClusterName)
+}
+
+func (c *connections) Contact(worker v1alpha1.ClusterName) failover.Contact {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.contacts[worker]
+}
+
+func (c *connections) Subscribe(notify func(v1alpha1.ClusterName)) (cancel func()) {
+	c.notify = append(c.notify, notify)
+	return func() {}
+}
+
+func (c *connections) set(worker v1alpha1.ClusterName, contact failover.Contact) {
+	c.mu.Lock()
+	c.contacts[worker] = contact
+	c.mu.Unlock()
+	for _, notify := range c.notify {
+		notify(worker)
+	}
+}
+
+// book says what a test says.
+type book struct {
+	mu     sync.Mutex
+	stop   map[v1alpha1.ClusterName]time.Time
+	notify []func(v1alpha1.ClusterName)
+}
+
+func (b *book) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at, ok := b.stop[worker]
+	return at, ok && id == clusterID
+}
+
+func (b *book) Subscribe(notify func(v1alpha1.ClusterName)) (cancel func()) {
+	b.notify = append(b.notify, notify)
+	return func() {}
+}
+
+func (b *book) set(worker v1alpha1.ClusterName, at time.Time) {
+	b.mu.Lock()
+	b.stop[worker] = at
+	b.mu.Unlock()
+	for _, notify := range b.notify {
+		notify(worker)
+	}
+}
+
+// recorder keeps Events as "kind/name reason: note".
+type recorder struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (r *recorder) Eventf(regarding, _ runtime.Object, _, reason, _, note string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	object, _ := meta.Accessor(regarding)
+	r.events = append(r.events, fmt.Sprintf("%s %s: %s", object.GetName(), reason, fmt.Sprintf(note, args...)))
+}
+
+// about returns the Events of an object.
+func (r *recorder) about(name string) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var found []string
+	for _, event := range r.events {
+		if strings.HasPrefix(event, name+" ") {
+			found = append(found, event)
+		}
+	}
+	return found
+}
+
+// scene is a worker with jobs in a namespace of their own, another worker that answers, and the reconciler that a test calls.
+type scene struct {
+	*environment
+	namespace string
+	worker    v1alpha1.ClusterName
+	clock     *clocktesting.FakeClock
+	contacts  *connections
+	book      *book
+	events    *recorder
+	// options of the reconciler. What a test changes holds from the next restart on.
+	options    failover.Options
+	reconciler *failover.Reconciler
+}
+
+var scenes atomic.Int32
+
+// newScene has a worker that was lost a minute ago, silently, and whose agent has stopped what is fenced.
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	e := shared.Get(t)
+	n := scenes.Add(1)
+	s := &scene{
+		environment: e, namespace: fmt.Sprintf("test-%d", n), worker: v1alpha1.ClusterName(fmt.Sprintf("worker-%d", n)),
+		clock:    clocktesting.NewFakeClock(time.Now()),
+		contacts: &connections{contacts: map[v1alpha1.ClusterName]failover.Contact{}},
+		book:     &book{stop: map[v1alpha1.ClusterName]time.Time{}},
+		events:   &recorder{},
+	}
+	must(t, e.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
+	s.register(t, s.worker)
+	s.register(t, s.peer())
+	s.answer(t, s.peer())
+	s.lose(t, s.worker, time.Minute)
+	s.options = failover.Options{
+		Hub: e.cached, HubReader: e.hub, Connections: s.contacts, Book: s.book, Recorder: s.events, Clock: s.clock,
+	}
+	s.restart()
+	return s
+}
+
+// peer is a worker that answers.
+func (s *scene) peer() v1alpha1.ClusterName { return s.worker + "-peer" }
+
+// restart is a new process, which remembers nothing. Its caches are doubted for a while.
+func (s *scene) restart() { s.reconciler = failover.NewReconciler(s.options) }
+
+// register creates a WorkerCluster that goes with the test, so that those of other tests are not counted.
+func (s *scene) register(t *testing.T, name v1alpha1.ClusterName) {
+	t.Helper()
+	worker := &v1alpha1.WorkerCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: string(name)},
+		Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{
+			KubeconfigSecretRef: &v1alpha1.SecretReference{Name: string(name)},
+		}},
+	}
+	must(t, s.hub.Create(t.Context(), worker))
+	t.Cleanup(func() { s.unregister(t, name) })
+}
+
+func (s *scene) unregister(t *testing.T, name v1alpha1.ClusterName) {
+	t.Helper()
+	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: string(name)}}
+	must(t, client.IgnoreNotFound(s.hub.Delete(context.WithoutCancel(t.Context()), worker)))
+}
+
+// is writes the Ready condition of a worker, as workercluster would.
+func (s *scene) is(t *testing.T, name v1alpha1.ClusterName, reason string, change func(*v1alpha1.WorkerCluster)) {
+	t.Helper()
+	status := metav1.ConditionFalse
+	if reason == v1alpha1.ReasonConnected {
+		status = metav1.ConditionTrue
+	}
+	must(t, retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		worker := s.workerCluster(t, name)
+		worker.Status.ClusterID = clusterID
+		meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.WorkerClusterReady, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(s.clock.Now()),
+		})
+		change(worker)
+		return s.hub.Status().Update(t.Context(), worker)
+	}))
+}
+
+// lose makes a worker Unreachable since a while ago.
+func (s *scene) lose(t *testing.T, name v1alpha1.ClusterName, ago time.Duration) {
+	t.Helper()
+	since := s.clock.Now().Add(-ago)
+	s.is(t, name, v1alpha1.ReasonUnreachable, func(worker *v1alpha1.WorkerCluster) {
+		worker.Status.LastSeenTime = &metav1.Time{Time: since}
+	})
+	s.contacts.set(name, failover.Contact{UnreachableSince: since, SilentSince: since})
+	s.book.set(name, since)
+}
+
+// answer makes a worker connected.
+func (s *scene) answer(t *testing.T, name v1alpha1.ClusterName) {
+	t.Helper()
+	s.contacts.set(name, failover.Contact{Answers: true})
+	s.is(t, name, v1alpha1.ReasonConnected, func(worker *v1alpha1.WorkerCluster) { worker.Status.LastSeenTime = nil })
+}
+
+// forget sets the annotation that has a cluster forgotten.
+func (s *scene) forget(t *testing.T, id types.UID) {
+	t.Helper()
+	worker := s.workerCluster(t, s.worker)
+	metav1.SetMetaDataAnnotation(&worker.ObjectMeta, v1alpha1.AnnotationForget, string(id))
+	must(t, s.hub.Update(t.Context(), worker))
+}
+
+func (s *scene) workerCluster(t *testing.T, name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
+	t.Helper()
+	worker := &v1alpha1.WorkerCluster{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	return worker
+}
+
+// paused is the condition FailoverPaused of the worker, nil if there is none.
+func (s *scene) paused(t *testing.T) *metav1.Condition {
+	t.Helper()
+	return meta.FindStatusCondition(s.workerCluster(t, s.worker).Status.Conditions, v1alpha1.WorkerClusterFailoverPaused)
+}
+
+// place creates a job that runs on the worker, as its TrainJob and its Dispatch say.
+func (s *scene) place(t *testing.T, name string, failover v1alpha1.Failover) client.ObjectKey {
+	t.Helper()
+	job := trainjobs.New()
+	job.SetNamespace(s.namespace)
+	job.SetName(name)
+	job.Object["spec"] = map[string]any{
+		"managedBy": v1alpha1.ManagedByMultiKueue, "runtimeRef": map[string]any{"name": "torch-distributed"},
+	}
+	must(t, s.hub.Create(t.Context(), job))
+	s.speak(t, job, "")
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, Finalizers: []string{v1alpha1.FinalizerCopy}},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: name, UID: job.GetUID()}, Cluster: s.worker, ClusterID: clusterID, Attempt: 1,
+			Failover: failover,
+		},
+	}
+	must(t, s.hub.Create(t.Context(), d))
+	d.Status = v1alpha1.DispatchStatus{
+		Phase: v1alpha1.PhaseRunning, Reason: v1alpha1.ReasonCopied, Cluster: s.worker, Attempt: 1, CopyUID: "copy",
+		Conditions: []metav1.Condition{{
+			Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied, LastTransitionTime: metav1.Now(),
+		}},
+	}
+	must(t, s.hub.Status().Update(t.Context(), d))
+	return client.ObjectKeyFromObject(d)
+}
+
+// speak writes a TrainJob's status as mirror does for a copy that runs, or has ended.
+func (s *scene) speak(t *testing.T, job *unstructured.Unstructured, end string) {
+	t.Helper()
+	status := map[string]any{"jobsStatus": []any{map[string]any{
+		"name": "node", "active": int64(1), "ready": int64(1), "succeeded": int64(0), "failed": int64(0), "suspended": int64(0),
+	}}}
+	if end != "" {
+		status["conditions"] = []any{map[string]any{
+			"type": end, "status": "True", "reason": "Because", "message": "it is " + end, "lastTransitionTime": "2026-01-02T03:04:05Z",
+		}}
+	}
+	job.Object["status"] = status
+	must(t, s.hub.Status().Update(t.Context(), job))
+}
+
+// reconcile calls the reconciler with caches that show all there is, and returns when it wants to look again.
+func (s *scene) reconcile(t *testing.T) time.Duration {
+	t.Helper()
+	after, err := s.try(t)
+	must(t, err)
+	return after
+}
+
+func (s *scene) try(t *testing.T) (time.Duration, error) {
+	t.Helper()
+	s.settle(t)
+	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: string(s.worker)}})
+	return result.RequeueAfter, err
+}
+
+// settle waits until the caches show what is on the API server.
+func (s *scene) settle(t *testing.T) {
+	t.Helper()
+	versions := func(g gomega.Gomega, reader client.Reader) []string {
+		var all []string
+		for _, list := range []client.ObjectList{
+			trainjobs.NewList(), &v1alpha1.DispatchList{}, &v1alpha1.WorkerClusterList{}, &v1alpha1.TombstoneList{},
+		} {
+			g.Expect(reader.List(t.Context(), list, s.scope(list)...)).To(gomega.Succeed())
+			items, err := meta.ExtractList(list)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			for _, item := range items {
+				object := item.(client.Object)
+				all = append(all, fmt.Sprintf("%T %s %s", object, object.GetName(), object.GetResourceVersion()))
+			}
+		}
+		slices.Sort(all)
+		return all
+	}
+	gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
+		g.Expect(versions(g, s.cached)).To(gomega.Equal(versions(g, s.hub)))
+	}, patience, 5*time.Millisecond).Should(gomega.Succeed(), "the caches")
+}
+
+// scope of a list: what is namespaced is of the scene's namespace.
+func (s *scene) scope(list client.ObjectList) []client.ListOption {
+	switch list.(type) {
+	case *v1alpha1.WorkerClusterList, *v1alpha1.TombstoneList:
+		return nil
+	}
+	return []client.ListOption{client.InNamespace(s.namespace)}
+}
+
+// dispatch is what is on the API server now, nil if nothing is.
+func (s *scene) dispatch(t *testing.T, key client.ObjectKey) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	if err := s.hub.Get(t.Context(), key, d); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		return nil
+	}
+	return d
+}
+
+func (s *scene) job(t *testing.T, key client.ObjectKey) *unstructured.Unstructured {
+	t.Helper()
+	job := trainjobs.New()
+	must(t, s.hub.Get(t.Context(), key, job))
+	return job
+}
+
+// tombstones of the scene's jobs.
+func (s *scene) tombstones(t *testing.T) []v1alpha1.Tombstone {
+	t.Helper()
+	var list v1alpha1.TombstoneList
+	must(t, s.hub.List(t.Context(), &list))
+	return slices.DeleteFunc(list.Items, func(tombstone v1alpha1.Tombstone) bool { return tombstone.Spec.Namespace != s.namespace })
+}
+
+// lost is "reason" of the True condition WorkerLost, empty if there is none.
+func lost(d *v1alpha1.Dispatch) string {
+	if condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost); condition != nil {
+		return condition.Reason
+	}
+	return ""
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

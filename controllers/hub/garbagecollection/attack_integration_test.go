@@ -1,0 +1,197 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+)
+
+const arrivalTime = 65 * time.Second
+
+// A worker that is taken over claims a job that runs on another worker, by a copy of a later attempt. The job runs on
+// where it is, in its attempt, and when it has to leave that worker the copy that was made up does not keep it from
+// going on.
+func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
+	for name, attempt := range map[string]string{"NextAttempt": "3", "LastAttempt": "2147483647"} {
+		for when, prepare := range map[string]func(*testing.T, *scene, *v1alpha1.Dispatch, *unstructured.Unstructured){
+			"OnRecord": func(t *testing.T, s *scene, d *v1alpha1.Dispatch, there *unstructured.Unstructured) {
+				d.Status.CopyUID = there.GetUID()
+				s.say(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
+			},
+			"JustCreated": func(*testing.T, *scene, *v1alpha1.Dispatch, *unstructured.Unstructured) {},
+		} {
+			t.Run(name+when, func(t *testing.T) {
+				s := newScene(t)
+				s.quarantine.Begin()
+				job := s.submit(t)
+				d := s.place(t, job.GetUID(), otherName, 2)
+				prepare(t, s, d, s.createCopyOn(t, otherName, job.GetUID(), "2"))
+				made := s.createCopy(t, job.GetUID(), attempt)
+				s.sweep(t, otherName)
+				s.sweep(t, workerName)
+				for range 2 {
+					s.clock.Step(24 * time.Hour)
+					s.collect(t)
+					s.collectOn(t, otherName, s.key)
+				}
+				if now := s.dispatch(t); now.Spec.Cluster != otherName || now.Spec.Attempt != 2 {
+					t.Errorf("the Dispatch has %+v: a worker has taken a job that runs elsewhere", now.Spec)
+				}
+				if there := s.copyOn(t, otherName); there == nil || there.GetDeletionTimestamp() != nil {
+					t.Errorf("the copy that runs was deleted: %v", there)
+				}
+				s.expectDoubted(t, made, v1alpha1.ReasonRunsElsewhere, `worker "other" has the copy that is on record, of attempt 2`)
+				if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
+					t.Errorf("Of() = %q: the job could not be placed anew", worker)
+				}
+				if s.quarantine.Holds(t.Context(), s.dispatch(t)) {
+					t.Error("the job's copy could not be created anew")
+				}
+				s.restart() // A new process does not believe the worker either, whatever became of the job.
+				s.say(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonPreempted)
+				s.sweep(t, workerName)
+				s.collect(t)
+				if now := s.dispatch(t); now.Spec.Cluster != otherName || now.Spec.Attempt != 2 {
+					t.Errorf("after the end of the attempt the Dispatch has %+v", now.Spec)
+				}
+			})
+		}
+	}
+}
+
+// expectDoubted checks that a copy is left alone, and what the worker's status and an Event say of why it is not
+// believed.
+func (s *scene) expectDoubted(t *testing.T, copy *unstructured.Unstructured, reason, words string) {
+	t.Helper()
+	if now := s.copy(t); now == nil || now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {
+		t.Errorf("the copy was not left alone: %v", now)
+	}
+	listed := s.report(t, workerName).Status.UnknownCopies
+	if len(listed) != 1 || listed[0].UID != copy.GetUID() || listed[0].Reason != reason || !strings.Contains(listed[0].Message, words) {
+		t.Errorf("status.unknownCopies has %+v, want the copy with %s: %s", listed, reason, words)
+	}
+	if told := s.told(t, reason+": "); told != 1 {
+		t.Errorf("%d Events tell of %s, want 1", told, reason)
+	}
+}
+
+// The worker that is on record does not answer: whether the job runs there is not known, so nobody else is believed.
+// When it answers and does not have the job, the hub was restored from a backup.
+func TestAttackWhileTheWorkerOnRecordIsAway(t *testing.T) {
+	s := newScene(t)
+	job := s.submit(t)
+	s.place(t, job.GetUID(), otherName, 2)
+	made := s.createCopy(t, job.GetUID(), "3")
+	others := s.options[workerName].Others
+	away := true
+	s.options[workerName].Others = func(name v1alpha1.ClusterName, id types.UID) (garbagecollection.Worker, bool) {
+		worker, ok := others(name, id)
+		return worker, ok && !away
+	}
+	s.restart()
+	s.sweep(t, workerName)
+	s.clock.Step(time.Hour)
+	if result := s.collect(t); result.RequeueAfter == 0 {
+		t.Error("the worker on record is not asked again")
+	}
+	s.expectDoubted(t, made, v1alpha1.ReasonNotAsked, `attempt 2 is on worker "other", which does not answer`)
+	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); !ok {
+		t.Errorf("Of() = %q: the job could run twice", worker)
+	}
+	away = false
+	s.collect(t)
+	s.expectAdopted(t, job, 3)
+}
+
+// A copy appears on a worker that the manager has watched all the time, for a job that waits. Nobody has asked for it.
+func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
+	s := newScene(t)
+	s.quarantine.Begin()
+	s.sweep(t, workerName)
+	s.clock.Step(arrivalTime)
+	job := s.submit(t)
+	s.place(t, job.GetUID(), "", 2)
+	made := s.createCopy(t, job.GetUID(), "3")
+	s.sweep(t, workerName) // The worker has been away for a moment.
+	s.collect(t)
+	if d := s.dispatch(t); d.Spec.Cluster != "" || d.Spec.Attempt != 2 {
+		t.Errorf("a worker has taken a job that waits: %+v", d.Spec)
+	}
+	s.expectDoubted(t, made, v1alpha1.ReasonAppearedLate, "was not there when this manager looked at the worker for the first time")
+	s.restart()
+	s.sweep(t, workerName)
+	s.collect(t)
+	if d := s.dispatch(t); d.Spec.Cluster != "" {
+		t.Errorf("after a restart the worker is believed: %+v", d.Spec)
+	}
+	s.decide(t, made, "Adopt")
+	s.collect(t)
+	s.told(t, "")
+	if d := s.dispatch(t); d.Spec.Cluster != workerName || d.Spec.Attempt != 3 {
+		t.Errorf("an admin has decided, and the Dispatch has %+v", d.Spec)
+	}
+}
+
+// A worker shows an attempt that the hub cannot have come to since any backup. The job keeps its number, also when the
+// copy is gone.
+func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
+	s := newScene(t)
+	job := s.submit(t)
+	s.place(t, job.GetUID(), "", 2)
+	made := s.createCopy(t, job.GetUID(), "2147483647")
+	s.sweep(t, workerName)
+	s.collect(t)
+	if d := s.dispatch(t); d.Spec.Attempt != 2 {
+		t.Fatalf("the worker is believed: %+v", d.Spec)
+	}
+	s.expectDoubted(t, made, v1alpha1.ReasonAttemptTooHigh, "the hub knows of attempt 2, and believes a worker 1000 attempts more at most")
+	s.decide(t, made, "Adopt")
+	s.collect(t)
+	if told := s.told(t, "it would get attempt 2147483647"); told != 1 {
+		t.Errorf("%d Events say why the copy cannot be adopted, want 1", told)
+	}
+	must(t, s.workers[workerName].Admin.Delete(t.Context(), made))
+	s.settle(t)
+	s.collect(t)
+	tombstone := &v1alpha1.Tombstone{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(job.GetUID())}, tombstone))
+	t.Cleanup(func() { must(t, s.hub.Delete(context.WithoutCancel(t.Context()), tombstone)) })
+	if tombstone.Spec.Attempt != 1002 {
+		t.Errorf("the hub goes on counting from %d, want 1002", tombstone.Spec.Attempt)
+	}
+}
+
+// A copy that another worker has made up with a number that cannot be does not keep the hub from adopting the right
+// one.
+func TestAttackHigherRival(t *testing.T) {
+	s := newScene(t)
+	job := s.submit(t)
+	s.place(t, job.GetUID(), "", 2)
+	s.createCopyOn(t, otherName, job.GetUID(), "2147483647")
+	s.createCopy(t, job.GetUID(), "3")
+	s.sweep(t, otherName)
+	s.sweep(t, workerName)
+	s.collectOn(t, otherName, s.key)
+	s.told(t, "")
+	s.collect(t)
+	if d := s.dispatch(t); d.Spec.Cluster != workerName || d.Spec.Attempt != 3 {
+		t.Errorf("the Dispatch has %+v", d.Spec)
+	}
+	s.collect(t)
+	s.collectOn(t, otherName, s.key)
+	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
+		t.Errorf("Of() = %q: the job could not be placed anew", worker)
+	}
+}

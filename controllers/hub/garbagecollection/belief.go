@@ -1,0 +1,196 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+)
+
+const (
+	// maxSkipped is how many attempts a worker is believed that the hub has forgotten. Between a backup and its
+	// restoration a job that every worker of a fleet of a thousand refuses once makes a thousand attempts. A worker that
+	// lies can raise the count by no more than this each time that the job is placed, so the numbers last for two million
+	// placements.
+	maxSkipped = 1000
+	// arrivalTime is how long a copy may be under way that a manager has asked for: for as long as an API server works on
+	// a request. Only then is it certain that a worker without the copy gets none any more, and that a copy which appears
+	// was not asked for by the manager before.
+	arrivalTime = 65 * time.Second
+	// answerCheck is how often a worker is asked again about the recorded copy of a job that another worker claims.
+	answerCheck = 10 * time.Second
+)
+
+// doubt is why a copy of a later attempt than the hub knows is not believed. The zero value says: it is believed.
+type doubt struct {
+	reason, message string
+}
+
+// stays is true for a doubt that no later fact takes away. Only an admin does.
+func (d doubt) stays() bool {
+	return d.reason == v1alpha1.ReasonRunsElsewhere || d.reason == v1alpha1.ReasonAppearedLate
+}
+
+// isFalse is true if the copy is known not to be the job's: it holds up nothing.
+func (d doubt) isFalse() bool { return d.reason == v1alpha1.ReasonRunsElsewhere }
+
+// isBeyondBelief is true if no hub can have got from the last attempt that is on record to this one in the time since a
+// backup.
+func isBeyondBelief(recorded, attempt int32) bool { return attempt > believable(recorded, attempt) }
+
+// believable is the highest attempt up to attempt that is believed.
+func believable(recorded, attempt int32) int32 {
+	return int32(min(int64(attempt), int64(max(recorded, 0))+maxSkipped)) //nolint:gosec // It is not above attempt.
+}
+
+// recordedAttempt is the last one that the hub has on record for the job of a copy, 0 if there is none.
+func recordedAttempt(copy client.Object, hub records) int32 {
+	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != originOf(copy) {
+		return 0
+	}
+	return hub.dispatch.Spec.Attempt
+}
+
+// isLive is true while the Dispatch's attempt may have a copy on the worker that it names.
+func isLive(d *v1alpha1.Dispatch) bool {
+	return d != nil && d.Spec.Cluster != "" && !d.AttemptEnded() && !d.IsFinished()
+}
+
+// leadsHere is true if the Dispatch names this worker.
+func (p place) leadsHere(d *v1alpha1.Dispatch) bool {
+	if d.Spec.ClusterID != "" {
+		return d.Spec.ClusterID == p.ClusterID
+	}
+	return d.Spec.Cluster == p.Cluster
+}
+
+// doubt says why a copy is not believed that is of a later attempt than the hub knows, and after which time that may be
+// something else. A worker can write whatever it likes on a copy. What it says of a job that is on record elsewhere
+// counts only if the worker on record does not have the job.
+func (r *reconciler) doubt(
+	ctx context.Context, copy *unstructured.Unstructured, hub records, held suspect,
+) (doubt, time.Duration, error) {
+	d, attempt := hub.dispatch, attemptOf(copy)
+	recorded := recordedAttempt(copy, hub)
+	accepted, err := r.isAccepted(ctx, copy)
+	if err != nil {
+		return doubt{}, 0, err
+	}
+	if held.doubt.stays() && !accepted {
+		return held.doubt, 0, nil
+	}
+	here := isLive(d) && r.here().leadsHere(d)
+	if isLive(d) && !here {
+		if why, due := r.ask(ctx, d, held); why.reason != "" {
+			return why, due, nil
+		}
+	}
+	switch {
+	case isBeyondBelief(recorded, attempt):
+		return doubt{v1alpha1.ReasonAttemptTooHigh, fmt.Sprintf(
+			"the hub knows of attempt %d, and believes a worker %d attempts more at most", recorded, maxSkipped)}, 0, nil
+	case !here && !held.found && !accepted:
+		return doubt{v1alpha1.ReasonAppearedLate,
+			"the copy was not there when this manager looked at the worker for the first time, and nobody has asked for it"}, 0, nil
+	}
+	return doubt{}, 0, nil
+}
+
+// isAccepted is true if an admin has decided that the copy is the job's.
+func (r *reconciler) isAccepted(ctx context.Context, copy client.Object) (bool, error) {
+	registration := &v1alpha1.WorkerCluster{}
+	key := client.ObjectKey{Name: string(r.Cluster)}
+	if err := r.Hub.Get(ctx, key, registration, client.UnsafeDisableDeepCopy); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("get WorkerCluster %q: %w", r.Cluster, err)
+		}
+		return false, nil
+	}
+	value := registration.Annotations[v1alpha1.AnnotationDecisionPrefix+string(copy.GetUID())]
+	return v1alpha1.CopyDecision(value) == v1alpha1.DecisionAdopt, nil
+}
+
+// ask asks the worker that the Dispatch names whether it has the job. There is no doubt if it has not, and cannot get
+// it any more: mirror creates nothing there while this copy is held.
+func (r *reconciler) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
+	there, err := r.presence(ctx, d)
+	switch {
+	case err != nil:
+		log.FromContext(ctx).V(1).Info("The worker on record could not be asked",
+			"dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
+		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+			"by the hub's record attempt %d is on worker %q, which does not answer", d.Spec.Attempt, d.Spec.Cluster)}, answerCheck
+	case there == running:
+		return doubt{v1alpha1.ReasonRunsElsewhere, fmt.Sprintf("worker %q has the copy that is on record, of attempt %d",
+			d.Spec.Cluster, d.Spec.Attempt)}, 0
+	case there == ending:
+		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+			"attempt %d is being stopped on worker %q", d.Spec.Attempt, d.Spec.Cluster)}, goneCheck
+	}
+	if left := arrivalTime - r.Clock.Since(held.since); left > 0 {
+		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
+			"a copy of attempt %d may be under way to worker %q, which has none", d.Spec.Attempt, d.Spec.Cluster)}, left
+	}
+	return doubt{}, 0
+}
+
+// presence is what a worker has of a job.
+type presence int
+
+const (
+	nothing presence = iota
+	// ending: the copy is being deleted, or pods of it are alive.
+	ending
+	running
+)
+
+// presence asks the API server of the worker that the Dispatch names what it has of the job.
+func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, error) {
+	if r.Others == nil {
+		return nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
+	}
+	worker, ok := r.Others(d.Spec.Cluster, d.Spec.ClusterID)
+	if !ok {
+		return nothing, fmt.Errorf("worker %q is not connected", d.Spec.Cluster)
+	}
+	key := client.ObjectKeyFromObject(d)
+	existing, err := findOn(ctx, worker, d.Spec.Cluster, key)
+	if err != nil {
+		return nothing, err
+	}
+	if existing != nil && !attempts.OfAnotherHub(existing, r.HubID) && isRecorded(existing, d) {
+		if existing.GetDeletionTimestamp() != nil {
+			return ending, nil
+		}
+		return running, nil
+	}
+	if existing != nil {
+		return nothing, nil // What runs under that name is of another TrainJob.
+	}
+	cached, err := worker.Client()
+	if err != nil {
+		return nothing, err
+	}
+	if alive, err := podsAliveOn(ctx, cached, d.Spec.Cluster, key); alive || err != nil {
+		return ending, err
+	}
+	return nothing, nil
+}
+
+// isRecorded is true if the copy is that of the Dispatch's attempt.
+func isRecorded(copy client.Object, d *v1alpha1.Dispatch) bool {
+	return copy.GetUID() == d.RecordedCopy() || originOf(copy) == d.Spec.TrainJob.UID && attemptOf(copy) == d.Spec.Attempt
+}
+
+// Others returns the connection to a worker by its name, if it leads to the cluster of that ID, or the ID is empty.
+type Others func(worker v1alpha1.ClusterName, id types.UID) (Worker, bool)

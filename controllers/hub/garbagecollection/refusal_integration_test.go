@@ -1,0 +1,110 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// What a worker refuses of a sweep is told of the worker, with its words and what would be right, once, until it works.
+func TestRefusedSweepIsTold(t *testing.T) {
+	resource := schema.GroupResource{Group: "trainer.kubeflow.org", Resource: "trainjobs"}
+	rights := apierrors.NewForbidden(resource, jobName, errors.New(`User "hub" cannot delete resource "trainjobs"`))
+	for name, test := range map[string]struct {
+		err    error
+		reason string
+		words  []string
+	}{
+		"Rights":  {rights, v1alpha1.ReasonForbidden, []string{`User "hub" cannot delete resource "trainjobs"`, "list and delete on trainjobs.trainer.kubeflow.org"}},
+		"Webhook": {apierrors.NewForbidden(resource, jobName, errors.New(`admission webhook "w" denied the request`)), v1alpha1.ReasonRefused, []string{`webhook "w" denied`}},
+		"Endless": {fmt.Errorf("list trainjobs: %w", remote.ErrEndlessList), v1alpha1.ReasonRefused, []string{"list trainjobs: the worker goes on saying that there is more"}},
+		"Passing": {apierrors.NewTimeoutError("busy", 1), "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.place(t, "origin", otherName, 3)
+			s.createCopy(t, "origin", "2")
+			s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: test.err}
+			for range 2 {
+				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
+					t.Fatal("the sweep has worked")
+				}
+			}
+			told := s.report(t, workerName)
+			condition := meta.FindStatusCondition(told.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+			if test.reason == "" {
+				if condition != nil {
+					t.Errorf("what passes is told: %+v", condition)
+				}
+				return
+			}
+			if condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != test.reason {
+				t.Fatalf("condition is %+v, want True by %s", condition, test.reason)
+			}
+			for _, words := range test.words {
+				if !strings.Contains(condition.Message, words) {
+					t.Errorf("message is %q, want %q in it", condition.Message, words)
+				}
+			}
+			if again := s.report(t, workerName); again.ResourceVersion != told.ResourceVersion {
+				t.Error("the same was written again")
+			}
+			s.options[workerName].Worker = s.workers[workerName].connection
+			s.sweep(t, workerName)
+			if condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused); condition != nil {
+				t.Errorf("the sweep works, and the worker still has %+v", condition)
+			}
+		})
+	}
+}
+
+// A worker that gives nothing but errors to a sweep is told of when that has lasted. That it is not connected is told
+// elsewhere.
+func TestFailingSweepIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"Errors":       {err: apierrors.NewInternalError(errors.New("etcdserver: no leader")), want: true},
+		"NotConnected": {err: remote.ErrNotConnected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.place(t, "origin", otherName, 3)
+			s.createCopy(t, "origin", "2")
+			s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: test.err}
+			for _, after := range []time.Duration{0, 29 * time.Second} {
+				s.clock.Step(after)
+				if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); err == nil {
+					t.Fatal("the sweep has worked")
+				}
+				if words, refused := s.quarantine.SweepRefused(workerName); refused {
+					t.Fatalf("told too early: %s", words)
+				}
+			}
+			s.clock.Step(time.Second)
+			_ = garbagecollection.Sweep(t.Context(), *s.options[workerName])
+			if words, refused := s.quarantine.SweepRefused(workerName); refused != test.want || refused && !strings.Contains(words, "no leader") {
+				t.Errorf("SweepRefused() = %q, %t, want %t", words, refused, test.want)
+			}
+			condition := meta.FindStatusCondition(s.report(t, workerName).Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+			if (condition != nil) != test.want || condition != nil && condition.Reason != v1alpha1.ReasonFailing {
+				t.Errorf("the condition is %+v", condition)
+			}
+		})
+	}
+}

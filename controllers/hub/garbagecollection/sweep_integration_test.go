@@ -1,0 +1,516 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package garbagecollection_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// A sweep deletes what is outdated by a record, and nothing else, also what the cache does not show yet.
+func TestSweep(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		prepare func(*testing.T, *scene)
+		deleted bool
+	}{
+		"OldAttempt": {reason: "the job runs elsewhere", deleted: true, prepare: func(t *testing.T, s *scene) {
+			s.place(t, "origin", otherName, 3)
+		}},
+		"Ended": {reason: "the attempt was ended while the worker was lost", deleted: true, prepare: func(t *testing.T, s *scene) {
+			s.say(t, s.place(t, "origin", workerName, 2), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
+		}},
+		"Buried": {reason: "the job was deleted while the worker was away", deleted: true, prepare: func(t *testing.T, s *scene) {
+			s.bury(t, types.UID("sweep-"+s.key.Namespace), workerName, 2)
+		}},
+		"BuriedElsewhere": {reason: "the Tombstone is about another cluster", prepare: func(t *testing.T, s *scene) {
+			s.bury(t, types.UID("sweep-"+s.key.Namespace), otherName, 2)
+		}},
+		"Current": {reason: "it runs", prepare: func(t *testing.T, s *scene) { s.place(t, "origin", workerName, 2) }},
+		"Unknown": {reason: "nobody knows it", prepare: func(*testing.T, *scene) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			test.prepare(t, s)
+			origin := types.UID("origin")
+			if s.dispatch(t) == nil {
+				origin = types.UID("sweep-" + s.key.Namespace)
+			}
+			s.createCopy(t, origin, "2")
+			s.sweep(t, workerName)
+			if copy := s.copy(t); test.deleted {
+				expectDeleted(t, copy)
+			} else if copy == nil || copy.GetDeletionTimestamp() != nil {
+				t.Errorf("the copy was deleted: %s", test.reason)
+			}
+		})
+	}
+}
+
+// A sweep that cannot delete says so: nothing new may be done on the worker then.
+func TestSweepFails(t *testing.T) {
+	s := newScene(t)
+	s.place(t, "origin", otherName, 3)
+	s.createCopy(t, "origin", "2")
+	refused := errors.New("refused")
+	s.options[workerName].Worker = refusing{Cluster: s.workers[workerName].connection, err: refused}
+	if err := garbagecollection.Sweep(t.Context(), *s.options[workerName]); !errors.Is(err, refused) {
+		t.Errorf("Sweep() = %v, want that the worker has refused", err)
+	}
+}
+
+// refusing is a connection to a worker that deletes nothing.
+type refusing struct {
+	*remote.Cluster
+	err error
+}
+
+// Client implements garbagecollection.Worker.
+func (r refusing) Client() (client.Client, error) {
+	cached, err := r.Cluster.Client()
+	return refusingClient{Client: cached, err: r.err}, err
+}
+
+type refusingClient struct {
+	client.Client
+	err error
+}
+
+// Delete implements client.Writer.
+func (r refusingClient) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+	return r.err
+}
+
+// A Tombstone is executed: the copy that it names goes, and when no pod of it is alive the Tombstone goes too.
+func TestTombstone(t *testing.T) {
+	s := newScene(t)
+	origin := types.UID("buried-" + s.key.Namespace)
+	s.createCopy(t, origin, "2")
+	endPod := s.run(t, workerName)
+	tombstone := s.bury(t, origin, workerName, 2)
+	key := client.ObjectKey{Name: tombstone.Name}
+	stands := func() bool {
+		err := s.hub.Get(t.Context(), key, &v1alpha1.Tombstone{})
+		must(t, client.IgnoreNotFound(err))
+		return err == nil
+	}
+
+	for _, step := range []struct {
+		when string
+		do   func()
+	}{
+		{"the copy is there", func() {}},
+		{"the copy is going", func() {}},
+		{"a pod of it is alive", func() { s.finishDeletion(t.Context(), t, workerName) }},
+	} {
+		step.do()
+		s.settle(t)
+		if result := s.collectOn(t, workerName, key); result.RequeueAfter == 0 || !stands() {
+			t.Fatalf("while %s: looked at again after %s, the Tombstone stands: %t", step.when, result.RequeueAfter, stands())
+		}
+		if copy := s.copy(t); copy != nil {
+			expectDeleted(t, copy)
+		}
+	}
+	endPod()
+	s.collectOn(t, otherName, key)
+	if !stands() {
+		t.Error("a worker that it is not about has taken the Tombstone away")
+	}
+	s.collectOn(t, workerName, key)
+	if stands() {
+		t.Error("the Tombstone stands although the worker has nothing of the job")
+	}
+}
+
+// No cache shows a copy without our label. A Tombstone finds it by its name, and knows it by the UID of its TrainJob.
+func TestTombstoneOfUnlabelledCopy(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		label  string
+		goes   bool
+	}{
+		"TakenOff":   {"it would be left there for ever, and keep its name from other jobs", "", true},
+		"AnotherHub": {"it was restored from the same backup as this hub", "hub-2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			origin := types.UID("unlabelled-" + s.key.Namespace)
+			copy := s.createCopy(t, origin, "2")
+			labels := copy.GetLabels()
+			if delete(labels, v1alpha1.LabelHub); test.label != "" {
+				labels[v1alpha1.LabelHub] = test.label
+			}
+			copy.SetLabels(labels)
+			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
+			tombstone := s.bury(t, origin, workerName, 2)
+			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
+			if goes := s.copy(t).GetDeletionTimestamp() != nil; goes != test.goes {
+				t.Errorf("the copy goes: %t, want %t: %s", goes, test.goes, test.reason)
+			}
+			err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone)
+			if stands := err == nil; stands != test.goes {
+				t.Errorf("the Tombstone stands: %t, want %t (%v)", stands, test.goes, err)
+			}
+		})
+	}
+}
+
+// A Tombstone without a copy, or whose name another TrainJob has by now, is done.
+func TestTombstoneWithoutCopy(t *testing.T) {
+	for name, test := range map[string]struct{ origin, attempt string }{
+		"Nothing":      {},
+		"OtherJob":     {origin: "other", attempt: "1"},
+		"LaterAttempt": {attempt: "3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			origin := types.UID("never-" + s.key.Namespace)
+			tombstone := s.bury(t, origin, workerName, 2)
+			if test.origin != "" {
+				origin = types.UID(test.origin)
+			}
+			if test.attempt != "" {
+				s.createCopy(t, origin, test.attempt)
+			}
+			s.collectOn(t, workerName, client.ObjectKey{Name: tombstone.Name})
+			if err := s.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone); !apierrors.IsNotFound(err) {
+				t.Errorf("get Tombstone: %v, want that it is gone", err)
+			}
+			if copy := s.copy(t); copy != nil && copy.GetDeletionTimestamp() != nil {
+				t.Error("a copy was deleted that the Tombstone is not about")
+			}
+		})
+	}
+}
+
+// creator stands for mirror: it creates the copy of a Dispatch where there is none.
+type creator struct {
+	hub        client.Client
+	worker     v1alpha1.ClusterName
+	connection *remote.Cluster
+	seen       *atomic.Int32
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	worker, err := c.connection.Client()
+	if err != nil {
+		return reconcile.Result{}, nil //nolint:nilerr // As mirror does.
+	}
+	c.seen.Add(1)
+	d := &v1alpha1.Dispatch{}
+	if err := c.hub.Get(ctx, request.NamespacedName, d); err != nil || d.Spec.Cluster != c.worker || d.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	copy := (&scene{key: request.NamespacedName}).newJob()
+	if err := worker.Get(ctx, request.NamespacedName, copy); !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, err
+	}
+	copy = (&scene{key: request.NamespacedName}).newJob()
+	copy.SetLabels(map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: string(d.Spec.TrainJob.UID)})
+	copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: fmt.Sprint(d.Spec.Attempt)})
+	return reconcile.Result{}, worker.Create(ctx, copy)
+}
+
+// plant is a manager with the controllers of all workers.
+type plant struct {
+	*scene
+	members *perworker.Set[*remote.Cluster]
+	// blocked lets no sweep of the first worker begin while it is true, and failures is how many have been refused because of that.
+	blocked  atomic.Bool
+	failures atomic.Int32
+	// refused says that the worker refuses to be swept.
+	refused atomic.Bool
+	// reconciled is how many keys the creator has got, and held how often it was told to wait.
+	reconciled, held atomic.Int32
+}
+
+// newPlant starts garbage collectors and creators as the manager does, for workers that a test lets join.
+func newPlant(t *testing.T) *plant {
+	t.Helper()
+	return newPlantIn(t, newScene(t))
+}
+
+// newPlantIn is newPlant for what a scene has prepared.
+func newPlantIn(t *testing.T, s *scene) *plant {
+	t.Helper()
+	p := &plant{scene: s}
+	mgr, err := ctrl.NewManager(p.hubServer.Cluster.Config, ctrl.Options{
+		Scheme: p.scheme, Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	must(t, err)
+	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
+	p.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
+		Hub: mgr.GetClient(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
+		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {
+			p.members.Enqueue(garbagecollection.Name, worker, key)
+		},
+	})
+	options := func(worker v1alpha1.ClusterName, connection *remote.Cluster) garbagecollection.Options {
+		return garbagecollection.Options{
+			Cluster: worker, ClusterID: connection.Status().ClusterID, HubID: hubID, ManagedBy: v1alpha1.ManagedByMultiKueue,
+			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Quarantine: p.quarantine,
+			Worker: connection, WorkerCache: connection.Cache(),
+			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
+			Needs:     needs, Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
+		}
+	}
+	p.members = perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
+		Name: "creator", Concurrency: 2, AfterSweep: true,
+		Refused: func(v1alpha1.ClusterName) bool { return p.refused.Load() },
+		Hold: func(ctx context.Context, d *v1alpha1.Dispatch) bool {
+			held := p.quarantine.Holds(ctx, d)
+			if held {
+				p.held.Add(1)
+			}
+			return held
+		},
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return creator{hub: mgr.GetClient(), worker: worker, connection: connection, seen: &p.reconciled}, nil
+		},
+	}, perworker.Kind[*remote.Cluster]{
+		Name: garbagecollection.Name, Concurrency: 1,
+		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
+			return garbagecollection.NewReconciler(options(worker, connection)), nil
+		},
+		Sweep: func(ctx context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) error {
+			if worker == workerName && p.blocked.Load() {
+				p.failures.Add(1)
+				return errors.New("blocked")
+			}
+			return garbagecollection.Sweep(ctx, options(worker, connection))
+		},
+	})
+	must(t, mgr.Add(p.members))
+	must(t, p.quarantine.Add(mgr))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	if !mgr.GetCache().WaitForCacheSync(t.Context()) {
+		t.Fatal("the hub's caches do not fill")
+	}
+	return p
+}
+
+// Nothing new is created on a worker that has come back before what is outdated there is deleted, also if that takes several attempts;
+// other workers do not wait for it.
+func TestNothingNewBeforeTheSweep(t *testing.T) {
+	s := newScene(t)
+	// An old attempt of one job is there; other jobs have been placed meanwhile.
+	s.place(t, "moved", otherName, 2)
+	s.createCopy(t, "moved", "1")
+	fresh, elsewhere := s.sibling(t, "fresh"), s.sibling(t, "elsewhere")
+	fresh.place(t, "fresh", workerName, 1)
+	elsewhere.place(t, "elsewhere", otherName, 1)
+	p := newPlantIn(t, s)
+
+	p.blocked.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection)) // Does not wait for the worker.
+	eventually(t, "attempts to sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">=", 2)) })
+	p.touch(t, fresh) // An event of the hub.
+	p.touchCopy(t)
+	eventually(t, "attempts to sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">=", 4)) })
+	if copy := fresh.copyOn(t, workerName); copy != nil {
+		t.Fatal("a copy was created although the worker has not been swept")
+	}
+	if seen := p.reconciled.Load(); seen != 0 {
+		t.Errorf("the creator got %d keys before the sweep", seen)
+	}
+	must(t, p.members.Join(otherName, p.workers[otherName].connection))
+	eventually(t, "copy on the other worker", func(g gomega.Gomega) { g.Expect(elsewhere.copyOn(t, otherName)).NotTo(gomega.BeNil()) })
+
+	p.blocked.Store(false)
+	eventually(t, "new copy", func(g gomega.Gomega) { g.Expect(fresh.copyOn(t, workerName)).NotTo(gomega.BeNil()) })
+	if old := p.copy(t); old != nil {
+		expectDeleted(t, old)
+	}
+}
+
+// sibling is another job in the same namespace.
+func (s *scene) sibling(t *testing.T, name string) *scene {
+	t.Helper()
+	sibling := &scene{environment: s.environment, key: client.ObjectKey{Namespace: s.key.Namespace, Name: name}}
+	t.Cleanup(func() { sibling.cleanUp(t) })
+	return sibling
+}
+
+// touch makes an event of a Dispatch.
+func (p *plant) touch(t *testing.T, of *scene) {
+	t.Helper()
+	d := of.dispatch(t)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, "touched", "yes")
+	must(t, p.hub.Update(t.Context(), d))
+}
+
+// touchCopy makes an event of the copy on the worker.
+func (p *plant) touchCopy(t *testing.T) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`))
+	must(t, p.workers[workerName].Admin.Patch(t.Context(), p.copy(t), patch))
+}
+
+// While a sweep does not get on, what the copies of current attempts say still reaches the hub.
+func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
+	p := newPlant(t)
+	p.place(t, "origin", workerName, 1)
+	p.createCopy(t, "origin", "1")
+	p.blocked.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+}
+
+// A worker refuses to be swept: the keys of its jobs are brought all the same, for them to be given back.
+func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
+	p := newPlant(t)
+	p.place(t, "origin", workerName, 1)
+	p.blocked.Store(true)
+	p.refused.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "key of the job", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+}
+
+// While a sweep does not get on, what has been deleted on the hub does not wait for it: nothing is created for it.
+func TestDeletionsGoOnDuringASweep(t *testing.T) {
+	p := newPlant(t)
+	d := p.place(t, "origin", workerName, 1)
+	d.Finalizers = []string{v1alpha1.FinalizerCopy}
+	must(t, p.hub.Update(t.Context(), d))
+	p.blocked.Store(true)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">", 1)) })
+	if n := p.reconciled.Load(); n != 0 {
+		t.Errorf("%d keys before the sweep, want none", n)
+	}
+	must(t, p.hub.Delete(t.Context(), d))
+	eventually(t, "key of the Dispatch", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
+	d.Finalizers = nil
+	must(t, p.hub.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
+// A Dispatch from before the restore may name a worker that its job has left since. Nothing is created there while another worker has a copy
+// of the same attempt or a later one, nor before this process has looked at all workers that it expects.
+func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
+	s := newScene(t)
+	s.place(t, "origin", workerName, 2)
+	rival := s.createCopyOn(t, otherName, "origin", "2")
+	s.setReady(t, otherName)
+	p := newPlantIn(t, s)
+	waits := func(what string) {
+		t.Helper()
+		before := p.held.Load()
+		eventually(t, what, func(g gomega.Gomega) { g.Expect(p.held.Load()).To(gomega.BeNumerically(">=", before+2)) })
+		if copy := p.copy(t); copy != nil {
+			t.Fatalf("a second copy was created while %s", what)
+		}
+	}
+
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	waits("the other worker has not been looked at")
+	must(t, p.members.Join(otherName, p.workers[otherName].connection))
+	waits("the other worker has a copy of the same attempt")
+	eventually(t, "why it waits", func(g gomega.Gomega) {
+		d := p.dispatch(t)
+		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonUnknownCopy))
+		mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+		g.Expect(mirrored.Message).To(gomega.ContainSubstring("kubectl trainyard adopt|release other " + p.key.String()))
+	})
+	said := p.dispatch(t)
+	waits("that has been said")
+	if again := p.dispatch(t); again.ResourceVersion != said.ResourceVersion {
+		t.Error("why it waits was written again")
+	}
+	must(t, p.workers[otherName].Admin.Delete(t.Context(), rival))
+	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
+}
+
+// setReady makes the status of a worker say that it is Ready.
+func (s *scene) setReady(t *testing.T, name v1alpha1.ClusterName) {
+	t.Helper()
+	registration := &v1alpha1.WorkerCluster{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, registration))
+	meta.SetStatusCondition(&registration.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
+	})
+	must(t, s.hub.Status().Update(t.Context(), registration))
+}
+
+// A Tombstone that appears for a connected worker is executed there, whatever the worker is called.
+func TestTombstoneAppears(t *testing.T) {
+	p := newPlant(t)
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	origin := types.UID("appears-" + p.key.Namespace)
+	p.createCopy(t, origin, "1")
+	tombstone := p.bury(t, origin, workerName, 1)
+	eventually(t, "deletion of the copy", func(g gomega.Gomega) {
+		copy := p.copy(t)
+		g.Expect(copy == nil || copy.GetDeletionTimestamp() != nil).To(gomega.BeTrue())
+	})
+	p.finishDeletion(t.Context(), t, workerName)
+	eventually(t, "end of the Tombstone", func(g gomega.Gomega) {
+		g.Expect(apierrors.IsNotFound(p.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())
+	})
+}
+
+// The whole way of an unknown copy, woken by nothing but watches: told of, decided on, adopted.
+func TestUnknownCopyIsAdoptedByDecision(t *testing.T) {
+	p := newPlant(t)
+	copy := p.createCopy(t, "before-the-restore", "2")
+	must(t, p.members.Join(workerName, p.workers[workerName].connection))
+	eventually(t, "status of the worker", func(g gomega.Gomega) {
+		registration := &v1alpha1.WorkerCluster{}
+		g.Expect(p.hub.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
+		g.Expect(registration.Status.UnknownCopies).To(gomega.HaveLen(1))
+	})
+	p.decide(t, copy, "Adopt")
+	job := p.submit(t) // Comes after the decision.
+	eventually(t, "adoption", func(g gomega.Gomega) {
+		d := p.dispatch(t)
+		g.Expect(d).NotTo(gomega.BeNil())
+		g.Expect(d.Spec.TrainJob.UID).To(gomega.Equal(job.GetUID()))
+		g.Expect(d.Spec.Cluster).To(gomega.Equal(workerName))
+		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
+	})
+	eventually(t, "status of the worker", func(g gomega.Gomega) {
+		registration := &v1alpha1.WorkerCluster{}
+		g.Expect(p.hub.Get(t.Context(), client.ObjectKey{Name: string(workerName)}, registration)).To(gomega.Succeed())
+		g.Expect(registration.Status.UnknownCopies).To(gomega.BeEmpty())
+		g.Expect(registration.Status.Conditions).To(gomega.BeEmpty())
+	})
+}

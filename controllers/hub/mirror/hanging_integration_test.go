@@ -1,0 +1,175 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+)
+
+// hang has the worker ask a webhook about TrainJobs of the job's namespace that never answers. called is called for
+// each question.
+func (s *scene) hang(t *testing.T, failurePolicy string, seconds int, called func()) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		called()
+		<-req.Context().Done()
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	config := fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: %[1]s}
+webhooks:
+- name: hangs.example.com
+  failurePolicy: %[2]s
+  timeoutSeconds: %[3]d
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
+  rules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [CREATE], resources: [trainjobs]}]
+  clientConfig: {url: "%[4]s", caBundle: %[5]s}
+`, s.key.Namespace, failurePolicy, seconds, server.URL, base64.StdEncoding.EncodeToString(ca))
+	must(t, s.workerServer.Apply(t.Context(), config))
+}
+
+// A webhook that may fail lets the copy through when its time is over. That is later than other requests are waited
+// for.
+func TestWebhookThatHangsAndMayFail(t *testing.T) {
+	s := newScene(t, setting{})
+	asked := make(chan struct{}, 10)
+	s.hang(t, "Ignore", 12, func() { asked <- struct{}{} })
+	s.awaitWebhook(t, asked)
+	s.reconcile(t)
+	if s.copy(t) == nil {
+		t.Error("there is no copy")
+	}
+	if n := len(asked); n != 1 {
+		t.Errorf("the webhook was asked about %d creations, want 1", n)
+	}
+}
+
+// awaitWebhook waits until the worker asks its webhook. Whoever tries that does not wait for an answer.
+func (s *scene) awaitWebhook(t *testing.T, asked chan struct{}) {
+	t.Helper()
+	eventually(t, "webhook of the worker", func(g gomega.Gomega) {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		probe := s.job(t).DeepCopy()
+		probe.SetResourceVersion("")
+		probe.SetUID("")
+		g.Expect(s.worker.Create(ctx, probe, client.DryRunAll)).NotTo(gomega.Succeed())
+		g.Expect(asked).To(gomega.Receive())
+	})
+	for len(asked) > 0 {
+		<-asked
+	}
+}
+
+// A webhook that may not fail fails each creation slowly. Their time counts, not only their number, and the next
+// worker is tried.
+func TestWebhookThatHangsAndMayNotFail(t *testing.T) {
+	s := newScene(t, setting{})
+	s.clock.Step(time.Minute) // The hub's caches are believed.
+	asked := make(chan struct{}, 100)
+	s.hang(t, "Fail", 1, func() {
+		asked <- struct{}{}
+		s.clock.Step(30 * time.Second) // As long as a webhook can take.
+	})
+	s.awaitWebhook(t, asked)
+	for range 3 {
+		_, _ = s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}) // Its errors are what the worker said.
+	}
+	s.expectEnd(t, v1alpha1.OutcomeRejected, "hangs.example.com")
+	if n := len(asked); n != 2 {
+		t.Errorf("the webhook was asked about %d creations, want 2", n)
+	}
+}
+
+// slowWorker takes a minute for each creation of a TrainJob, by the clock of the test, and says then that it has run
+// out of time.
+type slowWorker struct {
+	mirror.Worker
+	step    func()
+	asked   atomic.Int32
+	arrives bool
+}
+
+// Client implements mirror.Worker.
+func (w *slowWorker) Client() (client.Client, error) {
+	c, err := w.Worker.Client()
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(watchless{c}, interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			w.asked.Add(1)
+			w.step()
+			if w.arrives {
+				if err := c.Create(ctx, object, options...); err != nil {
+					return err
+				}
+			}
+			return apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0)
+		},
+	}), nil
+}
+
+// A worker that answers no creation is given up when nothing can come of the last one any more, and no other is sent
+// meanwhile.
+func TestCreationsThatHang(t *testing.T) {
+	for name, arrives := range map[string]bool{"Lost": false, "Arrives": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			w := &slowWorker{Worker: s.connection, step: func() { s.clock.Step(time.Minute) }, arrives: arrives}
+			s.options.Worker = w
+			s.restart()
+			s.clock.Step(time.Minute) // The hub's caches are believed.
+			for range 7 {
+				result := s.reconcile(t)
+				if s.dispatch(t).AttemptEnded() {
+					t.Fatal("the attempt has ended though its creation may still arrive")
+				}
+				if result.RequeueAfter <= 0 && !arrives {
+					t.Fatal("nobody looks again")
+				}
+				s.clock.Step(10 * time.Second)
+			}
+			s.reconcile(t)
+			if n := w.asked.Load(); n != 1 {
+				t.Errorf("%d creations were sent, want 1", n)
+			}
+			if arrives {
+				if s.copy(t) == nil || s.dispatch(t).AttemptEnded() {
+					t.Error("the copy that is there is not the attempt's")
+				}
+				return
+			}
+			s.expectEnd(t, v1alpha1.OutcomeRejected, "does an admission webhook hang there?")
+			if words := s.dispatch(t).Status.History[0].Message; !strings.Contains(words, "1m0s") {
+				t.Errorf("the words are %q, want how long it took in them", words)
+			}
+		})
+	}
+}

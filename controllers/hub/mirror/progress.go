@@ -1,0 +1,143 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+)
+
+// course is what the JobSet of a copy says about it. The time is of the worker's clock: it is shown, and compared with nothing.
+type course struct {
+	// restarts of the JobSet as a whole and of its Jobs.
+	restarts int32
+	// startTime is nil while the JobSet is suspended.
+	startTime *metav1.Time
+}
+
+// newJobSet returns an empty JobSet, for a client to read into. JobSets are kept as TrainJobs are, see package trainjobs.
+func newJobSet() *unstructured.Unstructured {
+	jobSet := &unstructured.Unstructured{}
+	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
+	return jobSet
+}
+
+// observeCourse reads the JobSet of the copy, if the worker lets it be read and it is there. Nothing waits for it, and nothing
+// fails without it.
+func (r *reconciler) observeCourse(ctx context.Context, worker client.Client, f *facts, past *recollection) {
+	if f.copy != nil && f.isCurrent(f.copy) {
+		jobSet := newJobSet()
+		err := worker.Get(ctx, client.ObjectKeyFromObject(f.copy), jobSet)
+		if err == nil && metav1.IsControlledBy(jobSet, f.copy) {
+			if seen, err := courseOf(jobSet); err == nil {
+				past.course = &seen
+			}
+		}
+	}
+	f.course = past.course
+}
+
+// courseOf reads a JobSet.
+func courseOf(object *unstructured.Unstructured) (course, error) {
+	var jobSet jobsetv1alpha2.JobSet
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &jobSet); err != nil {
+		return course{}, fmt.Errorf("convert JobSet %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	c := course{restarts: jobSet.Status.Restarts, startTime: startTime(&jobSet)}
+	for _, job := range jobSet.Status.ReplicatedJobsStatus {
+		for _, restarts := range job.JobRestarts {
+			c.restarts += restarts
+		}
+	}
+	return c, nil
+}
+
+// startTime is when the JobSet was last resumed, or created if it has never been suspended.
+func startTime(jobSet *jobsetv1alpha2.JobSet) *metav1.Time {
+	suspended := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetSuspended))
+	switch {
+	case jobSet.Spec.Suspend != nil && *jobSet.Spec.Suspend:
+		return nil
+	case suspended == nil:
+		return &jobSet.CreationTimestamp
+	case suspended.Status == metav1.ConditionTrue:
+		return nil // It is being resumed.
+	default:
+		return &suspended.LastTransitionTime
+	}
+}
+
+// showProgress brings steps, restarts and times to the status of the Dispatch, which may speak of an earlier attempt. What the
+// JobSet no longer says stays as it was said of this attempt.
+func showProgress(f facts, status *v1alpha1.DispatchStatus) {
+	if !f.dispatch.WasCopied() {
+		attempts.ClearProgress(status)
+	}
+	said := f.copy
+	end := trainjobs.Terminal(f.job)
+	if end != nil {
+		said = f.job // The end of the hub's job is final, whatever the copy says.
+	} else {
+		end = trainjobs.Terminal(f.copy)
+	}
+	status.Steps = trainjobs.Steps(inOrder(trainjobs.JobsStatus(said), f.dispatch.Spec.PodSets))
+	if end != nil {
+		endSteps(status.Steps, end.Type)
+	}
+	status.CompletionTime = trainjobs.CompletionTime(said)
+	if f.course != nil {
+		status.Restarts, status.StartTime = f.course.restarts, f.course.startTime
+	}
+}
+
+// inOrder sorts jobs as the runtime has them. What it does not have comes last.
+func inOrder(jobs []trainer.JobStatus, podSets []v1alpha1.PodSet) []trainer.JobStatus {
+	place := func(job trainer.JobStatus) int {
+		at := slices.IndexFunc(podSets, func(podSet v1alpha1.PodSet) bool { return podSet.Name == job.Name })
+		if at < 0 {
+			return len(podSets)
+		}
+		return at
+	}
+	slices.SortStableFunc(jobs, func(a, b trainer.JobStatus) int { return place(a) - place(b) })
+	return jobs
+}
+
+// endSteps ends the steps that run with the job: MPI's workers run until the launcher has succeeded, and then not for long.
+func endSteps(steps []v1alpha1.Step, end string) {
+	state := v1alpha1.StepSucceeded
+	if end == trainer.TrainJobFailed {
+		state = v1alpha1.StepFailed
+	}
+	for i := range steps {
+		if steps[i].State == v1alpha1.StepRunning {
+			steps[i].State = state
+		}
+	}
+}
+
+// hasProgressed is true if the Dispatch shows another phase, or other steps or restarts, than there are. Times are shown along with them.
+func hasProgressed(f facts) bool {
+	shown := &f.dispatch.Status
+	if phase, _ := phaseOf(f); phase != shown.Phase {
+		return true
+	}
+	current := v1alpha1.DispatchStatus{Restarts: shown.Restarts}
+	showProgress(f, &current)
+	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)
+}

@@ -1,0 +1,510 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/inbox"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// runningDelay is how long a copy lives before its Dispatch says Running.
+const runningDelay = 10 * time.Second
+
+// Two moments of the worker.
+const (
+	resumedAt = "2026-01-02T03:00:00Z"
+	endedAt   = "2026-01-02T03:04:05Z" // See say.
+)
+
+// course is what a Dispatch shows of its copy.
+type course struct {
+	Steps    []v1alpha1.Step
+	Restarts int32
+	// Start and End are empty if they are not shown.
+	Start, End string
+}
+
+func (s *scene) course(t *testing.T) course {
+	t.Helper()
+	status := s.dispatch(t).Status
+	return course{Steps: status.Steps, Restarts: status.Restarts, Start: moment(status.StartTime), End: moment(status.CompletionTime)}
+}
+
+func moment(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func (s *scene) expectCourse(t *testing.T, when string, want course) {
+	t.Helper()
+	if diff := cmp.Diff(want, s.course(t)); diff != "" {
+		t.Errorf("the Dispatch shows %s (-want +got):\n%s", when, diff)
+	}
+}
+
+func trainerStep(state v1alpha1.StepState) []v1alpha1.Step {
+	return []v1alpha1.Step{{Name: v1alpha1.StepTrainer, State: state}}
+}
+
+// jobSet is the copy's JobSet on the worker as its controller would have it after some restarts. resumed is empty if it was never
+// suspended.
+func (s *scene) jobSet(t *testing.T, restarts int64, resumed string) *unstructured.Unstructured {
+	t.Helper()
+	jobSet := newJobSet()
+	if err := s.worker.Get(t.Context(), s.key, jobSet); err != nil {
+		must(t, client.IgnoreNotFound(err))
+		jobSet = newJobSet()
+		jobSet.SetNamespace(s.key.Namespace)
+		jobSet.SetName(s.key.Name)
+		owner := s.copy(t)
+		jobSet.SetOwnerReferences([]metav1.OwnerReference{{
+			APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(), Controller: ptr.To(true),
+		}})
+		jobSet.Object["spec"] = map[string]any{"replicatedJobs": []any{map[string]any{
+			"name": "node", "template": map[string]any{"spec": map[string]any{"template": map[string]any{
+				"spec": map[string]any{"containers": []any{map[string]any{"name": "node", "image": "image"}}},
+			}}},
+		}}}
+		must(t, s.worker.Create(t.Context(), jobSet))
+	}
+	status := map[string]any{"restarts": restarts}
+	if resumed != "" {
+		status["conditions"] = []any{map[string]any{
+			"type": "Suspended", "status": "False", "reason": "ResumeJobs", "message": "", "lastTransitionTime": resumed,
+		}}
+	}
+	jobSet.Object["status"] = status
+	must(t, s.worker.Status().Update(t.Context(), jobSet))
+	s.settle(t)
+	return jobSet
+}
+
+func (s *scene) deleteJobSet(t *testing.T) {
+	t.Helper()
+	jobSet := newJobSet()
+	jobSet.SetNamespace(s.key.Namespace)
+	jobSet.SetName(s.key.Name)
+	must(t, s.worker.Delete(t.Context(), jobSet, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	s.settle(t)
+}
+
+// trains makes the copy say what its trainer does: "ready", "succeeded" or "failed"; or nothing of these. end is as of say.
+func (s *scene) trains(t *testing.T, counter, end string) {
+	t.Helper()
+	say(t, s.worker, s.copy(t), end, 1)
+	if counter != "" {
+		copy := s.copy(t)
+		jobs, _, _ := unstructured.NestedSlice(copy.Object, "status", "jobsStatus")
+		fields := jobs[0].(map[string]any)
+		fields["active"], fields[counter] = int64(0), int64(1)
+		must(t, unstructured.SetNestedSlice(copy.Object, jobs, "status", "jobsStatus"))
+		must(t, s.worker.Status().Update(t.Context(), copy))
+	}
+	s.settle(t)
+}
+
+// run brings the scene to where its Dispatch says Running.
+func (s *scene) run(t *testing.T) {
+	t.Helper()
+	s.reconcile(t)
+	s.clock.Step(runningDelay)
+	s.reconcile(t)
+	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseRunning {
+		t.Fatalf("phase is %s, want Running", phase)
+	}
+}
+
+// expectQuiet fails if the Dispatch is written by a reconcile.
+func (s *scene) expectQuiet(t *testing.T, why string) reconcile.Result {
+	t.Helper()
+	before := s.dispatch(t)
+	result := s.reconcile(t)
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the Dispatch was written: %s (-before +after):\n%s", why, diff)
+	}
+	return result
+}
+
+// The Dispatch of a short job is written once, with everything.
+func TestProgressOfAShortJob(t *testing.T) {
+	s := newScene(t, setting{})
+	writes := s.watchDispatch(t)
+	s.reconcile(t)
+	created := s.jobSet(t, 0, "").GetCreationTimestamp()
+	for _, counter := range []string{"", "ready", "failed", ""} {
+		s.trains(t, counter, "")
+		s.expectQuiet(t, "a short job is written once")
+		s.clock.Step(2 * time.Second)
+		s.expectQuiet(t, "a short job is written once")
+	}
+	s.jobSet(t, 2, "")
+	s.expectQuiet(t, "a short job is written once")
+	s.trains(t, "succeeded", "Complete")
+	s.reconcile(t)
+	s.expectCourse(t, "at the end", course{
+		Steps: trainerStep(v1alpha1.StepSucceeded), Restarts: 2, Start: moment(&created), End: endedAt,
+	})
+	finished := s.dispatch(t)
+	s.jobSet(t, 3, "")
+	s.clock.Step(time.Hour)
+	s.expectQuiet(t, "it is over")
+	if count := writes(finished.ResourceVersion); count != 1 {
+		t.Errorf("the Dispatch was written %d times, want once", count)
+	}
+}
+
+// watchDispatch returns a function that counts the changes of the Dispatch up to a version.
+func (s *scene) watchDispatch(t *testing.T) func(last string) int {
+	t.Helper()
+	watcher, err := s.hubWatch.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.key.Namespace))
+	must(t, err)
+	t.Cleanup(watcher.Stop)
+	return func(last string) (count int) {
+		for {
+			select {
+			case event := <-watcher.ResultChan():
+				if event.Type == watch.Modified {
+					count++
+				}
+				if d, ok := event.Object.(*v1alpha1.Dispatch); ok && d.ResourceVersion == last {
+					return count
+				}
+			case <-time.After(patience):
+				t.Fatalf("the Dispatch was not seen in version %s", last)
+			}
+		}
+	}
+}
+
+// Of a long job the Dispatch shows what changes about its steps and restarts, gathered for a second, and nothing twice.
+func TestProgressIsGathered(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	created := moment(ptr.To(s.jobSet(t, 0, "").GetCreationTimestamp()))
+	s.trains(t, "", "")
+	s.run(t)
+	s.expectCourse(t, "with Running", course{Steps: trainerStep(v1alpha1.StepWaiting), Start: created})
+	s.clock.Step(2 * statusWindow)
+	s.reconcile(t) // The TrainJob has got its status, too.
+
+	s.trains(t, "ready", "")
+	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != statusWindow {
+		t.Errorf("the change is due after %s, want %s", result.RequeueAfter, statusWindow)
+	}
+	s.clock.Step(900 * time.Millisecond)
+	s.jobSet(t, 1, "")
+	if result := s.expectQuiet(t, "changes are gathered"); result.RequeueAfter != 100*time.Millisecond {
+		t.Errorf("after 900ms the changes are due after %s, want 100ms", result.RequeueAfter)
+	}
+	s.clock.Step(100 * time.Millisecond)
+	s.reconcile(t)
+	s.expectCourse(t, "after the second", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: created})
+	s.clock.Step(time.Hour)
+	s.expectQuiet(t, "nothing has changed")
+
+	s.jobSet(t, 2, "") // The copy is as before.
+	s.expectQuiet(t, "changes are gathered")
+	s.clock.Step(statusWindow)
+	s.reconcile(t)
+	s.expectCourse(t, "after a restart that only the JobSet knows", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 2, Start: created})
+
+	s.trains(t, "", "")
+	s.expectQuiet(t, "changes are gathered")
+	s.trains(t, "ready", "")
+	s.clock.Step(statusWindow)
+	s.expectQuiet(t, "what has changed back is no change")
+	s.trains(t, "", "")
+	if result := s.expectQuiet(t, "changes are gathered anew"); result.RequeueAfter != statusWindow {
+		t.Errorf("another change is due after %s, want %s", result.RequeueAfter, statusWindow)
+	}
+	s.trains(t, "ready", "")
+
+	s.restart()
+	s.clock.Step(time.Hour)
+	s.expectQuiet(t, "a new process has nothing new to say")
+	s.trains(t, "failed", "Failed")
+	s.reconcile(t)
+	s.expectCourse(t, "at the end, which does not wait", course{
+		Steps: trainerStep(v1alpha1.StepFailed), Restarts: 2, Start: created, End: endedAt,
+	})
+}
+
+// A job that waited says Running at once, and yet costs no other write if it is short.
+func TestProgressOfAJobThatWaited(t *testing.T) {
+	s := newScene(t, setting{})
+	waiting := s.dispatch(t)
+	waiting.Status.Phase = v1alpha1.PhaseWaiting
+	must(t, s.hub.Status().Update(t.Context(), waiting))
+	s.reconcile(t)
+	s.reconcile(t)
+	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseRunning {
+		t.Fatalf("phase is %s, want Running", phase)
+	}
+	s.trains(t, "ready", "")
+	s.expectQuiet(t, "it may be short")
+	s.clock.Step(runningDelay - time.Second)
+	if result := s.expectQuiet(t, "it may be short"); result.RequeueAfter != time.Second {
+		t.Errorf("steps are due after %s, want 1s", result.RequeueAfter)
+	}
+	s.clock.Step(time.Second)
+	s.reconcile(t)
+	s.expectCourse(t, "after ten seconds", course{Steps: trainerStep(v1alpha1.StepRunning)})
+}
+
+// The JobSet may be gone before the end of its copy is seen, with the process that knew it, too.
+func TestJobSetIsGoneAtTheEnd(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason       string
+		long, forget bool
+		want         course
+	}{
+		"Short": {
+			reason: "the process has seen it", want: course{Steps: trainerStep(v1alpha1.StepSucceeded), Restarts: 1, Start: resumedAt, End: endedAt},
+		},
+		"Long": {
+			reason: "the Dispatch shows it", long: true, forget: true,
+			want: course{Steps: trainerStep(v1alpha1.StepSucceeded), Restarts: 1, Start: resumedAt, End: endedAt},
+		},
+		"ShortAndRestarted": {
+			reason: "nobody has seen it", forget: true, want: course{Steps: trainerStep(v1alpha1.StepSucceeded), End: endedAt},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.reconcile(t)
+			s.jobSet(t, 1, resumedAt)
+			s.reconcile(t)
+			if test.long {
+				s.run(t)
+			}
+			s.deleteJobSet(t)
+			s.trains(t, "succeeded", "Complete")
+			if test.forget {
+				s.restart()
+			}
+			s.reconcile(t)
+			s.expectCourse(t, "at the end: "+test.reason, test.want)
+		})
+	}
+}
+
+// A suspended job has no start, and one that goes on has the last.
+func TestStartOfASuspendedJob(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	jobSet := s.jobSet(t, 1, resumedAt)
+	s.trains(t, "ready", "")
+	s.run(t)
+	s.expectCourse(t, "while it runs", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: resumedAt})
+
+	must(t, unstructured.SetNestedField(jobSet.Object, true, "spec", "suspend"))
+	must(t, s.worker.Update(t.Context(), jobSet))
+	s.trains(t, "suspended", "")
+	s.reconcile(t)
+	s.clock.Step(statusWindow)
+	s.reconcile(t)
+	s.expectCourse(t, "while it is suspended", course{Steps: trainerStep(v1alpha1.StepWaiting), Restarts: 1})
+
+	must(t, unstructured.SetNestedField(jobSet.Object, false, "spec", "suspend"))
+	must(t, s.worker.Update(t.Context(), jobSet))
+	const again = "2026-01-02T03:02:00Z"
+	s.jobSet(t, 1, again)
+	s.trains(t, "ready", "")
+	s.reconcile(t)
+	s.clock.Step(statusWindow)
+	s.reconcile(t)
+	s.expectCourse(t, "when it goes on", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: again})
+}
+
+// Nothing of an attempt is shown of the next one.
+func TestProgressOfAnotherAttempt(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	s.jobSet(t, 5, resumedAt)
+	s.trains(t, "ready", "")
+	s.run(t)
+	s.expectCourse(t, "of the first attempt", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 5, Start: resumedAt})
+
+	must(t, s.worker.Delete(t.Context(), s.copy(t)))
+	s.deleteJobSet(t)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
+	s.expectCourse(t, "after the first attempt", course{})
+
+	moved := s.dispatch(t)
+	moved.Spec.Attempt = 2
+	must(t, s.hub.Update(t.Context(), moved))
+	s.reconcile(t)
+	s.run(t)
+	s.expectCourse(t, "of the second attempt, which has no JobSet yet", course{})
+	s.jobSet(t, 1, "2026-01-02T03:03:00Z")
+	s.trains(t, "ready", "")
+	s.reconcile(t)
+	s.clock.Step(statusWindow)
+	s.reconcile(t)
+	s.expectCourse(t, "of the second attempt", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: "2026-01-02T03:03:00Z"})
+}
+
+// A worker that does not let its JobSets be read gets and ends jobs as any other, and their steps are shown.
+func TestWorkerThatHidesItsJobSets(t *testing.T) {
+	s := newScene(t, setting{})
+	s.hideJobSets(t)
+	s.reconcile(t)
+	s.jobSet(t, 1, resumedAt)
+	s.trains(t, "ready", "")
+	s.run(t)
+	s.expectCourse(t, "with Running", course{Steps: trainerStep(v1alpha1.StepRunning)})
+	s.trains(t, "succeeded", "Complete")
+	s.reconcile(t)
+	s.expectCourse(t, "at the end, which waits for nothing", course{Steps: trainerStep(v1alpha1.StepSucceeded), End: endedAt})
+}
+
+// hideJobSets makes the mirror use a connection whose user may do what is needed, and not read JobSets.
+func (s *scene) hideJobSets(t *testing.T) {
+	t.Helper()
+	name := "hides-" + s.key.Namespace
+	must(t, s.workerServer.Apply(t.Context(), fmt.Sprintf(`
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: %[1]s, namespace: %[2]s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: %[1]s}
+rules:
+- {apiGroups: [trainer.kubeflow.org], resources: ["*"], verbs: ["*"]}
+- {apiGroups: [""], resources: [namespaces, nodes, pods], verbs: [get, list, watch, create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}
+subjects: [{kind: ServiceAccount, name: %[1]s, namespace: %[2]s}]
+`, name, s.key.Namespace)))
+	kubeconfig, err := s.workerServer.ServiceAccountKubeconfig(t.Context(), types.NamespacedName{Namespace: s.key.Namespace, Name: name}, time.Hour)
+	must(t, err)
+	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	must(t, err)
+	hiding := *s.environment
+	hiding.secretive = true
+	s.fleet.Ensure(v1alpha1.ClusterName(name), remote.Credentials{Config: config, Fingerprint: name}, s.connection.Status().ClusterID)
+	t.Cleanup(func() { s.fleet.Remove(v1alpha1.ClusterName(name)) })
+	hiding.connection, _ = s.fleet.Get(v1alpha1.ClusterName(name))
+	eventually(t, "connection that hides JobSets", func(g gomega.Gomega) {
+		status := hiding.connection.Status()
+		g.Expect(status.State).To(gomega.Equal(remote.Connected), status.Message)
+	})
+	s.environment = &hiding
+	s.options.Worker = hiding.connection
+	s.restart()
+}
+
+// A JobSet's restarts wake its key, and nothing else of JobSets does.
+func TestJobSetEvents(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	keys := s.listen(t)
+
+	jobSet := s.jobSet(t, 0, "")
+	s.jobSet(t, 0, resumedAt)
+	foreign := newJobSet()
+	foreign.SetNamespace(s.key.Namespace)
+	foreign.SetName("foreign")
+	foreign.Object["spec"] = jobSet.Object["spec"]
+	must(t, s.worker.Create(t.Context(), foreign))
+	foreign.Object["status"] = map[string]any{"restarts": int64(7)}
+	must(t, s.worker.Status().Update(t.Context(), foreign))
+	eventually(t, "worker's cache", func(g gomega.Gomega) {
+		cached := newJobSet()
+		g.Expect(s.connection.Cache().Get(t.Context(), client.ObjectKeyFromObject(foreign), cached)).To(gomega.Succeed())
+		g.Expect(cached.GetResourceVersion()).To(gomega.Equal(foreign.GetResourceVersion()))
+	})
+	for restarts := int64(1); restarts <= 2; restarts++ {
+		s.jobSet(t, restarts, resumedAt)
+		select {
+		case key := <-keys:
+			if key != s.key {
+				t.Fatalf("key %s came, want %s: it has not restarted", key, s.key)
+			}
+		case <-time.After(patience):
+			t.Fatal("a restart woke nobody")
+		}
+	}
+	select {
+	case key := <-keys:
+		t.Errorf("key %s came once too often", key)
+	default:
+	}
+	select {
+	case key := <-s.listen(t): // A new process finds a JobSet that has restarted meanwhile.
+		if key != s.key {
+			t.Errorf("key %s came, want %s", key, s.key)
+		}
+	case <-time.After(patience):
+		t.Error("a JobSet that had restarted before woke nobody")
+	}
+}
+
+// A controller runs although the JobSets that it listens to are hidden.
+func TestJobSetEventsOfAWorkerThatHidesThem(t *testing.T) {
+	s := newScene(t, setting{})
+	s.hideJobSets(t)
+	box := &inbox.Inbox{}
+	keys := s.listen(t, box)
+	box.Add(s.key)
+	select {
+	case <-keys:
+	case <-time.After(patience):
+		t.Error("the controller waits for JobSets")
+	}
+}
+
+// listen runs a controller of the connection's JobSets, and of what comes through boxes, until the test ends.
+func (s *scene) listen(t *testing.T, boxes ...*inbox.Inbox) <-chan types.NamespacedName {
+	t.Helper()
+	keys := make(chan types.NamespacedName, 100)
+	c, err := controller.NewUnmanaged("listener", controller.Options{
+		SkipNameValidation: ptr.To(true),
+		Reconciler: reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+			if request.Namespace == s.key.Namespace { // The tests share the worker.
+				keys <- request.NamespacedName
+			}
+			return reconcile.Result{}, nil
+		}),
+	})
+	must(t, err)
+	must(t, c.Watch(mirror.JobSetEvents(s.connection.Cache())))
+	for _, box := range boxes {
+		must(t, c.Watch(box.Source()))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- c.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		must(t, <-ended)
+	})
+	return keys
+}

@@ -1,0 +1,161 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+)
+
+// A worker that is in trouble has refused nothing. If it says when to come again, that is when.
+func TestTroubleIsNoRefusal(t *testing.T) {
+	resource := schema.GroupResource{Group: "trainer.kubeflow.org", Resource: "trainjobs"}
+	for name, test := range map[string]struct {
+		err error
+		// after is when it is tried again, zero if the queue's back-off says so.
+		after time.Duration
+	}{
+		"Throttled":     {err: apierrors.NewTooManyRequests("slow down", 7), after: 7 * time.Second},
+		"ServerTimeout": {err: apierrors.NewServerTimeout(resource, "create", 3), after: 3 * time.Second},
+		"Unavailable":   {err: apierrors.NewServiceUnavailable("starting")},
+		"Timeout":       {err: apierrors.NewTimeoutError("took too long", 0)},
+		"BadGateway":    {err: apierrors.NewGenericServerResponse(502, "post", resource, "job", "no upstream", 0, true)},
+		"NoAnswer":      {err: context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.failCreations(test.err)
+			before := s.dispatch(t)
+			for range 10 {
+				result, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+				if result.RequeueAfter != test.after || (err == nil) != (test.after > 0) {
+					t.Fatalf("Reconcile() = %+v, %v, want another try after %s", result, err, test.after)
+				}
+				s.clock.Step(time.Minute)
+			}
+			if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+				t.Errorf("the Dispatch was written (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A worker that says again and again, and for long, that it cannot create the copy gets no more tries.
+func TestBrokenWorkerIsLeft(t *testing.T) {
+	s := newScene(t, setting{})
+	s.failCreations(apierrors.NewInternalError(errors.New("failed calling webhook")))
+	before := s.dispatch(t)
+	for range 10 { // As when the worker's store changes its leader: often, and not for long.
+		if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); err == nil {
+			t.Fatal("it was not to be tried again")
+		}
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("the attempt was given up after a moment (-before +after):\n%s", diff)
+	}
+	s.clock.Step(20 * time.Second)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, "failed calling webhook")
+}
+
+// A job that is as large as its hub lets it be has a copy that is larger, by what we note on it. That is an answer too.
+func TestCopyThatIsTooLarge(t *testing.T) {
+	const limit = 256 << 10 // Of the API, for all annotations of an object.
+	s := newScene(t, setting{annotations: map[string]string{"note": strings.Repeat("x", limit-len("note"))}})
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, "metadata.annotations: Too long")
+}
+
+// A copy whose status changes a hundred times a second costs the hub one write a second.
+func TestStatusStorm(t *testing.T) {
+	s := newScene(t, setting{})
+	s.getUnderWay(t)
+	storm, writes := s.copy(t), 0
+	worker, err := s.connection.Client()
+	must(t, err)
+	s.options.Worker = stuckWorker{live: s.worker, cached: interceptor.NewClient(watchless{worker}, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if job, ok := object.(*unstructured.Unstructured); ok && job.GetKind() == storm.GetKind() {
+				storm.DeepCopyInto(job)
+				return nil
+			}
+			return c.Get(ctx, key, object, options...)
+		},
+	})}
+	s.options.Hub = interceptor.NewClient(s.hubWatch, interceptor.Funcs{
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+		) error {
+			writes++
+			return c.SubResource(name).Patch(ctx, object, patch, options...)
+		},
+	})
+	s.restart()
+	const seconds = 3
+	for change := range seconds * 100 {
+		storm.Object["status"] = map[string]any{"jobsStatus": []any{map[string]any{
+			"name": "node", "active": int64(change % 7), "ready": int64(0), "succeeded": int64(change), "failed": int64(0), "suspended": int64(0),
+		}}}
+		_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
+		must(t, err)
+		s.clock.Step(10 * time.Millisecond)
+	}
+	if writes == 0 || writes > seconds {
+		t.Errorf("%d changes in %d s led to %d writes, want one a second", seconds*100, seconds, writes)
+	}
+}
+
+// A Dispatch that somebody has deleted, finalizer and all, leaves a copy that no record speaks of. A new Dispatch of the job does not
+// take it for its own, and nothing is made beside it.
+func TestNothingRunsBesideAForgottenCopy(t *testing.T) {
+	s := newScene(t, setting{})
+	s.reconcile(t)
+	s.edit(t, func(copy *unstructured.Unstructured) {
+		copy.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: "3"}) // The job had moved before.
+	})
+	forgotten := s.copy(t)
+	s.restart()
+	for range 3 {
+		s.expectQuiet(t, "the copy may run")
+	}
+	if diff := cmp.Diff(forgotten, s.copy(t)); diff != "" {
+		t.Errorf("the copy was touched (-before +after):\n%s", diff)
+	}
+}
+
+// failCreations has the worker answer so to each creation of a copy.
+func (s *scene) failCreations(answer error) {
+	s.options.Worker = brokenWorker{Worker: s.options.Worker, err: answer}
+	s.restart()
+}
+
+// brokenWorker is a connection to a worker that cannot create TrainJobs.
+type brokenWorker struct {
+	mirror.Worker
+	err error
+}
+
+func (w brokenWorker) Client() (client.Client, error) {
+	c, err := w.Worker.Client()
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(watchless{c}, interceptor.Funcs{
+		Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return w.err },
+	}), nil
+}

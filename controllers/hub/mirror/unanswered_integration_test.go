@@ -1,0 +1,246 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/perworker"
+)
+
+// A creation that got no answer may be carried out later. For as long as that can be, its attempt does not end, its Dispatch is not
+// released, and the job runs nowhere else.
+func TestUnansweredCreation(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, jobName, nil)
+	cases := map[string]struct {
+		reason string
+		// after the creation got no answer.
+		after func(t *testing.T, s *scene, w *fickleWorker)
+		// ended says whether what had to wait has happened.
+		ended func(t *testing.T, s *scene) bool
+		// arrives: the creation was carried out all the same, and the copy is there. soon: it has not to be waited.
+		arrives, soon bool
+	}{
+		"Refused": {
+			reason: "A second creation is refused. The first one may come through.",
+			after:  func(_ *testing.T, _ *scene, w *fickleWorker) { w.err = refused },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
+		},
+		"Evicted": {
+			reason: "The job has to leave.",
+			after:  func(t *testing.T, s *scene, _ *fickleWorker) { s.evict(t) },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
+		},
+		"Deleted": {
+			reason: "Nobody would delete a copy that comes when its Dispatch is gone.",
+			after: func(t *testing.T, s *scene, _ *fickleWorker) {
+				must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			},
+			ended: func(t *testing.T, s *scene) bool {
+				err := s.hub.Get(t.Context(), s.key, &v1alpha1.Dispatch{})
+				must(t, client.IgnoreNotFound(err))
+				return err != nil
+			},
+		},
+		"Arrived": {
+			reason: "The copy is the one that got no answer, and there is no other.",
+			after: func(t *testing.T, s *scene, _ *fickleWorker) {
+				s.settle(t)
+				s.evict(t)
+				s.reconcile(t) // It deletes the copy.
+				s.collect(t)
+			},
+			ended: func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() }, arrives: true, soon: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			w := &fickleWorker{Worker: s.connection, err: context.DeadlineExceeded, arrives: tc.arrives}
+			s.options.Worker = w
+			s.restart()
+			s.clock.Step(time.Minute) // The hub's caches are believed.
+			if _, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key}); err == nil {
+				t.Fatal("a creation without an answer is no error")
+			}
+			tc.after(t, s, w)
+			if !tc.soon {
+				for range 6 {
+					result := s.reconcile(t)
+					if tc.ended(t, s) {
+						t.Fatalf("%s\nit did not wait", tc.reason)
+					}
+					if result.RequeueAfter <= 0 || result.RequeueAfter > 65*time.Second {
+						t.Fatalf("it looks again after %s", result.RequeueAfter)
+					}
+					s.clock.Step(10 * time.Second)
+				}
+				s.clock.Step(10 * time.Second)
+			}
+			for range 3 {
+				if !tc.ended(t, s) {
+					s.reconcile(t)
+				}
+			}
+			if !tc.ended(t, s) {
+				t.Errorf("%s\nit waits for ever", tc.reason)
+			}
+		})
+	}
+}
+
+// What a mirror was doing when it ended, the next one does not know: a creation of its may be under way. An attempt that has no copy on
+// record is held for as long as that may arrive, counted from the start of the next mirror; one that came later is not.
+func TestInheritedAttempt(t *testing.T) {
+	cases := map[string]struct {
+		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had started. copied: it
+		// has a copy, which another creation may have made than the one that is under way.
+		recorded, placed, copied bool
+		waits                    bool
+	}{
+		"Unrecorded": {waits: true},
+		"Copied":     {copied: true, waits: true},
+		"Recorded":   {recorded: true},
+		"Placed":     {placed: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			if tc.recorded {
+				d := s.dispatch(t)
+				attempts.SetCopied(&d.Status, d, s.clock.Now())
+				must(t, s.hub.Status().Update(t.Context(), d))
+			}
+			if tc.copied {
+				s.reconcile(t)
+			}
+			var err error
+			if !tc.placed {
+				s.options.Inherited, err = mirror.Inherited(t.Context(), indexed{s.hub}, workerName)
+				must(t, err)
+			}
+			s.restart()
+			must(t, s.hub.Delete(t.Context(), s.dispatch(t)))
+			held := time.Duration(0)
+			for s.dispatch(t) != nil {
+				result := s.reconcile(t)
+				if s.dispatch(t) == nil {
+					break
+				}
+				if going := s.copy(t); going != nil {
+					s.collect(t)
+					continue // Its end wakes the mirror.
+				}
+				if held += 5 * time.Second; held > 2*time.Minute {
+					t.Fatal("its Dispatch is held for ever")
+				}
+				if result.RequeueAfter <= 0 {
+					t.Fatal("nobody looks again")
+				}
+				s.clock.Step(5 * time.Second)
+			}
+			if tc.waits && (held < time.Minute || held > 70*time.Second) || !tc.waits && held > 0 {
+				t.Errorf("its Dispatch was held for %s", held)
+			}
+		})
+	}
+}
+
+// Of two creations that got no answer the second may be carried out when the copy of the first has gone. An attempt has one copy: this one
+// goes, and the job is placed anew.
+func TestSecondCopyOfAnAttempt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		evicted bool
+		outcome v1alpha1.Outcome
+	}{
+		"CopyDeleted": {outcome: v1alpha1.OutcomeCopyDeleted},
+		"Evicted":     {evicted: true, outcome: v1alpha1.OutcomePreempted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			s.reconcile(t)
+			first := s.copy(t)
+			second := first.DeepCopy()
+			second.SetUID("")
+			second.SetResourceVersion("")
+			must(t, s.worker.Delete(t.Context(), first))
+			must(t, s.worker.Create(t.Context(), second))
+			s.settle(t)
+			if tc.evicted {
+				s.evict(t)
+			}
+			for range 5 {
+				s.reconcile(t)
+				if uid := s.dispatch(t).Status.CopyUID; uid != "" && uid != first.GetUID() {
+					t.Fatal("the second copy is on record as the attempt's")
+				}
+				s.collect(t)
+			}
+			if s.copy(t) != nil {
+				t.Error("the second copy stays")
+			}
+			d := s.dispatch(t)
+			if !d.AttemptEnded() || len(d.Status.History) != 1 || d.Status.History[0].Outcome != tc.outcome {
+				t.Errorf("the attempt did not end with %s: %+v", tc.outcome, d.Status)
+			}
+		})
+	}
+}
+
+// indexed answers for the index of live Dispatches, as the manager's cache does.
+type indexed struct{ client.Client }
+
+// List implements client.Reader.
+func (c indexed) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	var how client.ListOptions
+	how.ApplyOptions(options)
+	all := list.(*v1alpha1.DispatchList)
+	if err := c.Client.List(ctx, all); err != nil {
+		return err
+	}
+	all.Items = slices.DeleteFunc(all.Items, func(d v1alpha1.Dispatch) bool {
+		return !slices.ContainsFunc(perworker.LiveClusterOf(&d), func(worker string) bool {
+			return how.FieldSelector.Matches(fields.Set{perworker.IndexLive: worker})
+		})
+	})
+	return nil
+}
+
+// fickleWorker is a connection to a worker that answers so to creations of TrainJobs, and may carry them out.
+type fickleWorker struct {
+	mirror.Worker
+	err     error
+	arrives bool
+}
+
+// Client implements mirror.Worker.
+func (w *fickleWorker) Client() (client.Client, error) {
+	c, err := w.Worker.Client()
+	if err != nil {
+		return nil, err
+	}
+	return interceptor.NewClient(watchless{c}, interceptor.Funcs{
+		Create: func(ctx context.Context, _ client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if w.arrives {
+				if err := c.Create(ctx, object, options...); err != nil {
+					return err
+				}
+			}
+			return w.err
+		},
+	}), nil
+}

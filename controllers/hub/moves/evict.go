@@ -1,0 +1,212 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// displace has a job leave a worker that is being drained, if there is room for it elsewhere and its policy lets one more move.
+func (r *Reconciler) displace(ctx context.Context, f facts, t turn) error {
+	if !t.spent.allows(f.policy) {
+		return nil // The end of another move brings us back.
+	}
+	kind := kindOf(f)
+	answer, known := t.full[kind]
+	if !known {
+		var err error
+		if answer, err = r.Room.Elsewhere(ctx, f.dispatch); err != nil {
+			return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
+		}
+	}
+	switch {
+	case answer.Reason == "":
+		return nil // Whoever will know brings us back.
+	case answer.Reason != v1alpha1.ReasonFits:
+		if kind != "" {
+			t.full[kind] = answer
+		}
+		return r.stay(ctx, f, answer)
+	}
+	err := r.evict(ctx, f, v1alpha1.EvictionDrained,
+		fmt.Sprintf("worker %s is being drained, and worker %s has room for the job", f.dispatch.Spec.Cluster, answer.Cluster))
+	if err == nil {
+		t.spent.take(f.policy)
+	}
+	return err
+}
+
+// kindOf is equal for jobs of which one has no room where another one before it has none. Empty: it is like no other.
+func kindOf(f facts) string {
+	d := f.dispatch
+	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {
+		return ""
+	}
+	runtime, _, _ := unstructured.NestedFieldNoCopy(f.job.Object, "spec", "runtimeRef")
+	pin := f.job.GetAnnotations()[v1alpha1.AnnotationClusters]
+	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, d.Spec.Priority, d.Spec.PodSets, runtime, pin})
+	if err != nil {
+		return "" // Not JSON, which no API server sends.
+	}
+	return string(kind)
+}
+
+// giveUp has a job leave a worker that has not let it run in time. While there is no room for it elsewhere it would only lose its place
+// there, so it stays.
+func (r *Reconciler) giveUp(ctx context.Context, f facts) error {
+	answer, err := r.Room.Elsewhere(ctx, f.dispatch)
+	if err != nil {
+		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
+	}
+	if answer.Reason != v1alpha1.ReasonFits {
+		return nil
+	}
+	return r.evict(ctx, f, v1alpha1.EvictionAdmissionTimeout,
+		fmt.Sprintf("worker %s has not let the job run for the admissionTimeout of DispatchPolicy %s, %s",
+			f.dispatch.Spec.Cluster, f.policy.Name, timeout(f.policy)))
+}
+
+// keepRoom has the room kept that a job was evicted for: this process may not be the one that did it, and the room may have gone with
+// its worker. A preempted or suspended job was evicted without room elsewhere.
+func (r *Reconciler) keepRoom(ctx context.Context, f facts) error {
+	eviction := f.dispatch.Spec.Eviction
+	if eviction == nil || eviction.Reason == v1alpha1.EvictionPreempted || eviction.Reason == v1alpha1.EvictionSuspended {
+		return nil
+	}
+	if _, err := r.Room.Elsewhere(ctx, f.dispatch); err != nil {
+		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
+	}
+	return nil
+}
+
+// evict asks mirror to end the attempt. If that could not be written, the room is free again until the job is looked at again.
+func (r *Reconciler) evict(ctx context.Context, f facts, reason v1alpha1.EvictionReason, message string) error {
+	updated := f.dispatch.DeepCopy()
+	updated.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: dispatch.Cut(message)}
+	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
+	key := client.ObjectKeyFromObject(updated)
+	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		r.Room.Release(f.dispatch.Spec.TrainJob.UID)
+		err = client.IgnoreNotFound(fmt.Errorf("patch Dispatch %s: %w", key, err))
+		return attempts.Ender{Hub: r.Hub, Clock: r.Clock}.Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
+	}
+	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
+		key: key, attempt: f.dispatch.Spec.Attempt, policy: f.policy,
+		counts: reason == v1alpha1.EvictionDrained,
+	}
+	return nil
+}
+
+// spent is what of the budgets is in use. It forgets the evictions that the cache shows.
+func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
+	spent := budgets{}
+	for uid, e := range r.written {
+		d := &v1alpha1.Dispatch{}
+		err := r.Hub.Get(ctx, e.key, d)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return nil, fmt.Errorf("get Dispatch %s: %w", e.key, err)
+		case err != nil, d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil, d.Spec.Cluster == "", d.IsFinished():
+			delete(r.written, uid)
+		case e.counts:
+			spent.take(e.policy)
+		}
+	}
+	if home != draining {
+		return spent, nil
+	}
+	var dispatches v1alpha1.DispatchList
+	if err := r.Hub.List(ctx, &dispatches, client.MatchingFields{IndexMoving: isMoving}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Dispatches that move: %w", err)
+	}
+	for i := range dispatches.Items {
+		if err := r.spend(ctx, &dispatches.Items[i], spent); err != nil {
+			return nil, err
+		}
+	}
+	return spent, nil
+}
+
+// spend counts a job that is on its way. One that is gone or suspended is not.
+func (r *Reconciler) spend(ctx context.Context, d *v1alpha1.Dispatch, spent budgets) error {
+	key, job := client.ObjectKeyFromObject(d), trainjobs.New()
+	if err := r.Hub.Get(ctx, key, job); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("get TrainJob %s: %w", key, err)
+		}
+		return nil
+	}
+	if job.GetUID() != d.Spec.TrainJob.UID || trainjobs.Suspended(job) {
+		return nil
+	}
+	policy, err := r.Policy(ctx, job)
+	if err != nil {
+		return fmt.Errorf("find DispatchPolicy of TrainJob %s: %w", key, err)
+	}
+	spent.take(policy)
+	return nil
+}
+
+// said is what was last said of a job that stays.
+type said struct {
+	nearest v1alpha1.ClusterName
+	reason  string
+}
+
+// stay says on the Dispatch that the job fits on no other worker. What is said stays while the same worker is the nearest for the same
+// reason: how much exactly is free there changes all the time.
+func (r *Reconciler) stay(ctx context.Context, f facts, answer v1alpha1.ClusterExplanation) error {
+	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
+	memory := r.workers[d.Spec.Cluster]
+	if shows(d) && memory.said[d.Spec.TrainJob.UID] == now {
+		return nil
+	}
+	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other; ", d.Spec.Cluster)
+	if answer.Cluster != "" {
+		message += fmt.Sprintf("the nearest is worker %s: ", answer.Cluster)
+	}
+	err := r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+			Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoRoomElsewhere,
+			ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()), Message: dispatch.Cut(message + answer.Message),
+		})
+	})
+	if err == nil {
+		memory.said[d.Spec.TrainJob.UID] = now
+	}
+	return err
+}
+
+// shows: the Dispatch says that the job stays.
+func shows(d *v1alpha1.Dispatch) bool {
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting)
+	return condition != nil && condition.Status == metav1.ConditionFalse
+}
+
+// clear takes back what was said of a job that was to go, because it may stay now.
+func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
+	if !shows(d) {
+		return nil
+	}
+	return r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+	})
+}
+
+// writeStatus writes a Dispatch's status if change changes it. One that is gone needs none.
+func (r *Reconciler) writeStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
+	return client.IgnoreNotFound(attempts.Ender{Hub: r.Hub, Clock: r.Clock}.UpdateStatus(ctx, d, change))
+}

@@ -1,0 +1,271 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/placement"
+	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// asking counts the questions to placement.
+type asking struct {
+	Room
+	asked atomic.Int64
+}
+
+// Elsewhere implements Room.
+func (a *asking) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error) {
+	a.asked.Add(1)
+	return a.Room.Elsewhere(ctx, d)
+}
+
+// awaitCalm waits until nothing has been asked for some time.
+func (a *asking) awaitCalm(t *testing.T) {
+	t.Helper()
+	last := int64(-1)
+	gomega.NewWithT(t).Eventually(func() bool {
+		before := last
+		last = a.asked.Load()
+		return last == before
+	}, longEnough, 4*gatherTime).Should(gomega.BeTrue(), "nothing is asked any more")
+}
+
+// run starts a manager with placement and moves, connected to the workers, until the test ends.
+func (s *scene) run(t *testing.T) *asking {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
+	must(t, err)
+	for _, worker := range s.set.Workers {
+		fleet.Ensure(v1alpha1.ClusterName(worker.Cluster.Name), remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
+	}
+	mgr, err := ctrl.NewManager(s.hub.Cluster.Config, ctrl.Options{
+		Scheme: s.set.Scheme, Metrics: metricsserver.Options{BindAddress: "0"},
+		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	must(t, err)
+	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
+	placer, err := placement.NewReconciler(ctx, placement.Options{
+		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
+		Recorder: mgr.GetEventRecorder("trainyard"), Clock: clock.RealClock{},
+	})
+	must(t, err)
+	room := &asking{Room: placer}
+	mover := NewReconciler(Options{
+		Hub: mgr.GetClient(), Room: room, Policy: placement.Policies{Hub: mgr.GetClient()}.For, Clock: clock.RealClock{},
+	})
+	must(t, placer.Add(mgr, fleet))
+	must(t, mover.Add(ctx, mgr))
+	ended := make(chan error)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+		fleet.Wait()
+	})
+	return room
+}
+
+// recorder keeps what has been seen of jobs on their way.
+type recorder struct {
+	mu sync.Mutex
+	// underway are the jobs from their eviction to their next copy, and most how many there were at a time. Under mu.
+	underway map[types.UID]int32
+	most     int
+}
+
+// record watches the Dispatches of the scene until the test ends.
+func (s *scene) record(t *testing.T) *recorder {
+	t.Helper()
+	r := &recorder{underway: map[types.UID]int32{}}
+	watch, err := s.hub.Admin.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.namespace))
+	must(t, err)
+	t.Cleanup(watch.Stop)
+	go func() {
+		for event := range watch.ResultChan() {
+			if d, ok := event.Object.(*v1alpha1.Dispatch); ok {
+				r.see(d)
+			}
+		}
+	}()
+	return r
+}
+
+func (r *recorder) see(d *v1alpha1.Dispatch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	attempt, is := r.underway[d.UID]
+	switch {
+	case d.Spec.Eviction != nil:
+		r.underway[d.UID] = d.Spec.Attempt
+	case is && d.Spec.Attempt > attempt && d.WasCopied():
+		delete(r.underway, d.UID)
+	}
+	r.most = max(r.most, len(r.underway))
+}
+
+func (r *recorder) atMost() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.most
+}
+
+// await waits until the Dispatch of a job is as it should be.
+func (s *scene) await(t *testing.T, name, what string, is func(*v1alpha1.Dispatch) bool) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	gomega.NewWithT(t).Eventually(func() error {
+		*d = v1alpha1.Dispatch{}
+		if err := s.hub.Admin.Get(t.Context(), s.key(name), d); err != nil {
+			return err
+		}
+		if !is(d) {
+			return fmt.Errorf("spec %+v, conditions %+v", d.Spec, d.Status.Conditions)
+		}
+		return nil
+	}, longEnough, 10*time.Millisecond).Should(gomega.Succeed(), "%s: %s", name, what)
+	return d
+}
+
+func on(worker v1alpha1.ClusterName) func(*v1alpha1.Dispatch) bool {
+	return func(d *v1alpha1.Dispatch) bool { return d.Spec.Cluster == worker }
+}
+
+// asBig makes a job need so many GPUs on each of two nodes.
+func asBig(gpus string) func(*trainer.TrainJob) {
+	return func(job *trainer.TrainJob) {
+		resources := job.Spec.Trainer.ResourcesPerNode
+		resources.Requests[gpu] = resource.MustParse(gpus)
+		resources.Limits[gpu] = resource.MustParse(gpus)
+	}
+}
+
+func byLabel(worker string) func(*trainer.TrainJob) {
+	return func(job *trainer.TrainJob) {
+		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "name="+worker)
+	}
+}
+
+// With placement and all watches: jobs leave a drained worker one at a time and only for room that there is; one that fits nowhere says so,
+// and goes by itself when another job has ended.
+func TestDrainWithPlacement(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(1))})
+	east, west := s.worker(t, "east"), s.worker(t, "west")
+	seen := s.record(t)
+	room := s.run(t)
+	// East is full with three jobs, and west has room for two of them.
+	s.submit(t, "filler", byLabel("west"), asBig("4"))
+	for _, name := range []string{"one", "two", "three"} {
+		s.submit(t, name, byLabel("east"), asBig("2"))
+	}
+	for _, name := range []string{"one", "two", "three"} {
+		s.await(t, name, "it is placed", on(east))
+		s.copied(t, name)
+		s.unpin(t, name)
+	}
+	s.await(t, "filler", "it is placed", on(west))
+	s.copied(t, "filler")
+
+	s.change(t, east, drain)
+	moved := map[string]bool{}
+	for _, free := range []string{"4", "2"} { // On each node of west, with what is kept.
+		name := s.awaitEvicted(t, moved)
+		moved[name] = true
+		s.submit(t, "thief-"+name, asBig(free), byLabel("west"))
+		s.await(t, "thief-"+name, "it waits", func(d *v1alpha1.Dispatch) bool { return d.Status.Reason != "" && d.Spec.Cluster == "" })
+		s.remove(t, "thief-"+name)
+		s.stopped(t, name)
+		s.await(t, name, "it has moved", on(west))
+		s.copied(t, name)
+	}
+	var last string
+	for _, name := range []string{"one", "two", "three"} {
+		if !moved[name] {
+			last = name
+		}
+	}
+	stays := s.await(t, last, "it stays and says so", shows)
+	if condition := meta.FindStatusCondition(stays.Status.Conditions, v1alpha1.DispatchEvicting); condition.Reason != v1alpha1.ReasonNoRoomElsewhere {
+		t.Errorf("the condition is %+v, want %s", condition, v1alpha1.ReasonNoRoomElsewhere)
+	}
+	room.awaitCalm(t) // So that nothing but the room itself brings the job back.
+	s.finish(t, "filler")
+	s.awaitEvicted(t, moved)
+	s.stopped(t, last)
+	s.await(t, last, "it has moved", on(west))
+	if most := seen.atMost(); most != 1 {
+		t.Errorf("%d jobs were on their way at a time, want 1", most)
+	}
+}
+
+// awaitEvicted waits until a job is being evicted that has not moved yet, and returns its name.
+func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
+	t.Helper()
+	var found string
+	gomega.NewWithT(t).Eventually(func() string {
+		for _, name := range []string{"one", "two", "three"} {
+			if !moved[name] && s.dispatch(t, name).Spec.Eviction != nil {
+				found = name
+			}
+		}
+		return found
+	}, longEnough, 10*time.Millisecond).ShouldNot(gomega.BeEmpty(), "a job is being evicted")
+	return found
+}
+
+// unpin lets a job go anywhere.
+func (s *scene) unpin(t *testing.T, name string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationClusters)
+	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
+	must(t, s.hub.Admin.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// remove deletes a job that waits.
+func (s *scene) remove(t *testing.T, name string) {
+	t.Helper()
+	must(t, s.hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}))
+	gomega.NewWithT(t).Eventually(func() bool {
+		return client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{})) == nil &&
+			s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{}) != nil
+	}, longEnough, 10*time.Millisecond).Should(gomega.BeTrue(), "the Dispatch of %s goes with it", name)
+}
+
+// finish says what mirror says of a job that is Complete.
+func (s *scene) finish(t *testing.T, name string) {
+	t.Helper()
+	s.says(t, name, trainer.TrainJobStatus{Conditions: []metav1.Condition{{
+		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "AllJobsCompleted", LastTransitionTime: metav1.NewTime(s.clock.Now()),
+	}}})
+	d := s.dispatch(t, name)
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
+	})
+	must(t, s.hub.Admin.Status().Update(t.Context(), d))
+}

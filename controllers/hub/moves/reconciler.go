@@ -1,0 +1,276 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package moves
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/inbox"
+	"github.com/trainyard/trainyard/internal/perworker"
+)
+
+const (
+	fieldOwner = client.FieldOwner("trainyard")
+	// conflictDelay lets the cache catch up after a write conflict.
+	conflictDelay = 20 * time.Millisecond
+)
+
+// Room is placement's knowledge of where there is room.
+type Room interface {
+	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what the nearest lacks. No
+	// reason: it is not known yet. Room that there is is kept for the job until it comes, ends or Release is called.
+	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
+	// Release gives back what is kept for the TrainJob with this UID, if anything is.
+	Release(origin types.UID)
+	// Subscribe calls changed, which must not block, when Elsewhere may say something else.
+	Subscribe(changed func()) (cancel func())
+}
+
+// Options of the controller. All are required.
+type Options struct {
+	// Hub reads from the hub's caches, which have the indexes perworker.IndexLive and IndexMoving.
+	Hub client.Client
+	// Room is where the jobs can go.
+	Room Room
+	// Policy returns the DispatchPolicy of a hub TrainJob, nil if there is none.
+	Policy func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
+	// Clock of this process.
+	Clock clock.Clock
+}
+
+// Reconciler reconciles WorkerClusters, one at a time.
+type Reconciler struct {
+	Options
+	inbox inbox.Inbox
+	// workers are what is remembered of each worker's jobs.
+	workers map[v1alpha1.ClusterName]*memory
+	// written are the evictions that the cache may not show yet, by the UID of the TrainJob.
+	written map[types.UID]eviction
+
+	mu sync.Mutex
+	// cares is about which workers there is something to do, and timeouts: some policy has one. Under mu.
+	cares    map[v1alpha1.ClusterName]interest
+	timeouts bool
+}
+
+// memory is about the jobs of one worker, by the UID of their TrainJobs.
+type memory struct {
+	waiting waiting
+	// said is what was last said of those that stay.
+	said map[types.UID]said
+}
+
+// eviction is one that has been written.
+type eviction struct {
+	key     types.NamespacedName
+	attempt int32
+	// policy of the job, if it counts against the budget of that.
+	policy *v1alpha1.DispatchPolicy
+	counts bool
+}
+
+// NewReconciler makes the controller's reconciler.
+func NewReconciler(options Options) *Reconciler {
+	return &Reconciler{
+		Options: options,
+		workers: map[v1alpha1.ClusterName]*memory{},
+		written: map[types.UID]eviction{},
+		cares:   map[v1alpha1.ClusterName]interest{},
+	}
+}
+
+// Reconcile looks at all jobs of one worker.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	name := v1alpha1.ClusterName(request.Name)
+	worker := &v1alpha1.WorkerCluster{}
+	if err := r.Hub.Get(ctx, request.NamespacedName, worker); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(name)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := r.lookForTimeouts(ctx); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.care(name, worker.Spec.Drain, r.hasTimeouts()) // From now on what happens brings us back.
+	jobs, err := r.observe(ctx, worker)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	result, err := r.actOn(ctx, worker, jobs)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	}
+	return result, err
+}
+
+// homeOf says how it is with a worker. One whose capacity is not known still stops jobs.
+func homeOf(worker *v1alpha1.WorkerCluster) home {
+	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+	switch {
+	case ready == nil:
+		return silent
+	case ready.Status != "True" && ready.Reason != v1alpha1.ReasonCapacityReportMissing && ready.Reason != v1alpha1.ReasonCapacityReportStale:
+		return silent
+	case worker.Spec.Drain:
+		return draining
+	default:
+		return open
+	}
+}
+
+// observe reads the live jobs of a worker, as far as there may be something to do about them, in the order of the line.
+func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]facts, error) {
+	name := v1alpha1.ClusterName(worker.Name)
+	var dispatches v1alpha1.DispatchList
+	err := r.Hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: worker.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list Dispatches of worker %q: %w", worker.Name, err)
+	}
+	past := r.remember(name, dispatches.Items)
+	var jobs []facts
+	for i := range dispatches.Items {
+		f := facts{dispatch: &dispatches.Items[i], home: homeOf(worker)}
+		if err := r.complete(ctx, &f, past); err != nil {
+			return nil, err
+		}
+		jobs = append(jobs, f)
+	}
+	slices.SortFunc(jobs, func(a, b facts) int {
+		return cmp.Or(cmp.Compare(b.dispatch.Spec.Priority, a.dispatch.Spec.Priority),
+			a.dispatch.CreationTimestamp.Compare(b.dispatch.CreationTimestamp.Time), cmp.Compare(a.dispatch.UID, b.dispatch.UID))
+	})
+	return jobs, nil
+}
+
+// complete reads what is behind a Dispatch, if it matters.
+func (r *Reconciler) complete(ctx context.Context, f *facts, past *memory) error {
+	d := f.dispatch
+	written, ok := r.written[d.Spec.TrainJob.UID]
+	f.written = ok && written.attempt == d.Spec.Attempt
+	maybe := r.hasTimeouts() && f.home == open && mayBeHeld(d)
+	if f.home != draining && !maybe {
+		f.patience = past.waiting.look(d, false, r.Clock.Now())
+		return nil
+	}
+	key := client.ObjectKeyFromObject(d)
+	job := trainjobs.New()
+	switch err := r.Hub.Get(ctx, key, job); {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("get TrainJob %s: %w", key, err)
+	}
+	f.job = job
+	f.patience = past.waiting.look(d, maybe && isHeld(d, job), r.Clock.Now())
+	policy, err := r.Policy(ctx, job)
+	if err != nil {
+		return fmt.Errorf("find DispatchPolicy of TrainJob %s: %w", key, err)
+	}
+	f.policy = policy
+	return nil
+}
+
+// remember returns what is remembered of a worker's jobs, of those that it still has.
+func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *memory {
+	past, next := r.workers[name], &memory{waiting: waiting{}, said: map[types.UID]said{}}
+	for i := range dispatches {
+		uid := dispatches[i].Spec.TrainJob.UID
+		if past == nil {
+			break
+		}
+		if p, known := past.waiting[uid]; known {
+			next.waiting[uid] = p
+		}
+		if s, known := past.said[uid]; known {
+			next.said[uid] = s
+		}
+	}
+	r.workers[name] = next
+	return next
+}
+
+// turn is one look at a worker.
+type turn struct {
+	spent budgets
+	// full is what has been answered about jobs that fit nowhere, by their kind.
+	full map[string]v1alpha1.ClusterExplanation
+}
+
+// actOn does what is to be done about each job. What one meets does not keep the others.
+func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, jobs []facts) (reconcile.Result, error) {
+	name := v1alpha1.ClusterName(worker.Name)
+	spent, err := r.spent(ctx, homeOf(worker))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	t := turn{spent: spent, full: map[string]v1alpha1.ClusterExplanation{}}
+	var errs []error
+	var due time.Time
+	overdues := false
+	for _, f := range jobs {
+		if !worker.Spec.Drain {
+			errs = append(errs, r.clear(ctx, f.dispatch))
+		}
+		what := decide(f, r.Clock.Now())
+		log.FromContext(ctx).V(1).Info("Decided", "dispatch", client.ObjectKeyFromObject(f.dispatch), "state", what)
+		errs = append(errs, r.act(ctx, what, f, t))
+		overdues = overdues || what == overdue
+		if at := f.patience.due(timeout(f.policy)); what == held && (due.IsZero() || at.Before(due)) {
+			due = at
+		}
+	}
+	r.care(name, worker.Spec.Drain, overdues)
+	if due.IsZero() {
+		return reconcile.Result{}, worst(errs)
+	}
+	return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, worst(errs)
+}
+
+// worst keeps the type of what is only to be tried again: a conflict is retried in silence if there is nothing else.
+func worst(errs []error) error {
+	var conflict error
+	others := slices.DeleteFunc(errs, func(err error) bool {
+		if apierrors.IsConflict(err) {
+			conflict = err
+			return true
+		}
+		return err == nil
+	})
+	if len(others) == 0 {
+		return conflict
+	}
+	return errors.Join(others...)
+}
+
+// act does what the state of a job asks for.
+func (r *Reconciler) act(ctx context.Context, what state, f facts, t turn) error {
+	switch what {
+	case leaving:
+		return r.keepRoom(ctx, f)
+	case displaced:
+		return r.displace(ctx, f, t)
+	case overdue:
+		return r.giveUp(ctx, f)
+	case left, away, settled, held:
+	}
+	return nil
+}

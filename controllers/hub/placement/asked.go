@@ -1,0 +1,162 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that have refused the
+// job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void: the worker is asked again at once.
+// It is written with the decision, so that it costs nothing, compares no clocks and outlives a restart.
+const annotationAsked = "trainyard.dev/asked"
+
+// askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The
+// refusals of those that are left out count whatever the circumstances are.
+const askedLimit = 64 << 10
+
+const (
+	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
+	minExclusion = time.Minute
+	maxExclusion = 30 * time.Minute
+)
+
+// digest is equal for things that are equal in JSON.
+func digest(things ...any) string {
+	hash := fnv.New64a()
+	encoder := json.NewEncoder(hash)
+	for _, thing := range things {
+		_ = encoder.Encode(thing) // Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// stateOf sums up what of a worker a refusal may be about.
+func stateOf(worker *v1alpha1.WorkerCluster) string {
+	var since metav1.Time
+	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil {
+		since = ready.LastTransitionTime // Other credentials, a worker that was away.
+	}
+	status := &worker.Status
+	return digest(worker.UID, worker.Generation, status.ClusterID, status.KubernetesVersion, status.Trainer, since)
+}
+
+// circumstancesOf sums up what of a job a refusal may be about: the job, its runtime and its policy.
+func circumstancesOf(f facts, job *queue.Job, runtime string) string {
+	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
+	var rules []any
+	if err == nil && policy != nil {
+		rules = []any{policy.UID, policy.Generation}
+	}
+	return digest(f.job.GetGeneration(), f.job.GetLabels(), f.job.GetAnnotations(), runtime, rules)
+}
+
+// asked is the value of annotationAsked by worker.
+type asked map[v1alpha1.ClusterName]string
+
+func askedOf(d *v1alpha1.Dispatch) asked {
+	a := asked{}
+	if d == nil {
+		return a
+	}
+	for entry := range strings.SplitSeq(d.Annotations[annotationAsked], ",") {
+		if worker, circumstances, ok := strings.Cut(entry, "="); ok {
+			a[v1alpha1.ClusterName(worker)] = circumstances
+		}
+	}
+	return a
+}
+
+// noteAsked adds the worker of the current attempt, and drops those that have not refused the job.
+func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
+	past := askedOf(d)
+	current := fmt.Sprintf("%s=%s", d.Spec.Cluster, circumstances)
+	var entries []string
+	for _, refusal := range d.Status.Refusals {
+		if past[refusal.Cluster] != "" && refusal.Cluster != d.Spec.Cluster {
+			entries = append(entries, fmt.Sprintf("%s=%s", refusal.Cluster, past[refusal.Cluster]))
+		}
+	}
+	slices.Sort(entries)
+	entries = append(attempts.BoundEntries(entries, askedLimit-len(current)), current)
+	slices.Sort(entries)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
+}
+
+// excluded are the workers whose refusals of the job count, and how long until the first of them may be asked again.
+func (r *Reconciler) excluded(
+	ctx context.Context, f facts, job *queue.Job,
+) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration, error) {
+	if f.dispatch == nil || len(f.dispatch.Status.Refusals) == 0 {
+		return nil, 0, nil
+	}
+	states := map[v1alpha1.ClusterName]string{}
+	for _, refusal := range f.dispatch.Status.Refusals {
+		worker := &v1alpha1.WorkerCluster{}
+		if err := r.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); err != nil {
+			if client.IgnoreNotFound(err) != nil {
+				return nil, 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
+			}
+			continue
+		}
+		states[refusal.Cluster] = stateOf(worker)
+	}
+	exclusions, first := exclusions(f.dispatch, r.Clock.Now(), func(worker v1alpha1.ClusterName) string {
+		return digest(job.Circumstances, states[worker])
+	})
+	return exclusions, first, nil
+}
+
+// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which somebody deleted the
+// copy once is not among them.
+func exclusions(
+	d *v1alpha1.Dispatch, now time.Time, circumstances func(v1alpha1.ClusterName) string,
+) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {
+	exclusions, past := map[v1alpha1.ClusterName]dispatch.Exclusion{}, askedOf(d)
+	var first time.Duration
+	for _, refusal := range d.Status.Refusals {
+		count := refusal.Count
+		if refusal.Outcome == v1alpha1.OutcomeCopyDeleted {
+			count--
+		}
+		left := backoff(count) - now.Sub(refusal.Last.Time)
+		if then := past[refusal.Cluster]; left <= 0 || then != "" && then != circumstances(refusal.Cluster) {
+			continue
+		}
+		exclusions[refusal.Cluster] = dispatch.Exclusion{Reason: string(refusal.Outcome), Message: refusal.Message}
+		if first == 0 || left < first {
+			first = left
+		}
+	}
+	return exclusions, first
+}
+
+// backoff after a number of refusals: none, then minExclusion, doubled each time up to maxExclusion.
+func backoff(count int32) time.Duration {
+	if count <= 0 {
+		return 0
+	}
+	delay := minExclusion
+	for ; count > 1 && delay < maxExclusion; count-- {
+		delay *= 2
+	}
+	return min(delay, maxExclusion)
+}

@@ -1,0 +1,141 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
+// have.
+func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
+	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
+	if err != nil {
+		return nil, nil, err
+	}
+	job := &queue.Job{
+		Job: dispatch.Job{
+			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
+			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
+			Previous: r.previous(f),
+		},
+		Policies: r.compiled.of(policies),
+		Created:  f.job.GetCreationTimestamp().Time,
+		Attempt:  r.nextAttempt(f),
+	}
+	if r.Protected != nil && r.Protected(job.Namespace) {
+		return job, protectedNamespace(job.Namespace), nil
+	}
+	verdict, err := r.demand(ctx, f, job)
+	return job, verdict, err
+}
+
+// demand fills in what the job needs, and how important it is.
+func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
+	typed, err := trainjobs.Typed(f.job)
+	if err != nil {
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	}
+	reference := typed.Spec.RuntimeRef
+	needs, err := r.demands.Of(ctx, typed)
+	var status apierrors.APIStatus
+	switch {
+	case errors.Is(err, demand.ErrRuntimeNotFound):
+		return &dispatch.Decision{Reason: v1alpha1.ReasonRuntimeNotFound, Message: runtimeMissing(reference)}, nil
+	case errors.Is(err, demand.ErrTooLarge):
+		return &dispatch.Decision{Reason: v1alpha1.ReasonTooLarge, Message: err.Error()}, nil
+	case errors.As(err, &status):
+		return nil, err
+	case err != nil:
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+	}
+	job.PodSets = needs.PodSets
+	job.Circumstances = circumstancesOf(f, job, needs.Runtime)
+	var classes schedulingv1.PriorityClassList
+	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list PriorityClasses: %w", err)
+	}
+	// What is wrong with the policies dispatch says.
+	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
+	var rules *v1alpha1.DispatchPolicy
+	if policy != nil {
+		rules = policy.DispatchPolicy
+	}
+	var wrong *demand.ClassError
+	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
+	}
+	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
+}
+
+// Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
+func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+	policies, namespaceLabels, err := r.policies.inputs(ctx, trainJob)
+	if err != nil {
+		return nil, 0, err
+	}
+	job := &queue.Job{Policies: r.compiled.of(policies), Job: dispatch.Job{
+		Labels: trainJob.GetLabels(), Annotations: trainJob.GetAnnotations(), NamespaceLabels: namespaceLabels,
+	}}
+	verdict, err := r.demand(ctx, facts{job: trainJob}, job)
+	if err == nil && verdict != nil {
+		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
+	}
+	return copied(job.PodSets), job.Priority, err
+}
+
+// waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.
+func (r *Reconciler) waitsSince(f facts) time.Time {
+	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
+		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
+		if placed != nil && !isGate(placed.Reason) {
+			return placed.LastTransitionTime.Time
+		}
+	}
+	return r.notice(f)
+}
+
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
+// policy that the same workers have refused, and of which its expression says the same.
+func classOf(job *queue.Job) string {
+	hash := fnv.New128a()
+	encoder := json.NewEncoder(hash)
+	policy, ok, err := dispatch.SelectPolicy(job.Policies, job.Job)
+	switch {
+	case policy != nil:
+		_ = encoder.Encode([]any{policy.UID, policy.Generation})
+	case err != nil:
+		_ = encoder.Encode(err.Error())
+	default:
+		_ = encoder.Encode(ok) // Without any policy, or none matches.
+	}
+	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
+	_ = encoder.Encode(job.PodSets)
+	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
+	pin, pinned := job.Annotations[v1alpha1.AnnotationClusters]
+	_ = encoder.Encode([]any{pin, pinned})
+	if policy != nil {
+		_ = encoder.Encode(keyOf(policy.Expression, &job.Job))
+	}
+	return string(hash.Sum(nil))
+}

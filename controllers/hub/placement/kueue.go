@@ -1,0 +1,91 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// workloadLag is how long a job of Kueue's without a Dispatch waits for its Workload before that is said.
+const workloadLag = 5 * time.Second
+
+// Kueue knows the jobs that a Kueue on the hub has.
+type Kueue interface {
+	// Of says what Kueue is to a hub TrainJob. It is asked often, and must not wait.
+	Of(job *unstructured.Unstructured) kueue.Answer
+	// Known is false while Of cannot answer for all jobs because it has just begun to look.
+	Known() bool
+}
+
+// Reconsider has a TrainJob looked at again, or, with an empty key, all that wait. It is for those who implement Kueue:
+// to be called when Of would answer something else than before, and when Known becomes true. It never blocks.
+func (r *Reconciler) Reconsider(key types.NamespacedName) {
+	if key.Name != "" {
+		r.inbox.Add(key)
+		return
+	}
+	r.wakeAll()
+	r.signal()
+}
+
+// observeKueue adds to the facts what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
+// MultiKueue makes its copy whether ours is there or not, so ours is the one that can go.
+func (r *Reconciler) observeKueue(f facts) facts {
+	if r.Kueue == nil || f.job == nil || trainjobs.ManagedBy(f.job) != r.ManagedBy {
+		return f
+	}
+	f.kueue = r.Kueue.Of(f.job)
+	if f.kueue.Standing == kueue.MultiKueue && f.eviction == nil {
+		f.eviction = &v1alpha1.Eviction{
+			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: cut(f.kueue.Message, noteLimit),
+		}
+	}
+	return f
+}
+
+// awaitsKueue is true for a job of which nothing is said yet because its Workload is probably about to tell. The time
+// is how long that may last, 0 for as long as Kueue has nothing to say. Kueue admits a Workload before it resumes its
+// job, but the two come through two watches: what is said at once would cost each such job a Dispatch that waits.
+func (r *Reconciler) awaitsKueue(f facts) (hushed bool, until time.Duration) {
+	noticed := r.notice(f)
+	switch f.kueue.Standing {
+	case kueue.Unknown:
+		return true, 0
+	case kueue.Held:
+		until = workloadLag - r.Clock.Since(noticed)
+		return f.dispatch == nil && until > 0, max(until, 0)
+	case kueue.Free, kueue.MultiKueue:
+	}
+	return false, 0
+}
+
+// kueueVerdict says why a job that Kueue has is not placed. Nil: Kueue does not stand in the way, or it is not known
+// yet.
+func kueueVerdict(f facts) *dispatch.Decision {
+	switch f.kueue.Standing {
+	case kueue.MultiKueue:
+		return &dispatch.Decision{Reason: v1alpha1.ReasonManagedByMultiKueue, Message: f.kueue.Message}
+	case kueue.Held:
+		return &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: f.kueue.Message}
+	case kueue.Free, kueue.Unknown:
+	}
+	return nil
+}
+
+// isGate is true for a reason that keeps a job from standing in line: it waits for workers only after that.
+func isGate(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,344 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+)
+
+// refuse has the hub refuse Dispatches of the scene's namespace for which a CEL expression is false, until the returned
+// function is called.
+func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
+	t.Helper()
+	name := s.namespace + "-" + fmt.Sprint(len(expression))
+	policy := &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{"trainyard.dev"}, APIVersions: []string{"*"}, Resources: []string{"dispatches"}},
+				},
+			}}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "namespace", Expression: fmt.Sprintf("object.metadata.namespace == %q", s.namespace)}},
+			Validations:     []admissionv1.Validation{{Expression: expression, Message: words}},
+		},
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		},
+	}
+	must(t, s.hub.Create(t.Context(), policy))
+	must(t, s.hub.Create(t.Context(), binding))
+	probe := func() error {
+		return s.hub.Create(t.Context(), &v1alpha1.Dispatch{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
+			Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "probe", UID: "probe"}, Cluster: "nowhere", Attempt: 1},
+		}, client.DryRunAll)
+	}
+	gomega.NewWithT(t).Eventually(probe, patience, 50*time.Millisecond).ShouldNot(gomega.Succeed())
+	deleted := false
+	remove := func() {
+		if deleted {
+			return
+		}
+		deleted = true
+		for _, object := range []client.Object{binding, policy} {
+			must(t, client.IgnoreNotFound(s.hub.Delete(context.Background(), object)))
+		}
+	}
+	t.Cleanup(remove)
+	return func() {
+		remove()
+		gomega.NewWithT(t).Eventually(probe, patience, 50*time.Millisecond).Should(gomega.Succeed())
+	}
+}
+
+// try reconciles a job and returns the error.
+func (s *scene) try(t *testing.T, name string) error {
+	t.Helper()
+	_, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.namespace, Name: name}})
+	return err
+}
+
+// A decision that the API server refuses for good is told in its words where the user looks, and costs nothing while
+// nothing changes; the room is free for others; and when it is admitted the job is placed.
+func TestRefusedForGood(t *testing.T) {
+	s := newScene(t)
+	admit := s.refuse(t, "!has(object.spec.cluster) || object.metadata.name == 'other'", "nothing is placed on Sundays")
+	s.submit(t, "job")
+	for range 2 {
+		if err := s.try(t, "job"); err == nil || !strings.Contains(err.Error(), "nothing is placed on Sundays") {
+			t.Fatalf("reconcile: %v", err)
+		}
+	}
+	d := s.dispatch(t, "job")
+	refused := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused)
+	placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	for _, condition := range []*metav1.Condition{refused, placed} {
+		if condition == nil || !strings.Contains(condition.Message, "nothing is placed on Sundays") {
+			t.Fatalf("the Dispatch says %+v", d.Status)
+		}
+	}
+	if refused.Reason != v1alpha1.ReasonDispatchRefused || placed.Reason != v1alpha1.ReasonWriteRefused || placed.Status != metav1.ConditionFalse ||
+		d.Status.Phase != v1alpha1.PhaseWaiting || d.Status.Reason != v1alpha1.ReasonWriteRefused || d.Spec.Cluster != "" {
+		t.Errorf("the Dispatch says %+v", d)
+	}
+	_ = s.try(t, "job")
+	if again := s.dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
+		t.Errorf("what is said already is written again")
+	}
+	s.submit(t, "other", func(job *trainer.TrainJob) { job.Spec.Trainer.NumNodes = new(int32(4)) }) // All that a worker has.
+	if other, _ := s.reconcile(t, "other"); other.Spec.Cluster == "" {
+		t.Errorf("the room of a job that cannot be placed is not free for others: %+v", other.Status)
+	}
+	admit()
+	d, _ = s.reconcile(t, "job")
+	if d.Spec.Cluster == "" {
+		t.Fatalf("the job is not placed when its Dispatch is admitted: %+v", d.Status)
+	}
+	must(t, attempts.Ender{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+		attempts.SetCopied(status, d, s.clock.Now())
+	}))
+	if d = s.dispatch(t, "job"); meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused) != nil {
+		t.Errorf("the next write leaves a refusal that is over: %+v", d.Status.Conditions)
+	}
+}
+
+// If no Dispatch can be recorded at all, an Event on the TrainJob says so.
+func TestNoDispatchAtAll(t *testing.T) {
+	s := newScene(t)
+	s.refuse(t, "false", "no Dispatches here")
+	s.submit(t, "job")
+	if err := s.try(t, "job"); err == nil {
+		t.Fatal("the refusal is no error, so the job would not come back")
+	}
+	for {
+		select {
+		case event := <-s.events.Events:
+			if strings.Contains(event, v1alpha1.ReasonWriteRefused) && strings.Contains(event, "no Dispatches here") {
+				return
+			}
+		default:
+			t.Fatal("there is no Event")
+		}
+	}
+}
+
+// dispatch reads a Dispatch, which has to be there.
+func (s *scene) dispatch(t *testing.T, name string) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
+	return d
+}
+
+// Whatever users and workers say, the Dispatch can be written: as many workers as the API has room for refuse a job of
+// the largest demand with the longest words, in the letters that JSON writes longest.
+func TestLargestStatus(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason     string
+		nameLength int
+		refusals   int
+	}{
+		"Usual":     {reason: "names as people give them", nameLength: 24, refusals: 1000},
+		"LongNames": {reason: "the oldest refusals go before the Dispatch cannot be written", nameLength: 253, refusals: 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			s.submit(t, "job")
+			d, _ := s.reconcile(t, "job")
+			d = d.DeepCopy()
+			for i := range 128 {
+				d.Spec.PodSets[0].Tolerations = append(d.Spec.PodSets[0].Tolerations, corev1.Toleration{
+					Key: fmt.Sprintf("%s/%d", strings.Repeat("k", 250), i), Value: strings.Repeat("v", 60), Operator: corev1.TolerationOpEqual,
+				})
+			}
+			d.Spec.PodSets[0].NodeSelector = map[string]string{}
+			for i := range 800 {
+				d.Spec.PodSets[0].NodeSelector[fmt.Sprintf("example.com/%d", i)] = strings.Repeat("v", 63)
+			}
+			must(t, s.hub.Update(t.Context(), d))
+			words := strings.Repeat("\x01", 5000)
+			ender := attempts.Ender{Hub: s.hub, Clock: s.clock}
+			lines := make([]v1alpha1.ClusterExplanation, 1000)
+			for i := range test.refusals {
+				worker := v1alpha1.ClusterName(fmt.Sprintf("%s%d", strings.Repeat("w", test.nameLength-4), 1000+i))
+				lines[i] = v1alpha1.ClusterExplanation{Cluster: worker, Reason: v1alpha1.ReasonRejected, Message: words[:1024]}
+			}
+			must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+				for i := range test.refusals {
+					status.Refusals = append(status.Refusals, v1alpha1.Refusal{
+						Cluster: lines[i].Cluster, Outcome: v1alpha1.OutcomeRejected, Message: words[:1024], Count: 1,
+						Last: metav1.NewTime(s.clock.Now().Add(time.Duration(i) * time.Second)),
+					})
+				}
+				status.Explanation = lines[:test.refusals]
+				for range 16 {
+					attempts.AddHistory(status, d, v1alpha1.OutcomeRejected, words, s.clock.Now())
+				}
+				for _, kind := range []string{
+					v1alpha1.DispatchPlaced, v1alpha1.DispatchMirrored, v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost,
+				} {
+					attempts.SetCondition(status, d, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Some", Message: words}, s.clock.Now())
+				}
+				for i := range 200 {
+					status.Steps = append(status.Steps, v1alpha1.Step{Name: strings.Repeat("s", 249) + fmt.Sprint(i%150), State: v1alpha1.StepRunning})
+				}
+				status.Steps = append(status.Steps, v1alpha1.Step{State: v1alpha1.StepRunning})
+			}))
+			d = s.dispatch(t, "job")
+			if len(d.Status.Steps) != 100 {
+				t.Errorf("%d steps", len(d.Status.Steps))
+			}
+			last := lines[test.refusals-1].Cluster
+			if !slices.ContainsFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool { return r.Cluster == last }) {
+				t.Errorf("the last of %d refusals is not on record: %s", test.refusals, test.reason)
+			}
+			if name == "Usual" && len(d.Status.Refusals) != test.refusals {
+				t.Errorf("%d refusals of %d are left, so that workers that have refused are asked again and again", len(d.Status.Refusals), test.refusals)
+			}
+			// What it says is the same again: no write.
+			must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) { status.Explanation = lines[:test.refusals] }))
+			if again := s.dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
+				t.Error("what is said already is written again")
+			}
+			next := d.DeepCopy()
+			noteAsked(next, "0123456789abcdef")
+			must(t, s.hub.Update(t.Context(), next))
+		})
+	}
+}
+
+// A job of which everything that the Trainer admits is as large as it can be has a Dispatch, which says what it waits
+// for.
+func TestLargestJob(t *testing.T) {
+	const key = "trainer.kubeflow.org/trainjob-ancestor-step"
+	tolerations := make([]corev1.Toleration, 128)
+	for i := range tolerations {
+		tolerations[i] = corev1.Toleration{Key: fmt.Sprintf("example.com/%d", i), Operator: corev1.TolerationOpExists}
+	}
+	selector := map[string]string{}
+	for i := range 100 {
+		selector[fmt.Sprintf("example.com/%d", i)] = "v"
+	}
+	many := corev1.ResourceList{}
+	for i := range 2000 {
+		many[corev1.ResourceName(fmt.Sprintf("example.com/r%d", i))] = resource.MustParse("1")
+	}
+	for name, test := range map[string]struct {
+		reason string
+		jobs   int
+		change func(*trainer.TrainJob)
+		want   string
+	}{
+		"Tolerations": {
+			reason: "as many as the Trainer admits", jobs: 1, want: v1alpha1.ReasonNoFit,
+			change: func(job *trainer.TrainJob) {
+				job.Spec.RuntimePatches = patchOf(trainer.PodSpecPatch{Tolerations: tolerations, NodeSelector: selector})
+			},
+		},
+		"PodSets": {reason: "a hundred kinds of pods", jobs: 100, want: v1alpha1.ReasonPlaced, change: func(*trainer.TrainJob) {}},
+		"Resources": {
+			reason: "more than are counted", jobs: 1, want: v1alpha1.ReasonTooLarge,
+			change: func(job *trainer.TrainJob) {
+				job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: many}
+			},
+		},
+		"Nodes": {
+			reason: "more than there can be", jobs: 1, want: v1alpha1.ReasonTooLarge,
+			change: func(job *trainer.TrainJob) { job.Spec.Trainer.NumNodes = new(int32(2147483647)) },
+		},
+		"CPU": {
+			reason: "more than is a number", jobs: 1, want: v1alpha1.ReasonNoFit,
+			change: func(job *trainer.TrainJob) {
+				job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: list("cpu", "9000000000000000000")}
+			},
+		},
+		"Pin": {
+			reason: "longer than a message may be", jobs: 1, want: v1alpha1.ReasonInvalidPin,
+			change: func(job *trainer.TrainJob) {
+				job.Annotations = map[string]string{v1alpha1.AnnotationClusters: "region in (" + strings.Repeat("x", 200_000)}
+			},
+		},
+		"PriorityClass": {
+			reason: "longer than a message may be", jobs: 1, want: v1alpha1.ReasonPriorityClassNotFound,
+			change: func(job *trainer.TrainJob) {
+				job.Annotations = map[string]string{v1alpha1.AnnotationPriorityClass: strings.Repeat("x", 200_000)}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			runtime := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "own"}}
+			runtime.Spec.MLPolicy = &trainer.MLPolicy{NumNodes: new(int32(1))}
+			for i := range test.jobs {
+				job := jobsetv1alpha2.ReplicatedJob{Name: "node"}
+				if i > 0 {
+					job.Name = fmt.Sprintf("other-%d", i)
+				} else {
+					job.Template.Labels = map[string]string{key: "trainer"}
+				}
+				job.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "none"}}
+				runtime.Spec.Template.Spec.ReplicatedJobs = append(runtime.Spec.Template.Spec.ReplicatedJobs, job)
+			}
+			must(t, s.hub.Create(t.Context(), runtime))
+			s.submit(t, "job", func(job *trainer.TrainJob) {
+				job.Spec.RuntimeRef = trainer.RuntimeRef{Name: "own", Kind: new("TrainingRuntime")}
+				job.Spec.Trainer = &trainer.Trainer{}
+			}, test.change)
+			d, _ := s.reconcile(t, "job")
+			if d == nil {
+				t.Fatalf("there is no Dispatch: %s", test.reason)
+			}
+			placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+			switch {
+			case test.want == v1alpha1.ReasonPlaced:
+				if d.Spec.Cluster == "" {
+					t.Errorf("the job is not placed: %+v", d.Status)
+				}
+			case placed == nil || placed.Reason != test.want || len(placed.Message) > 1024:
+				t.Errorf("the Dispatch says %+v, want %s: %s", placed, test.want, test.reason)
+			}
+			if again, _ := s.reconcile(t, "job"); again.ResourceVersion != d.ResourceVersion {
+				t.Error("the Dispatch is written again though nothing has changed")
+			}
+		})
+	}
+}
+
+// patchOf is a patch of the pods of the trainer.
+func patchOf(pod trainer.PodSpecPatch) []trainer.RuntimePatch {
+	return []trainer.RuntimePatch{{
+		Manager: "example.com/tests",
+		TrainingRuntimeSpec: &trainer.TrainingRuntimeSpecPatch{Template: &trainer.JobSetTemplatePatch{Spec: &trainer.JobSetSpecPatch{
+			ReplicatedJobs: []trainer.ReplicatedJobPatch{{
+				Name:     "node",
+				Template: &trainer.JobTemplatePatch{Spec: &trainer.JobSpecPatch{Template: &trainer.PodTemplatePatch{Spec: &pod}}},
+			}},
+		}}},
+	}}
+}

@@ -1,0 +1,90 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+)
+
+// state is what is to be done about a TrainJob.
+type state int
+
+const (
+	// settled: nothing is to be decided. The job is not ours, is going, has ended, or is placed.
+	settled state = iota
+	// evicted: the job has to leave its worker, which is not written yet.
+	evicted
+	// concluded: the job has ended although its attempt was given up, which its Dispatch does not say yet.
+	concluded
+	// orphaned: a Dispatch waits for a job that is gone or has ended; it goes too.
+	orphaned
+	// occupied: the Dispatch of an earlier job, or one that somebody deleted, must go first. Its deletion wakes us.
+	occupied
+	// suspended: the job is not to be placed while spec.suspend is true.
+	suspended
+	// unplaced: a worker has to be found.
+	unplaced
+)
+
+// String names the state, for logs and tests.
+func (s state) String() string {
+	return [...]string{"settled", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
+}
+
+// facts are what has been observed of a key. The first three may be nil.
+type facts struct {
+	job      *unstructured.Unstructured
+	dispatch *v1alpha1.Dispatch
+	// eviction is what is to end the job's attempt: one that was decided on in line, or the suspension of the job.
+	eviction *v1alpha1.Eviction
+	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
+	kueue kueue.Answer
+	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
+	buried burial
+}
+
+// classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
+func classify(managedBy string, f facts) state {
+	switch {
+	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
+		if isWaiting(f.dispatch) {
+			return orphaned
+		}
+		if endedAnyway(f) {
+			return concluded
+		}
+		return settled
+	case trainjobs.ManagedBy(f.job) != managedBy:
+		return settled
+	case f.dispatch != nil && (f.dispatch.DeletionTimestamp != nil || f.dispatch.Spec.TrainJob.UID != f.job.GetUID()):
+		if isWaiting(f.dispatch) {
+			return orphaned
+		}
+		return occupied
+	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded():
+		if f.eviction != nil && f.dispatch.Spec.Eviction == nil && !f.dispatch.IsFinished() {
+			return evicted
+		}
+		return settled
+	case trainjobs.Suspended(f.job):
+		return suspended
+	default:
+		return unplaced
+	}
+}
+
+// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that moment.
+func endedAnyway(f facts) bool {
+	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
+		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()
+}
+
+// isWaiting is true for a Dispatch that names no worker and is not being deleted already.
+func isWaiting(dispatch *v1alpha1.Dispatch) bool {
+	return dispatch != nil && dispatch.Spec.Cluster == "" && dispatch.DeletionTimestamp == nil
+}

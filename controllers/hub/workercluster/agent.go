@@ -1,0 +1,76 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workercluster
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// Messages about the agent, each of which says what to do.
+const (
+	messageAgentAnswers = "the agent answers; it stops the jobs that are to be fenced when it hears nothing from the hub"
+	messageNoLeaseAPI   = "the worker has no ExecutionLease API, so that no job there can be fenced: install it and the agent with " +
+		"kubectl apply --server-side -k config/worker-agent"
+	messageLeaseForbidden = "the worker forbids to get, list, watch, create or patch executionleases.trainyard.dev, so that no job there " +
+		"can be fenced: grant it to the hub's user (kubectl apply -k config/worker)"
+	messageNoAgent = "nobody writes into the worker's ExecutionLease of this hub, so that no job there can be fenced: install the agent " +
+		"with kubectl apply --server-side -k config/worker-agent, and see that it runs"
+	messageAgentSilent = "the agent does not write into the worker's ExecutionLease of this hub any more: see that it runs and holds the " +
+		"lease fencing.trainyard.dev"
+)
+
+// judgeAgent returns reason and message of the AgentReady condition, no reason if there is nothing to say.
+func judgeAgent(presence protocol.Presence) (reason, message string) {
+	switch presence {
+	case protocol.PresenceAlive:
+		return v1alpha1.ReasonAgentAnswers, messageAgentAnswers
+	case protocol.PresenceUnsupported:
+		return v1alpha1.ReasonAgentMissing, messageNoLeaseAPI
+	case protocol.PresenceForbidden:
+		return v1alpha1.ReasonAgentMissing, messageLeaseForbidden
+	case protocol.PresenceAbsent:
+		return v1alpha1.ReasonAgentMissing, messageNoAgent
+	case protocol.PresenceSilent:
+		return v1alpha1.ReasonAgentSilent, messageAgentSilent
+	case protocol.PresenceUnknown:
+	}
+	return "", ""
+}
+
+// setAgent says whether the worker's agent answers, for readers and for the next process: when that becomes the leader and cannot reach
+// the worker, it has nothing else to go by. So while the worker cannot be seen, the condition stays as it was; and its
+// observedGeneration is one for whose fenceAfter, or a shorter one, the agent works.
+func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus, ready string) {
+	if r.Agents == nil {
+		return
+	}
+	if status.ClusterID != worker.Status.ClusterID {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.WorkerClusterAgentReady) // That was another cluster.
+	}
+	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
+	bounded := longest > 0 && longest <= protocol.FenceAfterOf(worker)
+	reason, message := judgeAgent(presence)
+	if !usable(ready) || reason == "" {
+		known := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterAgentReady)
+		if known != nil && known.Status == metav1.ConditionTrue && bounded {
+			known.ObservedGeneration = worker.Generation
+		}
+		return
+	}
+	condition := metav1.Condition{
+		Type: v1alpha1.WorkerClusterAgentReady, Status: metav1.ConditionFalse, ObservedGeneration: worker.Generation,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()), Reason: reason, Message: message,
+	}
+	if presence == protocol.PresenceAlive {
+		condition.Status = metav1.ConditionTrue
+		if !bounded {
+			condition.ObservedGeneration = 0
+		}
+	}
+	meta.SetStatusCondition(&status.Conditions, condition)
+}

@@ -1,0 +1,126 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workercluster_test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
+	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady); ready != nil {
+		return *ready
+	}
+	return metav1.Condition{}
+}
+
+// change changes a WorkerCluster's spec, and returns when the hub's cache shows it.
+func (s *scene) change(t *testing.T, name, spec string) {
+	t.Helper()
+	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
+	s.awaitCached(t, worker)
+}
+
+// What is known of the agent is said with what to do about it. It is written when it changes, and no more.
+func TestAgentReady(t *testing.T) {
+	s := newScene(t)
+	s.agent.clusterID, s.agent.longest = s.first.ID, protocol.DefaultFenceAfter
+	s.register(t, "fenced", s.first)
+	if ready := agentReady(s.become(t, "fenced", v1alpha1.ReasonConnected)); ready.Type != "" {
+		t.Errorf("of an agent that has not been looked for: %+v", ready)
+	}
+	for _, step := range []struct {
+		presence protocol.Presence
+		reason   string
+		advice   string
+	}{
+		{protocol.PresenceUnsupported, v1alpha1.ReasonAgentMissing, "config/worker-agent"},
+		{protocol.PresenceForbidden, v1alpha1.ReasonAgentMissing, "kubectl apply -k config/worker"},
+		{protocol.PresenceAbsent, v1alpha1.ReasonAgentMissing, "install the agent"},
+		{protocol.PresenceAlive, v1alpha1.ReasonAgentAnswers, "answers"},
+		{protocol.PresenceSilent, v1alpha1.ReasonAgentSilent, "fencing.trainyard.dev"},
+	} {
+		s.agent.presence = step.presence
+		worker := s.become(t, "fenced", v1alpha1.ReasonConnected)
+		ready := agentReady(worker)
+		if ready.Reason != step.reason || (ready.Status == metav1.ConditionTrue) != (step.presence == protocol.PresenceAlive) {
+			t.Errorf("%s: %s/%s, want %s", step.presence, ready.Status, ready.Reason, step.reason)
+		}
+		if !strings.Contains(ready.Message, step.advice) || ready.ObservedGeneration != worker.Generation {
+			t.Errorf("%s: %+v does not say what to do, %q, or is not of generation %d", step.presence, ready, step.advice, worker.Generation)
+		}
+		s.clock.Step(time.Minute)
+		if again := s.become(t, "fenced", v1alpha1.ReasonConnected); again.ResourceVersion != worker.ResourceVersion {
+			t.Errorf("%s: written again although nothing has changed", step.presence)
+		}
+	}
+}
+
+// The next process has nothing but the condition to go by if it cannot reach the worker. So it stays as it was while contact is lost, and
+// says for whose fenceAfter it holds.
+func TestAgentReadyOutlastsContact(t *testing.T) {
+	s := newScene(t)
+	s.agent.clusterID, s.agent.presence, s.agent.longest = s.first.ID, protocol.PresenceAlive, protocol.DefaultFenceAfter
+	s.register(t, "lost", s.first)
+	expect := func(when string, worker *v1alpha1.WorkerCluster, bounded bool) {
+		t.Helper()
+		ready := agentReady(worker)
+		if ready.Status != metav1.ConditionTrue || (ready.ObservedGeneration == worker.Generation) != bounded {
+			t.Errorf("%s: %+v at generation %d; want True, and of this generation: %t", when, ready, worker.Generation, bounded)
+		}
+	}
+	expect("alive", s.become(t, "lost", v1alpha1.ReasonConnected), true)
+	s.change(t, "lost", `{"failover": {"fenceAfter": "1m"}}`)
+	expect("shortened", s.become(t, "lost", v1alpha1.ReasonConnected), false)
+	s.agent.longest = time.Minute
+	expect("shortened, and the agent knows", s.become(t, "lost", v1alpha1.ReasonConnected), true)
+
+	s.lose(t, "lost", s.first.Cluster.Config.Host)
+	expect("lost", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
+	s.agent.presence = protocol.PresenceSilent // Not before: of a worker that answers it would be said.
+	s.change(t, "lost", `{"unschedulable": true, "drain": true}`)
+	expect("cordoned", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
+	s.change(t, "lost", `{"failover": {"fenceAfter": "5s"}}`)
+	expect("shortened without contact", s.become(t, "lost", v1alpha1.ReasonUnreachable), false)
+
+	s.writeCredentials(t, "lost", s.second)
+	worker := s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
+	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, s.second.ID)
+	must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+	s.awaitCached(t, worker)
+	if ready := agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)); ready.Type != "" {
+		t.Errorf("of the agent of another cluster: %+v", ready)
+	}
+}
+
+// lose makes a WorkerCluster's credentials lead to an address where nobody listens.
+func (s *scene) lose(t *testing.T, name, host string) {
+	t.Helper()
+	kubeconfig, err := s.first.Cluster.KubeconfigBytes()
+	must(t, err)
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, closed.Close())
+	server, err := url.Parse(host)
+	must(t, err)
+	led := bytes.ReplaceAll(kubeconfig, []byte(server.Host), []byte(closed.Addr().String()))
+	if bytes.Equal(led, kubeconfig) {
+		t.Fatalf("the kubeconfig does not lead to %s", server.Host)
+	}
+	s.writeKubeconfig(t, name, led)
+}

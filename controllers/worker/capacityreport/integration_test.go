@@ -1,0 +1,492 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package capacityreport_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+const (
+	patience = 90 * time.Second
+	tick     = 20 * time.Millisecond
+	gpu      = corev1.ResourceName("nvidia.com/gpu")
+	// marker is a node and a pod on it that are changed last.
+	marker = "marker"
+)
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	m.Run()
+}
+
+// world is a worker without controllers, and a fleet that knows it by both sources.
+type world struct {
+	cluster *clusters.Cluster
+	admin   client.Client
+	fleet   *remote.Fleet
+}
+
+// TestBothSourcesGiveTheSameNumbers: a hub that reads nodes and pods and one that reads the report see the same, whatever there is and
+// becomes of it. On the way there each thing that can be missing is named.
+func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
+	w := newWorld(t)
+	counted, reported := w.connect(t, v1alpha1.CapacityFromPods), w.connect(t, v1alpha1.CapacityFromReport)
+	await(t, counted, remote.CapacityKnown, "")
+	await(t, reported, remote.CapacityReportMissing, "no CapacityReport API")
+	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	await(t, reported, remote.CapacityReportMissing, `no CapacityReport named "capacity"`)
+	w.runReporter(t, capacityreport.Options{})
+	await(t, reported, remote.CapacityKnown, "")
+
+	began := time.Now()
+	random := rand.New(rand.NewPCG(1, 1))
+	players := newPlayers(t, w, random)
+	for round := range 4 {
+		players.play(t, 60)
+		players.mark(t, round)
+		want := awaitMark(t, counted, round)
+		got := awaitMark(t, reported, round)
+		if diff := cmp.Diff(grouped(want), grouped(got)); diff != "" {
+			t.Errorf("round %d: nodes: -counted +reported:\n%s", round, diff)
+		}
+		if diff := cmp.Diff(want.Gangs, got.Gangs); diff != "" {
+			t.Errorf("round %d: gangs: -counted +reported:\n%s", round, diff)
+		}
+		if diff := cmp.Diff(usesOf(want), usesOf(got)); diff != "" {
+			t.Errorf("round %d: what gangs use: -counted +reported:\n%s", round, diff)
+		}
+		if len(want.Nodes) < 10 || len(want.Gangs) == 0 || len(usesOf(want)) == 0 {
+			t.Fatalf("round %d is too easy: %d nodes, %d gangs", round, len(want.Nodes), len(want.Gangs))
+		}
+	}
+	written, took := w.report(t).Generation, time.Since(began)
+	if most := int64(took/time.Second) + 3; written > most {
+		t.Errorf("the report has been written %d times in %s", written, took)
+	}
+	t.Logf("%d writes in %s", written, took)
+}
+
+// TestWrites: the report is written when it says something else, at most once a second, and renewed in time.
+func TestWrites(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	clock := clocktesting.NewFakeClock(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC))
+	w.createNode(t, "a", nil, corev1.ResourceList{"cpu": resource.MustParse("8")}, true)
+	w.runReporter(t, capacityreport.Options{Clock: clock})
+	first := w.awaitGeneration(t, 1)
+	if len(first.NodeGroups) != 1 || first.RenewTime.Year() != 2040 || first.Name != v1alpha1.CapacityReportName {
+		t.Errorf("first report: %+v", first)
+	}
+	// A node that is like the other one but for its host name is one more in a row.
+	w.createNode(t, "b", map[string]string{corev1.LabelHostname: "b"}, corev1.ResourceList{"cpu": resource.MustParse("8")}, true)
+	// It may be seen before it is ready, and that may be written first.
+	second := w.stepUntil(t, clock, func(report *v1alpha1.CapacityReport) bool {
+		return len(report.NodeGroups) == 1 && report.NodeGroups[0].Rows[0].Nodes == 2
+	})
+	// What changes nothing is not written, such as taints that keep no pod off.
+	for i := range 20 {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
+		patch := fmt.Sprintf(`{"spec": {"taints": [{"key": "soft-%d", "effect": "PreferNoSchedule"}]}}`, i)
+		must(t, w.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
+		awaitTimer(t, clock)
+		clock.Step(time.Second)
+	}
+	awaitTimer(t, clock)
+	if got := w.report(t).Generation; got != second.Generation {
+		t.Errorf("%d writes for nothing", got-second.Generation)
+	}
+	renewed := w.stepUntil(t, clock, func(report *v1alpha1.CapacityReport) bool { return report.Generation > second.Generation })
+	if after := renewed.RenewTime.Sub(second.RenewTime.Time); after < remote.RenewInterval {
+		t.Errorf("renewed after %s", after)
+	}
+	second.ObjectMeta, second.RenewTime, renewed.ObjectMeta, renewed.RenewTime = metav1.ObjectMeta{}, metav1.MicroTime{}, metav1.ObjectMeta{}, metav1.MicroTime{}
+	if diff := cmp.Diff(second, renewed); diff != "" {
+		t.Errorf("renewed: -before +after:\n%s", diff)
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	trainerModule, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	must(t, err)
+	jobSet, err := clusters.ModuleDir(t.Context(), "sigs.k8s.io/jobset")
+	must(t, err)
+	w := &world{}
+	w.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "worker", CRDs: []string{
+		filepath.Join(trainerModule, "manifests/base/crds"), filepath.Join(jobSet, "config/components/crd/bases"),
+	}})
+	if err != nil {
+		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
+	}
+	t.Cleanup(func() { must(t, w.cluster.Stop()) })
+	w.admin, err = client.New(w.cluster.Config, client.Options{Scheme: newScheme(t)})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.fleet, err = remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
+	must(t, err)
+	t.Cleanup(func() {
+		cancel()
+		w.fleet.Wait()
+	})
+	return w
+}
+
+func newScheme(t *testing.T) *runtime.Scheme {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	must(t, clientgoscheme.AddToScheme(scheme))
+	must(t, v1alpha1.AddToScheme(scheme))
+	return scheme
+}
+
+// connect connects to the worker under the name of the source.
+func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cluster {
+	t.Helper()
+	system := &corev1.Namespace{}
+	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	name := v1alpha1.ClusterName(source)
+	w.fleet.Ensure(name, remote.Credentials{Config: w.cluster.Config, Fingerprint: "1"}, system.UID, remote.CapacityFrom(source))
+	cluster, _ := w.fleet.Get(name)
+	return cluster
+}
+
+// runReporter runs a manager with nothing but the reporter until the test ends.
+func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
+	t.Helper()
+	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
+		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+	})
+	must(t, err)
+	must(t, capacityreport.Add(mgr, opts))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (w *world) report(t *testing.T) *v1alpha1.CapacityReport {
+	t.Helper()
+	report := &v1alpha1.CapacityReport{}
+	must(t, client.IgnoreNotFound(w.admin.Get(t.Context(), client.ObjectKey{Name: v1alpha1.CapacityReportName}, report)))
+	return report
+}
+
+func (w *world) awaitGeneration(t *testing.T, least int64) *v1alpha1.CapacityReport {
+	t.Helper()
+	var report *v1alpha1.CapacityReport
+	gomega.NewWithT(t).Eventually(func() int64 {
+		report = w.report(t)
+		return report.Generation
+	}, patience, tick).Should(gomega.BeNumerically(">=", least))
+	return report
+}
+
+func awaitTimer(t *testing.T, clock *clocktesting.FakeClock) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(clock.HasWaiters, patience, time.Millisecond).Should(gomega.BeTrue(), "somebody waits for the clock")
+}
+
+// stepUntil has time go on, second by second, until the report is as it should be.
+func (w *world) stepUntil(t *testing.T, clock *clocktesting.FakeClock, done func(*v1alpha1.CapacityReport) bool) *v1alpha1.CapacityReport {
+	t.Helper()
+	var report *v1alpha1.CapacityReport
+	gomega.NewWithT(t).Eventually(func() bool {
+		if report = w.report(t); done(report) {
+			return true
+		}
+		if clock.HasWaiters() {
+			clock.Step(time.Second)
+		}
+		return false
+	}, patience, tick).Should(gomega.BeTrue())
+	return report
+}
+
+// createNode creates a node with its status.
+func (w *world) createNode(t *testing.T, name string, labels map[string]string, allocatable corev1.ResourceList, ready bool) *corev1.Node {
+	t.Helper()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+	must(t, w.admin.Create(t.Context(), node))
+	node.Status.Capacity, node.Status.Allocatable = allocatable, allocatable
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+	if ready {
+		node.Status.Conditions[0].Status = corev1.ConditionTrue
+	}
+	must(t, w.admin.Status().Update(t.Context(), node))
+	return node
+}
+
+// await waits for a connection whose capacity is in a state, and for words about it.
+func await(t *testing.T, cluster *remote.Cluster, state remote.CapacityState, words string) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(func() string {
+		status := cluster.Status()
+		if status.State == remote.Connected && status.Capacity == state && strings.Contains(status.CapacityMessage, words) {
+			return ""
+		}
+		return fmt.Sprintf("%s: %s: %d: %s", status.State, status.Message, status.Capacity, status.CapacityMessage)
+	}, patience, tick).Should(gomega.BeEmpty())
+}
+
+// awaitMark waits until a connection shows the node and the pod that were changed last, so that it has seen all that was before.
+func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *remote.Snapshot {
+	t.Helper()
+	var snapshot *remote.Snapshot
+	gomega.NewWithT(t).Eventually(func() bool {
+		snapshot = cluster.Inventory().Snapshot()
+		for _, node := range snapshot.Nodes {
+			if node.Labels[marker] == fmt.Sprint(round) {
+				return node.Used["cpu"] == int64(round+1)
+			}
+		}
+		return false
+	}, patience, tick).Should(gomega.BeTrue(), "round %d is seen", round)
+	return snapshot
+}
+
+// grouped are the nodes as placement groups them, the free amounts of those that can be used, and all of the others.
+func grouped(s *remote.Snapshot) map[bool][]dispatch.NodeGroup {
+	groups := map[bool][]dispatch.NodeGroup{}
+	for _, node := range s.Nodes {
+		free := maps.Clone(dispatch.Resources(node.Allocatable))
+		free.Sub(dispatch.Resources(node.Used))
+		groups[node.Schedulable] = append(groups[node.Schedulable], dispatch.NodeGroup{
+			Labels: node.Labels, Taints: node.Taints, Free: free, Count: node.Count,
+		})
+	}
+	for schedulable, nodes := range groups {
+		groups[schedulable] = dispatch.NewNodes(nodes).Groups()
+	}
+	return groups
+}
+
+// usesOf says how many nodes there are on which the same gangs use the same.
+func usesOf(s *remote.Snapshot) map[string]int {
+	uses := map[string]int{}
+	for _, node := range s.Nodes {
+		if len(node.Gangs) > 0 {
+			uses[fmt.Sprint(node.Allocatable, node.Used, node.Gangs)] += node.Count
+		}
+	}
+	return uses
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// players change the worker at random.
+type players struct {
+	*world
+	random *rand.Rand
+	nodes  []string
+	pods   []string
+	made   int
+}
+
+func newPlayers(t *testing.T, w *world, random *rand.Rand) *players {
+	t.Helper()
+	must(t, w.admin.Create(t.Context(), &nodev1.RuntimeClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "heavy",
+		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"cpu": resource.MustParse("250m")}},
+	}))
+	p := &players{world: w, random: random}
+	w.createNode(t, marker, nil, corev1.ResourceList{"cpu": resource.MustParse("1"), "pods": resource.MustParse("110")}, true)
+	for range 20 {
+		p.addNode(t)
+	}
+	return p
+}
+
+func (p *players) play(t *testing.T, changes int) {
+	t.Helper()
+	for range changes {
+		switch p.random.IntN(10) {
+		case 0:
+			p.changeNode(t)
+		case 1:
+			p.addNode(t)
+		case 2, 3, 4:
+			p.changePod(t)
+		default:
+			p.addPod(t)
+		}
+	}
+}
+
+// mark makes the last changes of a round.
+func (p *players) mark(t *testing.T, round int) {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: marker}}
+	must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
+	pod.ResourceVersion = ""
+	pod.Spec = corev1.PodSpec{NodeName: marker, Containers: []corev1.Container{container(corev1.ResourceList{
+		"cpu": *resource.NewMilliQuantity(int64(round+1), resource.DecimalSI),
+	})}}
+	must(t, p.admin.Create(t.Context(), pod))
+	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "%d"}}}`, marker, round)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: marker}}
+	must(t, p.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+func (p *players) addNode(t *testing.T) {
+	t.Helper()
+	name := p.name("node")
+	labels := map[string]string{corev1.LabelHostname: name, "zone": fmt.Sprint(p.random.IntN(2))}
+	allocatable := corev1.ResourceList{
+		"cpu": resource.MustParse("7910m"), "memory": resource.MustParse("64Gi"), "pods": resource.MustParse("110"),
+	}
+	if p.random.IntN(2) == 0 {
+		allocatable[gpu] = resource.MustParse("8")
+	}
+	p.createNode(t, name, labels, allocatable, p.random.IntN(5) > 0)
+	p.nodes = append(p.nodes, name)
+}
+
+// changeNode cordons a node or not, taints it or not, or deletes it.
+func (p *players) changeNode(t *testing.T) {
+	t.Helper()
+	at := p.random.IntN(len(p.nodes))
+	node := &corev1.Node{}
+	must(t, p.admin.Get(t.Context(), client.ObjectKey{Name: p.nodes[at]}, node))
+	switch p.random.IntN(4) {
+	case 0:
+		node.Spec.Unschedulable = !node.Spec.Unschedulable
+	case 1:
+		effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule}
+		now := metav1.Now()
+		node.Spec.Taints = []corev1.Taint{
+			{Key: "b", Value: "v", Effect: effects[p.random.IntN(3)], TimeAdded: &now}, {Key: "a", Effect: effects[p.random.IntN(3)]},
+		}
+	case 2:
+		node.Spec.Taints = nil
+	case 3: // Its pods stay for now.
+		must(t, p.admin.Delete(t.Context(), node))
+		p.nodes = append(p.nodes[:at], p.nodes[at+1:]...)
+		return
+	}
+	must(t, p.admin.Update(t.Context(), node))
+}
+
+func (p *players) name(prefix string) string {
+	p.made++
+	return fmt.Sprintf("%s-%d", prefix, p.made)
+}
+
+func container(requests corev1.ResourceList) corev1.Container {
+	c := corev1.Container{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: requests}}
+	if amount, ok := requests[gpu]; ok {
+		c.Resources.Limits = corev1.ResourceList{gpu: amount}
+	}
+	return c
+}
+
+// addPod creates a pod of any kind, on a node or not bound yet.
+func (p *players) addPod(t *testing.T) {
+	t.Helper()
+	requests := corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(p.random.IntN(1500)), resource.DecimalSI)}
+	if p.random.IntN(3) == 0 {
+		requests[gpu] = *resource.NewQuantity(int64(1+p.random.IntN(2)), resource.DecimalSI)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: p.name("pod"), Finalizers: []string{"example.com/kept"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{container(requests)}},
+	}
+	if p.random.IntN(6) > 0 {
+		pod.Spec.NodeName = p.nodes[p.random.IntN(len(p.nodes))]
+	}
+	if p.random.IntN(2) == 0 {
+		pod.Labels = map[string]string{
+			"jobset.sigs.k8s.io/jobset-name":        fmt.Sprint("job-", p.random.IntN(5)),
+			"jobset.sigs.k8s.io/replicatedjob-name": []string{"node", "launcher"}[p.random.IntN(2)],
+		}
+	}
+	p.decorate(pod)
+	must(t, p.admin.Create(t.Context(), pod))
+	p.pods = append(p.pods, pod.Name)
+}
+
+// decorate gives a pod what the scheduler counts in ways of its own.
+func (p *players) decorate(pod *corev1.Pod) {
+	first := container(corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")})
+	first.Name = "first"
+	switch p.random.IntN(6) {
+	case 0:
+		pod.Spec.InitContainers = []corev1.Container{first}
+	case 1:
+		first.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		pod.Spec.InitContainers = []corev1.Container{first}
+	case 2:
+		pod.Spec.RuntimeClassName = new("heavy")
+	case 3:
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d", Controller: new(true)}}
+		pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	case 4:
+		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1750m")}}
+	}
+}
+
+// changePod has a pod run, end in either way, be deleted while something holds it, or go.
+func (p *players) changePod(t *testing.T) {
+	t.Helper()
+	if len(p.pods) == 0 {
+		return
+	}
+	at := p.random.IntN(len(p.pods))
+	pod := &corev1.Pod{}
+	must(t, p.admin.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: p.pods[at]}, pod))
+	switch p.random.IntN(5) {
+	case 0:
+		pod.Status.Phase = corev1.PodRunning
+	case 1:
+		pod.Status.Phase = corev1.PodSucceeded
+	case 2:
+		pod.Status.Phase = corev1.PodFailed
+	case 3:
+		must(t, p.admin.Delete(t.Context(), pod))
+		return
+	case 4:
+		must(t, p.admin.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))))
+		must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
+		p.pods = append(p.pods[:at], p.pods[at+1:]...)
+		return
+	}
+	must(t, p.admin.Status().Update(t.Context(), pod))
+}

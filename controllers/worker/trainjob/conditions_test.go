@@ -1,0 +1,228 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+)
+
+// extended returns a condition of the extended ones, of generation 7.
+func extended(kind, status, reason, message string) metav1.Condition {
+	return metav1.Condition{
+		Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message,
+		ObservedGeneration: 7, LastTransitionTime: t0Meta,
+	}
+}
+
+func generation7(j *trainer.TrainJob) { j.Generation = 7 }
+
+// unpullable is a pod of the trainer whose image does not exist.
+func unpullable() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "llm-node-0-0-abcde", Namespace: "team-a", Labels: map[string]string{
+			jobsetv1alpha2.JobSetNameKey: "llm", jobsetv1alpha2.ReplicatedJobNameKey: "node",
+			"batch.kubernetes.io/job-completion-index": "0",
+		}},
+		Spec: corev1.PodSpec{NodeName: "gpu-1", Containers: []corev1.Container{{Name: "node", Image: "example.com/llm:typo"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "node", Image: "example.com/llm:typo",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: `Back-off pulling image "example.com/llm:typo"`,
+			}},
+		}}},
+	}
+}
+
+// TestExtendedConditions replays every state of a live job and every way to end, and checks that nothing is written twice.
+func TestExtendedConditions(t *testing.T) {
+	created := extended("ResourcesCreated", "True", "ResourcesCreated", "the JobSet and what it needs exist")
+	denied := &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf("apply JobSet of TrainJob team-a/llm: %w",
+		apierrors.NewForbidden(schema.GroupResource{Resource: "jobsets"}, "llm", errors.New("exceeded quota: jobsets")))}
+	conflict := fmt.Errorf("apply JobSet: %w", apierrors.NewConflict(schema.GroupResource{Resource: "jobsets"}, "llm", errors.New("newer")))
+	trainerStarted := extended("Started", "True", "Trainer", "the current step is trainer")
+	pull, _ := health.Diagnose(health.Input{Pods: []*corev1.Pod{unpullable()}, Since: t0}, health.DefaultLimits(), t0)
+	if pull == nil {
+		t.Fatal("package health finds no trouble with a pod whose image cannot be pulled")
+	}
+	cases := map[string]struct {
+		reason   string
+		job      *trainer.TrainJob
+		jobSet   *jobsetv1alpha2.JobSet
+		reported *trainer.TrainJobStatus
+		pods     []*corev1.Pod
+		err      error
+		want     []metav1.Condition
+	}{
+		"Foreign":  {reason: "Nothing is said about it.", job: job(managedBy("kueue.x-k8s.io/multikueue"))},
+		"Deleting": {reason: "Nothing is said about it.", job: job(deleting)},
+		"Created": {
+			reason: "The JobSet has just been made.",
+			job:    job(),
+			want:   []metav1.Condition{extended("Started", "False", "WaitingForResources", "waiting for the JobSet"), created},
+		},
+		"Created/Refused": {
+			reason: "The API server's words are on the object.",
+			job:    job(), err: denied,
+			want: []metav1.Condition{
+				extended("Started", "False", "WaitingForResources", "waiting for the JobSet"),
+				extended("ResourcesCreated", "False", "ApplyFailed",
+					`apply JobSet of TrainJob team-a/llm: jobsets "llm" is forbidden: exceeded quota: jobsets`),
+			},
+		},
+		"Created/Conflict": {
+			reason: "What passes by itself is not worth a condition.",
+			job:    job(), err: conflict,
+			want: []metav1.Condition{extended("Started", "False", "WaitingForResources", "waiting for the JobSet")},
+		},
+		"Blocked": {
+			reason: "It says who has the name.",
+			job:    job(), jobSet: jobSet("", false),
+			want: []metav1.Condition{
+				extended("Started", "False", "WaitingForResources", "waiting for the JobSet"),
+				extended("ResourcesCreated", "False", "JobSetConflict",
+					"waiting for JobSet team-a/llm to go: it exists and is not this TrainJob's"),
+			},
+		},
+		"Suspended": {
+			reason: "A job that had started has to start again.",
+			job:    job(suspend, conditions(suspended, trainerStarted)), jobSet: jobSet("uid-1", true),
+			want: []metav1.Condition{suspended, extended("Started", "False", "Suspended", "the TrainJob is suspended"), created},
+		},
+		"Starting": {
+			reason: "It says which pods it waits for.",
+			job:    job(), jobSet: jobSet("uid-1", false), reported: reports(steps("dataset-initializer", 0, "node", 0)),
+			want: []metav1.Condition{
+				extended("Started", "False", "WaitingForPods", "waiting for the pods of dataset-initializer to be ready"), created,
+			},
+		},
+		"Initializing": {
+			reason: "The reason is the current step.",
+			job:    job(), jobSet: jobSet("uid-1", false), reported: reports(steps("model-initializer", 1, "node", 0)),
+			want: []metav1.Condition{extended("Started", "True", "ModelInitializer", "the current step is model-initializer"), created},
+		},
+		"Running": {
+			reason: "The reason is the current step.",
+			job:    job(), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(1)),
+			want: []metav1.Condition{trainerStarted, created},
+		},
+		"Running/NotReadyForAMoment": {
+			reason: "Started is not taken back by a pod that is not ready.",
+			job:    job(conditions(trainerStarted, created)), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(0)),
+			want: []metav1.Condition{trainerStarted, created},
+		},
+		"Restarting": {
+			reason: "A restart begins anew.",
+			job:    job(conditions(trainerStarted, created)), jobSet: restarting(jobSet("uid-1", false)), reported: reports(jobsStatus(0)),
+			want: []metav1.Condition{extended("Started", "False", "Restarting", "the JobSet is making its Jobs anew"), created},
+		},
+		"Stalled": {
+			reason: "Pod, node and cause are named.",
+			job:    job(), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(0)), pods: []*corev1.Pod{unpullable()},
+			want: []metav1.Condition{
+				extended("Started", "False", "WaitingForPods", "waiting for the pods of trainer to be ready"),
+				extended("Stalled", "True", pull.Reason, pull.Message), created,
+			},
+		},
+		"Stalled/Suspended": {
+			reason: "A job that does not run is not kept from it.",
+			job:    job(suspend, conditions(suspended, extended("Stalled", "True", pull.Reason, pull.Message))), jobSet: jobSet("uid-1", true),
+			want: []metav1.Condition{
+				suspended, extended("Stalled", "False", "NotRunning", "the job does not run"),
+				extended("Started", "False", "Suspended", "the TrainJob is suspended"), created,
+			},
+		},
+		"Stalled/Over": {
+			reason: "It is cleared when it is over.",
+			job:    job(conditions(extended("Stalled", "True", pull.Reason, pull.Message))), jobSet: jobSet("uid-1", false),
+			reported: reports(jobsStatus(1)),
+			want: []metav1.Condition{
+				extended("Stalled", "False", "Recovered", "nothing is known to keep the job from getting on"), trainerStarted, created,
+			},
+		},
+		"Complete": {
+			reason: "Started stays as it was last.",
+			job:    job(conditions(trainerStarted, created)), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(0), complete),
+			want: []metav1.Condition{trainerStarted, created, complete},
+		},
+		"Failed/UnknownKindOfRuntime": {
+			reason: "Both conditions say why.",
+			job:    job(kind("ServingRuntime")),
+			want: []metav1.Condition{
+				{
+					Type: "Failed", Status: "True", Reason: "TrainingRuntimeNotSupported", LastTransitionTime: t0Meta,
+					Message: unsupportedMessage(facts{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported}),
+				},
+				extended("ResourcesCreated", "False", "RuntimeNotSupported",
+					unsupportedMessage(facts{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported})),
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			generation7(tc.job)
+			f := facts{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, health: health.Input{Pods: tc.pods}, runtimeKinds: supported}
+			first := decideExtended(f, tc.err, t0)
+			if diff := cmp.Diff(tc.want, first.Conditions); diff != "" {
+				t.Errorf("%s\nconditions (-want +got):\n%s", tc.reason, diff)
+			}
+			f.trainJob = tc.job.DeepCopy()
+			f.trainJob.Status = first
+			if diff := cmp.Diff(first, decideExtended(f, tc.err, t0.Add(time.Second))); diff != "" {
+				t.Errorf("the same again is not the same status (-first +second):\n%s", diff)
+			}
+		})
+	}
+}
+
+// decideExtended is what Reconcile does between observing and writing.
+func decideExtended(f facts, err error, now time.Time) trainer.TrainJobStatus {
+	d := decide(f, rules{extendedConditions: true, limits: health.DefaultLimits()}, now)
+	if isLive(d.state) {
+		setResourcesCreated(&d.status, f, d.state, err, now)
+	}
+	return d.status
+}
+
+// TestFailureNamesItsCause: the JobSet says which of its Jobs failed, the pods why.
+func TestFailureNamesItsCause(t *testing.T) {
+	pod := unpullable()
+	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "node", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "OOMKilled", FinishedAt: t0Meta,
+		}},
+	}}}
+	f := facts{
+		trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(0), failed),
+		health: health.Input{Pods: []*corev1.Pod{pod}}, runtimeKinds: supported,
+	}
+	cause := health.Cause(f.health.Pods)
+	if cause == "" {
+		t.Fatal("package health does not know why a pod that was killed for its memory has failed")
+	}
+	want := failed.Message + ": " + cause
+	plain := decide(f, rules{}, t0)
+	if got := endOf(&plain.status).Message; got != failed.Message {
+		t.Errorf("the condition of the Kubeflow Trainer: got %q, want the JobSet's words only", got)
+	}
+	if plain.failure != want {
+		t.Errorf("failure for the Event: got %q, want %q", plain.failure, want)
+	}
+	withCause := decide(f, rules{extendedConditions: true}, t0)
+	if got := endOf(&withCause.status).Message; got != want {
+		t.Errorf("extended condition: got %q, want %q", got, want)
+	}
+}

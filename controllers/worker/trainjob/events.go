@@ -1,0 +1,157 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+)
+
+// Reasons of Events on a TrainJob, beside those of package health and ReasonRecovered.
+const (
+	// ReasonRuntimeNotFound: the runtime that the TrainJob refers to does not exist.
+	ReasonRuntimeNotFound = "RuntimeNotFound"
+	// ReasonBuildFailed: the runtime framework could not make objects of the TrainJob and its runtime.
+	ReasonBuildFailed = "BuildFailed"
+	// ReasonApplyFailed: the API server has refused one of the objects.
+	ReasonApplyFailed = "ApplyFailed"
+	// ReasonJobSetConflict: a JobSet of the TrainJob's name belongs to something else.
+	ReasonJobSetConflict = "JobSetConflict"
+	// ReasonJobSetRebuilt: the JobSet had not started yet and was deleted, so that a change that it would not take takes effect.
+	ReasonJobSetRebuilt = "JobSetRebuilt"
+	// ReasonRestarted: the JobSet has restarted.
+	ReasonRestarted = "Restarted"
+	// ReasonWaiting: what is left of an earlier JobSet or TrainJob of the name does not go.
+	ReasonWaiting = "Waiting"
+	// ReasonHeld: the TrainJob may not get a JobSet now (Options.Gate).
+	ReasonHeld = "Held"
+	// ReasonFailed: the TrainJob has failed.
+	ReasonFailed = "Failed"
+)
+
+// problem is an error that the TrainJob's owner should read.
+type problem struct {
+	reason string
+	// action is what was tried. Events of one reason and action are merged into a series by client-go, which keeps the first
+	// message only, so it names the kind of object that was applied.
+	action string
+	err    error
+}
+
+func (p *problem) Error() string { return p.err.Error() }
+func (p *problem) Unwrap() error { return p.err }
+
+const (
+	// maxNote is the API server's limit for an Event's note.
+	maxNote = 1024
+	// maxConditionMessage is far below the API server's 32 Ki: a status is read by people and kept in many caches.
+	maxConditionMessage = 2048
+	// waitTold is after how long it is told that something which goes by itself has not gone.
+	waitTold = time.Minute
+	// repeatAfter is when a problem that is still the same is told again: Events live for an hour by default.
+	repeatAfter = 30 * time.Minute
+)
+
+// announcer writes Events.
+type announcer struct {
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+}
+
+// problem tells the TrainJob's owner about a problem, unless it is the one that was told last.
+func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *recollection) {
+	a.warnOnce(job, past, p.reason, p.action, p.Error())
+}
+
+// jobSetTaken tells that the TrainJob waits for a JobSet of its name that belongs to something else.
+func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *recollection) {
+	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
+}
+
+// waiting tells what the job waits for, if that takes long.
+func (a *announcer) waiting(job *trainer.TrainJob, past *recollection, what string) {
+	now := a.clock.Now()
+	if past.waitingSince.IsZero() {
+		past.waitingSince = now
+	}
+	if now.Sub(past.waitingSince) >= waitTold {
+		a.warnOnce(job, past, ReasonWaiting, "Wait", what)
+	}
+}
+
+// held tells why the job may not start.
+func (a *announcer) held(job *trainer.TrainJob, past *recollection, why string) {
+	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
+}
+
+func (a *announcer) warnOnce(job *trainer.TrainJob, past *recollection, reason, act, note string) {
+	note = shorten(note, maxNote)
+	now := a.clock.Now()
+	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {
+		past.told, past.toldAt = text, now
+		a.recorder.Eventf(job, nil, corev1.EventTypeWarning, reason, act, "%s", note)
+	}
+}
+
+// rebuilt tells that the JobSet goes and comes back.
+func (a *announcer) rebuilt(job *trainer.TrainJob) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonJobSetRebuilt, "Rebuild",
+		"the JobSet had not started yet and is made anew, because JobSet does not allow the changes of the TrainJob on an existing one")
+}
+
+// restarted tells that the JobSet has restarted, and what it says about it.
+func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) {
+	why := "a Job of it was restarted by its failure policy"
+	if c := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetRestarting)); c != nil &&
+		c.Status == metav1.ConditionTrue {
+		why = c.Message
+	}
+	restarts := restartsOf(jobSet)
+	// Each restart has an action of its own: client-go keeps only the first note of Events that are alike.
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, fmt.Sprintf("Restart%d", restarts), "restart %d: %s",
+		restarts, shorten(why, maxNote/2))
+}
+
+// trouble tells what keeps the job from getting on, or that nothing does any more.
+func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
+	if t == nil {
+		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "nothing is known to keep the job from getting on")
+		return
+	}
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
+}
+
+// failed tells why the job has failed.
+func (a *announcer) failed(job *trainer.TrainJob, message string) {
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", shorten(message, maxNote))
+}
+
+func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
+	note := "waiting for JobSet " + klog.KObj(jobSet).String() + " to go: it exists and is not this TrainJob's"
+	if owner := metav1.GetControllerOf(jobSet); owner != nil {
+		note += ", but that of " + owner.Kind + " " + owner.Name
+	}
+	return note
+}
+
+// shorten cuts a text to at most limit bytes, and shows that it did.
+func shorten(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	// Half a letter would be stored as another one, and the same text would never be the same as what is stored.
+	return strings.ToValidUTF8(text[:limit-4], "") + " ..."
+}

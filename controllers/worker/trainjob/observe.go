@@ -1,0 +1,103 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package trainjob
+
+import (
+	"context"
+	"fmt"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+)
+
+// observe reads what decide needs. Without a TrainJob, the facts are empty.
+//
+// If there is no JobSet, the next step may be to create one, so the TrainJob is then read again, from the API server. The cache
+// of JobSets can be ahead of the cache of TrainJobs: it may have dropped the JobSet of a job whose end, or whose deletion, the
+// other one has yet to see, and the job would run again.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (facts, error) {
+	job := &trainer.TrainJob{}
+	if err := r.client.Get(ctx, key, job); apierrors.IsNotFound(err) {
+		return facts{}, nil
+	} else if err != nil {
+		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
+	}
+	f := facts{trainJob: job, runtimeKinds: r.kinds}
+	if resting(job) {
+		return f, nil
+	}
+	if err := r.observeJobSet(ctx, &f); err != nil || hasEnded(&job.Status) {
+		return f, err
+	}
+	if f.jobSet != nil {
+		return f, r.observeHealth(ctx, &f)
+	}
+	f.trainJob = &trainer.TrainJob{}
+	if err := r.live.Get(ctx, key, f.trainJob); apierrors.IsNotFound(err) {
+		return facts{}, nil
+	} else if err != nil {
+		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
+	}
+	if open, why := r.gate(f.trainJob); !open {
+		f.held = why
+	}
+	return f, nil
+}
+
+// observeJobSet reads the JobSet of the TrainJob's name and, if it is the TrainJob's, what it means for the TrainJob's status.
+func (r *Reconciler) observeJobSet(ctx context.Context, f *facts) error {
+	key := client.ObjectKeyFromObject(f.trainJob)
+	jobSet := &jobsetv1alpha2.JobSet{}
+	if err := r.client.Get(ctx, key, jobSet); apierrors.IsNotFound(err) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("get JobSet %s: %w", key, err)
+	}
+	f.jobSet = jobSet
+	runtime, ok := r.runtimes[runtimeKind(f.trainJob)]
+	if !ok || !f.ownsJobSet() {
+		return nil
+	}
+	reported, err := runtime.TrainJobStatus(ctx, f.trainJob)
+	if apierrors.IsNotFound(err) { // The cache has dropped the JobSet since.
+		f.jobSet = nil
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("derive status of TrainJob %s: %w", key, err)
+	}
+	f.reported = reported
+	return nil
+}
+
+// observeHealth reads the pods of a JobSet that is meant to run.
+func (r *Reconciler) observeHealth(ctx context.Context, f *facts) error {
+	key := client.ObjectKeyFromObject(f.trainJob)
+	if !f.ownsJobSet() || ptr.Deref(f.jobSet.Spec.Suspend, false) {
+		r.sightings.Forget(key)
+		return nil
+	}
+	pods, err := health.List(ctx, r.client, f.jobSet)
+	if err != nil {
+		return err
+	}
+	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
+	r.sightings.Observe(key, &f.health, r.standingTrouble(f.trainJob), r.clock.Now())
+	return nil
+}
+
+// standingTrouble is the trouble that a job is said to have, by its condition or, without one, as this process remembers.
+func (r *Reconciler) standingTrouble(job *trainer.TrainJob) string {
+	if c := meta.FindStatusCondition(job.Status.Conditions, ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
+		return c.Reason
+	}
+	return r.memory.recall(job).trouble.Reason
+}

@@ -1,0 +1,121 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// A process that becomes the leader believes what is on record, if it is about the fenceAfter that is asked for now, and counts from
+// then on.
+func TestManagerRestart(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		// status of AgentReady; generation is how far its observedGeneration is behind.
+		status     metav1.ConditionStatus
+		generation int64
+		want       time.Duration
+	}{
+		"Alive":      {reason: "The process before may have answered until now.", status: metav1.ConditionTrue, want: 122 * time.Second},
+		"Dead":       {reason: "There was no living agent.", status: metav1.ConditionFalse, want: -1},
+		"NeverKnown": {reason: "Nobody has seen any agent.", want: -1},
+		"Outdated":   {reason: "The agent may work by a longer fenceAfter.", status: metav1.ConditionTrue, generation: -1, want: -1},
+	}
+	s := newScene(t)
+	s.link.cut()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			worker := s.workerCluster(t)
+			worker.Status = v1alpha1.WorkerClusterStatus{ClusterID: s.server.ID}
+			if tc.status != "" {
+				apimeta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
+					Type: v1alpha1.WorkerClusterAgentReady, Status: tc.status, Reason: "Because", ObservedGeneration: worker.Generation + tc.generation,
+				})
+			}
+			must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+			s.restart()
+			s.expectStopped(t, "before it leads", -1)
+			must(t, s.keeper.Start(t.Context()))
+			s.reconcile(t)
+			s.expectStopped(t, tc.reason, tc.want)
+			s.step(time.Minute)
+			if tc.want >= 0 {
+				s.expectStopped(t, "it counts from when it became the leader", tc.want-time.Minute)
+			}
+		})
+	}
+}
+
+// What is known of an agent that lives while the manager is replaced is known again with its next challenge.
+func TestManagerRestartWithContact(t *testing.T) {
+	s := newScene(t)
+	s.live(t)
+	s.restart()
+	before := s.lease(t)
+	s.reconcile(t)
+	s.expectPresence(t, "a challenge of unknown age", protocol.PresenceUnknown)
+	if _, ok := s.keeper.Book().Valid(s.name, s.server.ID); ok {
+		t.Error("a challenge of unknown age is said to be valid")
+	}
+	if s.lease(t).ResourceVersion != before.ResourceVersion {
+		t.Error("the restart has cost a write")
+	}
+	s.step(10 * time.Second)
+	s.challenge(t, "1.3", v1alpha1.LeaseValid)
+	s.reconcile(t)
+	s.expectPresence(t, "the next challenge", protocol.PresenceAlive)
+	s.expectStopped(t, "the next challenge", 122*time.Second)
+}
+
+// Two managers at a time, as when the old leader was stopped and goes on: what it has read long ago does no harm when it is answered, and
+// it answers nothing once it knows that it does not lead.
+func TestTwoManagers(t *testing.T) {
+	s := newScene(t)
+	s.live(t)
+	old, stale := s.reconciler, s.lease(t)
+	stale.Spec.Answer = "1.1"
+	s.restart()
+	s.challenge(t, "1.3", v1alpha1.LeaseValid)
+	s.reconcile(t)
+	s.ask(t, 50*time.Second)
+	s.challenge(t, "1.4", v1alpha1.LeaseValid)
+	s.reconcile(t)
+	before := s.lease(t)
+
+	s.link.wrap = func(c client.Client) client.Client {
+		return tamper{Client: c, get: func(lease *v1alpha1.ExecutionLease) error {
+			stale.DeepCopyInto(lease)
+			return nil
+		}}
+	}
+	result, err := old.Reconcile(t.Context(), reconcile.Request{})
+	must(t, err)
+	s.link.wrap = nil
+	if diff := cmp.Diff(before, s.lease(t)); diff != "" || result.RequeueAfter <= 0 {
+		t.Errorf("a manager that was stopped has changed the lease, or does not look again (%s):\n%s", result.RequeueAfter, diff)
+	}
+
+	s.options.Leading = func() bool { return false }
+	s.restart()
+	s.challenge(t, "1.5", v1alpha1.LeaseValid)
+	s.reconcile(t)
+	if answer := s.lease(t).Spec.Answer; answer != "1.4" {
+		t.Errorf("%q was answered by a manager that does not lead", answer)
+	}
+	must(t, s.server.Admin.Delete(t.Context(), s.lease(t)))
+	s.reconcile(t)
+	if lease := s.lease(t); lease.Name != "" {
+		t.Error("a lease was created by a manager that does not lead")
+	}
+}

@@ -1,0 +1,76 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/remote"
+)
+
+var (
+	answersWritten = prometheus.NewDesc("trainyard_execution_lease_answers_total",
+		"Challenges of a worker's agent that were answered.", []string{"cluster"}, nil)
+	challengeAge = prometheus.NewDesc("trainyard_execution_lease_challenge_age_seconds",
+		"Time since this process has first read the last challenge of a worker's agent. It grows beyond some intervals (at most 10 s each) when "+
+			"the agent or the way to it does not work.", []string{"cluster"}, nil)
+	agentPresence = prometheus.NewDesc("trainyard_execution_lease_agent",
+		"1 for what is known of a worker's agent, 0 for what it might be else.", []string{"cluster", "presence"}, nil)
+)
+
+// shown is the Book of this process.
+var shown atomic.Pointer[Book]
+
+// collector computes what depends on the time when it is asked.
+type collector struct{}
+
+func init() { //nolint:gochecknoinits // controller-runtime's registry is global, and so are its metrics.
+	metrics.Registry.MustRegister(collector{})
+}
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{answersWritten, challengeAge, agentPresence} {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (collector) Collect(to chan<- prometheus.Metric) {
+	if b := shown.Load(); b != nil {
+		for _, metric := range b.metrics() {
+			to <- metric
+		}
+	}
+}
+
+// metrics are about each worker that is connected, or was and will be.
+func (b *Book) metrics() (all []prometheus.Metric) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.clock.Now()
+	for worker, p := range b.locked.pages {
+		if p.status == nil || p.status().State == remote.Closed {
+			continue
+		}
+		p.countContact()
+		name := string(worker)
+		for presence := range protocol.PresenceAlive + 1 {
+			value := 0.0
+			if presence == p.lease.Presence() {
+				value = 1
+			}
+			all = append(all, prometheus.MustNewConstMetric(agentPresence, prometheus.GaugeValue, value, name, presence.String()))
+		}
+		all = append(all, prometheus.MustNewConstMetric(answersWritten, prometheus.CounterValue, float64(p.answers), name))
+		if read := p.lease.ChallengeRead(); !read.IsZero() {
+			all = append(all, prometheus.MustNewConstMetric(challengeAge, prometheus.GaugeValue, now.Sub(read).Seconds(), name))
+		}
+	}
+	return all
+}

@@ -1,0 +1,190 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/remote"
+)
+
+const (
+	fieldOwner    = client.FieldOwner("trainyard")
+	conflictDelay = 20 * time.Millisecond
+	// lookInterval is how often a worker is looked at of which no event comes: whether there is a lease now, and whether it was asked
+	// for another fenceAfter. Nothing is sent for it.
+	lookInterval = 10 * time.Second
+)
+
+// reconciler keeps the lease on one worker. It is called by one goroutine.
+type reconciler struct {
+	*Keeper
+	worker     v1alpha1.ClusterName
+	clusterID  types.UID
+	connection Connection
+	// forbidden says that the worker has refused the last write.
+	forbidden bool
+	// presence is what was last seen of the agent.
+	presence protocol.Presence
+}
+
+// answer is what is to be answered.
+type answer struct {
+	challenge  protocol.Challenge
+	fenceAfter time.Duration
+}
+
+// Reconcile answers the agent.
+func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	f, due, err := r.observe(ctx)
+	if err == nil {
+		switch f.decide() {
+		case absent:
+			err = r.create(ctx, due.fenceAfter)
+		case unanswered:
+			err = r.answer(ctx, f.lease, due)
+		case away, unlisted, settled:
+		}
+	}
+	switch {
+	case apierrors.IsConflict(err):
+		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+	case err != nil && !remote.IsNotConnected(err):
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: min(lookInterval, r.patience(ctx))}, nil
+}
+
+// observe reads the lease, and notes in the Book what it says and what is about to be answered.
+func (r *reconciler) observe(ctx context.Context) (facts, answer, error) {
+	status := r.connection.Status()
+	f := facts{leading: r.Leading(), connected: status.State == remote.Connected && status.ClusterID == r.clusterID}
+	var worker v1alpha1.WorkerCluster
+	if err := r.Hub.Get(ctx, types.NamespacedName{Name: string(r.worker)}, &worker); client.IgnoreNotFound(err) != nil {
+		return f, answer{}, fmt.Errorf("get WorkerCluster %q: %w", r.worker, err)
+	} else if f.registered = err == nil; !f.registered {
+		return f, answer{}, nil
+	}
+	due := answer{fenceAfter: protocol.FenceAfterOf(&worker)}
+	if !f.connected {
+		return f, due, nil
+	}
+	if err := r.read(ctx, &f); err != nil {
+		return f, due, err
+	}
+	now := r.Clock.Now()
+	r.book.note(r.worker, r.clusterID, func(p *page) {
+		refusal := refusalOf(status.LeaseRefusal)
+		if r.forbidden && refusal == protocol.PresenceUnknown {
+			refusal = protocol.PresenceForbidden
+		}
+		p.lease.Refused(refusal)
+		if f.listed {
+			p.lease.Read(readingOf(f.lease), now)
+		}
+		if f.listed && f.leading {
+			due.challenge, f.due = p.lease.Answer(due.fenceAfter)
+		}
+	})
+	return f, due, nil
+}
+
+// read reads the lease from the worker's caches.
+func (r *reconciler) read(ctx context.Context, f *facts) error {
+	worker, err := r.connection.Client()
+	if err != nil {
+		return err
+	}
+	lease := &v1alpha1.ExecutionLease{}
+	err = worker.Get(ctx, client.ObjectKey{Name: r.HubID}, lease)
+	switch {
+	case err == nil:
+		f.listed, f.lease = true, lease
+	case apierrors.IsNotFound(err):
+		f.listed = true
+	case !isUnlisted(err):
+		return fmt.Errorf("get ExecutionLease %q of worker %q: %w", r.HubID, r.worker, err)
+	}
+	return nil
+}
+
+// create creates the lease. An agent that finds it writes a challenge.
+func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error {
+	worker, err := r.connection.Client()
+	if err != nil {
+		return err
+	}
+	err = worker.Create(ctx, &v1alpha1.ExecutionLease{
+		ObjectMeta: metav1.ObjectMeta{Name: r.HubID},
+		Spec:       v1alpha1.ExecutionLeaseSpec{FenceAfter: metav1.Duration{Duration: fenceAfter}, Manager: r.Manager},
+	}, fieldOwner)
+	if apierrors.IsAlreadyExists(err) || r.isRefused(err) {
+		return nil // The cache will show it. Or whoever grants it.
+	}
+	if err != nil {
+		return fmt.Errorf("create ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
+	}
+	return nil
+}
+
+// answer writes the answer that the Book has noted, unless the lease has changed meanwhile.
+func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease, due answer) error {
+	worker, err := r.connection.Client()
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": lease.ResourceVersion},
+		"spec": v1alpha1.ExecutionLeaseSpec{
+			FenceAfter: metav1.Duration{Duration: due.fenceAfter}, Answer: due.challenge.String(), Manager: r.Manager,
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("write answer: %w", err)
+	}
+	answered := &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: r.HubID}}
+	err = worker.Patch(ctx, answered, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	if r.isRefused(err) {
+		return nil // The next challenge is answered again.
+	}
+	if err != nil {
+		return fmt.Errorf("patch ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
+	}
+	r.book.note(r.worker, r.clusterID, func(p *page) {
+		p.lease.Confirmed(due.challenge)
+		p.answers++
+	})
+	return nil
+}
+
+// isRefused says whether the worker refuses a write, whatever is in it, and notes that.
+func (r *reconciler) isRefused(err error) bool {
+	r.forbidden = apierrors.IsForbidden(err)
+	if r.forbidden {
+		r.book.note(r.worker, r.clusterID, func(p *page) { p.lease.Refused(protocol.PresenceForbidden) })
+	}
+	return r.forbidden || apierrors.IsNotFound(err)
+}
+
+// patience is how long nothing may be heard of the agent until it has to be looked at whether it is alive.
+func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
+	before := r.presence
+	r.book.look(r.worker, r.clusterID, func(p *page) { patience, r.presence = p.lease.QuietFor(), p.lease.Presence() })
+	if before != r.presence {
+		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.presence.String())
+	}
+	return patience
+}

@@ -1,0 +1,85 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"net/http"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// state is how it is with the lease on a worker.
+type state int
+
+const (
+	// away: nothing can be done there.
+	away state = iota
+	// unlisted: the worker has not shown whether there is a lease.
+	unlisted
+	// absent: there is none.
+	absent
+	// unanswered: there is a challenge that was not answered.
+	unanswered
+	// settled: there is nothing to do.
+	settled
+)
+
+// String names the state, for tests.
+func (s state) String() string {
+	return [...]string{"away", "unlisted", "absent", "unanswered", "settled"}[s]
+}
+
+// facts are what is decided on.
+type facts struct {
+	// leading, connected and registered say whether this process leads, the worker can be written to, and its WorkerCluster exists.
+	leading, connected, registered bool
+	// listed says whether the worker shows what there is, and lease is what there is.
+	listed bool
+	lease  *v1alpha1.ExecutionLease
+	// due says whether a challenge is to be answered.
+	due bool
+}
+
+func (f facts) decide() state {
+	switch {
+	case !f.leading || !f.connected || !f.registered:
+		return away
+	case !f.listed:
+		return unlisted
+	case f.lease == nil:
+		return absent
+	case f.due:
+		return unanswered
+	}
+	return settled
+}
+
+// refusalOf is what a worker's refusal to list leases means.
+func refusalOf(code int) protocol.Presence {
+	switch code {
+	case 0:
+		return protocol.PresenceUnknown
+	case http.StatusNotFound:
+		return protocol.PresenceUnsupported
+	}
+	return protocol.PresenceForbidden
+}
+
+// readingOf is what a lease says.
+func readingOf(lease *v1alpha1.ExecutionLease) protocol.Reading {
+	if lease == nil {
+		return protocol.Reading{}
+	}
+	reading := protocol.Reading{
+		Challenge:  protocol.ParseChallenge(lease.Status.Challenge),
+		Answer:     protocol.ParseChallenge(lease.Spec.Answer),
+		FenceAfter: lease.Spec.FenceAfter.Duration,
+		Valid:      lease.Status.State == v1alpha1.LeaseValid,
+	}
+	if lease.Status.Interval != nil {
+		reading.Interval = lease.Status.Interval.Duration
+	}
+	return reading
+}

@@ -1,0 +1,101 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hub_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// A worker without the API, or without the right, is Connected all the same. It is said why nothing there can be fenced, and nothing has
+// to be restarted when that changes.
+func TestWorkersThatCannotFence(t *testing.T) {
+	e := shared.Get(t)
+	t.Run("Unsupported", func(t *testing.T) {
+		t.Parallel()
+		s := e.newScene(t, e.bare, remote.Credentials{Config: e.bare.Cluster.Config, Fingerprint: "admin"})
+		s.until(t, protocol.PresenceUnsupported)
+		must(t, e.bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
+		s.until(t, protocol.PresenceUnknown)
+		s.live(t)
+		s.expectPresence(t, "with the API", protocol.PresenceAlive)
+	})
+	t.Run("Forbidden", func(t *testing.T) {
+		t.Parallel()
+		s := e.newScene(t, e.worker, e.account(t, "reader"))
+		s.until(t, protocol.PresenceForbidden)
+		if code := s.link.Status().LeaseRefusal; code != http.StatusForbidden {
+			t.Errorf("the worker refuses with %d, want 403", code)
+		}
+		e.grant(t, "reader", "list", "watch")
+		gomega.NewWithT(t).Eventually(func() int { return s.link.Status().LeaseRefusal }, patience, 5*time.Millisecond).Should(gomega.BeZero())
+		// It may read now, and sees that there is none. It may not create it.
+		s.until(t, protocol.PresenceForbidden)
+		e.grant(t, "reader", "create", "patch")
+		s.until(t, protocol.PresenceUnknown)
+		s.live(t)
+		s.expectPresence(t, "with the rights", protocol.PresenceAlive)
+	})
+}
+
+// until reconciles until the agent is known to be so.
+func (s *scene) until(t *testing.T, want protocol.Presence) {
+	t.Helper()
+	eventually(t, "presence of the agent", func(g gomega.Gomega) {
+		_, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{})
+		g.Expect(err).To(gomega.Succeed())
+		presence, _ := s.keeper.Book().Agent(s.name, s.server.ID)
+		g.Expect(presence.String()).To(gomega.Equal(want.String()))
+	})
+}
+
+// account makes a user of the worker who may read all that a connection needs.
+func (e *environment) account(t *testing.T, name string) remote.Credentials {
+	t.Helper()
+	user := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+	must(t, e.worker.Admin.Create(t.Context(), user))
+	e.grantRules(t, name, name, rbacv1.PolicyRule{
+		APIGroups: []string{"", "trainer.kubeflow.org", "jobset.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"},
+	})
+	token := &authenticationv1.TokenRequest{}
+	must(t, e.worker.Admin.SubResource("token").Create(t.Context(), user, token))
+	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
+		Host: e.worker.Cluster.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{
+			CAData: e.worker.Cluster.Config.CAData, ServerName: e.worker.Cluster.Config.ServerName,
+		},
+	}}
+}
+
+// grant lets a user do more with leases.
+func (e *environment) grant(t *testing.T, user string, verbs ...string) {
+	t.Helper()
+	e.grantRules(t, user+"-"+verbs[0], user, rbacv1.PolicyRule{
+		APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"executionleases"}, Verbs: verbs,
+	})
+}
+
+func (e *environment) grantRules(t *testing.T, name, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule},
+	}))
+	must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: user}},
+	}))
+}

@@ -1,0 +1,247 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package protocol
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// originOf is a hub TrainJob.
+func originOf(uid types.UID) Origin {
+	return Origin{Hub: "hub", Namespace: "team", Name: "llm", UID: uid}
+}
+
+// TestStanding is about the copies of one hub TrainJob. Each case is a row of what is seen, and how the last one stands.
+func TestStanding(t *testing.T) {
+	type step struct {
+		copy      types.UID
+		attempt   int64
+		challenge Challenge
+		stopped   bool
+		// gone: it was deleted. asked: somebody wants to know, with what it has read some time before, and the watch has not shown it.
+		gone, asked bool
+		hold        bool
+	}
+	cases := map[string]struct {
+		reason string
+		steps  []step
+		want   Standing
+	}{
+		"First":   {reason: "Nothing else was seen.", steps: []step{{copy: "a", attempt: 2}}, want: Current},
+		"Higher":  {reason: "The job is here again.", steps: []step{{copy: "a", attempt: 2}, {copy: "b", attempt: 3}}, want: Current},
+		"Lower":   {reason: "Its creation was late.", steps: []step{{copy: "a", attempt: 2}, {copy: "b", attempt: 1}}, want: Outdated},
+		"Resumed": {reason: "It is the same one.", steps: []step{{copy: "a", challenge: of(1, 1)}, {copy: "a", challenge: of(1, 9)}}, want: Current},
+		"SentTwice": {
+			reason: "The job is elsewhere since the first one was deleted.",
+			steps:  []step{{copy: "a", challenge: of(1, 2)}, {copy: "a", gone: true}, {copy: "b", challenge: of(1, 1)}}, want: Repeated,
+		},
+		"SentTwiceAndOvertaken": {
+			reason: "The creation that was sent later arrives later. That its challenge is greater than that of the first one says nothing.",
+			steps:  []step{{copy: "a", challenge: of(1, 1)}, {copy: "a", gone: true}, {copy: "b", challenge: of(1, 2)}}, want: Repeated,
+		},
+		"StampedSince": {
+			reason: "The hub has seen the second one, and wants it.",
+			steps:  []step{{copy: "a"}, {copy: "b", challenge: of(1, 2)}, {copy: "b", challenge: of(1, 3)}}, want: Current,
+		},
+		"ReleasedSince": {
+			reason: "The same, before there was another challenge.",
+			steps: []step{
+				{copy: "a"}, {copy: "b", challenge: of(1, 2)}, {copy: "b", challenge: of(1, 2), stopped: true}, {copy: "b", challenge: of(1, 2)},
+			}, want: Current,
+		},
+		"ComesStopped": {
+			reason: "Another replica was faster.",
+			steps: []step{
+				{copy: "a"}, {copy: "b", challenge: of(1, 2), stopped: true}, {copy: "b", challenge: of(1, 2), stopped: true},
+			}, want: Repeated,
+		},
+		"AskedWithAnOldVersion": {
+			reason: "That the mark is not there yet does not say that it was taken off.",
+			steps: []step{
+				{copy: "a"}, {copy: "b", challenge: of(1, 2), stopped: true}, {copy: "b", challenge: of(1, 2), asked: true},
+			}, want: Repeated,
+		},
+		"AskedBeforeTheWatch": {
+			reason: "What asks has seen that the second one was stamped anew. The watch will show it in order.",
+			steps: []step{
+				{copy: "a"}, {copy: "b", challenge: of(1, 3), asked: true}, {copy: "b", challenge: of(1, 2)}, {copy: "b", challenge: of(1, 3)},
+			}, want: Current,
+		},
+		"SetBack": {
+			reason: "Somebody has raised its attempt, and the hub has put that right.",
+			steps:  []step{{copy: "a", attempt: 2}, {copy: "a", attempt: 9}, {copy: "a", attempt: 2}}, want: Current,
+		},
+		"Raised": {
+			reason: "The hub has adopted it as a later attempt. An earlier one is late.",
+			steps: []step{
+				{copy: "a", attempt: 2}, {copy: "a", attempt: 9}, {copy: "a", gone: true, attempt: 9}, {copy: "b", attempt: 8},
+			}, want: Outdated,
+		},
+		"AskedWithAnAttemptThatWasSetBack": {
+			reason: "Who asks has read it before.",
+			steps: []step{
+				{copy: "a", attempt: 2}, {copy: "a", attempt: 9}, {copy: "a", attempt: 2},
+				{copy: "a", attempt: 9, asked: true}, {copy: "a", attempt: 2, asked: true},
+			}, want: Current,
+		},
+		"Lowered": {
+			reason: "It says that it is of an attempt that was here before.",
+			steps:  []step{{copy: "a", attempt: 2}, {copy: "b", attempt: 3}, {copy: "b", attempt: 1}}, want: Outdated,
+		},
+		"WithoutItsAttempt": {
+			reason: "Somebody takes the mark off and deletes it. The attempt is remembered.",
+			steps: []step{
+				{copy: "a", attempt: 2}, {copy: "a"}, {copy: "a", gone: true}, {copy: "b", attempt: 1},
+			}, want: Outdated,
+		},
+		"Hold": {
+			reason: "Nobody stamps it, so it would never start.",
+			steps:  []step{{copy: "a", hold: true}, {copy: "a", gone: true, hold: true}, {copy: "b", hold: true}}, want: Current,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var a Attempts
+			var got Standing
+			for i, step := range tc.steps {
+				s := Sighting{
+					Origin: originOf("origin"), Copy: step.copy, Attempt: step.attempt, Fenced: !step.hold,
+					Challenge: step.challenge, Stopped: step.stopped,
+				}
+				switch now := at(float64(i)); {
+				case step.gone:
+					a.Gone(s, now)
+				case step.asked:
+					got = a.Standing(s, now)
+				default:
+					before := a.Standing(s, now)
+					accepted := a.Here(s, now)
+					got = a.Standing(s, now)
+					if accepted != (before == Repeated && got == Current) {
+						t.Errorf("step %d: accepted is %t, and it was %s and is %s", i, accepted, before, got)
+					}
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%s\ngot %s, want %s", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAttemptsAreForgotten: what is not there any more is forgotten, but not before a creation of it is known by its challenge.
+func TestAttemptsAreForgotten(t *testing.T) {
+	var a Attempts
+	const (
+		long       = 10 * time.Hour
+		jobsAnHour = 1000
+	)
+	a.Keep(long)
+	a.Keep(time.Minute)
+	sighting := func(origin time.Duration) Sighting {
+		return Sighting{Origin: originOf(types.UID(origin.String())), Copy: "a", Attempt: 1, Fenced: true}
+	}
+	a.Here(sighting(-1), at(0)) // It stays, and nothing is heard of it any more.
+	for i := range 20 * jobsAnHour {
+		now := at(float64(10 * i))
+		a.Here(sighting(time.Duration(i)), now)
+		a.Gone(sighting(time.Duration(i)), now)
+	}
+	if n := len(a.known); n > 10*jobsAnHour {
+		t.Errorf("%d attempts are remembered of jobs that have gone long ago", n)
+	}
+	now := at(20 * jobsAnHour * 10)
+	for name, origin := range map[string]time.Duration{"there": -1, "not gone for so long": 20*jobsAnHour - long/(10*time.Second) + 1} {
+		second := sighting(origin)
+		second.Copy = "b"
+		if got := a.Standing(second, now); got != Repeated {
+			t.Errorf("a second copy of the job that is %s: got %s, want %s", name, got, Repeated)
+		}
+	}
+}
+
+// Later says which attempt it was that makes a copy Outdated, for the hub to count on from.
+func TestLater(t *testing.T) {
+	var a Attempts
+	now := time.Unix(0, 0)
+	third := Sighting{Origin: originOf("job"), Copy: "c3", Attempt: 3}
+	a.Here(third, now)
+	for name, test := range map[string]struct {
+		sighting Sighting
+		want     int64
+	}{
+		"Earlier": {Sighting{Origin: originOf("job"), Copy: "c1", Attempt: 1}, 3},
+		"Same":    {third, 0},
+		"Another": {Sighting{Origin: originOf("job"), Copy: "c3-again", Attempt: 3}, 0},
+		"Unknown": {Sighting{Origin: originOf("other"), Copy: "c1", Attempt: 1}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := a.Later(test.sighting, now); got != test.want {
+				t.Errorf("Later() = %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestOtherJobsSayNothing: what a copy says counts for its hub TrainJob only, which nobody can name from another
+// namespace.
+func TestOtherJobsSayNothing(t *testing.T) {
+	now := time.Unix(0, 0)
+	victim := Sighting{Origin: originOf("job"), Copy: "victim", Attempt: 1, Fenced: true}
+	for name, change := range map[string]func(*Origin){
+		"Hub":       func(o *Origin) { o.Hub = "other" },
+		"Namespace": func(o *Origin) { o.Namespace = "other" },
+		"Name":      func(o *Origin) { o.Name = "other" },
+		"UID":       func(o *Origin) { o.UID = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a Attempts
+			a.Here(victim, now)
+			forged := victim
+			forged.Copy, forged.Attempt = "forged", 1000
+			change(&forged.Origin)
+			a.Here(forged, now)
+			if got := a.Standing(victim, now); got != Current {
+				t.Errorf("the copy is %s since there is a TrainJob with another %s", got, name)
+			}
+		})
+	}
+}
+
+// TestMemoryOfAttemptsIsBounded: who creates and deletes copies without end in one namespace has only their own
+// forgotten.
+func TestMemoryOfAttemptsIsBounded(t *testing.T) {
+	var a Attempts
+	now := time.Unix(0, 0)
+	sighting := func(namespace string, number int) Sighting {
+		origin := originOf(types.UID(fmt.Sprint(number)))
+		origin.Namespace = namespace
+		return Sighting{Origin: origin, Copy: "a", Attempt: 2}
+	}
+	there := sighting("noisy", -1)
+	a.Here(there, now)
+	for number := range 100 {
+		a.Here(sighting("quiet", number), now)
+		a.Gone(sighting("quiet", number), now)
+	}
+	for number := range 2 * MaxGone {
+		a.Here(sighting("noisy", number), now)
+		a.Gone(sighting("noisy", number), now)
+	}
+	if n := len(a.known); n > MaxGone+1 {
+		t.Errorf("%d attempts are remembered, and %d at most should be", n, MaxGone+1)
+	}
+	for name, s := range map[string]Sighting{
+		"of another namespace": sighting("quiet", 0), "that is there": there, "that went last": sighting("noisy", 2*MaxGone-1),
+	} {
+		s.Copy, s.Attempt = "b", 1
+		if got := a.Standing(s, now); got != Outdated {
+			t.Errorf("an earlier attempt of the job %s: got %s, want %s", name, got, Outdated)
+		}
+	}
+}

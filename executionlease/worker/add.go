@@ -1,0 +1,190 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/internal/inbox"
+)
+
+const (
+	// LeaseName is the Lease by which one replica is chosen.
+	LeaseName = "fencing.trainyard.dev"
+
+	fieldOwner = client.FieldOwner("trainyard-fencing")
+	podIndex   = "trainyard.dev/fencing-jobset"
+	// requestTimeout bounds each request. What it interrupts is tried again.
+	requestTimeout = 5 * time.Second
+	minRetryDelay  = 50 * time.Millisecond
+	maxRetryDelay  = 2 * time.Second
+	// concurrency is how many copies are stopped at the same time.
+	concurrency = 16
+)
+
+// Options of fencing.
+type Options struct {
+	// Identity names this process, and no other one.
+	Identity string
+	// Election chooses who writes. nil: this process, always.
+	Election *Election
+	// Clock measures deadlines. Its times have to be monotonic. nil: the real one.
+	Clock clock.WithDelayedExecution
+	// CRDInterval is how often to look for the CRD while it is missing. 0: 30 s.
+	CRDInterval time.Duration
+	// SkipNameValidation allows more than one in a process. For tests.
+	SkipNameValidation bool
+}
+
+func (o *Options) setDefaults() {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.CRDInterval == 0 {
+		o.CRDInterval = 30 * time.Second
+	}
+}
+
+// Fencer is what a process has of fencing.
+type Fencer struct {
+	book    *book
+	waiting *inbox.Inbox
+}
+
+// Add adds fencing to a manager whose scheme has TrainJobs, JobSets and Trainyard's types. Its cache may hold the pods of JobSets only,
+// and of them as little as package health keeps.
+func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
+	opts.setDefaults()
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, jobSetOf); err != nil {
+		return nil, fmt.Errorf("index pods by JobSet: %w", err)
+	}
+	fencer := &Fencer{waiting: &inbox.Inbox{}}
+	stops, leases := &inbox.Inbox{}, &inbox.Inbox{}
+	fencer.book = newBook(opts.Clock, bells{waiting: fencer.waiting, stops: stops, leases: leases})
+
+	shown.Store(fencer.book)
+	seen, err := fencer.book.watchCopies(ctx, mgr.GetCache())
+	if err != nil {
+		return nil, err
+	}
+	copies := &copies{
+		book: fencer.book, alarms: newAlarms(opts.Clock, stops), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("fencing"),
+		clock: opts.Clock,
+	}
+	if err := copies.setUp(mgr, stops, opts); err != nil {
+		return nil, fmt.Errorf("set up controller of fenced copies: %w", err)
+	}
+	keeper := &keeper{
+		Options: opts, book: fencer.book, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
+		recorder: mgr.GetEventRecorder("fencing"), cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
+		scheme: mgr.GetScheme(),
+		log:    mgr.GetLogger().WithName("fencing"),
+	}
+	if err := mgr.Add(keeper); err != nil {
+		return nil, fmt.Errorf("add keeper of execution leases: %w", err)
+	}
+	return fencer, nil
+}
+
+// Rechecks are TrainJobs for which Gate has been shut, and may not be any more.
+func (f *Fencer) Rechecks() source.Source { return f.waiting.Source() }
+
+// setUp adds the controller of copies to a manager.
+func (c *copies) setUp(mgr ctrl.Manager, stops *inbox.Inbox, opts Options) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("fencing-copies").
+		For(&trainer.TrainJob{}, builder.WithPredicates(news())).
+		WatchesRawSource(stops.Source()).
+		WithOptions(controller.Options{
+			NeedLeaderElection:      new(false),
+			MaxConcurrentReconciles: concurrency,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay),
+			SkipNameValidation:      &opts.SkipNameValidation,
+		}).
+		Complete(c)
+}
+
+// news lets pass what can change a decision about a copy.
+func news() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return isFenceable(e.Object.(*trainer.TrainJob)) },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := e.ObjectOld.(*trainer.TrainJob), e.ObjectNew.(*trainer.TrainJob)
+			if !isFenceable(after) {
+				return false
+			}
+			return !isFenceable(before) || originOf(before) != originOf(after) || differ(before, after)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
+// watchCopies has the book see all copies, and returns whether it has seen those that were there at the start.
+func (b *book) watchCopies(ctx context.Context, copies cache.Cache) (seen func() bool, err error) {
+	informer, err := copies.GetInformer(ctx, &trainer.TrainJob{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return nil, fmt.Errorf("watch TrainJobs: %w", err)
+	}
+	registration, err := informer.AddEventHandler(b.watcher())
+	if err != nil {
+		return nil, fmt.Errorf("watch TrainJobs: %w", err)
+	}
+	return registration.HasSynced, nil
+}
+
+// watcher tells of each version of a copy that the watch shows, in order.
+func (b *book) watcher() toolscache.ResourceEventHandler {
+	see := func(object any) {
+		if job := object.(*trainer.TrainJob); isCopy(job) {
+			b.see(job)
+		}
+	}
+	gone := func(object any) {
+		if last, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+			object = last.Obj
+		}
+		if job, ok := object.(*trainer.TrainJob); ok && isCopy(job) {
+			b.gone(job)
+		}
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: see,
+		UpdateFunc: func(before, after any) {
+			last, next := before.(*trainer.TrainJob), after.(*trainer.TrainJob)
+			if last.UID != next.UID { // What was between was not seen.
+				gone(last)
+			} else if originOf(last) != originOf(next) { // It is the copy of another job now, or none.
+				gone(last)
+			}
+			see(next)
+		},
+		DeleteFunc: gone,
+	}
+}
+
+// jobSetOf indexes pods by the name of their JobSet, which is that of its TrainJob.
+func jobSetOf(pod client.Object) []string {
+	if name := pod.GetLabels()[jobsetv1alpha2.JobSetNameKey]; name != "" {
+		return []string{name}
+	}
+	return nil
+}

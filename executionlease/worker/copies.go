@@ -1,0 +1,246 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// hurriedGrace is what pods get that have to end now. With 0 they would only be hidden.
+const hurriedGrace int64 = 1
+
+// copies stops copies with failover Fenced, while this replica leads, and tells of those that are outdated. A key is that of a copy.
+type copies struct {
+	book     *book
+	alarms   *alarms
+	client   client.Client
+	recorder events.EventRecorder
+	clock    clock.PassiveClock
+}
+
+// facts are what has been observed of a copy.
+type facts struct {
+	job *trainer.TrainJob
+	protocol.Copy
+	// pods that live, and may have to be told to hurry.
+	pods []*corev1.Pod
+}
+
+// Reconcile does to a copy what has to be done now.
+func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	job := &trainer.TrainJob{}
+	err := c.client.Get(ctx, request.NamespacedName, job)
+	if client.IgnoreNotFound(err) != nil {
+		return reconcile.Result{}, err
+	}
+	if err == nil && isCopy(job) {
+		if told, err := c.tellOutdated(ctx, job); apierrors.IsConflict(err) {
+			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
+		} else if told || err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	var from time.Time
+	mine := err == nil && isFenceable(job)
+	if mine {
+		from, mine = c.book.stopsFrom(job)
+	}
+	if !mine {
+		c.alarms.set(request.NamespacedName, time.Time{})
+		return reconcile.Result{}, nil
+	}
+	f, err := c.observe(ctx, job, !c.clock.Now().Before(from))
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	d := c.book.decide(job, f.Copy)
+	ctrl.LoggerFrom(ctx).V(1).Info("Decided", "action", d.Action.String(), "reason", d.Reason.String(), "alive", f.Pods.Alive)
+	if err := c.act(ctx, f, d); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: minRetryDelay}, nil
+	} else if err != nil {
+		return reconcile.Result{}, err
+	}
+	c.alarms.set(request.NamespacedName, d.Again)
+	return reconcile.Result{}, nil
+}
+
+// observe reads from the caches what decides about a copy, its pods only if they matter.
+func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) (facts, error) {
+	f := facts{job: job, Copy: protocol.Copy{
+		Challenge: challengeOf(job),
+		Suspended: ptr.Deref(job.Spec.Suspend, false),
+		Going:     !job.DeletionTimestamp.IsZero(),
+		Started:   len(job.Status.JobsStatus) > 0,
+	}}
+	f.FencedFor, f.Fenced = job.Annotations[v1alpha1.AnnotationFenced]
+	if f.Started && !pods {
+		return f, nil
+	}
+	jobSet := &jobsetv1alpha2.JobSet{}
+	if err := c.client.Get(ctx, keyOf(job), jobSet); client.IgnoreNotFound(err) != nil {
+		return f, fmt.Errorf("get JobSet %s: %w", klog.KObj(job), err)
+	}
+	f.Started = f.Started || metav1.IsControlledBy(jobSet, job)
+	if !pods {
+		return f, nil
+	}
+	return f, c.observePods(ctx, &f, jobSet)
+}
+
+// observePods reads the pods of the copy, also those that an earlier JobSet of it has left. A JobSet of its name that is not its own
+// keeps its pods.
+func (c *copies) observePods(ctx context.Context, f *facts, jobSet *jobsetv1alpha2.JobSet) error {
+	var list corev1.PodList
+	err := c.client.List(ctx, &list, client.InNamespace(f.job.Namespace), client.MatchingFields{podIndex: f.job.Name},
+		client.UnsafeDisableDeepCopy) // Nothing here writes to them.
+	if err != nil {
+		return fmt.Errorf("list pods of TrainJob %s: %w", klog.KObj(f.job), err)
+	}
+	foreign := ""
+	if jobSet.UID != "" && !metav1.IsControlledBy(jobSet, f.job) {
+		foreign = string(jobSet.UID)
+	}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed ||
+			foreign != "" && pod.Labels[jobsetv1alpha2.JobSetUIDKey] == foreign {
+			continue
+		}
+		f.pods = append(f.pods, pod)
+		f.Pods.Alive++
+		if pod.DeletionTimestamp.IsZero() {
+			f.Pods.Staying++
+		}
+		f.Pods.Grace = max(f.Pods.Grace, time.Duration(graceOf(pod))*time.Second)
+	}
+	return nil
+}
+
+// graceOf is how many seconds a pod has to end, or has been given.
+func graceOf(pod *corev1.Pod) int64 {
+	if pod.DeletionGracePeriodSeconds != nil {
+		return *pod.DeletionGracePeriodSeconds
+	}
+	return ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
+}
+
+// act does what was decided, and tells.
+func (c *copies) act(ctx context.Context, f facts, d decision) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	switch d.Action {
+	case protocol.Suspend:
+		err := c.suspend(ctx, f.job, d.answer)
+		if err != nil && d.Urgent && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return errors.Join(err, c.delete(ctx, f.job, d)) // A webhook does not let it be changed, say.
+		} else if err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if !f.Fenced {
+			c.tell(ctx, f.job, d)
+		}
+		return nil
+	case protocol.Delete:
+		return c.delete(ctx, f.job, d)
+	case protocol.Shorten:
+		return c.hurry(ctx, f)
+	case protocol.Leave:
+	}
+	return nil
+}
+
+// tellOutdated writes on a copy that a later attempt of its job was here, once. Such a copy never runs: if it is the one that the hub wants,
+// the hub has forgotten that attempt, and has to count on from it. Whatever the failover of the copy is, its Gate is shut.
+func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told bool, err error) {
+	later := c.book.later(job)
+	text := strconv.FormatInt(later, 10)
+	if later == 0 || job.Annotations[v1alpha1.AnnotationLaterAttempt] == text || !job.DeletionTimestamp.IsZero() {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	updated := job.DeepCopy()
+	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, v1alpha1.AnnotationLaterAttempt, text)
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return false, client.IgnoreNotFound(fmt.Errorf("annotate TrainJob %s: %w", klog.KObj(job), err))
+	}
+	ctrl.LoggerFrom(ctx).Info("A later attempt of this copy's job was here", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
+	return true, nil
+}
+
+// suspend suspends a copy and marks it.
+func (c *copies) suspend(ctx context.Context, job *trainer.TrainJob, answer string) error {
+	updated := job.DeepCopy()
+	updated.Spec.Suspend = new(true)
+	updated.Annotations = maps.Clone(job.Annotations)
+	updated.Annotations[v1alpha1.AnnotationFenced] = answer
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	if err := c.client.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		return fmt.Errorf("suspend TrainJob %s: %w", klog.KObj(job), err)
+	}
+	return nil
+}
+
+// delete deletes a copy that was not to be stopped otherwise, in the foreground, so that its end is that of its pods.
+func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) error {
+	err := c.client.Delete(ctx, job, client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+		client.PropagationPolicy(metav1.DeletePropagationForeground))
+	if err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("delete TrainJob %s: %w", klog.KObj(job), err))
+	}
+	d.Action = protocol.Delete
+	c.tell(ctx, job, d)
+	return nil
+}
+
+// hurry shortens the grace of the pods that live.
+func (c *copies) hurry(ctx context.Context, f facts) error {
+	errs := make([]error, len(f.pods))
+	one := func(i int) {
+		pod := f.pods[i]
+		if !pod.DeletionTimestamp.IsZero() && graceOf(pod) <= hurriedGrace {
+			return
+		}
+		err := c.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(hurriedGrace))
+		if client.IgnoreNotFound(err) != nil {
+			errs[i] = fmt.Errorf("shorten the grace of pod %s: %w", klog.KObj(pod), err)
+		}
+	}
+	if len(f.pods) == 1 {
+		one(0)
+	} else {
+		workqueue.ParallelizeUntil(ctx, concurrency, len(f.pods), one)
+	}
+	return errors.Join(errs...)
+}
+
+// differ says whether an update of a copy can change a decision.
+func differ(before, after *trainer.TrainJob) bool {
+	return before.Generation != after.Generation || !maps.Equal(before.Annotations, after.Annotations) ||
+		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) ||
+		(len(before.Status.JobsStatus) > 0) != (len(after.Status.JobsStatus) > 0)
+}

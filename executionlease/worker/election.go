@@ -1,0 +1,77 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// Election is about the Lease of the agents. With a longer LeaseDuration than 15 s, the margin of the hubs has to be longer too.
+type Election struct {
+	// Namespace of the Lease.
+	Namespace string
+	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// elect takes part in the election until ctx ends. Who loses the Lease stands for it again.
+func (k *keeper) elect(ctx context.Context) {
+	if k.Election == nil {
+		k.serve(ctx)
+		return
+	}
+	for ctx.Err() == nil {
+		if err := k.stand(ctx); err != nil {
+			k.log.Error(err, "Cannot take part in the election of the agent that fences")
+		}
+		pause(ctx, k.Election.RetryPeriod)
+	}
+}
+
+// stand returns when the Lease was held and lost, or ctx has ended.
+func (k *keeper) stand(ctx context.Context) error {
+	config := rest.CopyConfig(k.config)
+	config.Timeout = k.Election.RenewDeadline / 2 // A request that hangs must not cost the Lease.
+	leases, err := coordination.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make client for Lease %q: %w", LeaseName, err)
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: LeaseName,
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: k.Election.Namespace, Name: LeaseName},
+			Client:     leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: k.Identity},
+		},
+		LeaseDuration: k.Election.LeaseDuration, RenewDeadline: k.Election.RenewDeadline, RetryPeriod: k.Election.RetryPeriod,
+		// Two that work at once for a moment do no harm: what they write names the version that they have seen.
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: k.serve,
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("stand for Lease %q: %w", LeaseName, err)
+	}
+	elector.Run(ctx)
+	return nil
+}
+
+// serve leads until ctx ends.
+func (k *keeper) serve(ctx context.Context) {
+	k.log.Info("Leading: writing challenges and stopping copies", "identity", k.Identity)
+	end := k.book.lead()
+	<-ctx.Done()
+	end()
+	k.log.Info("Not leading any more", "identity", k.Identity)
+}

@@ -1,0 +1,24 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+)
+
+// Deadline is when the pods of a hub's fenced copies must have ended, by the clock of this replica, if the hub is silent from now on.
+func (f *Fencer) Deadline(id string) (deadline time.Time) {
+	f.book.look(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
+	return deadline
+}
+
+// Knows is true once the watch of this replica has shown the copy.
+func (f *Fencer) Knows(job *trainer.TrainJob) bool {
+	f.book.mu.Lock()
+	defer f.book.mu.Unlock()
+	_, known := f.book.copies[hubOf(job)][keyOf(job)]
+	return known
+}

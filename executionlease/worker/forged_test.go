@@ -1,0 +1,200 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// The tests of this file play users who may write TrainJobs of a namespace, labels and annotations included, on a
+// worker where no admission policy stops them.
+
+// bookOf returns the book of a worker whose hub has just answered, and what it wakes.
+func bookOf() (b *book, waiting, stops *rung) {
+	waiting, stops = &rung{}, &rung{}
+	b = newBook(clocktesting.NewFakePassiveClock(time.Now()), bells{waiting: waiting, stops: stops, leases: &rung{}})
+	answer(b, "hub")
+	return b, waiting, stops
+}
+
+// answer has a hub create its lease, if it has none, and answer the challenge 1.1.
+func answer(b *book, id string) {
+	b.update(id, func(h *hub, now time.Time) {
+		h.replaced("lease")
+		h.agent.Answered(protocol.Challenge{}, time.Minute, now)
+		h.agent.Issued(protocol.Challenge{Run: 1, Number: 1}, now)
+		h.agent.Answered(protocol.Challenge{Run: 1, Number: 1}, time.Minute, now)
+	})
+}
+
+func labelled(key, value string) func(*trainer.TrainJob) {
+	return func(job *trainer.TrainJob) { job.Labels[key] = value }
+}
+
+func named(namespace, name string) func(*trainer.TrainJob) {
+	return func(job *trainer.TrainJob) { job.Namespace, job.Name = namespace, name }
+}
+
+func TestForgedMarksOfAnotherNamespace(t *testing.T) {
+	later := annotated(v1alpha1.AnnotationAttempt, "1000")
+	for name, forged := range map[string]*trainer.TrainJob{
+		"Namespace": aCopy(uid("forged"), later, named("other", "llm")),
+		"Name":      aCopy(uid("forged"), later, named("team", "other")),
+		"Hub":       aCopy(uid("forged"), later, labelled(v1alpha1.LabelHub, "other")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _, _ := bookOf()
+			watch := b.watcher()
+			watch.OnAdd(aCopy(), true)
+			watch.OnAdd(forged, false)
+			watch.OnDelete(forged)
+			if open, why := (&Fencer{book: b}).Gate(aCopy()); !open {
+				t.Errorf("the copy may not start because of the TrainJob %s/%s: %s", forged.Namespace, forged.Name, why)
+			}
+			if later := b.later(aCopy()); later != 0 {
+				t.Errorf("the hub would be told of attempt %d, which the hub has never given", later)
+			}
+		})
+	}
+}
+
+func TestAttemptsAreReadAsTheHubReadsThem(t *testing.T) {
+	for text, want := range map[string]int64{
+		"1": 1, "2147483647": 1<<31 - 1, "2147483648": 0, "9223372036854775807": 0,
+		"-1": 0, "0": 0, "": 0, "1.5": 0, "two": 0,
+	} {
+		if got := attemptOf(aCopy(annotated(v1alpha1.AnnotationAttempt, text))); got != want {
+			t.Errorf("attempt %q: got %d, want %d", text, got, want)
+		}
+	}
+}
+
+// TestAttemptIsSetBack: the hub changes back what somebody has written on the copy, and it runs on.
+func TestAttemptIsSetBack(t *testing.T) {
+	b, _, _ := bookOf()
+	watch, raised := b.watcher(), aCopy(annotated(v1alpha1.AnnotationAttempt, "2147483647"))
+	watch.OnAdd(aCopy(), true)
+	watch.OnUpdate(aCopy(), raised)
+	watch.OnUpdate(raised, aCopy())
+	if open, why := (&Fencer{book: b}).Gate(aCopy()); !open {
+		t.Errorf("the copy may not start: %s", why)
+	}
+	if later := b.later(aCopy()); later != 0 {
+		t.Errorf("the hub would be told of attempt %d", later)
+	}
+}
+
+// TestChangedMarksLeaveNothing: a copy that says that it is of another job now, again and again, leaves nothing for
+// ever.
+func TestChangedMarksLeaveNothing(t *testing.T) {
+	b, _, _ := bookOf()
+	watch, last := b.watcher(), aCopy()
+	watch.OnAdd(last, true)
+	for number := range 10_000 {
+		id := fmt.Sprint("forged-", number)
+		next := aCopy(labelled(v1alpha1.LabelOriginUID, id), labelled(v1alpha1.LabelHub, id))
+		watch.OnUpdate(last, next)
+		last = next
+	}
+	if diff := cmp.Diff([]string{hubOf(last), "hub"}, sortedKeys(b.hubs)); diff != "" {
+		t.Errorf("hubs that are known (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{hubOf(last)}, sortedKeys(b.copies)); diff != "" {
+		t.Errorf("hubs with copies (-want +got):\n%s", diff)
+	}
+	watch.OnUpdate(last, aCopy(func(job *trainer.TrainJob) { job.Labels = nil }))
+	if len(b.copies) > 0 {
+		t.Errorf("a TrainJob that nothing marks is taken for a copy of %v", sortedKeys(b.copies))
+	}
+}
+
+// TestMarksThatComeBack: a copy whose marks somebody took off is looked at again when the hub puts them back.
+func TestMarksThatComeBack(t *testing.T) {
+	bare := aCopy(func(job *trainer.TrainJob) { job.Labels = nil })
+	if !news().Update(event.UpdateEvent{ObjectOld: bare, ObjectNew: aCopy()}) {
+		t.Error("nobody would stop it when its hub is silent")
+	}
+	if news().Update(event.UpdateEvent{ObjectOld: aCopy(), ObjectNew: aCopy()}) {
+		t.Error("nothing has changed")
+	}
+}
+
+func TestUnknownHubsAreForgotten(t *testing.T) {
+	b, waiting, _ := bookOf()
+	watch := b.watcher()
+	job := aCopy(labelled(v1alpha1.LabelHub, "new"), named("team", "early"))
+	// The cache can show a copy before the watch tells of it.
+	if open, _ := (&Fencer{book: b}).Gate(job); open {
+		t.Error("it may start, and nothing is known of its hub")
+	}
+	if len(b.hubs) != 1 {
+		t.Errorf("hubs that are known without a copy: %v", sortedKeys(b.hubs))
+	}
+	watch.OnAdd(job, false)
+	answer(b, "new")
+	b.update("new", func(h *hub, now time.Time) {
+		h.agent.Issued(protocol.Challenge{Run: 1, Number: 2}, now)
+		h.agent.Answered(protocol.Challenge{Run: 1, Number: 2}, time.Minute, now)
+	})
+	if diff := cmp.Diff(rung{keyOf(job)}, *waiting); diff != "" {
+		t.Errorf("the hub has a lease now, and the copy does not come back (-want +got):\n%s", diff)
+	}
+	watch.OnDelete(job)
+	for number := range 1000 {
+		forged := aCopy(labelled(v1alpha1.LabelHub, fmt.Sprint("forged-", number)), uid(types.UID(fmt.Sprint(number))))
+		watch.OnAdd(forged, false)
+		_, _ = (&Fencer{book: b}).Gate(forged)
+		_, _ = b.stopsFrom(forged)
+		watch.OnDelete(forged)
+		_ = b.decide(forged, protocol.Copy{})
+	}
+	// What was answered once counts until it is over, and numbers of challenges must not come twice.
+	if diff := cmp.Diff([]string{"hub", "new"}, sortedKeys(b.hubs)); diff != "" {
+		t.Errorf("hubs that are known when all copies are gone (-want +got):\n%s", diff)
+	}
+}
+
+func TestUnknownHubsHaveNoMetrics(t *testing.T) {
+	b, _, _ := bookOf()
+	shown.Store(b)
+	t.Cleanup(func() { shown.Store(nil) })
+	watch := b.watcher()
+	for number := range 1000 {
+		id := fmt.Sprint("forged-", number)
+		watch.OnAdd(aCopy(labelled(v1alpha1.LabelHub, id), named("team", id)), false)
+	}
+	got := gathered(t)
+	if got["unknown_hubs"] != 1000 {
+		t.Errorf("hubs that never had a lease: got %v, want 1000", got["unknown_hubs"])
+	}
+	for name := range got {
+		if strings.Contains(name, "forged") {
+			t.Errorf("somebody who can write labels has made the metric %s", name)
+		}
+	}
+	if name := b.name("forged-1"); name != "unknown" {
+		t.Errorf("a copy that is stopped would be counted for hub %q", name)
+	}
+	if name := b.name("hub"); name != "hub" {
+		t.Errorf("a copy of the hub would be counted for hub %q", name)
+	}
+}
+
+func sortedKeys[V any](of map[string]V) []string {
+	return slices.Sorted(maps.Keys(of))
+}

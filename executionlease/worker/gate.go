@@ -1,0 +1,127 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"strconv"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// Gate says whether a TrainJob that has no JobSet may get one now and, if not, why. It is shut for a copy of an attempt that is lower
+// than one that was seen, and for one with failover Fenced that is marked as stopped, that is not the first copy of its attempt, whose hub
+// is not known to be there, or whose creation was on its way for too long. Whoever may come through later is among Rechecks then.
+func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
+	if !isCopy(job) {
+		return true, ""
+	}
+	return f.book.admit(job)
+}
+
+// Shut is a gate for a process that does no fencing: the hub takes copies with failover Fenced for stopped when nobody would have
+// stopped them, so they must not start.
+func Shut(job *trainer.TrainJob) (open bool, why string) {
+	if isCopy(job) && isFenced(job) {
+		return false, "its failover is Fenced, and this cluster's agent runs with --fencing=false"
+	}
+	return true, ""
+}
+
+func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
+	now := b.clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.tidy(hubOf(job))
+	standing := b.standing(job, now)
+	if standing == protocol.Outdated {
+		b.bells.stops.Add(keyOf(job)) // The hub is told: its record may be from before that attempt.
+		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
+	}
+	if !isFenced(job) {
+		return true, ""
+	}
+	h, key := b.hub(hubOf(job)), keyOf(job)
+	delete(h.refused, key)
+	if _, stopped := job.Annotations[v1alpha1.AnnotationFenced]; stopped {
+		return false, "it was stopped while its hub was silent; the hub resumes it"
+	}
+	if standing == protocol.Repeated {
+		b.refuse(h, key)
+		return false, "another copy of this attempt was here; the hub resumes this one if it knows of it"
+	}
+	admission := h.agent.Admits(challengeOf(job), now)
+	if admission == protocol.Refused && len(job.Status.JobsStatus) > 0 {
+		admission = protocol.Admitted // It came through before: only the lease counts.
+	}
+	switch admission {
+	case protocol.Admitted:
+		return true, ""
+	case protocol.Refused:
+		b.refuse(h, key)
+		return false, "its creation was on its way for too long, or is from before this agent; the hub stamps it anew"
+	default:
+		h.waiting[key] = struct{}{}
+		return false, "its hub has yet to answer this cluster's agent"
+	}
+}
+
+// refuse has this replica stop a copy, whether it leads or not. The caller has the lock.
+func (b *book) refuse(h *hub, key types.NamespacedName) {
+	h.refused[key] = struct{}{}
+	b.bells.stops.Add(key)
+}
+
+// isCopy is true for what a hub has created, whatever its failover is.
+func isCopy(job *trainer.TrainJob) bool {
+	return hubOf(job) != ""
+}
+
+// isFenced is true for a copy that has to be stopped when its hub is silent.
+func isFenced(job *trainer.TrainJob) bool {
+	return job.Annotations[v1alpha1.AnnotationFailover] == string(v1alpha1.FailoverFenced)
+}
+
+// isFenceable is true for a copy that may have to be stopped: one that has not ended.
+func isFenceable(job *trainer.TrainJob) bool {
+	return isCopy(job) && isFenced(job) && !meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete) &&
+		!meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobFailed)
+}
+
+func keyOf(job *trainer.TrainJob) types.NamespacedName {
+	return types.NamespacedName{Namespace: job.Namespace, Name: job.Name}
+}
+
+func hubOf(job *trainer.TrainJob) string { return job.Labels[v1alpha1.LabelHub] }
+
+// originOf is the hub TrainJob of a copy, by the marks of the copy. Its UID is "" for what is no copy.
+func originOf(job *trainer.TrainJob) protocol.Origin {
+	return protocol.Origin{
+		Hub: hubOf(job), Namespace: job.Namespace, Name: job.Name, UID: types.UID(job.Labels[v1alpha1.LabelOriginUID]),
+	}
+}
+
+func challengeOf(job *trainer.TrainJob) protocol.Challenge {
+	return protocol.ParseChallenge(job.Annotations[v1alpha1.AnnotationChallenge])
+}
+
+func sightingOf(job *trainer.TrainJob) protocol.Sighting {
+	_, stopped := job.Annotations[v1alpha1.AnnotationFenced]
+	return protocol.Sighting{
+		Origin: originOf(job), Copy: job.UID, Attempt: attemptOf(job), Fenced: isFenced(job), Challenge: challengeOf(job), Stopped: stopped,
+	}
+}
+
+// attemptOf reads an attempt as the hub does: it is 0 for what the hub cannot have written.
+func attemptOf(job *trainer.TrainJob) int64 {
+	attempt, err := strconv.ParseInt(job.Annotations[v1alpha1.AnnotationAttempt], 10, 32)
+	if err != nil || attempt < 1 {
+		return 0
+	}
+	return attempt
+}

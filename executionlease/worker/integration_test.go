@@ -1,0 +1,349 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	workerlease "github.com/trainyard/trainyard/executionlease/worker"
+)
+
+// TestFencing is about one agent that leads, and another one that looks on, and makes the JobSets. Each case has hubs of its own.
+func TestFencing(t *testing.T) {
+	e := withLeases(t)
+	first := e.startAgent(t, "first", with{})
+	e.awaitLeader(t, first)
+	second := e.startAgent(t, "the second", with{trainJobs: true})
+	t.Run("Silence", func(t *testing.T) { testSilence(t, e) })
+	t.Run("LateAnswer", func(t *testing.T) { testLateAnswer(t, e) })
+	t.Run("LateCreation", func(t *testing.T) { testLateCreation(t, e) })
+	t.Run("OldAttempt", func(t *testing.T) { testOldAttempt(t, e) })
+	t.Run("ForgedCopy", func(t *testing.T) { testForgedCopy(t, e) })
+	t.Run("SecondCopy", func(t *testing.T) { testSecondCopy(t, e) })
+	t.Run("NoLease", func(t *testing.T) { testNoLease(t, e) })
+	t.Run("Takeover", func(t *testing.T) { testTakeover(t, e, first, second) })
+}
+
+// testSilence: renewals keep copies running, and the silence of a hub stops its own that are to be fenced, in time.
+func testSilence(t *testing.T, e *environment) {
+	a, b := e.newHub(t), e.newHub(t)
+	short, long, unheeded := a.runCopy(t, "short", 1, nil), a.runCopy(t, "long", 3600, nil), a.runCopy(t, deaf+"one", 3600, nil)
+	held := a.runCopy(t, "held", 1, map[string]string{v1alpha1.AnnotationFailover: string(v1alpha1.FailoverHold)})
+	others := b.runCopy(t, "others", 1, nil)
+	for range 4 {
+		e.step(t, fenceAfter*4/10)
+	}
+	e.checkRuns(t, short, long, unheeded, held, others)
+
+	// From the last answered challenge on: 50 s, since no more than half of the time is planned for a stop.
+	a.setSilent(true)
+	e.step(t, 51*time.Second)
+	e.awaitFenced(t, long)
+	e.awaitFenced(t, unheeded)
+	e.checkRuns(t, short, held, others)
+	eventually(t, "pod of "+long.Name+" to be deleted", func(g gomega.Gomega) {
+		pod := newPod()
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(long), pod)).To(gomega.Succeed())
+		g.Expect(pod.DeletionTimestamp.IsZero()).To(gomega.BeFalse())
+	})
+	e.step(t, 10*time.Second)
+	// 70 s: half of the time for a stop is over, and nobody has told the pod of one copy to end.
+	e.step(t, 10*time.Second)
+	eventually(t, "deletion of "+unheeded.Name, func(g gomega.Gomega) {
+		g.Expect(e.get(t, unheeded).DeletionTimestamp.IsZero()).To(gomega.BeFalse())
+	})
+	// 84 s: 15 s of slack and one of grace before the deadline.
+	e.checkRuns(t, short)
+	e.step(t, 14*time.Second)
+	e.awaitFenced(t, short)
+	e.awaitNoPod(t, short)
+	must(t, e.Get(t.Context(), client.ObjectKeyFromObject(long), newPod()))
+	// 90 s: those that are left are told to hurry. It is 9 s to the deadline, and no pod is alive.
+	e.step(t, 6*time.Second)
+	e.awaitNoPod(t, long)
+	e.awaitNoPod(t, unheeded)
+	e.checkRuns(t, held, others)
+	if !e.get(t, long).DeletionTimestamp.IsZero() {
+		t.Error("a copy was deleted though its pods had been told to end")
+	}
+	e.checkEvent(t, long, workerlease.ReasonFenced, "suspended, because its hub "+a.id+" has not answered this cluster's agent for 51s")
+	e.checkEvent(t, long, workerlease.ReasonFenced, "the hub resumes it")
+	if state := a.lease(t).Status.State; state != v1alpha1.LeaseValid {
+		t.Errorf("the lease is %s before its deadline", state)
+	}
+	e.step(t, 10*time.Second)
+	a.awaitState(t, v1alpha1.LeaseExpired)
+
+	a.setSilent(false)
+	a.awaitState(t, v1alpha1.LeaseValid)
+	e.step(t, interval)
+	if got := a.lease(t).Status; got.Fenced != 3 || got.Agent != "first" {
+		t.Errorf("the lease says that %d copies are stopped, by %q, want 3 by first", got.Fenced, got.Agent)
+	}
+	if !isFenced(e.get(t, short)) {
+		t.Error("the agent has resumed a copy; only the hub knows whether it is the current one")
+	}
+	a.resume(t, short)
+	e.step(t, interval)
+	if isSuspended(e.get(t, short)) {
+		t.Error("a copy that its hub has resumed was suspended again")
+	}
+}
+
+// testLateAnswer: an answer that was on its way for most of the fence time is worth no more than what is left of it.
+func testLateAnswer(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	h.setSilent(true)
+	e.step(t, interval)
+	eventually(t, "another challenge", func(g gomega.Gomega) {
+		g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(*h.word.Load()))
+	})
+	late := h.lease(t).Status.Challenge
+	e.step(t, 80*time.Second) // Of the answer before, 10 s are left; of this one, 20 s.
+	must(t, h.answer(t.Context(), late))
+	e.step(t, 15*time.Second)
+	h.awaitState(t, v1alpha1.LeaseValid)
+	e.step(t, 6*time.Second)
+	h.awaitState(t, v1alpha1.LeaseExpired)
+	h.checkLeaseEvent(t, workerlease.ReasonHubSilent)
+	must(t, h.answer(t.Context(), late)) // Again.
+	run := h.lease(t).Status.Challenge
+	e.step(t, interval)
+	eventually(t, "another challenge", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(run)) })
+	if state := h.lease(t).Status.State; state != v1alpha1.LeaseExpired {
+		t.Errorf("the lease is %s by an answer that was given before", state)
+	}
+	h.setSilent(false)
+	h.awaitState(t, v1alpha1.LeaseValid)
+	h.checkLeaseEvent(t, workerlease.ReasonHubAnswers)
+}
+
+// testLateCreation: a copy whose creation took longer than the hub waits never gets a JobSet, until the hub has stamped it anew.
+func testLateCreation(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	old := map[string]string{v1alpha1.AnnotationChallenge: *h.word.Load()}
+	early := h.createCopy(t, "early", old)
+	h.awaitJobSet(t, early)
+	for range 3 {
+		e.step(t, fenceAfter*4/10)
+	}
+	late := h.createCopy(t, "late", old)
+	unstamped := h.createCopy(t, "unstamped", map[string]string{v1alpha1.AnnotationChallenge: ""})
+	for _, job := range []*trainer.TrainJob{late, unstamped} {
+		e.awaitFenced(t, job)
+		e.checkEvent(t, job, "Held", "nothing is created for it")
+		e.checkEvent(t, job, workerlease.ReasonFenced, "on its way for too long")
+		h.checkNoJobSet(t, job)
+	}
+	if isSuspended(e.get(t, early)) {
+		t.Error("a copy that has started in time was stopped for its old challenge")
+	}
+	h.resume(t, late)
+	h.awaitJobSet(t, late)
+	h.checkNoJobSet(t, unstamped)
+}
+
+// testOldAttempt: what belongs to an earlier attempt than one that was here does not start, whatever its failover is, and the hub is told which
+// one was.
+func testOldAttempt(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	for name, failover := range map[string]v1alpha1.Failover{"fenced": v1alpha1.FailoverFenced, "hold": v1alpha1.FailoverHold} {
+		attempt := func(attempt string) *trainer.TrainJob {
+			return h.createCopy(t, name, map[string]string{
+				v1alpha1.AnnotationAttempt: attempt, v1alpha1.AnnotationFailover: string(failover),
+			})
+		}
+		job := attempt("3")
+		jobSet := h.awaitJobSet(t, job)
+		must(t, e.Delete(t.Context(), job))
+		must(t, e.Delete(t.Context(), jobSet)) // There is no garbage collector.
+		must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
+		old := attempt("2")
+		e.checkEvent(t, old, "Held", "a later attempt of its hub TrainJob was here")
+		if failover == v1alpha1.FailoverFenced {
+			e.awaitFenced(t, old)
+		}
+		eventually(t, "copy of attempt 2 to tell of attempt 3", func(g gomega.Gomega) {
+			g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(old), old)).To(gomega.Succeed())
+			g.Expect(old.Annotations).To(gomega.HaveKeyWithValue(v1alpha1.AnnotationLaterAttempt, "3"))
+		})
+		h.checkNoJobSet(t, old)
+		must(t, e.Delete(t.Context(), old))
+		h.awaitJobSet(t, attempt("4"))
+	}
+}
+
+// testForgedCopy: a user of another namespace gives a TrainJob the marks of a copy and the highest attempt. The copy is
+// not outdated for it: its JobSet is made anew.
+func testForgedCopy(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	job := h.createCopy(t, "victim", nil)
+	jobSet := h.awaitJobSet(t, job)
+	forged := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: h.namespace + "-of-others", Name: job.Name, Labels: job.Labels,
+			Annotations: map[string]string{v1alpha1.AnnotationAttempt: "2147483647"},
+		},
+		Spec: job.Spec,
+	}
+	must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: forged.Namespace}}))
+	must(t, e.Create(t.Context(), forged))
+	h.awaitJobSet(t, forged)
+	must(t, e.Delete(t.Context(), jobSet))
+	eventually(t, "another JobSet", func(g gomega.Gomega) {
+		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
+	})
+	if got := e.get(t, job); isFenced(got) || got.Annotations[v1alpha1.AnnotationLaterAttempt] != "" {
+		t.Errorf("the copy was stopped: %v", got.Annotations)
+	}
+	must(t, e.Delete(t.Context(), forged))
+}
+
+// testSecondCopy: a creation that was sent twice arrives when the first copy has run and was deleted. It does not start before the hub has
+// seen it.
+func testSecondCopy(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	job := h.createCopy(t, "twice", nil)
+	jobSet := h.awaitJobSet(t, job)
+	e.step(t, interval)
+	must(t, e.Delete(t.Context(), job))
+	must(t, e.Delete(t.Context(), jobSet)) // There is no garbage collector.
+	must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
+	second := h.createCopy(t, "twice", nil)
+	e.awaitFenced(t, second)
+	e.checkEvent(t, second, workerlease.ReasonFenced, "another copy of the same attempt was here")
+	h.checkNoJobSet(t, second)
+	h.resume(t, second)
+	h.awaitJobSet(t, second)
+}
+
+// testNoLease: a lease that somebody deletes stops nothing if the hub makes it anew, and a copy of a hub without one is stopped.
+func testNoLease(t *testing.T, e *environment) {
+	h := e.newHub(t)
+	job := h.runCopy(t, "job", 1, nil)
+	before := h.lease(t)
+	must(t, e.Delete(t.Context(), before))
+	h.createLease(t)
+	h.awaitState(t, v1alpha1.LeaseValid)
+	if run := h.lease(t).Status.Run; run <= before.Status.Run {
+		t.Errorf("the new lease has run %d, the old one had %d: an answer to that one could be taken for one to this", run, before.Status.Run)
+	}
+	e.checkRuns(t, job)
+
+	stranger := &hub{environment: e, id: h.id + "-stranger", namespace: h.namespace}
+	stranger.word.Store(h.word.Load())
+	waiting := stranger.createCopy(t, "waiting", nil)
+	e.checkEvent(t, waiting, "Held", "its hub has yet to answer this cluster's agent")
+	// The hub's time begins when the watch shows the copy, which may be after Gate was asked about it.
+	eventually(t, "copy of a hub without a lease", func(g gomega.Gomega) {
+		for _, a := range e.agents {
+			g.Expect(a.fencer.Knows(waiting)).To(gomega.BeTrue())
+		}
+	})
+	e.step(t, interval)
+	if isFenced(e.get(t, waiting)) {
+		t.Error("a copy without a lease was stopped before the hub has had its time")
+	}
+	e.step(t, interval)
+	e.awaitFenced(t, waiting)
+	h.checkNoJobSet(t, waiting)
+}
+
+// TestLockLost: an agent that loses the Lease by which one is chosen goes on as one that looks on, and comes back.
+func TestLockLost(t *testing.T) {
+	e := withLeases(t)
+	const lease = 2 * time.Second
+	e.startAgent(t, "alone", with{trainJobs: true, lease: lease}) // It complains if it has ended by itself.
+	h := e.newHub(t)
+	job := h.runCopy(t, "job", 1, nil)
+	run := h.lease(t).Status.Run
+	lock := &coordinationv1.Lease{}
+	must(t, e.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: workerlease.LeaseName}, lock))
+	patch := client.MergeFrom(lock.DeepCopy())
+	lock.Spec.HolderIdentity, lock.Spec.LeaseDurationSeconds = new("a thief"), new(int32(lease/time.Second))
+	must(t, e.Patch(t.Context(), lock, patch))
+	eventually(t, "another run", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Run).To(gomega.BeNumerically(">", run)) })
+	h.awaitState(t, v1alpha1.LeaseValid)
+	e.step(t, interval)
+	e.checkRuns(t, job)
+}
+
+// testTakeover: who takes over stops nothing while the hub answers, and what it has to stop in bounded time if not: with what it has
+// seen as the one that looked on, and as one that knows nothing.
+func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
+	present, lost := e.newHub(t), e.newHub(t)
+	stays, goes := present.runCopy(t, "stays", 1, nil), lost.runCopy(t, "goes", 3600, nil)
+	for range 12 {
+		e.step(t, interval)
+	}
+	lost.setSilent(true)
+	leader.stop()
+	present.awaitAgent(t, standby)
+	e.step(t, 30*time.Second)
+	e.checkRuns(t, stays, goes)
+	e.step(t, 21*time.Second)
+	e.awaitFenced(t, goes)
+	e.step(t, 40*time.Second) // 91 s after the last answered challenge was issued.
+	e.awaitNoPod(t, goes)
+	e.checkRuns(t, stays)
+
+	lost.setSilent(false)
+	lost.awaitState(t, v1alpha1.LeaseValid)
+	e.step(t, interval)
+	again := lost.runCopy(t, "again", 3600, nil)
+	lost.setSilent(true)
+	third := e.startAgent(t, "a third one", with{})
+	standby.stop()
+	present.awaitAgent(t, third)
+	present.awaitState(t, v1alpha1.LeaseValid)
+	lost.awaitAgent(t, third)
+	e.step(t, 9*time.Second)
+	e.checkRuns(t, stays, again)
+	e.step(t, 2*time.Second) // The handover is over.
+	e.awaitFenced(t, again)
+	e.step(t, interval) // Of the slack, 4 s are left.
+	e.awaitNoPod(t, again)
+	e.checkRuns(t, stays)
+}
+
+var copies atomic.Int32
+
+// checkNoJobSet fails if a copy has a JobSet, after another one has come through that was created later.
+func (h *hub) checkNoJobSet(t *testing.T, job *trainer.TrainJob) {
+	t.Helper()
+	h.awaitJobSet(t, h.createCopy(t, fmt.Sprintf("after-%d", copies.Add(1)), nil))
+	if err := h.Get(t.Context(), client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{}); !apierrors.IsNotFound(err) {
+		t.Errorf("copy %s, which must not start, has a JobSet (%v)", job.Name, err)
+	}
+}
+
+// awaitAgent waits until an agent has taken over the lease.
+func (h *hub) awaitAgent(t *testing.T, a *agent) {
+	t.Helper()
+	eventually(t, a.name+" to take over", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Agent).To(gomega.Equal(a.name)) })
+}
+
+// awaitLeader waits until an agent holds the Lease.
+func (e *environment) awaitLeader(t *testing.T, a *agent) {
+	t.Helper()
+	eventually(t, a.name+" to lead", func(g gomega.Gomega) {
+		lease := &coordinationv1.Lease{}
+		g.Expect(e.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: workerlease.LeaseName}, lease)).To(gomega.Succeed())
+		g.Expect(lease.Spec.HolderIdentity).NotTo(gomega.BeNil())
+		g.Expect(*lease.Spec.HolderIdentity).To(gomega.Equal(a.name))
+	})
+}

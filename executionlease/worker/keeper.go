@@ -1,0 +1,163 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/inbox"
+)
+
+var kind = v1alpha1.GroupVersion.WithKind("ExecutionLease")
+
+// keeper runs the controller of leases, once their CRD is there, and takes part in the election.
+type keeper struct {
+	Options
+	book  *book
+	inbox *inbox.Inbox
+	// seen says whether the book has seen the copies that were there at the start.
+	seen   func() bool
+	config *rest.Config
+	http   *http.Client
+	cached client.Client
+	live   client.Reader
+	mapper meta.RESTMapper
+	scheme *runtime.Scheme
+	// recorder of Events on leases.
+	recorder events.EventRecorder
+	log      logr.Logger
+}
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable: fencing has an election of its own.
+func (k *keeper) NeedLeaderElection() bool { return false }
+
+// Start implements manager.Runnable. It returns when ctx ends.
+func (k *keeper) Start(ctx context.Context) error {
+	if !k.awaitAPI(ctx) {
+		return nil
+	}
+	// A challenge that this process knows must be younger than its memory of copies: what a creation has already led to once, and was deleted
+	// before, has an older one.
+	if !toolscache.WaitForCacheSync(ctx.Done(), k.seen) {
+		return nil
+	}
+	informers, err := k.newCache()
+	if err != nil {
+		return err
+	}
+	controller, err := k.newController(informers)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	for _, part := range []func(context.Context) error{informers.Start, controller.Start} {
+		running.Go(func() {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				k.log.Error(err, "Watch of execution leases has ended")
+				cancel()
+			}
+		})
+	}
+	// Who does not know which leases there are must not lead: it would take their hubs for silent.
+	if !informers.WaitForCacheSync(ctx) {
+		return nil
+	}
+	k.elect(ctx)
+	return nil
+}
+
+// awaitAPI waits until the CRD is installed, and returns false if the context ends before.
+func (k *keeper) awaitAPI(ctx context.Context) bool {
+	said := ""
+	for {
+		_, err := k.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err == nil {
+			return true
+		}
+		if meta.IsNoMatchError(err) {
+			err = errors.New("the CRD ExecutionLease is not installed (kubectl apply --server-side -k config/crd/worker); " +
+				"until it is, copies with failover Fenced do not start")
+		}
+		if text := err.Error(); text != said {
+			said = text
+			k.log.Info("Nothing is fenced", "reason", text)
+		}
+		if !pause(ctx, k.CRDInterval) {
+			return false
+		}
+	}
+}
+
+func (k *keeper) newCache() (cache.Cache, error) {
+	informers, err := cache.New(k.config, cache.Options{
+		HTTPClient: k.http, Scheme: k.scheme, Mapper: k.mapper, SyncPeriod: new(365 * 24 * time.Hour),
+		DefaultTransform: cache.TransformStripManagedFields(),
+		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
+			k.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make cache of execution leases: %w", err)
+	}
+	return informers, nil
+}
+
+func (k *keeper) newController(informers cache.Cache) (controller.Controller, error) {
+	c, err := controller.NewUnmanaged("fencing-leases", controller.Options{
+		Reconciler: &leases{
+			book: k.book, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
+			cache: informers, live: k.live, client: k.cached, recorder: k.recorder, log: k.log,
+		},
+		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies keeps no other waiting.
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay),
+		UsePriorityQueue:        new(false),
+		SkipNameValidation:      new(k.SkipNameValidation),
+		Logger:                  k.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make controller of execution leases: %w", err)
+	}
+	err = errors.Join(
+		c.Watch(k.inbox.Source()),
+		c.Watch(source.Kind[client.Object](informers, &v1alpha1.ExecutionLease{}, &handler.EnqueueRequestForObject{})),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("watch execution leases: %w", err)
+	}
+	return c, nil
+}
+
+// pause returns false if the context has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,259 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// leases keeps the book on the leases of hubs and, while this replica leads, writes them. A key is the ID of a hub.
+type leases struct {
+	book     *book
+	alarms   *alarms
+	identity string
+	clock    clock.PassiveClock
+	// cache of leases, live the API server, client to write and to read copies from the cache.
+	cache, live client.Reader
+	client      client.Client
+	recorder    events.EventRecorder
+	log         logr.Logger
+}
+
+// Reconcile notes what a lease says, and does what this replica has to do about it now.
+func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	id := request.Name
+	lease, err := get(ctx, l.cache, id)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	l.note(id, lease)
+	switch l.task(id, lease) {
+	case takeOver:
+		err = l.takeOver(ctx, id)
+	case writeNext:
+		err = l.write(ctx, id, lease, true)
+	case writeState:
+		err = l.write(ctx, id, lease, false)
+	case lookOn:
+		_, err = l.read(ctx, id)
+	case nothing:
+	}
+	if apierrors.IsConflict(err) { // The hub has answered, or another agent leads. The next pass starts from what there is now.
+		if _, err = l.read(ctx, id); err == nil {
+			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
+		}
+	}
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	l.alarms.set(request.NamespacedName, l.next(id))
+	return reconcile.Result{}, nil
+}
+
+// task is what is to be done about a lease.
+type task int
+
+const (
+	// nothing to do now.
+	nothing task = iota
+	// lookOn: read the lease from the API server, so that the next challenge has a known age.
+	lookOn
+	// takeOver the lease: write the first challenge of a run.
+	takeOver
+	// writeNext: the next challenge.
+	writeNext
+	// writeState: what the state is now.
+	writeState
+)
+
+// task decides. A lease that is not there can be taken over too, or the copies without one would never be stopped.
+func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
+	l.book.look(id, func(h *hub, now time.Time) {
+		switch {
+		case lease == nil && len(l.book.copies[id]) == 0:
+		case l.book.leads() && h.term != l.book.term:
+			what = takeOver
+		case lease == nil:
+		case !l.book.leads():
+			if h.agent.Unmarked() {
+				what = lookOn
+			}
+		case lease.Status.Run >= h.run && lease.Status.Agent != l.identity:
+			what = takeOver // Another one leads, or thought that it did.
+		case !now.Before(h.sent.Add(h.agent.Interval())):
+			what = writeNext
+		case lease.Status.Run == h.run && lease.Status.State != h.agent.State(now):
+			what = writeState
+		}
+	})
+	return what
+}
+
+// next is when there is something to do, zero if that only comes with an event.
+func (l *leases) next(id string) (due time.Time) {
+	l.book.look(id, func(h *hub, now time.Time) {
+		if !l.book.leads() || h.uid == "" {
+			return
+		}
+		due = h.sent.Add(h.agent.Interval())
+		if ends := h.agent.StateEnds(now); !ends.IsZero() && ends.Before(due) {
+			due = ends
+		}
+	})
+	return due
+}
+
+// note writes down what a lease says, nil if there is none.
+func (l *leases) note(id string, lease *v1alpha1.ExecutionLease) {
+	l.book.update(id, func(h *hub, now time.Time) { h.note(lease, now) })
+}
+
+func (h *hub) note(lease *v1alpha1.ExecutionLease, now time.Time) {
+	if lease == nil {
+		h.replaced("")
+		return
+	}
+	if h.uid != lease.UID {
+		h.replaced(lease.UID)
+	}
+	h.agent.See(protocol.ParseChallenge(lease.Status.Challenge))
+	h.agent.Answered(protocol.ParseChallenge(lease.Spec.Answer), lease.Spec.FenceAfter.Duration, now)
+}
+
+// replaced notes that the lease is another object, or none. The run goes on, so that no challenge has the name of an earlier one.
+func (h *hub) replaced(uid types.UID) {
+	if h.uid != "" {
+		h.agent.Replaced()
+	}
+	if uid != "" {
+		h.term, h.leased = 0, true
+	}
+	h.uid = uid
+}
+
+// takeOver writes the first challenge of a new run.
+func (l *leases) takeOver(ctx context.Context, id string) error {
+	lease, err := l.read(ctx, id)
+	if err != nil {
+		return err
+	}
+	l.book.update(id, func(h *hub, now time.Time) {
+		h.run++
+		if lease != nil {
+			h.run = max(h.run, lease.Status.Run+1)
+		}
+		h.term, h.number, h.sent = l.book.term, 0, time.Time{}
+		h.agent.TakeOver(h.run, now)
+		l.log.Info("Took over execution lease", "hub", id, "run", h.run, "state", h.agent.State(now), "exists", lease != nil)
+	})
+	if lease == nil {
+		return nil
+	}
+	return l.write(ctx, id, lease, true)
+}
+
+// write writes the state into a lease that was read, and with next a new challenge. It is a conflict if the lease has changed since.
+func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.ExecutionLease, next bool) error {
+	fenced, err := l.countFenced(ctx, id)
+	if err != nil {
+		return err
+	}
+	updated := lease.DeepCopy()
+	var challenge protocol.Challenge
+	var sent time.Time
+	l.book.look(id, func(h *hub, now time.Time) {
+		status := &updated.Status
+		if next {
+			// The number is used up, whatever becomes of the write. The time has to be before it.
+			h.number++
+			h.sent, sent = now, now
+			challenge = protocol.Challenge{Run: h.run, Number: h.number}
+			status.Run, status.Challenge, status.Agent = h.run, challenge.String(), l.identity
+			status.Interval, status.Fenced = &metav1.Duration{Duration: h.agent.Interval()}, fenced
+		}
+		status.State = h.agent.State(now)
+	})
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
+	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+		if next { // Another one is due at once: a conflict with an answer must not cost an interval.
+			l.book.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
+		}
+		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
+	}
+	if lease.Status.State != updated.Status.State {
+		l.log.Info("Execution lease", "hub", id, "state", updated.Status.State, "before", lease.Status.State, "fenced", fenced)
+		l.tell(updated, lease.Status.State)
+	}
+	l.book.update(id, func(h *hub, now time.Time) {
+		if next {
+			h.agent.Issued(challenge, sent)
+			h.written++
+		}
+		h.note(updated, now)
+	})
+	return nil
+}
+
+// read reads a lease from the API server, nil if there is none, and notes what it says and that it does not say more yet.
+func (l *leases) read(ctx context.Context, id string) (*v1alpha1.ExecutionLease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	sent := l.clock.Now()
+	lease, err := get(ctx, l.live, id)
+	if err != nil {
+		return nil, err
+	}
+	l.book.update(id, func(h *hub, now time.Time) {
+		h.note(lease, now)
+		if lease != nil {
+			h.agent.Shown(protocol.ParseChallenge(lease.Status.Challenge), sent)
+		}
+	})
+	return lease, nil
+}
+
+// countFenced counts the copies of a hub that are stopped.
+func (l *leases) countFenced(ctx context.Context, id string) (count int32, err error) {
+	var jobs trainer.TrainJobList
+	err = l.client.List(ctx, &jobs, client.MatchingLabels{v1alpha1.LabelHub: id}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return 0, fmt.Errorf("list copies of hub %q: %w", id, err)
+	}
+	for i := range jobs.Items {
+		if _, fenced := jobs.Items[i].Annotations[v1alpha1.AnnotationFenced]; fenced && isFenceable(&jobs.Items[i]) {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// get returns a lease, nil if there is none.
+func get(ctx context.Context, reader client.Reader, id string) (*v1alpha1.ExecutionLease, error) {
+	lease := &v1alpha1.ExecutionLease{}
+	if err := reader.Get(ctx, client.ObjectKey{Name: id}, lease); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("get ExecutionLease %q: %w", id, err)
+	}
+	return lease, nil
+}

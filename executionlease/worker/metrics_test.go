@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/trainyard/trainyard/executionlease/protocol"
+)
+
+// TestMetrics is about a hub that has answered at 0 s, with a fence time of 100 s.
+func TestMetrics(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	b := newBook(clock, bells{waiting: &rung{}, stops: &rung{}, leases: &rung{}})
+	shown.Store(b)
+	t.Cleanup(func() { shown.Store(nil) })
+	b.update("hub", func(h *hub, now time.Time) {
+		h.replaced("uid")
+		h.written, h.failed = 3, 1
+		h.agent.Answered(protocol.Challenge{}, 100*time.Second, now)
+		h.agent.Issued(protocol.Challenge{Run: 1, Number: 3}, now)
+		h.agent.Answered(protocol.Challenge{Run: 1, Number: 3}, 100*time.Second, now)
+	})
+	b.update("gone", func(h *hub, _ time.Time) { // It has neither a lease nor copies.
+		h.replaced("uid")
+		h.replaced("")
+		h.written = 1
+	})
+	cases := map[string]struct {
+		at   time.Duration
+		want map[string]float64
+	}{
+		"Valid": {at: 30 * time.Second, want: map[string]float64{
+			"lease_state hub Valid": 1, "lease_state hub Expired": 0, "lease_state hub Pending": 0,
+			"lease_remaining_seconds hub": 70, "challenges_written_total hub": 3, "challenges_failed_total hub": 1,
+			"unknown_hubs": 0,
+		}},
+		"Expired": {at: 101 * time.Second, want: map[string]float64{
+			"lease_state hub Valid": 0, "lease_state hub Expired": 1, "lease_state hub Pending": 0,
+			"lease_remaining_seconds hub": -1, "challenges_written_total hub": 3, "challenges_failed_total hub": 1,
+			"unknown_hubs": 0,
+		}},
+	}
+	start := clock.Now()
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock.SetTime(start.Add(tc.at))
+			if diff := cmp.Diff(tc.want, gathered(t)); diff != "" {
+				t.Errorf("metrics (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// gathered are the metrics of fencing but the counters of what it has stopped, by name and labels.
+func gathered(t *testing.T) map[string]float64 {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		name, ours := strings.CutPrefix(family.GetName(), "trainyard_fencing_")
+		if !ours || name == "copies_stopped_total" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			key := name
+			for _, pair := range metric.GetLabel() {
+				key += " " + pair.GetValue()
+			}
+			got[key] = metric.GetGauge().GetValue() + metric.GetCounter().GetValue()
+		}
+	}
+	return got
+}

@@ -1,0 +1,64 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package worker
+
+import (
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Parts are what a Replica works with.
+type Parts struct {
+	// Client reads from the caches and writes. Pods need the index PodIndex.
+	Client client.Client
+	// Leases is the cache of ExecutionLeases, Live the API server.
+	Leases, Live client.Reader
+	// Recorder records Events on copies and leases.
+	Recorder events.EventRecorder
+	// Waiting, Stops and Hubs take the keys of TrainJobs for which Gate may open, of copies that may have to be stopped, and of hubs.
+	Waiting, Stops, Hubs func(types.NamespacedName)
+}
+
+// PodIndex is the index of pods by their JobSet.
+const PodIndex = podIndex
+
+// Replica is what one process has of fencing, without a manager, caches and an election of its own: whoever has it calls its reconcilers.
+// Tests drive it so, one step after the other.
+type Replica struct {
+	Fencer
+	// Hubs reconciles hubs by their ID, Copies the copies.
+	Hubs, Copies reconcile.Reconciler
+	// Watch has to be told of all TrainJobs, in order. News lets pass the events of those that Copies has to look at.
+	Watch toolscache.ResourceEventHandler
+	News  predicate.Predicate
+}
+
+// NewReplica makes a Replica that does not lead.
+func NewReplica(opts Options, parts Parts) *Replica {
+	opts.setDefaults()
+	b := newBook(opts.Clock, bells{waiting: bellFunc(parts.Waiting), stops: bellFunc(parts.Stops), leases: bellFunc(parts.Hubs)})
+	c := &copies{
+		book: b, alarms: newAlarms(opts.Clock, bellFunc(parts.Stops)), client: parts.Client, recorder: parts.Recorder, clock: opts.Clock,
+	}
+	return &Replica{
+		Fencer: Fencer{book: b}, Copies: c, Watch: b.watcher(), News: news(),
+		Hubs: &leases{
+			book: b, alarms: newAlarms(opts.Clock, bellFunc(parts.Hubs)), identity: opts.Identity, clock: opts.Clock,
+			cache: parts.Leases, live: parts.Live, client: parts.Client, recorder: parts.Recorder, log: logr.Discard(),
+		},
+	}
+}
+
+// Lead has the replica lead until end is called.
+func (r *Replica) Lead() (end func()) { return r.book.lead() }
+
+type bellFunc func(types.NamespacedName)
+
+// Add implements bell.
+func (f bellFunc) Add(key types.NamespacedName) { f(key) }
