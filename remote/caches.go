@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -54,7 +55,7 @@ const (
 )
 
 // optional are the resources that a worker need not let us read, and which hold up nothing. What is said of JobSets is left out then:
-// kubeconfigs are older than the wish to. Without a CapacityReport there is no capacity (capacitySource.state), but the jobs there
+// kubeconfigs are older than the wish to. Without a CapacityReport there is no capacity (capacity.Reported), but the jobs there
 // are still looked after. Without an ExecutionLease nothing there can be fenced (Status.LeaseRefusal).
 func optional(resource string) bool {
 	return resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
@@ -64,7 +65,7 @@ func optional(resource string) bool {
 const IndexJobSet = "trainyard.jobset"
 
 func jobSetOf(object client.Object) []string {
-	if name := object.GetLabels()[labelJobSetName]; name != "" {
+	if name := object.GetLabels()[jobsetv1alpha2.JobSetNameKey]; name != "" {
 		return []string{name}
 	}
 	return nil
@@ -85,12 +86,12 @@ type cachedKind struct {
 	options  cache.ByObject
 }
 
-func cachedKinds(hubID string, capacity capacitySource) []cachedKind {
+func cachedKinds(hubID string, source capacitySource) []cachedKind {
 	metadataOnly := cache.ByObject{Transform: stripMetadata}
 	namespace := corev1.SchemeGroupVersion.WithKind("Namespace")
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobSetGVK)
-	return append(capacity.kinds(), []cachedKind{
+	return append(source.kinds, []cachedKind{
 		{resourceExecutionLeases, executionLeaseGVK, meta.RESTScopeRoot, &v1alpha1.ExecutionLease{}, cache.ByObject{
 			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, hubID),
 			Transform: cache.TransformStripManagedFields(),
@@ -127,8 +128,8 @@ type caches struct {
 
 // newCaches makes the caches of a worker without any I/O: all kinds are known, so that no discovery is needed. The same cache
 // can be had by controllers before the worker has answered for the first time.
-func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, capacity capacitySource) (*caches, error) {
-	kinds := cachedKinds(opts.HubID, capacity)
+func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource) (*caches, error) {
+	kinds := cachedKinds(opts.HubID, source)
 	scheme, err := cacheScheme()
 	if err != nil {
 		return nil, err
@@ -170,12 +171,12 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 			c.informers[kind.resource] = informer
 		}
 	}
-	return c, c.handle(capacity, kinds)
+	return c, c.handle(source, kinds)
 }
 
 // handle has the inventory see the events that it needs.
-func (c *caches) handle(capacity capacitySource, kinds []cachedKind) error {
-	handlers := capacity.handlers()
+func (c *caches) handle(source capacitySource, kinds []cachedKind) error {
+	handlers := source.handlers
 	for _, kind := range kinds {
 		handler := handlers[kind.resource]
 		if handler == nil {

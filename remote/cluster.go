@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // target is what Ensure wants.
@@ -79,10 +80,10 @@ type Cluster struct {
 func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluster {
 	c := &Cluster{
 		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
-		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), capacity: NewTally(),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), capacity: countCapacity(),
 	}
 	if t.capacity == v1alpha1.CapacityFromReport {
-		c.capacity = newReported(f.opts.Clock, func() { poke(c.wake) })
+		c.capacity = readCapacity(f.opts.Clock, func() { poke(c.wake) })
 	}
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
@@ -164,7 +165,7 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 func (c *Cluster) Cache() cache.Cache { return c.caches }
 
 // Inventory returns what the worker has and what its pods use. Status.Capacity says whether it can be believed.
-func (c *Cluster) Inventory() Inventory { return c.capacity }
+func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }
 
 // retarget takes another target, if this Cluster can go on with it.
 func (c *Cluster) retarget(t target) bool {

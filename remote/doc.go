@@ -46,12 +46,10 @@
 //
 // # Capacity
 //
-// What a worker has and what its pods use is an Inventory (inventory.go), from one of two sources behind one interface. A Tally counts
-// nodes and pods, which the hub then holds, stripped. With CapacityFrom(Report) the hub holds no pods: it watches one CapacityReport
-// (reported.go), for which a Tally on the worker has counted (NewReport), and in which nodes that are alike are one (NodeState.Count).
-// A worker without a report is Connected all the same, and the jobs there are looked after; Status.Capacity says that nothing should be
-// placed there. A report that nobody renews is stale after a while on this process's own clock, of which the time in it is no part; a
-// process that has just begun believes what it finds until then. Clients read pods from the API server there.
+// Package capacity counts what a worker has and what its pods use. Cluster.Inventory comes from the worker's nodes and pods or, with
+// CapacityFrom(Report), from its CapacityReport: then the hub holds no pods, and clients read pods from the worker's API server. A worker
+// without a report is Connected all the same, and the jobs there are looked after; Status.Capacity says that nothing should be placed
+// there.
 //
 // # What to watch out for
 //
@@ -60,13 +58,11 @@
 //   - The cache has few kinds (caches.go); reading another one through Client is an error, and APIReader reads it live.
 //   - JobSets and the hub's ExecutionLease are optional: a worker that forbids to read them is Connected all the same. Until they have
 //     been listed, getting one is ErrNotListed at once. JobSets are cached unstructured, and stripped (strip.go).
-//   - Pods that have succeeded vanish from the inventory's counts when they are deleted.
 //
 // # Locks
 //
 // Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the way requests go, line.mu the
-// set of open connections, silence.mu what was heard, Tally.mu the counts, reported.mu the last report, audience.mu who has
-// subscribed to an inventory, subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a
+// set of open connections, silence.mu what was heard, subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a
 // struct named locked. Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called
 // back under any of them.
 package remote

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // loop is the life of a connection: observe, decide, act, wait. Its fields are its goroutine's own.
@@ -171,9 +173,9 @@ func (l *loop) endlessLists() []string {
 }
 
 // capacityState says whether the inventory can be believed.
-func (l *loop) capacityState(v verdict) (CapacityState, string) {
+func (l *loop) capacityState(v verdict) (capacity.State, string) {
 	if v.state != Connected {
-		return CapacityPending, ""
+		return capacity.Pending, ""
 	}
 	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal(resourceCapacityReports))
 }
@@ -220,7 +222,7 @@ func (l *loop) act(found *way, v verdict) {
 		// What these connections wait for will not come, or comes from a stranger. New ones may get through.
 		l.cut()
 	}
-	capacity, message := l.capacityState(v)
+	state, message := l.capacityState(v)
 	silent, untried, refusal := time.Time{}, false, l.refusal(resourceExecutionLeases)
 	if v.state == Unreachable {
 		silent, untried = l.dialer.silence.since(v.since), l.dialer.silence.untried()
@@ -229,7 +231,7 @@ func (l *loop) act(found *way, v verdict) {
 		s.State, s.Message, s.Since = v.state, v.message, v.since
 		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
 		s.Fingerprint = l.facts.fingerprint
-		s.Capacity, s.CapacityMessage = capacity, message
+		s.Capacity, s.CapacityMessage = state, message
 		if l.facts.answer == answered {
 			s.LastSeen, s.ClusterID = l.facts.lastSeen, l.facts.id
 		}

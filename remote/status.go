@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // State is how it is with one worker.
@@ -64,7 +66,7 @@ type Status struct {
 	Message string
 	// Capacity says whether the inventory can be believed, and CapacityMessage what an admin should know or do about it. They count
 	// while State is Connected.
-	Capacity        CapacityState
+	Capacity        capacity.State
 	CapacityMessage string
 	// Since is when the state began: for Unreachable the first failure.
 	Since time.Time

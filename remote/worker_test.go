@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -67,28 +68,28 @@ func TestInventoryOfServer(t *testing.T) {
 	cluster.Inventory().Subscribe(func() { changes.Add(1) })
 	reach(t, cluster, remote.Connected)
 	// Connected means that everything has been counted.
-	want := &remote.NodeState{
+	want := &capacity.NodeState{
 		Name: "gpu-0", Labels: node.Labels, Taints: node.Spec.Taints, Schedulable: true,
-		Allocatable: remote.Resources{"cpu": 96000, "nvidia.com/gpu": 8, "pods": 110},
-		Used:        remote.Resources{"cpu": 500, "nvidia.com/gpu": 4, "pods": 1},
-		Gangs: map[types.NamespacedName]remote.Resources{
+		Allocatable: capacity.Resources{"cpu": 96000, "nvidia.com/gpu": 8, "pods": 110},
+		Used:        capacity.Resources{"cpu": 500, "nvidia.com/gpu": 4, "pods": 1},
+		Gangs: map[types.NamespacedName]capacity.Resources{
 			{Namespace: "default", Name: "job"}: {"cpu": 500, "nvidia.com/gpu": 4, "pods": 1},
 		},
 		Count: 1,
 	}
 	snapshot := cluster.Inventory().Snapshot()
-	if diff := cmp.Diff([]*remote.NodeState{want}, snapshot.Nodes); diff != "" {
+	if diff := cmp.Diff([]*capacity.NodeState{want}, snapshot.Nodes); diff != "" {
 		t.Errorf("nodes: -want +got:\n%s", diff)
 	}
 	job := types.NamespacedName{Namespace: "default", Name: "job"}
-	if diff := cmp.Diff(map[types.NamespacedName]map[string]remote.GangPods{job: {"node": {Bound: 1}}}, snapshot.Gangs); diff != "" {
+	if diff := cmp.Diff(map[types.NamespacedName]map[string]capacity.GangPods{job: {"node": {Bound: 1}}}, snapshot.Gangs); diff != "" {
 		t.Errorf("gangs: -want +got:\n%s", diff)
 	}
 
 	told := changes.Load()
 	second := create("p1", "2")
-	used := func() remote.Resources { return cluster.Inventory().Snapshot().Nodes[0].Used }
-	g.Eventually(used, patience).Should(gomega.Equal(remote.Resources{"cpu": 1000, "nvidia.com/gpu": 6, "pods": 2}))
+	used := func() capacity.Resources { return cluster.Inventory().Snapshot().Nodes[0].Used }
+	g.Eventually(used, patience).Should(gomega.Equal(capacity.Resources{"cpu": 1000, "nvidia.com/gpu": 6, "pods": 2}))
 	if changes.Load() == told {
 		t.Error("subscriber of the inventory was not told")
 	}
@@ -96,7 +97,7 @@ func TestInventoryOfServer(t *testing.T) {
 	_, err = pods.UpdateStatus(ctx, second, metav1.UpdateOptions{})
 	must(t, err)
 	g.Eventually(func() any { return cluster.Inventory().Snapshot().Gangs[job]["node"] }, patience).Should(
-		gomega.Equal(remote.GangPods{Bound: 1, Succeeded: 1}))
+		gomega.Equal(capacity.GangPods{Bound: 1, Succeeded: 1}))
 	if diff := cmp.Diff(want.Used, used()); diff != "" {
 		t.Errorf("used after a pod has succeeded: -want +got:\n%s", diff)
 	}

@@ -9,26 +9,26 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 func TestUnbound(t *testing.T) {
 	podSets := []v1alpha1.PodSet{{Name: "initializer", Count: 1}, {Name: "node", Count: 4}}
 	for name, test := range map[string]struct {
 		reason string
-		pods   map[string]remote.GangPods
+		pods   map[string]capacity.GangPods
 		want   []v1alpha1.PodSet
 	}{
 		"NothingSeen": {reason: "all is still to come", want: podSets},
 		"Partly": {
 			reason: "a pod counts once: as bound, or as demand",
-			pods:   map[string]remote.GangPods{"initializer": {Succeeded: 1}, "node": {Bound: 1, Succeeded: 1}},
+			pods:   map[string]capacity.GangPods{"initializer": {Succeeded: 1}, "node": {Bound: 1, Succeeded: 1}},
 			want:   []v1alpha1.PodSet{{Name: "node", Count: 2}},
 		},
-		"All": {reason: "nothing is left", pods: map[string]remote.GangPods{"initializer": {Succeeded: 1}, "node": {Bound: 4}}},
+		"All": {reason: "nothing is left", pods: map[string]capacity.GangPods{"initializer": {Succeeded: 1}, "node": {Bound: 4}}},
 		"More": {
 			reason: "pods that are being replaced are more than the demand",
-			pods:   map[string]remote.GangPods{"initializer": {Bound: 2}, "node": {Bound: 7}},
+			pods:   map[string]capacity.GangPods{"initializer": {Bound: 2}, "node": {Bound: 7}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

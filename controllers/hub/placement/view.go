@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -19,7 +20,7 @@ import (
 // bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
 type view struct {
 	cluster  *remote.Cluster
-	snapshot *remote.Snapshot
+	snapshot *capacity.Snapshot
 	// nodes is nil for a view that is out of date.
 	nodes       *dispatch.Nodes
 	allocatable dispatch.Resources
@@ -29,7 +30,7 @@ type view struct {
 	empty *dispatch.Nodes
 }
 
-func newView(cluster *remote.Cluster, snapshot *remote.Snapshot, jobs []*assignment) *view {
+func newView(cluster *remote.Cluster, snapshot *capacity.Snapshot, jobs []*assignment) *view {
 	v := &view{cluster: cluster, snapshot: snapshot, allocatable: dispatch.Resources{}}
 	for _, node := range snapshot.Nodes {
 		if node.Schedulable {
@@ -84,7 +85,7 @@ func (v *view) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Node
 }
 
 // unbound is the part of a demand whose pods are not to be seen yet. A pod that has succeeded is not coming back.
-func unbound(podSets []v1alpha1.PodSet, pods map[string]remote.GangPods) []v1alpha1.PodSet {
+func unbound(podSets []v1alpha1.PodSet, pods map[string]capacity.GangPods) []v1alpha1.PodSet {
 	var rest []v1alpha1.PodSet
 	for _, podSet := range podSets {
 		seen := pods[podSet.Name]

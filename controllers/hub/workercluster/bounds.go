@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -53,7 +54,7 @@ func canShow(taints []corev1.Taint) bool {
 }
 
 // shownOf are the resources that the status shows. A node that has more seems to have less.
-func shownOf(resources remote.Resources) remote.Resources {
+func shownOf(resources capacity.Resources) capacity.Resources {
 	isLong := func(name corev1.ResourceName) bool { return len(name) > qualifiedLimit }
 	names := slices.Collect(maps.Keys(resources))
 	if len(names) <= resourcesLimit && !slices.ContainsFunc(names, isLong) {
@@ -61,7 +62,7 @@ func shownOf(resources remote.Resources) remote.Resources {
 	}
 	names = slices.DeleteFunc(names, isLong)
 	slices.Sort(names) // "cpu", "memory" and their like have no domain; what they miss is GPUs, and then nothing fits.
-	shown := make(remote.Resources, resourcesLimit)
+	shown := make(capacity.Resources, resourcesLimit)
 	for _, name := range names[:min(len(names), resourcesLimit)] {
 		shown[name] = resources[name]
 	}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -19,18 +20,18 @@ import (
 // The hub's API server takes the status of a worker whatever that says of itself.
 func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
-	node := func(change func(*remote.NodeState)) remote.Snapshot {
+	node := func(change func(*capacity.NodeState)) capacity.Snapshot {
 		node := workercluster.NodeOf("node", nil, 1<<40, 0)
 		change(node)
-		return remote.Snapshot{Nodes: []*remote.NodeState{node}}
+		return capacity.Snapshot{Nodes: []*capacity.NodeState{node}}
 	}
 	connection := remote.Status{KubernetesVersion: "v1.36.3", Trainer: remote.Trainer{Version: "v1alpha1", Fields: []string{"suspend"}}}
 	for name, test := range map[string]struct {
 		connection func(*remote.Status)
-		snapshot   remote.Snapshot
+		snapshot   capacity.Snapshot
 		groups     int
 	}{
-		"Usual":             {snapshot: node(func(*remote.NodeState) {}), groups: 1},
+		"Usual":             {snapshot: node(func(*capacity.NodeState) {}), groups: 1},
 		"KubernetesVersion": {connection: func(s *remote.Status) { s.KubernetesVersion = "v1.36.3+" + strings.Repeat("x", 64) }},
 		"TrainerVersion":    {connection: func(s *remote.Status) { s.Trainer.Version = long }},
 		"FieldNames":        {connection: func(s *remote.Status) { s.Trainer.Fields = []string{"a", long} }},
@@ -39,20 +40,20 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 				s.Trainer.Fields = append(s.Trainer.Fields, fmt.Sprint("field", i))
 			}
 		}},
-		"Product":     {snapshot: node(func(n *remote.NodeState) { n.Labels["nvidia.com/gpu.product"] = long }), groups: 1},
-		"LabelValue":  {snapshot: node(func(n *remote.NodeState) { n.Labels["topology.kubernetes.io/zone"] = long }), groups: 1},
-		"LabelKey":    {snapshot: node(func(n *remote.NodeState) { n.Labels[long] = "a" }), groups: 1},
-		"Resource":    {snapshot: node(func(n *remote.NodeState) { n.Allocatable[corev1.ResourceName(long)] = 1 }), groups: 1},
-		"GPUResource": {snapshot: node(func(n *remote.NodeState) { n.Allocatable[corev1.ResourceName("a/gpu"+long)] = 1 }), groups: 1},
-		"ManyResources": {snapshot: node(func(n *remote.NodeState) {
+		"Product":     {snapshot: node(func(n *capacity.NodeState) { n.Labels["nvidia.com/gpu.product"] = long }), groups: 1},
+		"LabelValue":  {snapshot: node(func(n *capacity.NodeState) { n.Labels["topology.kubernetes.io/zone"] = long }), groups: 1},
+		"LabelKey":    {snapshot: node(func(n *capacity.NodeState) { n.Labels[long] = "a" }), groups: 1},
+		"Resource":    {snapshot: node(func(n *capacity.NodeState) { n.Allocatable[corev1.ResourceName(long)] = 1 }), groups: 1},
+		"GPUResource": {snapshot: node(func(n *capacity.NodeState) { n.Allocatable[corev1.ResourceName("a/gpu"+long)] = 1 }), groups: 1},
+		"ManyResources": {snapshot: node(func(n *capacity.NodeState) {
 			for i := range 10_000 {
 				n.Allocatable[corev1.ResourceName(fmt.Sprint("example.com/resource-", i))] = 1
 			}
 		}), groups: 1},
-		"Taint": {snapshot: node(func(n *remote.NodeState) {
+		"Taint": {snapshot: node(func(n *capacity.NodeState) {
 			n.Taints = []corev1.Taint{{Key: "a", Value: long, Effect: corev1.TaintEffectNoSchedule}}
 		})},
-		"Count": {snapshot: node(func(n *remote.NodeState) { n.Count = math.MaxInt }), groups: 1},
+		"Count": {snapshot: node(func(n *capacity.NodeState) { n.Count = math.MaxInt }), groups: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

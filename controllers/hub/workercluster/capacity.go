@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 const (
@@ -35,8 +35,8 @@ const (
 //
 // Where there are more kinds of nodes than there is room for, alike ones are shown as one with the least of each, and small groups are
 // left out: what is shown never has more free than there is.
-func capacityOf(snapshot *remote.Snapshot) ([]v1alpha1.NodeGroup, string) {
-	var nodes []*remote.NodeState
+func capacityOf(snapshot *capacity.Snapshot) ([]v1alpha1.NodeGroup, string) {
+	var nodes []*capacity.NodeState
 	var free, total int64
 	for _, node := range snapshot.Nodes {
 		if !node.Schedulable {
@@ -52,13 +52,13 @@ func capacityOf(snapshot *remote.Snapshot) ([]v1alpha1.NodeGroup, string) {
 }
 
 // nodeGroups returns the groups, the largest first.
-func nodeGroups(nodes []*remote.NodeState) []v1alpha1.NodeGroup {
+func nodeGroups(nodes []*capacity.NodeState) []v1alpha1.NodeGroup {
 	grouping := chooseGrouping(nodes)
 	members := grouping.apply(nodes)
 	limit := min(max(rowBudget/max(len(members), 1), fewestRows), freeLimit)
 	var groups []v1alpha1.NodeGroup
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		if canShow(remote.HardTaints(members[key][0].Taints)) { // With fewer taints than it has it would seem to take more pods.
+		if canShow(capacity.HardTaints(members[key][0].Taints)) { // With fewer taints than it has it would seem to take more pods.
 			groups = append(groups, grouping.groupOf(members[key], limit))
 		}
 	}
@@ -67,12 +67,12 @@ func nodeGroups(nodes []*remote.NodeState) []v1alpha1.NodeGroup {
 }
 
 // groupOf sums up the nodes of a group.
-func (g *grouping) groupOf(nodes []*remote.NodeState, limit int) v1alpha1.NodeGroup {
+func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.NodeGroup {
 	first := nodes[0]
 	gpu := gpuResource(first.Allocatable)
 	group := v1alpha1.NodeGroup{
 		Product: cut(product(first.Labels, gpu), productLimit), Resource: gpu, Labels: g.labelsOf(first),
-		Taints: remote.HardTaints(first.Taints),
+		Taints: capacity.HardTaints(first.Taints),
 	}
 	least := first.Allocatable
 	for _, node := range nodes {
@@ -85,8 +85,8 @@ func (g *grouping) groupOf(nodes []*remote.NodeState, limit int) v1alpha1.NodeGr
 }
 
 // leastOf is the smaller of two amounts for each resource that both have.
-func leastOf(a, b remote.Resources) remote.Resources {
-	least := make(remote.Resources, len(a))
+func leastOf(a, b capacity.Resources) capacity.Resources {
+	least := make(capacity.Resources, len(a))
 	for name, amount := range a {
 		if other, has := b[name]; has {
 			least[name] = min(amount, other)
@@ -96,7 +96,7 @@ func leastOf(a, b remote.Resources) remote.Resources {
 }
 
 // gpuResource is the extended resource of a node's GPUs: the first by name whose last part speaks of GPUs.
-func gpuResource(allocatable remote.Resources) corev1.ResourceName {
+func gpuResource(allocatable capacity.Resources) corev1.ResourceName {
 	for _, name := range slices.Sorted(maps.Keys(allocatable)) {
 		domain, last, extended := strings.Cut(string(name), "/")
 		if extended && allocatable[name] > 0 && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu.")) {
@@ -116,7 +116,7 @@ func product(labels map[string]string, gpu corev1.ResourceName) string {
 }
 
 // listOf turns counted resources into quantities.
-func listOf(resources remote.Resources) corev1.ResourceList {
+func listOf(resources capacity.Resources) corev1.ResourceList {
 	list := make(corev1.ResourceList, len(resources))
 	for name, amount := range shownOf(resources) {
 		switch name {

@@ -15,18 +15,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 const nvidia = corev1.ResourceName("nvidia.com/gpu")
 
-func nodeOf(name string, labels map[string]string, memory, usedGPUs int64) *remote.NodeState {
+func nodeOf(name string, labels map[string]string, memory, usedGPUs int64) *capacity.NodeState {
 	all := map[string]string{corev1.LabelHostname: name, "example.com/instance-id": "i-" + name, "nvidia.com/gpu.product": "H100"}
 	maps.Copy(all, labels)
-	return &remote.NodeState{
+	return &capacity.NodeState{
 		Name: name, Labels: all, Schedulable: true, Count: 1,
-		Allocatable: remote.Resources{"cpu": 96000, "memory": memory, nvidia: 8, "pods": 110},
-		Used:        remote.Resources{"cpu": 10 * usedGPUs, nvidia: usedGPUs, "pods": usedGPUs},
+		Allocatable: capacity.Resources{"cpu": 96000, "memory": memory, nvidia: 8, "pods": 110},
+		Used:        capacity.Resources{"cpu": 10 * usedGPUs, nvidia: usedGPUs, "pods": usedGPUs},
 	}
 }
 
@@ -46,7 +46,7 @@ func TestGroups(t *testing.T) {
 		}
 		return labels
 	}
-	three := func(change func(i int, node *remote.NodeState)) (nodes []*remote.NodeState) {
+	three := func(change func(i int, node *capacity.NodeState)) (nodes []*capacity.NodeState) {
 		for i := range 3 {
 			node := nodeOf(fmt.Sprint("n", i), nil, memory+int64(i), 0)
 			change(i, node)
@@ -56,17 +56,17 @@ func TestGroups(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		nodes  []*remote.NodeState
+		nodes  []*capacity.NodeState
 		want   []group
 	}{
 		"Bytes": {
 			reason: "Real nodes differ by some bytes of memory, and by labels that name them.",
-			nodes:  three(func(int, *remote.NodeState) {}),
+			nodes:  three(func(int, *capacity.NodeState) {}),
 			want:   []group{{Nodes: 3, Labels: h100(), Memory: memory}},
 		},
 		"Zones": {
 			reason: "A zone is something that jobs select by, even if there is one node in each.",
-			nodes: three(func(i int, node *remote.NodeState) {
+			nodes: three(func(i int, node *capacity.NodeState) {
 				node.Labels["topology.kubernetes.io/zone"] = string(rune('a' + i))
 			}),
 			want: []group{
@@ -77,7 +77,7 @@ func TestGroups(t *testing.T) {
 		},
 		"SomeLabelled": {
 			reason: "A label that some have tells them apart.",
-			nodes: three(func(i int, node *remote.NodeState) {
+			nodes: three(func(i int, node *capacity.NodeState) {
 				if i > 0 {
 					node.Labels["pool"] = "x"
 				}
@@ -86,7 +86,7 @@ func TestGroups(t *testing.T) {
 		},
 		"Taints": {
 			reason: "Only taints that keep pods off count.",
-			nodes: three(func(i int, node *remote.NodeState) {
+			nodes: three(func(i int, node *capacity.NodeState) {
 				effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectPreferNoSchedule}
 				node.Taints = []corev1.Taint{{Key: "t", Value: fmt.Sprint(i), Effect: effects[i]}}
 			}),
@@ -94,7 +94,7 @@ func TestGroups(t *testing.T) {
 		},
 		"Memory": {
 			reason: "Twice the memory is another kind of node.",
-			nodes: three(func(i int, node *remote.NodeState) {
+			nodes: three(func(i int, node *capacity.NodeState) {
 				if i == 2 {
 					node.Allocatable["memory"] *= 2
 				}
@@ -103,14 +103,14 @@ func TestGroups(t *testing.T) {
 		},
 		"Unschedulable": {
 			reason: "Nodes that take no pods are left out.",
-			nodes:  three(func(i int, node *remote.NodeState) { node.Schedulable = i == 0 }),
+			nodes:  three(func(i int, node *capacity.NodeState) { node.Schedulable = i == 0 }),
 			want:   []group{{Nodes: 1, Labels: h100("example.com/instance-id", "i-n0"), Memory: memory}},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got []group
-			groups, _ := capacityOf(&remote.Snapshot{Nodes: tc.nodes})
+			groups, _ := capacityOf(&capacity.Snapshot{Nodes: tc.nodes})
 			for _, g := range groups {
 				got = append(got, group{Nodes: g.Nodes, Labels: g.Labels, Taints: len(g.Taints), Memory: g.Allocatable.Memory().Value()})
 			}
@@ -127,7 +127,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 	largest := 0
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var nodes []*remote.NodeState
+		var nodes []*capacity.NodeState
 		for i := range 1 + random.IntN(600) {
 			node := nodeOf(fmt.Sprint("n", i), map[string]string{
 				"topology.kubernetes.io/zone": fmt.Sprint(random.IntN(3)), "rack": fmt.Sprint("rack-", random.IntN(1+int(seed)*5)),
@@ -139,7 +139,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 			}
 			nodes = append(nodes, node)
 		}
-		groups, gpus := capacityOf(&remote.Snapshot{Nodes: nodes})
+		groups, gpus := capacityOf(&capacity.Snapshot{Nodes: nodes})
 		if len(groups) == 0 || len(groups) > groupLimit {
 			t.Fatalf("seed %d: %d groups", seed, len(groups))
 		}
@@ -151,7 +151,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 		largest = max(largest, len(data))
 		// The order of nodes makes no difference: another status would be another write.
 		slices.Reverse(nodes)
-		again, gpusAgain := capacityOf(&remote.Snapshot{Nodes: nodes})
+		again, gpusAgain := capacityOf(&capacity.Snapshot{Nodes: nodes})
 		if diff := cmp.Diff(groups, again); diff != "" || gpus != gpusAgain {
 			t.Fatalf("seed %d: reversed: %s %s\n%s", seed, gpus, gpusAgain, diff)
 		}
@@ -163,10 +163,10 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 }
 
 // checkShown matches nodes that are shown with nodes that there are.
-func checkShown(t *testing.T, nodes []*remote.NodeState, groups []v1alpha1.NodeGroup) {
+func checkShown(t *testing.T, nodes []*capacity.NodeState, groups []v1alpha1.NodeGroup) {
 	t.Helper()
 	for _, group := range groups {
-		var members []*remote.NodeState
+		var members []*capacity.NodeState
 		there := 0
 		for _, node := range nodes {
 			if belongs(node, &group) {
@@ -194,16 +194,16 @@ func checkShown(t *testing.T, nodes []*remote.NodeState, groups []v1alpha1.NodeG
 	}
 }
 
-func belongs(node *remote.NodeState, group *v1alpha1.NodeGroup) bool {
+func belongs(node *capacity.NodeState, group *v1alpha1.NodeGroup) bool {
 	for key, value := range group.Labels {
 		if node.Labels[key] != value {
 			return false
 		}
 	}
-	return cmp.Diff(remote.HardTaints(node.Taints), group.Taints) == ""
+	return cmp.Diff(capacity.HardTaints(node.Taints), group.Taints) == ""
 }
 
-func atLeast(nodes []*remote.NodeState, wanted corev1.ResourceList) (count int) {
+func atLeast(nodes []*capacity.NodeState, wanted corev1.ResourceList) (count int) {
 	for _, node := range nodes {
 		if covers(listOf(freeOf(node)), wanted) {
 			count += node.Count
@@ -231,7 +231,7 @@ func covers(has, wanted corev1.ResourceList) bool {
 }
 
 func BenchmarkCapacityOf(b *testing.B) {
-	var nodes []*remote.NodeState
+	var nodes []*capacity.NodeState
 	for i := range 1000 {
 		node := nodeOf(fmt.Sprint("n", i), map[string]string{"topology.kubernetes.io/zone": fmt.Sprint(i % 3)}, 1<<40+int64(i), int64(i%9))
 		for l := range 30 {
@@ -241,6 +241,6 @@ func BenchmarkCapacityOf(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		capacityOf(&remote.Snapshot{Nodes: nodes})
+		capacityOf(&capacity.Snapshot{Nodes: nodes})
 	}
 }

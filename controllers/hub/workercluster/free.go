@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // coarsest is the last step of rounding: down to multiples of 2^(coarsest-1) cores, GiB and pods.
@@ -21,14 +21,14 @@ const coarsest = 16
 
 // freeRow is a FreeNodes in the making.
 type freeRow struct {
-	free  remote.Resources
+	free  capacity.Resources
 	nodes int
 	key   string
 }
 
 // freeRows says how many of the nodes have how much free, the most GPUs first, in at most limit rows. What takes more is rounded down,
 // and no further than it must be: first all but GPUs and their like, and in the end there is one row with the least of everything.
-func freeRows(nodes []*remote.NodeState, gpu corev1.ResourceName, limit int) []v1alpha1.FreeNodes {
+func freeRows(nodes []*capacity.NodeState, gpu corev1.ResourceName, limit int) []v1alpha1.FreeNodes {
 	rows := make([]freeRow, 0, len(nodes))
 	for _, node := range nodes {
 		rows = append(rows, newFreeRow(freeOf(node), node.Count))
@@ -55,15 +55,15 @@ func freeRows(nodes []*remote.NodeState, gpu corev1.ResourceName, limit int) []v
 	return free
 }
 
-func freeOf(node *remote.NodeState) remote.Resources {
-	free := make(remote.Resources, len(node.Allocatable))
+func freeOf(node *capacity.NodeState) capacity.Resources {
+	free := make(capacity.Resources, len(node.Allocatable))
 	for name, amount := range node.Allocatable {
 		free[name] = max(0, amount-node.Used[name])
 	}
 	return free
 }
 
-func newFreeRow(free remote.Resources, nodes int) freeRow {
+func newFreeRow(free capacity.Resources, nodes int) freeRow {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(free)) {
 		fmt.Fprintf(&b, "%s=%020d ", name, free[name])

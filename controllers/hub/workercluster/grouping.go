@@ -14,7 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // grouping says by which labels nodes are told apart. Besides, they are told apart by GPUs, taints, and what they have; of memory only
@@ -35,7 +35,7 @@ type labelUse struct {
 
 // chooseGrouping leaves out labels that name single nodes, and, as long as there are more groups than there is room for, the one with
 // the most values.
-func chooseGrouping(nodes []*remote.NodeState) *grouping {
+func chooseGrouping(nodes []*capacity.NodeState) *grouping {
 	uses, all := labelUses(nodes)
 	kept := slices.DeleteFunc(uses, func(use *labelUse) bool { return use.namesNodes() })
 	slices.SortFunc(kept, func(a, b *labelUse) int {
@@ -50,7 +50,7 @@ func chooseGrouping(nodes []*remote.NodeState) *grouping {
 }
 
 // labelUses returns the use of each label, and the number of nodes.
-func labelUses(nodes []*remote.NodeState) (uses []*labelUse, all int) {
+func labelUses(nodes []*capacity.NodeState) (uses []*labelUse, all int) {
 	byKey := map[string]*labelUse{}
 	for _, node := range nodes {
 		all += node.Count
@@ -92,8 +92,8 @@ func newGrouping(uses []*labelUse, nodes int) *grouping {
 }
 
 // apply returns the nodes by group.
-func (g *grouping) apply(nodes []*remote.NodeState) map[string][]*remote.NodeState {
-	groups := map[string][]*remote.NodeState{}
+func (g *grouping) apply(nodes []*capacity.NodeState) map[string][]*capacity.NodeState {
+	groups := map[string][]*capacity.NodeState{}
 	for _, node := range nodes {
 		key := g.key(node)
 		groups[key] = append(groups[key], node)
@@ -102,7 +102,7 @@ func (g *grouping) apply(nodes []*remote.NodeState) map[string][]*remote.NodeSta
 }
 
 // key is a text that is equal only for nodes of the same group.
-func (g *grouping) key(node *remote.NodeState) string {
+func (g *grouping) key(node *capacity.NodeState) string {
 	var b strings.Builder
 	gpu := gpuResource(node.Allocatable)
 	fmt.Fprintf(&b, "%s/%s\n", product(node.Labels, gpu), gpu)
@@ -113,7 +113,7 @@ func (g *grouping) key(node *remote.NodeState) string {
 		}
 		fmt.Fprintf(&b, "%s=%d\n", name, amount)
 	}
-	for _, taint := range remote.HardTaints(node.Taints) {
+	for _, taint := range capacity.HardTaints(node.Taints) {
 		fmt.Fprintln(&b, taint.ToString())
 	}
 	for _, key := range g.telling {
@@ -124,7 +124,7 @@ func (g *grouping) key(node *remote.NodeState) string {
 	return b.String()
 }
 
-func (g *grouping) labelsOf(node *remote.NodeState) map[string]string {
+func (g *grouping) labelsOf(node *capacity.NodeState) map[string]string {
 	var labels map[string]string
 	for key, value := range node.Labels {
 		if g.shown[key] && len(key) <= qualifiedLimit && len(value) <= valueLimit {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -80,13 +81,13 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 // judgeCapacity returns reason and message of the Ready condition of a worker that is connected.
 func judgeCapacity(connection remote.Status) (reason, message string) {
 	switch connection.Capacity {
-	case remote.CapacityPending:
+	case capacity.Pending:
 		return v1alpha1.ReasonConnecting, connection.CapacityMessage
-	case remote.CapacityReportMissing:
+	case capacity.ReportMissing:
 		return v1alpha1.ReasonCapacityReportMissing, connection.CapacityMessage
-	case remote.CapacityReportStale:
+	case capacity.ReportStale:
 		return v1alpha1.ReasonCapacityReportStale, connection.CapacityMessage
-	case remote.CapacityKnown:
+	case capacity.Known:
 	}
 	message = "the worker answers and has the TrainJob and JobSet APIs"
 	if connection.CapacityMessage != "" {

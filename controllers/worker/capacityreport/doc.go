@@ -7,14 +7,14 @@
 //	err := capacityreport.Add(mgr, capacityreport.Options{Clock: clock.RealClock{}})
 //
 // It is no controller with a queue: there is one object, and it is written by server-side apply whenever what it says has changed, at
-// most once in Options.Interval, and once in remote.RenewInterval if nothing has. The renewal is how a hub knows that somebody is
+// most once in Options.Interval, and once in capacity.RenewInterval if nothing has. The renewal is how a hub knows that somebody is
 // there: it looks whether renewTime changes, and compares no clocks.
 //
-// It counts with remote.Tally, as a hub does that reads the nodes and pods, in caches of its own: those of the TrainJob controller
+// It counts with capacity.Tally, as a hub does that reads the nodes and pods, in caches of its own: those of the TrainJob controller
 // have the pods of JobSets only. They begin when this replica leads, and only where the CRD is installed.
 //
-// A report that would be larger than remote.ReportLimit is abridged, and says how. What cannot be written is tried again, with a
-// growing pause of at most remote.RenewInterval, and said once in the log.
+// A report that would be larger than capacity.ReportLimit is abridged, and says how. What cannot be written is tried again, with a
+// growing pause of at most capacity.RenewInterval, and said once in the log.
 //
 // Under a lock: nothing. The Reporter has one goroutine.
 package capacityreport

@@ -29,6 +29,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/remote"
@@ -60,12 +61,12 @@ type world struct {
 func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	w := newWorld(t)
 	counted, reported := w.connect(t, v1alpha1.CapacityFromPods), w.connect(t, v1alpha1.CapacityFromReport)
-	await(t, counted, remote.CapacityKnown, "")
-	await(t, reported, remote.CapacityReportMissing, "no CapacityReport API")
+	await(t, counted, capacity.Known, "")
+	await(t, reported, capacity.ReportMissing, "no CapacityReport API")
 	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
-	await(t, reported, remote.CapacityReportMissing, `no CapacityReport named "capacity"`)
+	await(t, reported, capacity.ReportMissing, `no CapacityReport named "capacity"`)
 	w.runReporter(t, capacityreport.Options{})
-	await(t, reported, remote.CapacityKnown, "")
+	await(t, reported, capacity.Known, "")
 
 	began := time.Now()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -125,7 +126,7 @@ func TestWrites(t *testing.T) {
 		t.Errorf("%d writes for nothing", got-second.Generation)
 	}
 	renewed := w.stepUntil(t, clock, func(report *v1alpha1.CapacityReport) bool { return report.Generation > second.Generation })
-	if after := renewed.RenewTime.Sub(second.RenewTime.Time); after < remote.RenewInterval {
+	if after := renewed.RenewTime.Sub(second.RenewTime.Time); after < capacity.RenewInterval {
 		t.Errorf("renewed after %s", after)
 	}
 	second.ObjectMeta, second.RenewTime, renewed.ObjectMeta, renewed.RenewTime = metav1.ObjectMeta{}, metav1.MicroTime{}, metav1.ObjectMeta{}, metav1.MicroTime{}
@@ -251,7 +252,7 @@ func (w *world) createNode(t *testing.T, name string, labels map[string]string, 
 }
 
 // await waits for a connection whose capacity is in a state, and for words about it.
-func await(t *testing.T, cluster *remote.Cluster, state remote.CapacityState, words string) {
+func await(t *testing.T, cluster *remote.Cluster, state capacity.State, words string) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() string {
 		status := cluster.Status()
@@ -263,9 +264,9 @@ func await(t *testing.T, cluster *remote.Cluster, state remote.CapacityState, wo
 }
 
 // awaitMark waits until a connection shows the node and the pod that were changed last, so that it has seen all that was before.
-func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *remote.Snapshot {
+func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snapshot {
 	t.Helper()
-	var snapshot *remote.Snapshot
+	var snapshot *capacity.Snapshot
 	gomega.NewWithT(t).Eventually(func() bool {
 		snapshot = cluster.Inventory().Snapshot()
 		for _, node := range snapshot.Nodes {
@@ -279,7 +280,7 @@ func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *remote.Snapsho
 }
 
 // grouped are the nodes as placement groups them, the free amounts of those that can be used, and all of the others.
-func grouped(s *remote.Snapshot) map[bool][]dispatch.NodeGroup {
+func grouped(s *capacity.Snapshot) map[bool][]dispatch.NodeGroup {
 	groups := map[bool][]dispatch.NodeGroup{}
 	for _, node := range s.Nodes {
 		free := maps.Clone(dispatch.Resources(node.Allocatable))
@@ -295,7 +296,7 @@ func grouped(s *remote.Snapshot) map[bool][]dispatch.NodeGroup {
 }
 
 // usesOf says how many nodes there are on which the same gangs use the same.
-func usesOf(s *remote.Snapshot) map[string]int {
+func usesOf(s *capacity.Snapshot) map[string]int {
 	uses := map[string]int{}
 	for _, node := range s.Nodes {
 		if len(node.Gangs) > 0 {

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 const (
@@ -43,7 +43,7 @@ type Options struct {
 	Clock clock.Clock
 	// Interval is the least time between two writes. 0: 1 s.
 	Interval time.Duration
-	// Limit is how many bytes of JSON a report may have. 0: remote.ReportLimit.
+	// Limit is how many bytes of JSON a report may have. 0: capacity.ReportLimit.
 	Limit int
 }
 
@@ -55,7 +55,7 @@ func (o *Options) setDefaults() {
 		o.Interval = time.Second
 	}
 	if o.Limit == 0 {
-		o.Limit = remote.ReportLimit
+		o.Limit = capacity.ReportLimit
 	}
 }
 
@@ -99,7 +99,7 @@ func (r *reporter) Start(ctx context.Context) error {
 	if !r.awaitAPI(ctx) {
 		return nil
 	}
-	tally := remote.NewTally()
+	tally := capacity.NewTally()
 	defer tally.Subscribe(r.poke)()
 	informers, err := r.newCache()
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *reporter) awaitAPI(ctx context.Context) bool {
 			err = errors.New("the CRD is not installed (kubectl apply --server-side -k config/crd/worker); until it is there is nothing to do")
 		}
 		r.complain(err)
-		if !r.pause(ctx, remote.RenewInterval) {
+		if !r.pause(ctx, capacity.RenewInterval) {
 			return false
 		}
 	}
@@ -150,8 +150,8 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	informers, err := cache.New(r.config, cache.Options{
 		HTTPClient: r.http, Scheme: scheme, Mapper: r.mapper, SyncPeriod: new(365 * 24 * time.Hour),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}: {Transform: remote.StripNode},
-			&corev1.Pod{}:  {Transform: remote.StripPod},
+			&corev1.Node{}: {Transform: capacity.StripNode},
+			&corev1.Pod{}:  {Transform: capacity.StripPod},
 		},
 		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
 			r.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
@@ -164,7 +164,7 @@ func (r *reporter) newCache() (cache.Cache, error) {
 }
 
 // count has the tally count nodes and pods, and returns true when it has counted all, false if the context ends before.
-func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *remote.Tally) (bool, error) {
+func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capacity.Tally) (bool, error) {
 	var counted []toolscache.InformerSynced
 	for _, source := range []struct {
 		object  client.Object
@@ -184,8 +184,8 @@ func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *remo
 }
 
 // report writes what a snapshot says, unless it is written already and need not be renewed.
-func (r *reporter) report(ctx context.Context, snapshot *remote.Snapshot) {
-	report, err := remote.NewReport(snapshot, r.Limit)
+func (r *reporter) report(ctx context.Context, snapshot *capacity.Snapshot) {
+	report, err := capacity.NewReport(snapshot, r.Limit)
 	if err == nil && r.written != nil && r.renewal() > 0 && equality.Semantic.DeepEqual(report, r.written) {
 		return
 	}
@@ -209,7 +209,7 @@ func (r *reporter) report(ctx context.Context, snapshot *remote.Snapshot) {
 
 // renewal is how long until the report has to be written even if nothing has changed.
 func (r *reporter) renewal() time.Duration {
-	return remote.RenewInterval - r.Clock.Since(r.writtenAt)
+	return capacity.RenewInterval - r.Clock.Since(r.writtenAt)
 }
 
 func (r *reporter) write(ctx context.Context, report *v1alpha1.CapacityReport) error {
@@ -233,7 +233,7 @@ func (r *reporter) write(ctx context.Context, report *v1alpha1.CapacityReport) e
 // wait waits until there is something to write: a change, of which those that follow closely are gathered, or the renewal.
 func (r *reporter) wait(ctx context.Context) {
 	if r.failures > 0 {
-		r.pause(ctx, min(r.Interval<<min(r.failures, 10), remote.RenewInterval))
+		r.pause(ctx, min(r.Interval<<min(r.failures, 10), capacity.RenewInterval))
 		return
 	}
 	if !r.pause(ctx, r.Interval) {

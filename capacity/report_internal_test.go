@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package capacity
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -49,7 +50,7 @@ func randomSnapshot(random *rand.Rand, s shape) *Snapshot {
 			requests := list("cpu", fmt.Sprint(500*random.IntN(5), "m"), "nvidia.com/gpu", fmt.Sprint(random.IntN(2)))
 			pod := newPod(fmt.Sprint(name, "-", p), name, phases[random.IntN(len(phases))], requests)
 			if s.gangs > 0 && random.IntN(3) > 0 {
-				pod.Labels = map[string]string{labelJobSetName: fmt.Sprint("gang", random.IntN(s.gangs)), labelReplicatedJobName: "node"}
+				pod.Labels = map[string]string{jobsetv1alpha2.JobSetNameKey: fmt.Sprint("gang", random.IntN(s.gangs)), jobsetv1alpha2.ReplicatedJobNameKey: "node"}
 			}
 			tally.setPod(pod)
 		}

@@ -1,20 +1,18 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package capacity
 
 import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
 // Tally is an Inventory that counts nodes and pods as events of them come in: each costs the same, however large the cluster is. The
@@ -270,9 +268,9 @@ func factsOf(pod *corev1.Pod) podFacts {
 	default:
 		facts.node, facts.bound, facts.requests = pod.Spec.NodeName, true, requestsOf(pod)
 	}
-	if name := pod.Labels[labelJobSetName]; name != "" {
+	if name := pod.Labels[jobsetv1alpha2.JobSetNameKey]; name != "" {
 		facts.gang = types.NamespacedName{Namespace: pod.Namespace, Name: name}
-		facts.job = pod.Labels[labelReplicatedJobName]
+		facts.job = pod.Labels[jobsetv1alpha2.ReplicatedJobNameKey]
 	} else if facts.succeeded {
 		return podFacts{}
 	}
@@ -292,20 +290,6 @@ func ready(n *corev1.Node) bool {
 	}
 	return false
 }
-
-func (t *Tally) kinds() []cachedKind {
-	return []cachedKind{
-		{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{}, cache.ByObject{Transform: StripNode}},
-		{resourcePods, corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{}, cache.ByObject{Transform: StripPod}},
-	}
-}
-
-func (t *Tally) handlers() map[string]toolscache.ResourceEventHandler {
-	return map[string]toolscache.ResourceEventHandler{"nodes": t.NodeHandler(), resourcePods: t.PodHandler()}
-}
-
-// state implements capacitySource. A worker whose nodes and pods cannot be read is not Connected.
-func (t *Tally) state(time.Time, bool, int) (CapacityState, string) { return CapacityKnown, "" }
 
 // NodeHandler counts the nodes of an informer.
 func (t *Tally) NodeHandler() toolscache.ResourceEventHandler {

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package capacity
 
 import (
 	"fmt"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
 func list(pairs ...string) corev1.ResourceList {
@@ -44,7 +45,7 @@ func newPod(name, node string, phase corev1.PodPhase, requests corev1.ResourceLi
 		Status: corev1.PodStatus{Phase: phase},
 	}
 	if len(gang) == 2 {
-		pod.Labels = map[string]string{labelJobSetName: gang[0], labelReplicatedJobName: gang[1]}
+		pod.Labels = map[string]string{jobsetv1alpha2.JobSetNameKey: gang[0], jobsetv1alpha2.ReplicatedJobNameKey: gang[1]}
 	}
 	return pod
 }
@@ -146,18 +147,8 @@ func TestStrip(t *testing.T) {
 		t.Errorf("node: %v -want +got:\n%s", err, cmp.Diff(wantNode, got))
 	}
 
-	meta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{}},
-		Annotations: map[string]string{corev1.LastAppliedConfigAnnotation: "{}", "trainyard.dev/source-hash": "h"},
-	}}
-	wantMeta := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: "a", Annotations: map[string]string{"trainyard.dev/source-hash": "h"},
-	}}
-	if got, err := stripMetadata(meta); err != nil || cmp.Diff(wantMeta, got) != "" {
-		t.Errorf("metadata: %v -want +got:\n%s", err, cmp.Diff(wantMeta, got))
-	}
 	tombstone := toolscache.DeletedFinalStateUnknown{Key: "a"}
-	for _, strip := range []toolscache.TransformFunc{StripPod, StripNode, stripMetadata} {
+	for _, strip := range []toolscache.TransformFunc{StripPod, StripNode} {
 		if got, err := strip(tombstone); err != nil || cmp.Diff(tombstone, got) != "" {
 			t.Errorf("tombstone: %v, %v", got, err)
 		}
@@ -334,7 +325,7 @@ func gangsByHand(pods map[string]*corev1.Pod, nodes map[string]*corev1.Node) map
 		if over || nodes[pod.Spec.NodeName] == nil {
 			continue
 		}
-		gang := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[labelJobSetName]}
+		gang := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[jobsetv1alpha2.JobSetNameKey]}
 		if counted[pod.Spec.NodeName] == nil {
 			counted[pod.Spec.NodeName] = map[types.NamespacedName]Resources{}
 		}

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package capacity
 
 import (
 	"fmt"
@@ -12,12 +12,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -41,11 +38,11 @@ const (
 	messageReportStale = "the worker's CapacityReport is not renewed any more: see that its agent runs and holds its lease, or set spec.capacity to Pods"
 )
 
-// reported is the Inventory that a worker's CapacityReport says.
-type reported struct {
+// Reported is the Inventory that a worker's CapacityReport says.
+type Reported struct {
 	audience
 	clock clock.PassiveClock
-	// wake is told when what state returns may be another one.
+	// wake is called when the result of State may have changed.
 	wake func()
 
 	mu sync.Mutex
@@ -63,22 +60,25 @@ type reported struct {
 	}
 }
 
-func newReported(clock clock.PassiveClock, wake func()) *reported {
-	r := &reported{clock: clock, wake: wake}
+// NewReported returns an inventory that knows no report yet. It calls wake when the result of State may have changed.
+func NewReported(clock clock.PassiveClock, wake func()) *Reported {
+	r := &Reported{clock: clock, wake: wake}
 	r.locked.snapshot = &Snapshot{}
 	return r
 }
 
 // Snapshot implements Inventory.
-func (r *reported) Snapshot() *Snapshot {
+func (r *Reported) Snapshot() *Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.locked.snapshot
 }
 
-// state implements capacitySource. A report is stale when nobody has renewed it for too long, by our clock and while we could have seen
-// it. A hub that has just begun to look can only begin to count.
-func (r *reported) state(connected time.Time, listed bool, code int) (CapacityState, string) {
+// State says whether the inventory of a Connected worker can be believed, and what an admin should do about it. The worker has been
+// Connected since connected. listed says whether the reports have been listed. code is the HTTP status with which the worker refuses to
+// list them, 0 if it does not. A report is stale when nobody has renewed it for too long, by the clock of this process and while the
+// worker was Connected.
+func (r *Reported) State(connected time.Time, listed bool, code int) (State, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.locked
@@ -89,22 +89,22 @@ func (r *reported) state(connected time.Time, listed bool, code int) (CapacitySt
 	}
 	switch {
 	case code == http.StatusNotFound:
-		return CapacityReportMissing, messageNoReportCRD
+		return ReportMissing, messageNoReportCRD
 	case code == http.StatusForbidden:
-		return CapacityReportMissing, messageReportForbidden
+		return ReportMissing, messageReportForbidden
 	case !listed:
-		return CapacityPending, messageReportPending
+		return Pending, messageReportPending
 	case !l.present:
-		return CapacityReportMissing, messageNoReport
+		return ReportMissing, messageNoReport
 	case l.fault != nil:
-		return CapacityReportMissing, fmt.Sprintf("the worker's CapacityReport makes no sense: %v: its agent and this hub must be of compatible versions", l.fault)
+		return ReportMissing, fmt.Sprintf("the worker's CapacityReport makes no sense: %v: its agent and this hub must be of compatible versions", l.fault)
 	case r.clock.Since(since) >= reportPatience:
 		l.stale = true
-		return CapacityReportStale, messageReportStale
+		return ReportStale, messageReportStale
 	case len(l.report.Abridged) > 0:
-		return CapacityKnown, abridgedMessage(l.report.Abridged)
+		return Known, abridgedMessage(l.report.Abridged)
 	}
-	return CapacityKnown, ""
+	return Known, ""
 }
 
 func abridgedMessage(abridged []v1alpha1.Abridgement) string {
@@ -117,7 +117,7 @@ func abridgedMessage(abridged []v1alpha1.Abridgement) string {
 }
 
 // set takes another report. One that only was renewed changes nothing but that it is not stale.
-func (r *reported) set(report *v1alpha1.CapacityReport) {
+func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	if report.Name != v1alpha1.CapacityReportName {
 		return
 	}
@@ -150,7 +150,7 @@ func (r *reported) set(report *v1alpha1.CapacityReport) {
 }
 
 // remove keeps what was last known, and remembers that it is no longer there.
-func (r *reported) remove(name string) {
+func (r *Reported) remove(name string) {
 	if name != v1alpha1.CapacityReportName {
 		return
 	}
@@ -168,20 +168,11 @@ func sameContent(a, b *v1alpha1.CapacityReport) bool {
 	return equality.Semantic.DeepEqual(left, right)
 }
 
-func (r *reported) kinds() []cachedKind {
-	return []cachedKind{{
-		resourceCapacityReports, v1alpha1.GroupVersion.WithKind("CapacityReport"), meta.RESTScopeRoot, &v1alpha1.CapacityReport{},
-		cache.ByObject{
-			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.CapacityReportName),
-			Transform: cache.TransformStripManagedFields(),
-		},
-	}}
-}
-
-func (r *reported) handlers() map[string]toolscache.ResourceEventHandler {
-	return map[string]toolscache.ResourceEventHandler{resourceCapacityReports: toolscache.ResourceEventHandlerFuncs{
+// Handler reads the CapacityReports of an informer.
+func (r *Reported) Handler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { r.set(obj.(*v1alpha1.CapacityReport)) },
 		UpdateFunc: func(_, obj any) { r.set(obj.(*v1alpha1.CapacityReport)) },
 		DeleteFunc: func(obj any) { r.remove(keyOf(obj).Name) },
-	}}
+	}
 }

@@ -1,17 +1,15 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package remote
+package capacity
 
 import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 )
 
 // NodeState is what placement needs of a node. It is never changed, but replaced: do not write to it.
@@ -50,7 +48,7 @@ type Snapshot struct {
 
 // Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected it is what was last seen.
 //
-// There are two, with the same numbers: a Tally counts nodes and pods, reported reads what a Tally on the worker has counted.
+// There are two, with the same numbers: a Tally counts nodes and pods, a Reported reads what a Tally on the worker has counted.
 type Inventory interface {
 	// Snapshot returns the inventory of now. Without a change it is the same pointer again.
 	Snapshot() *Snapshot
@@ -59,32 +57,19 @@ type Inventory interface {
 	Subscribe(changed func()) (cancel func())
 }
 
-// capacitySource is where a Cluster's inventory comes from: the worker's nodes and pods (Tally), or its CapacityReport (reported).
-type capacitySource interface {
-	Inventory
-	// kinds that are cached for it.
-	kinds() []cachedKind
-	// handlers of their events, by resource.
-	handlers() map[string]toolscache.ResourceEventHandler
-	// state says whether the inventory of a Connected worker can be believed, and what there is to say about it: the worker has been
-	// Connected since then; the kinds have been listed, or not; and the last request for them was answered with this code, 0 if as it
-	// should be.
-	state(connected time.Time, listed bool, code int) (CapacityState, string)
-}
+// State says whether the inventory of a Connected worker can be believed.
+type State int
 
-// CapacityState says whether the inventory of a Connected worker can be believed.
-type CapacityState int
-
-// The states of capacity.
+// The states.
 const (
-	// CapacityKnown: it is up to date.
-	CapacityKnown CapacityState = iota
-	// CapacityPending: the report has not been read yet.
-	CapacityPending
-	// CapacityReportMissing: there is no report, or it cannot be read.
-	CapacityReportMissing
-	// CapacityReportStale: nobody renews the report any more.
-	CapacityReportStale
+	// Known: it is up to date.
+	Known State = iota
+	// Pending: the report has not been read yet.
+	Pending
+	// ReportMissing: there is no report, or it cannot be read.
+	ReportMissing
+	// ReportStale: nobody renews the report any more.
+	ReportStale
 )
 
 // audience are those who have subscribed to an inventory.

@@ -1,0 +1,63 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package remote
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
+)
+
+// capacitySource is where the inventory of a Cluster comes from: the worker's nodes and pods, or its CapacityReport.
+type capacitySource struct {
+	capacity.Inventory
+	// kinds that are cached for the inventory.
+	kinds []cachedKind
+	// handlers of the events of these kinds, by resource.
+	handlers map[string]toolscache.ResourceEventHandler
+	// state is that of capacity.Reported.
+	state func(connected time.Time, listed bool, code int) (capacity.State, string)
+}
+
+// countCapacity counts nodes and pods. A worker whose nodes and pods cannot be read is not Connected.
+func countCapacity() capacitySource {
+	tally := capacity.NewTally()
+	return capacitySource{
+		Inventory: tally,
+		kinds: []cachedKind{
+			{"nodes", corev1.SchemeGroupVersion.WithKind("Node"), meta.RESTScopeRoot, &corev1.Node{},
+				cache.ByObject{Transform: capacity.StripNode}},
+			{resourcePods, corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace, &corev1.Pod{},
+				cache.ByObject{Transform: capacity.StripPod}},
+		},
+		handlers: map[string]toolscache.ResourceEventHandler{"nodes": tally.NodeHandler(), resourcePods: tally.PodHandler()},
+		state:    func(time.Time, bool, int) (capacity.State, string) { return capacity.Known, "" },
+	}
+}
+
+// readCapacity reads the worker's CapacityReport. It calls wake when the state of the capacity may have changed.
+func readCapacity(clock clock.PassiveClock, wake func()) capacitySource {
+	reported := capacity.NewReported(clock, wake)
+	return capacitySource{
+		Inventory: reported,
+		kinds: []cachedKind{{
+			resourceCapacityReports, v1alpha1.GroupVersion.WithKind("CapacityReport"), meta.RESTScopeRoot, &v1alpha1.CapacityReport{},
+			cache.ByObject{
+				Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.CapacityReportName),
+				Transform: cache.TransformStripManagedFields(),
+			},
+		}},
+		handlers: map[string]toolscache.ResourceEventHandler{resourceCapacityReports: reported.Handler()},
+		state:    reported.State,
+	}
+}
