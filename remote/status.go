@@ -115,7 +115,7 @@ var ErrNotConnected = errors.New("worker is not connected")
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.
-var ErrNotLeading = errors.New("this process may lead no more, and writes nothing to workers")
+var ErrNotLeading = errors.New("this process may not lead any more, so it writes nothing")
 
 // IsNotConnected says whether err is, or was caused by, ErrNotConnected.
 func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

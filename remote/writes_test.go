@@ -50,6 +50,37 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	}
 }
 
+// TestOnlyLeaderWrites is about the hub's clients.
+func TestOnlyLeaderWrites(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		method    string
+		questions int32
+		sent      bool
+	}{
+		"Read":          {reason: "To read changes nothing.", method: http.MethodGet, sent: true},
+		"Patch":         {reason: "What it says of a worker may be old.", method: http.MethodPatch},
+		"Delete":        {reason: "The same.", method: http.MethodDelete},
+		"OnceConnected": {reason: "It was paused while a connection was made.", method: http.MethodPut, questions: 1},
+		"Leader":        {reason: "It leads all the time.", method: http.MethodPost, questions: 100, sent: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			var arrived, questions atomic.Int32
+			r.handle(func(http.ResponseWriter, *http.Request) { arrived.Add(1) })
+			leading := func() bool { return questions.Add(1) <= tc.questions }
+			_, err := r.do(t.Context(), OnlyLeaderWrites(leading)(r.server.Client().Transport), tc.method, "/api/v1/pods/one", "body")
+			if sent := arrived.Load() > 0; sent != tc.sent || (err == nil) != tc.sent {
+				t.Errorf("%s\nthe request arrived: %t, and its error is %v", tc.reason, sent, err)
+			}
+			if tc.questions == 0 && !tc.sent && !errors.Is(err, ErrNotLeading) {
+				t.Errorf("the error is %v, want ErrNotLeading", err)
+			}
+		})
+	}
+}
+
 // TestWriteThatWaited: a write that waits until the worker is verified is asked about when it goes, not when it came.
 func TestWriteThatWaited(t *testing.T) {
 	r := newRig(t)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/remote"
 )
 
 // recorderName is the reporting controller of Events.
@@ -41,7 +42,9 @@ func run(ctx context.Context, o options) error {
 	if err := o.Elect(config); err != nil {
 		return err
 	}
-	mgr, err := newManager(withPacedEvents(config), o)
+	config = withPacedEvents(config) // A copy: the lease is written by other clients.
+	config.Wrap(remote.OnlyLeaderWrites(o.Leads))
+	mgr, err := newManager(config, o)
 	if err != nil {
 		return err
 	}

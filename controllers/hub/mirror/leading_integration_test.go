@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/remote"
@@ -69,5 +71,37 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	s.reconcile(t)
 	if copy := s.copy(t); copy == nil || copy.GetDeletionTimestamp() != nil {
 		t.Error("a copy was deleted by a process that may lead no more")
+	}
+}
+
+// Fault: a manager is paused while its copy is there. The worker's agent stops and deletes the copy, and the next leader creates another
+// one, of which nothing is written yet. The paused manager goes on, with the old copy in its caches. What it would write on the hub names
+// a copy that is gone, and its condition (the Dispatch is as it was) holds. So it writes nothing.
+func TestFormerLeaderSaysNothing(t *testing.T) {
+	s := newScene(t, setting{})
+	var leads atomic.Bool
+	leads.Store(true)
+	config := rest.CopyConfig(s.hubServer.Config)
+	config.Wrap(remote.OnlyLeaderWrites(leads.Load))
+	hub, err := client.New(config, client.Options{Scheme: s.scheme})
+	must(t, err)
+	s.options.Hub = hub
+	s.restart()
+	s.reconcile(t)
+	s.settle(t)
+	s.reconcile(t)
+	before := s.dispatch(t)
+	leads.Store(false)
+	s.clock.Step(runningDelay)
+	if result := s.reconcile(t); result.RequeueAfter != time.Second {
+		t.Errorf("it looks again after %s, want a second", result.RequeueAfter)
+	}
+	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
+		t.Errorf("a process that may not lead has written on the hub (-before +after):\n%s", diff)
+	}
+	leads.Store(true)
+	s.reconcile(t)
+	if got, want := s.dispatch(t).Status.CopyUID, s.copy(t).GetUID(); got != want {
+		t.Errorf("the leader wrote that the copy is %q, want %q", got, want)
 	}
 }

@@ -188,10 +188,9 @@ func (t *task) proceed(op Op) bool {
 	return true
 }
 
-// sentLate is true for a write to a worker by a manager that does not lead for certain. Package remote does not send
-// it.
+// sentLate is true for a write by a manager that does not lead for certain. Package remote does not send it.
 func (w *World) sentLate(p *process, call *memory.Call) bool {
-	if !call.Write || call.Server == w.Hub {
+	if !call.Write || call.Server == w.Hub && w.Broken.NoDoubt {
 		return false
 	}
 	for _, m := range w.managers {
