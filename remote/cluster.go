@@ -183,7 +183,7 @@ func (c *Cluster) retarget(t target) bool {
 }
 
 // unauthorized is told of every 401. It changes the state at once, so that the credentials are read again now.
-func (c *Cluster) unauthorized(l *line) {
+func (c *Cluster) unauthorized(l *pool) {
 	if c.exchange.refused(l) {
 		c.setStatus(func(s *Status) {
 			if s.State != CredentialsInvalid {

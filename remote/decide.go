@@ -16,8 +16,8 @@ import (
 
 const messageUnauthorized = "the worker answers 401 Unauthorized: give new credentials"
 
-// facts are what the loop has found out about a worker.
-type facts struct {
+// observation is what the loop has found out about a worker.
+type observation struct {
 	// unusable is why nothing can be sent.
 	unusable    error
 	fingerprint string
@@ -50,7 +50,7 @@ type facts struct {
 
 // record takes in the answer to a probe. A 401 or 403 is an answer of the worker, not a failure to reach it; but it is asked
 // again with a growing pause as well.
-func (f *facts) record(id types.UID, how answer, err error, now time.Time) {
+func (f *observation) record(id types.UID, how answer, err error, now time.Time) {
 	if how == answered {
 		f.answer, f.reason, f.id, f.lastSeen, f.failures = how, "", id, now, 0
 		return
@@ -63,10 +63,10 @@ func (f *facts) record(id types.UID, how answer, err error, now time.Time) {
 }
 
 // served says whether the worker has the APIs, as far as is known.
-func (f *facts) served() bool { return f.apis.trainJob && f.apis.jobSet }
+func (f *observation) served() bool { return f.apis.trainJob && f.apis.jobSet }
 
-// verdict is what follows from the facts.
-type verdict struct {
+// decision is what follows from an observation.
+type decision struct {
 	state   State
 	message string
 	since   time.Time
@@ -75,9 +75,9 @@ type verdict struct {
 	keep bool
 }
 
-// decide says what follows from the facts for a worker whose status was before.
-func decide(f facts, before Status, now time.Time, opts *Options) verdict {
-	v := f.verdict(before.State, now, opts)
+// decide says what follows from the observation for a worker whose status was before.
+func decide(f observation, before Status, now time.Time, opts *Options) decision {
+	v := f.decision(before.State, now, opts)
 	if v.since.IsZero() {
 		if v.since = now; v.state == before.State {
 			v.since = before.Since
@@ -86,59 +86,59 @@ func decide(f facts, before Status, now time.Time, opts *Options) verdict {
 	return v
 }
 
-func (f *facts) verdict(before State, now time.Time, opts *Options) verdict {
+func (f *observation) decision(before State, now time.Time, opts *Options) decision {
 	switch {
 	case f.unusable != nil:
-		return verdict{state: CredentialsInvalid, message: f.unusable.Error()}
+		return decision{state: CredentialsInvalid, message: f.unusable.Error()}
 	case f.answer == unauthorized || f.answer == forbidden:
-		return verdict{state: CredentialsInvalid, message: f.reason}
+		return decision{state: CredentialsInvalid, message: f.reason}
 	case f.answer == none:
 		return f.failing(before, now, opts)
 	case f.pinned == "":
-		return verdict{state: Connecting, message: fmt.Sprintf("the worker answers as cluster %s and waits to be pinned", f.id)}
+		return decision{state: Connecting, message: fmt.Sprintf("the worker answers as cluster %s and waits to be pinned", f.id)}
 	case f.id != f.pinned:
-		return verdict{state: IdentityChanged, message: fmt.Sprintf(
+		return decision{state: IdentityChanged, message: fmt.Sprintf(
 			"the credentials lead to cluster %s, but the worker was registered as cluster %s", f.id, f.pinned)}
 	case f.apis.kubernetes == "":
-		return verdict{state: Connecting, message: f.apisMessage()}
+		return decision{state: Connecting, message: f.apisMessage()}
 	case !f.apis.trainJob:
-		return verdict{
+		return decision{
 			state: TrainJobAPIMissing, gate: f.cachesGate(),
 			message: trainjobs.GroupVersionKind.GroupVersion().String() + " trainjobs are not served: install the CRDs of Kubeflow Trainer",
 		}
 	case !f.apis.jobSet:
-		return verdict{
+		return decision{
 			state: JobSetAPIMissing, gate: f.cachesGate(),
 			message: jobSetGVK.GroupVersion().String() + " jobsets are not served: install JobSet",
 		}
 	case len(f.denied) > 0:
-		return verdict{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(
+		return decision{state: CredentialsInvalid, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker forbids %s: grant it to the hub's user in all namespaces", quote(f.denied))}
 	case len(f.stalled) > 0:
-		return verdict{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
+		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker has not answered %s for too long, so that what is known of it is out of date", quote(f.stalled))}
 	case len(f.endless) > 0:
-		return verdict{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
+		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker's lists of %s have no end: it has returned Continue tokens for %d pages, or for %s",
 			strings.Join(f.endless, ", "), maxPages, maxListTime)}
 	case !f.synced:
-		return verdict{state: Connecting, message: f.syncMessage(), gate: cachesOnly}
+		return decision{state: Connecting, message: f.syncMessage(), gate: cachesOnly}
 	}
-	return verdict{state: Connected, message: "connected", gate: open}
+	return decision{state: Connected, message: "connected", gate: open}
 }
 
 // failing is for a worker that does not answer. One that was there before is given the benefit of the doubt for a while.
-func (f *facts) failing(before State, now time.Time, opts *Options) verdict {
+func (f *observation) failing(before State, now time.Time, opts *Options) decision {
 	patience := time.Duration(opts.FailureThreshold-1) * opts.ProbeInterval
 	doubted := f.failures < opts.FailureThreshold || now.Sub(f.firstFailure) < patience
 	if doubted && before != Connecting && before != Unreachable {
-		return verdict{keep: true}
+		return decision{keep: true}
 	}
-	return verdict{state: Unreachable, message: f.reason, since: f.firstFailure}
+	return decision{state: Unreachable, message: f.reason, since: f.firstFailure}
 }
 
 // apisMessage is for a worker that answers the probe but not yet the questions about its APIs.
-func (f *facts) apisMessage() string {
+func (f *observation) apisMessage() string {
 	if f.apisErr != nil {
 		return f.apisErr.Error()
 	}
@@ -146,14 +146,14 @@ func (f *facts) apisMessage() string {
 }
 
 // cachesGate lets caches that were synced once go on while an API is missing.
-func (f *facts) cachesGate() gate {
+func (f *observation) cachesGate() gate {
 	if f.synced {
 		return cachesOnly
 	}
 	return shut
 }
 
-func (f *facts) syncMessage() string {
+func (f *observation) syncMessage() string {
 	if f.overdue && len(f.pending) > 0 {
 		return fmt.Sprintf("the worker has not answered the first list of %s for too long", strings.Join(f.pending, ", "))
 	}

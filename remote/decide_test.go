@@ -16,139 +16,139 @@ func TestDecide(t *testing.T) {
 	now := start.Add(time.Minute)
 	opts := &Options{FailureThreshold: 3, ProbeInterval: 10 * time.Second}
 	served := apis{kubernetes: "v1.36.3", trainJob: true, jobSet: true}
-	well := facts{answer: answered, id: "a", pinned: "a", apis: served, synced: true}
-	with := func(change func(*facts)) facts {
+	well := observation{answer: answered, id: "a", pinned: "a", apis: served, synced: true}
+	with := func(change func(*observation)) observation {
 		f := well
 		change(&f)
 		return f
 	}
-	failing := func(failures int, first time.Time) facts {
-		return with(func(f *facts) {
+	failing := func(failures int, first time.Time) observation {
+		return with(func(f *observation) {
 			f.answer, f.reason, f.failures, f.firstFailure = none, "the server does not answer in time", failures, first
 		})
 	}
 
 	cases := map[string]struct {
-		reason string
-		facts  facts
-		before State
-		want   verdict
+		reason      string
+		observation observation
+		before      State
+		want        decision
 	}{
 		"Well": {
-			reason: "Everything is as it should be.", facts: well, before: Connecting,
-			want: verdict{state: Connected, message: "connected", since: now, gate: open},
+			reason: "Everything is as it should be.", observation: well, before: Connecting,
+			want: decision{state: Connected, message: "connected", since: now, gate: open},
 		},
 		"StillWell": {
-			reason: "The state keeps its start.", facts: well, before: Connected,
-			want: verdict{state: Connected, message: "connected", since: start, gate: open},
+			reason: "The state keeps its start.", observation: well, before: Connected,
+			want: decision{state: Connected, message: "connected", since: start, gate: open},
 		},
 		"Recovered": {
-			reason: "One success is enough.", facts: well, before: Unreachable,
-			want: verdict{state: Connected, message: "connected", since: now, gate: open},
+			reason: "One success is enough.", observation: well, before: Unreachable,
+			want: decision{state: Connected, message: "connected", since: now, gate: open},
 		},
 		"FirstFailure": {
-			reason: "One failed probe proves nothing about a worker that was there.",
-			facts:  failing(1, now), before: Connected, want: verdict{keep: true},
+			reason:      "One failed probe proves nothing about a worker that was there.",
+			observation: failing(1, now), before: Connected, want: decision{keep: true},
 		},
 		"QuickFailures": {
-			reason: "Failures that follow each other quickly are not counted against the threshold alone.",
-			facts:  failing(9, now.Add(-19*time.Second)), before: Connected, want: verdict{keep: true},
+			reason:      "Failures that follow each other quickly are not counted against the threshold alone.",
+			observation: failing(9, now.Add(-19*time.Second)), before: Connected, want: decision{keep: true},
 		},
 		"Threshold": {
-			reason: "Unreachable since the first failure, not since the last.",
-			facts:  failing(3, now.Add(-20*time.Second)), before: Connected,
-			want: verdict{state: Unreachable, message: "the server does not answer in time", since: now.Add(-20 * time.Second)},
+			reason:      "Unreachable since the first failure, not since the last.",
+			observation: failing(3, now.Add(-20*time.Second)), before: Connected,
+			want: decision{state: Unreachable, message: "the server does not answer in time", since: now.Add(-20 * time.Second)},
 		},
 		"NeverReached": {
-			reason: "A first connection that fails is Unreachable at once.", facts: failing(1, now), before: Connecting,
-			want: verdict{state: Unreachable, message: "the server does not answer in time", since: now},
+			reason: "A first connection that fails is Unreachable at once.", observation: failing(1, now), before: Connecting,
+			want: decision{state: Unreachable, message: "the server does not answer in time", since: now},
 		},
 		"CredentialsThenSilence": {
-			reason: "A worker with bad credentials does not become Unreachable by one failure either.",
-			facts:  failing(1, now), before: CredentialsInvalid, want: verdict{keep: true},
+			reason:      "A worker with bad credentials does not become Unreachable by one failure either.",
+			observation: failing(1, now), before: CredentialsInvalid, want: decision{keep: true},
 		},
 		"Unauthorized": {
 			reason: "401 is never Unreachable, however often.",
-			facts: with(func(f *facts) {
+			observation: with(func(f *observation) {
 				f.answer, f.reason, f.failures, f.firstFailure = unauthorized, messageUnauthorized, 100, start
 			}),
-			before: Connected, want: verdict{state: CredentialsInvalid, message: messageUnauthorized, since: now},
+			before: Connected, want: decision{state: CredentialsInvalid, message: messageUnauthorized, since: now},
 		},
 		"Forbidden": {
-			reason: "403 to the probe is about the credentials.",
-			facts:  with(func(f *facts) { f.answer, f.reason, f.failures = forbidden, "no", 1 }),
-			before: Connecting, want: verdict{state: CredentialsInvalid, message: "no", since: now},
+			reason:      "403 to the probe is about the credentials.",
+			observation: with(func(f *observation) { f.answer, f.reason, f.failures = forbidden, "no", 1 }),
+			before:      Connecting, want: decision{state: CredentialsInvalid, message: "no", since: now},
 		},
 		"Unusable": {
-			reason: "Nothing can be sent.", facts: facts{unusable: errors.New("bad CA")}, before: Connecting,
-			want: verdict{state: CredentialsInvalid, message: "bad CA", since: now},
+			reason: "Nothing can be sent.", observation: observation{unusable: errors.New("bad CA")}, before: Connecting,
+			want: decision{state: CredentialsInvalid, message: "bad CA", since: now},
 		},
 		"Unpinned": {
-			reason: "The caller records the cluster ID before anything is written.",
-			facts:  with(func(f *facts) { f.pinned = "" }), before: Connecting,
-			want: verdict{state: Connecting, message: "the worker answers as cluster a and waits to be pinned", since: start},
+			reason:      "The caller records the cluster ID before anything is written.",
+			observation: with(func(f *observation) { f.pinned = "" }), before: Connecting,
+			want: decision{state: Connecting, message: "the worker answers as cluster a and waits to be pinned", since: start},
 		},
 		"Stranger": {
-			reason: "Whatever else is well.", facts: with(func(f *facts) { f.id = "b" }), before: Connected,
-			want: verdict{
+			reason: "Whatever else is well.", observation: with(func(f *observation) { f.id = "b" }), before: Connected,
+			want: decision{
 				state: IdentityChanged, since: now,
 				message: "the credentials lead to cluster b, but the worker was registered as cluster a",
 			},
 		},
 		"APIsUnknown": {
-			reason: "Not asked yet, or not answered.",
-			facts:  with(func(f *facts) { f.apis, f.apisErr = apis{}, errors.New("ask for its version: EOF") }), before: Connecting,
-			want: verdict{state: Connecting, message: "ask for its version: EOF", since: start},
+			reason:      "Not asked yet, or not answered.",
+			observation: with(func(f *observation) { f.apis, f.apisErr = apis{}, errors.New("ask for its version: EOF") }), before: Connecting,
+			want: decision{state: Connecting, message: "ask for its version: EOF", since: start},
 		},
 		"APIsNotAskedAgain": {
-			reason: "What is known of them is good enough while the worker answers the probe.",
-			facts:  with(func(f *facts) { f.apisErr = errors.New("EOF") }), before: Connected,
-			want: verdict{state: Connected, message: "connected", since: start, gate: open},
+			reason:      "What is known of them is good enough while the worker answers the probe.",
+			observation: with(func(f *observation) { f.apisErr = errors.New("EOF") }), before: Connected,
+			want: decision{state: Connected, message: "connected", since: start, gate: open},
 		},
 		"NoTrainJobs": {
-			reason: "TrainJob before JobSet, when both are missing.",
-			facts:  facts{answer: answered, id: "a", pinned: "a", apis: apis{kubernetes: "v1.36.3"}}, before: Connecting,
-			want: verdict{
+			reason:      "TrainJob before JobSet, when both are missing.",
+			observation: observation{answer: answered, id: "a", pinned: "a", apis: apis{kubernetes: "v1.36.3"}}, before: Connecting,
+			want: decision{
 				state: TrainJobAPIMissing, since: now,
 				message: "trainer.kubeflow.org/v1alpha1 trainjobs are not served: install the CRDs of Kubeflow Trainer",
 			},
 		},
 		"NoMoreJobSets": {
-			reason: "The caches of a worker that was Connected go on.",
-			facts:  with(func(f *facts) { f.apis.jobSet = false }), before: Connected,
-			want: verdict{
+			reason:      "The caches of a worker that was Connected go on.",
+			observation: with(func(f *observation) { f.apis.jobSet = false }), before: Connected,
+			want: decision{
 				state: JobSetAPIMissing, since: now, gate: cachesOnly,
 				message: "jobset.x-k8s.io/v1alpha2 jobsets are not served: install JobSet",
 			},
 		},
 		"Denied": {
 			reason: "Sorted, for a message that stays the same; the caches go on trying.",
-			facts: with(func(f *facts) {
+			observation: with(func(f *observation) {
 				f.denied = []call{{verb: "watch", resource: "pods"}, {verb: "list", resource: "nodes"}}
 			}),
 			before: Connected,
-			want: verdict{
+			want: decision{
 				state: CredentialsInvalid, since: now, gate: cachesOnly,
 				message: `the worker forbids "list nodes", "watch pods": grant it to the hub's user in all namespaces`,
 			},
 		},
 		"Stalled": {
-			reason: "A worker that lives but keeps its watches from us shows what is not true any more. It is not lost, though.",
-			facts:  with(func(f *facts) { f.stalled = []call{{verb: "watch", resource: "trainjobs"}} }), before: Connected,
-			want: verdict{
+			reason:      "A worker that lives but keeps its watches from us shows what is not true any more. It is not lost, though.",
+			observation: with(func(f *observation) { f.stalled = []call{{verb: "watch", resource: "trainjobs"}} }), before: Connected,
+			want: decision{
 				state: Connecting, since: now, gate: cachesOnly,
 				message: `the worker has not answered "watch trainjobs" for too long, so that what is known of it is out of date`,
 			},
 		},
 		"Syncing": {
-			reason: "Not Connected before the caches are filled.",
-			facts:  with(func(f *facts) { f.synced, f.pending = false, []string{"pods"} }), before: Connecting,
-			want: verdict{state: Connecting, message: "the caches are being filled", since: start, gate: cachesOnly},
+			reason:      "Not Connected before the caches are filled.",
+			observation: with(func(f *observation) { f.synced, f.pending = false, []string{"pods"} }), before: Connecting,
+			want: decision{state: Connecting, message: "the caches are being filled", since: start, gate: cachesOnly},
 		},
 		"SyncingForTooLong": {
-			reason: "The message says what is missing.",
-			facts:  with(func(f *facts) { f.synced, f.overdue, f.pending = false, true, []string{"nodes", "pods"} }), before: Connecting,
-			want: verdict{
+			reason:      "The message says what is missing.",
+			observation: with(func(f *observation) { f.synced, f.overdue, f.pending = false, true, []string{"nodes", "pods"} }), before: Connecting,
+			want: decision{
 				state: Connecting, since: start, gate: cachesOnly,
 				message: "the worker has not answered the first list of nodes, pods for too long",
 			},
@@ -156,11 +156,11 @@ func TestDecide(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := decide(tc.facts, Status{State: tc.before, Since: start}, now, opts)
+			got := decide(tc.observation, Status{State: tc.before, Since: start}, now, opts)
 			if tc.want.keep {
-				got = verdict{keep: got.keep}
+				got = decision{keep: got.keep}
 			}
-			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(verdict{})); diff != "" {
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(decision{})); diff != "" {
 				t.Errorf("%s\n-want +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -170,7 +170,7 @@ func TestDecide(t *testing.T) {
 // TestRecord: failures are counted in a row, and from one kind of failure to another anew.
 func TestRecord(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	f := facts{}
+	f := observation{}
 	f.record("", none, errors.New("x"), now)
 	f.record("", none, errors.New("y"), now.Add(time.Second))
 	if f.failures != 2 || !f.firstFailure.Equal(now) || f.reason != "y" {

@@ -61,7 +61,7 @@
 //
 // # Locks
 //
-// Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the way requests go, line.mu the
+// Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the route of requests, pool.mu the
 // set of open connections, silence.mu what was heard, subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a
 // struct named locked. Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called
 // back under any of them.

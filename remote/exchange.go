@@ -14,7 +14,7 @@ type gate int
 const (
 	// shut: nothing but probes. The caches' requests wait.
 	shut gate = iota
-	// held: as shut, but callers wait as well, for the answer of a probe that is on its way.
+	// held: as shut, but callers wait as well, for the answer of a probe that is under way.
 	held
 	// cachesOnly: the caches' requests go, callers are refused.
 	cachesOnly
@@ -22,11 +22,11 @@ const (
 	open
 )
 
-// way is how requests go at the moment. A way is never changed, but replaced.
-type way struct {
-	line *line
+// route is the pool that requests use at the moment, and the gate. A route is never changed, but replaced.
+type route struct {
+	pool *pool
 	gate gate
-	// replaced is closed when there is another way.
+	// replaced is closed when another route has replaced this one.
 	replaced chan struct{}
 }
 
@@ -39,53 +39,53 @@ type exchange struct {
 	mu sync.Mutex
 	// locked is guarded by mu.
 	locked struct {
-		way *way
+		route *route
 	}
 }
 
 func newExchange(broken func()) *exchange {
 	e := &exchange{broken: broken}
-	e.locked.way = &way{replaced: make(chan struct{})}
+	e.locked.route = &route{replaced: make(chan struct{})}
 	return e
 }
 
-func (e *exchange) way() *way {
+func (e *exchange) route() *route {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.locked.way
+	return e.locked.route
 }
 
-// replace puts another way in place of old, and returns nil if old is not the way any more.
-func (e *exchange) replace(old *way, l *line, g gate) *way {
+// replace puts another route in place of old, and returns nil if old is not the route any more.
+func (e *exchange) replace(old *route, l *pool, g gate) *route {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.locked.way != old {
+	if e.locked.route != old {
 		return nil
 	}
-	if old.line == l && old.gate == g {
+	if old.pool == l && old.gate == g {
 		return old
 	}
-	e.locked.way = &way{line: l, gate: g, replaced: make(chan struct{})}
+	e.locked.route = &route{pool: l, gate: g, replaced: make(chan struct{})}
 	close(old.replaced)
-	return e.locked.way
+	return e.locked.route
 }
 
-// swap puts another line in use, shut, and returns the line that was in use.
-func (e *exchange) swap(l *line) (before *line) {
+// swap puts another pool in use, shut, and returns the pool that was in use.
+func (e *exchange) swap(l *pool) (before *pool) {
 	for {
-		old := e.way()
+		old := e.route()
 		g := shut
 		if old.gate == open || old.gate == held {
 			g = held
 		}
 		if e.replace(old, l, g) != nil {
-			return old.line
+			return old.pool
 		}
 	}
 }
 
-// lost shuts the gate after a line's last connection has gone, until a probe has seen who answers.
-func (e *exchange) lost(l *line) {
+// lost shuts the gate after a pool's last connection has gone, until a probe has seen who answers.
+func (e *exchange) lost(l *pool) {
 	e.demote(l, func(g gate) gate {
 		if g == open || g == held {
 			return held
@@ -94,15 +94,15 @@ func (e *exchange) lost(l *line) {
 	})
 }
 
-// refused shuts the gate after a 401 to a request on the line. It says whether the line is in use.
-func (e *exchange) refused(l *line) bool {
+// refused shuts the gate after a 401 to a request of the pool. It says whether the pool is in use.
+func (e *exchange) refused(l *pool) bool {
 	return e.demote(l, func(gate) gate { return shut })
 }
 
-func (e *exchange) demote(l *line, to func(gate) gate) (inUse bool) {
+func (e *exchange) demote(l *pool, to func(gate) gate) (inUse bool) {
 	for {
-		old := e.way()
-		if old.line != l {
+		old := e.route()
+		if old.pool != l {
 			return false
 		}
 		next := to(old.gate)
@@ -118,7 +118,7 @@ func (e *exchange) demote(l *line, to func(gate) gate) (inUse bool) {
 
 // close lets nothing through any more.
 func (e *exchange) close() {
-	for e.replace(e.way(), nil, shut) == nil {
+	for e.replace(e.route(), nil, shut) == nil {
 		continue
 	}
 }

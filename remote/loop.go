@@ -19,10 +19,10 @@ import (
 // loop is the life of a connection: observe, decide, act, wait. Its fields are its goroutine's own.
 type loop struct {
 	*Cluster
-	facts facts
-	line  *line
-	// retired are earlier lines that may still carry watches.
-	retired []*line
+	seen observation
+	pool *pool
+	// retired are earlier pools that may still carry watches.
+	retired []*pool
 	// broken is why the credentials cannot be used.
 	broken  error
 	started time.Time // of the caches
@@ -41,26 +41,26 @@ func (c *Cluster) run() {
 	defer l.cut()
 	defer c.close()
 	for c.ctx.Err() == nil {
-		way := l.observe()
+		route := l.observe()
 		if c.ctx.Err() != nil {
 			return
 		}
-		l.act(way, decide(l.facts, c.Status(), c.opts.Clock.Now(), &c.opts))
+		l.act(route, decide(l.seen, c.Status(), c.opts.Clock.Now(), &c.opts))
 		l.wait()
 	}
 }
 
-// observe fills in the facts, and returns the way on which they were found.
-func (l *loop) observe() *way {
+// observe fills in the observation, and returns the route on which it was made.
+func (l *loop) observe() *route {
 	t := l.takeTarget()
-	w := l.exchange.way()
-	if l.facts.unusable != nil {
+	w := l.exchange.route()
+	if l.seen.unusable != nil {
 		return w
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.opts.ProbeTimeout)
 	id, how, err := l.prober.identity(ctx)
 	cancel()
-	l.facts.record(id, how, err, l.opts.Clock.Now())
+	l.seen.record(id, how, err, l.opts.Clock.Now())
 	if how != none {
 		l.dialer.silence.contact()
 	}
@@ -71,28 +71,28 @@ func (l *loop) observe() *way {
 		ctx, cancel := context.WithTimeout(l.ctx, l.opts.RequestTimeout)
 		found, err := l.prober.apis(ctx)
 		cancel()
-		if l.facts.apisErr = err; err == nil {
-			l.facts.apis = found
+		if l.seen.apisErr = err; err == nil {
+			l.seen.apis = found
 		}
 		if err == nil && !found.unsure {
 			l.dialer.silence.contact() // The worker has said this too: an outage that begins now may be silent.
 		}
-		if err != nil || !l.facts.served() || found.unsure {
+		if err != nil || !l.seen.served() || found.unsure {
 			l.setAPIsDue()
 		}
 	}
-	if l.facts.served() && l.started.IsZero() {
+	if l.seen.served() && l.started.IsZero() {
 		l.startCaches()
 	}
 	select {
 	case <-l.synced:
-		l.facts.synced, l.facts.pending = true, nil
+		l.seen.synced, l.seen.pending = true, nil
 	default:
-		l.facts.pending = l.caches.pending()
-		l.facts.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
+		l.seen.pending = l.caches.pending()
+		l.seen.overdue = !l.started.IsZero() && l.opts.Clock.Since(l.started) >= l.opts.SyncTimeout
 	}
-	l.facts.denied, l.facts.stalled = l.troubles()
-	l.facts.endless = l.endlessLists()
+	l.seen.denied, l.seen.stalled = l.troubles()
+	l.seen.endless = l.endlessLists()
 	return w
 }
 
@@ -101,29 +101,29 @@ func (l *loop) takeTarget() target {
 	l.mu.Lock()
 	t := l.locked.target
 	l.mu.Unlock()
-	l.facts.pinned = t.pinned
-	if l.facts.unusable = l.Cluster.unusable; l.facts.unusable != nil {
-		l.facts.fingerprint = t.fingerprint
+	l.seen.pinned = t.pinned
+	if l.seen.unusable = l.Cluster.unusable; l.seen.unusable != nil {
+		l.seen.fingerprint = t.fingerprint
 		return t
 	}
-	if t.fingerprint == l.facts.fingerprint && (l.line != nil || l.broken != nil) {
-		l.facts.unusable = l.broken
+	if t.fingerprint == l.seen.fingerprint && (l.pool != nil || l.broken != nil) {
+		l.seen.unusable = l.broken
 		return t
 	}
-	l.facts.fingerprint = t.fingerprint
-	fresh, err := newLine(t.config, l.dialer, l.exchange.lost)
+	l.seen.fingerprint = t.fingerprint
+	fresh, err := newPool(t.config, l.dialer, l.exchange.lost)
 	if err != nil {
-		l.broken, l.facts.unusable = err, err
+		l.broken, l.seen.unusable = err, err
 		return t
 	}
 	l.broken = nil
 	if before := l.exchange.swap(fresh); before != nil {
 		before.retire()
-		l.retired = append(slices.DeleteFunc(l.retired, func(old *line) bool { return old.count() == 0 }), before)
+		l.retired = append(slices.DeleteFunc(l.retired, func(old *pool) bool { return old.count() == 0 }), before)
 		l.setAPIsDue()
 		l.log.Info("Credentials of worker swapped", "fingerprint", t.fingerprint)
 	}
-	l.line = fresh
+	l.pool = fresh
 	return t
 }
 
@@ -173,7 +173,7 @@ func (l *loop) endlessLists() []string {
 }
 
 // capacityState says whether the inventory can be believed.
-func (l *loop) capacityState(v verdict) (capacity.State, string) {
+func (l *loop) capacityState(v decision) (capacity.State, string) {
 	if v.state != Connected {
 		return capacity.Pending, ""
 	}
@@ -209,13 +209,13 @@ func (l *loop) startCaches() {
 	})
 }
 
-// act opens or shuts the gate and writes the status. If the way has been replaced since the facts were found, they are out of
+// act opens or shuts the gate and writes the status. If the route has been replaced since the observation, that is out of
 // date: whoever replaced it has woken the loop.
-func (l *loop) act(found *way, v verdict) {
+func (l *loop) act(found *route, v decision) {
 	if v.keep {
 		return
 	}
-	if l.exchange.replace(found, found.line, v.gate) == nil {
+	if l.exchange.replace(found, found.pool, v.gate) == nil {
 		return
 	}
 	if v.state == Unreachable || v.state == IdentityChanged {
@@ -230,13 +230,13 @@ func (l *loop) act(found *way, v verdict) {
 	l.setStatus(func(s *Status) {
 		s.State, s.Message, s.Since = v.state, v.message, v.since
 		s.SilentSince, s.Untried, s.LeaseRefusal = silent, untried, refusal
-		s.Fingerprint = l.facts.fingerprint
+		s.Fingerprint = l.seen.fingerprint
 		s.Capacity, s.CapacityMessage = state, message
-		if l.facts.answer == answered {
-			s.LastSeen, s.ClusterID = l.facts.lastSeen, l.facts.id
+		if l.seen.answer == answered {
+			s.LastSeen, s.ClusterID = l.seen.lastSeen, l.seen.id
 		}
-		if l.facts.apis.kubernetes != "" {
-			s.KubernetesVersion, s.Trainer = l.facts.apis.kubernetes, l.facts.apis.trainer
+		if l.seen.apis.kubernetes != "" {
+			s.KubernetesVersion, s.Trainer = l.seen.apis.kubernetes, l.seen.apis.trainer
 		}
 	})
 }
@@ -246,15 +246,15 @@ func (l *loop) cut() {
 	for _, retired := range l.retired {
 		retired.cut()
 	}
-	if l.retired = nil; l.line != nil {
-		l.line.cut()
+	if l.retired = nil; l.pool != nil {
+		l.pool.cut()
 	}
 }
 
 // wait waits for the next probe: for the interval while the worker answers, and with a growing pause while it does not.
 func (l *loop) wait() {
 	d := wait.Jitter(l.opts.ProbeInterval, 0.1)
-	if n := l.facts.failures; n > 0 {
+	if n := l.seen.failures; n > 0 {
 		backoff := l.opts.ProbeInterval / 10 << min(n-1, 10)
 		d = wait.Jitter(min(backoff, l.opts.ProbeInterval), 0.2)
 	}

@@ -57,12 +57,12 @@ func TestListWithoutEnd(t *testing.T) {
 
 // The worker's state says which lists have no end, also of a worker that was connected.
 func TestEndlessListIsSaid(t *testing.T) {
-	f := facts{
+	f := observation{
 		answer: answered, pinned: "id", id: "id", synced: true, endless: []string{"pods"},
 		apis: apis{kubernetes: "v1.36.3", trainJob: true, jobSet: true},
 	}
 	v := decide(f, Status{State: Connected}, time.Now(), &Options{})
 	if v.state != Connecting || v.gate != cachesOnly || !strings.Contains(v.message, "the worker's lists of pods have no end") {
-		t.Errorf("the verdict is %+v", v)
+		t.Errorf("the decision is %+v", v)
 	}
 }

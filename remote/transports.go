@@ -27,8 +27,8 @@ type sender struct {
 	requestTimeout, syncTimeout, creationTimeout, changeTimeout time.Duration
 	// leading says whether callers may write.
 	leading func() bool
-	// unauthorized is called after each 401 on a line.
-	unauthorized func(*line)
+	// unauthorized is called after each 401 to a request of a pool.
+	unauthorized func(*pool)
 	// answered is called after each answer to a request of the caches, and endless when one of their lists has no end.
 	answered func(call, int)
 	endless  func(resource string)
@@ -36,8 +36,8 @@ type sender struct {
 	called, cached pages
 }
 
-// send sends a request on a line. A watch has no timeout: the line's pings notice when nobody is there any more.
-func (s *sender) send(l *line, req *http.Request, c call, timeout time.Duration) (*http.Response, error) {
+// send sends a request through a pool. A watch has no timeout: the pool's pings notice when nobody is there any more.
+func (s *sender) send(l *pool, req *http.Request, c call, timeout time.Duration) (*http.Response, error) {
 	cancel := context.CancelFunc(func() {})
 	if !c.watch {
 		var ctx context.Context
@@ -91,10 +91,10 @@ func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	var timeout clock.Timer
 	for {
-		w := s.exchange.way()
+		w := s.exchange.route()
 		switch w.gate {
 		case open:
-			res, err := s.ask(w.line, req, c)
+			res, err := s.ask(w.pool, req, c)
 			if !errors.Is(err, errUnverified) {
 				return res, err
 			}
@@ -138,7 +138,7 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 5, Cap: 10 * time.Second}
 	for {
-		w := s.exchange.way()
+		w := s.exchange.route()
 		if w.gate < cachesOnly {
 			select {
 			case <-w.replaced:
@@ -147,7 +147,7 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 				return nil, req.Context().Err()
 			}
 		}
-		res, err := s.send(w.line, req, c, s.syncTimeout)
+		res, err := s.send(w.pool, req, c, s.syncTimeout)
 		if errors.Is(err, errUnverified) {
 			continue
 		}
@@ -175,8 +175,8 @@ func interrupted(code int) bool {
 	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// pause waits for a while or until there is another way.
-func (s reflectors) pause(ctx context.Context, w *way, d time.Duration) error {
+// pause waits for a while or until there is another route.
+func (s reflectors) pause(ctx context.Context, w *route, d time.Duration) error {
 	timer := s.clock.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -191,15 +191,15 @@ func (s reflectors) pause(ctx context.Context, w *way, d time.Duration) error {
 // probes is the transport of the probe and of what is asked before the caches start. No gate stops it.
 type probes struct{ *sender }
 
-// RoundTrip sends a request on the line in use.
+// RoundTrip sends a request through the pool in use.
 func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
-	w := s.exchange.way()
-	if w.line == nil {
+	w := s.exchange.route()
+	if w.pool == nil {
 		closeBody(req)
 		return nil, ErrNotConnected
 	}
 	req = req.WithContext(context.WithValue(req.Context(), probing{}, true))
-	res, err := s.send(w.line, req, callOf(req, s.prefix), s.requestTimeout)
+	res, err := s.send(w.pool, req, callOf(req, s.prefix), s.requestTimeout)
 	if err == nil {
 		s.silence.hear() // Even if it is an error of a machine on the way.
 	}

@@ -47,7 +47,7 @@ func newRig(t *testing.T) *rig {
 		requestTimeout: 10 * time.Second, syncTimeout: 10 * time.Second, answered: func(call, int) {},
 		creationTimeout: 10 * time.Second, changeTimeout: 10 * time.Second, leading: func() bool { return true },
 	}
-	r.unauthorized = func(l *line) {
+	r.unauthorized = func(l *pool) {
 		if r.exchange.refused(l) {
 			r.denied.Add(1)
 		}
@@ -59,10 +59,10 @@ func newRig(t *testing.T) *rig {
 func (r *rig) handle(handler http.HandlerFunc) { r.handler.Store(&handler) }
 
 // use swaps credentials with a token in and opens the gate as far as asked for.
-func (r *rig) use(t *testing.T, token string, g gate) *line {
+func (r *rig) use(t *testing.T, token string, g gate) *pool {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
-	l, err := newLine(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, &dialer{timeout: 10 * time.Second, silence: r.silence}, r.exchange.lost)
+	l, err := newPool(&rest.Config{BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}, &dialer{timeout: 10 * time.Second, silence: r.silence}, r.exchange.lost)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func (r *rig) use(t *testing.T, token string, g gate) *line {
 }
 
 func (r *rig) open(g gate) {
-	w := r.exchange.way()
-	r.exchange.replace(w, w.line, g)
+	w := r.exchange.route()
+	r.exchange.replace(w, w.pool, g)
 }
 
 // probe makes a connection.
@@ -154,7 +154,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 	r := newRig(t)
 	l := r.use(t, "one", open)
 	l.cut()
-	if g := r.exchange.way().gate; g != held || r.broken.Load() == 0 {
+	if g := r.exchange.route().gate; g != held || r.broken.Load() == 0 {
 		t.Fatalf("gate %d after the last connection has gone, %d wake-ups; want it held and a probe", g, r.broken.Load())
 	}
 	// As if the request had passed the gate just before.
@@ -171,7 +171,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 		answer <- got
 	}()
 	// The write has to have found that it may not dial.
-	gomega.NewWithT(t).Eventually(func() gate { return r.exchange.way().gate }, 10*time.Second, time.Millisecond).Should(gomega.Equal(held))
+	gomega.NewWithT(t).Eventually(func() gate { return r.exchange.route().gate }, 10*time.Second, time.Millisecond).Should(gomega.Equal(held))
 	select {
 	case got := <-answer:
 		t.Fatalf("the write did not wait for the probe: %s", got)
@@ -188,7 +188,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 type direct struct{ *sender }
 
 func (s direct) RoundTrip(req *http.Request) (*http.Response, error) {
-	return s.send(s.exchange.way().line, req, callOf(req, ""), s.requestTimeout)
+	return s.send(s.exchange.route().pool, req, callOf(req, ""), s.requestTimeout)
 }
 
 // TestWatchResumes: to a reflector, a watch that ends for want of credentials or of a worker is only a slow one.
@@ -267,7 +267,7 @@ func TestStaleUnauthorized(t *testing.T) {
 	r := newRig(t)
 	old := r.use(t, "one", open)
 	r.use(t, "two", open)
-	if r.exchange.refused(old) || r.exchange.way().gate != open {
+	if r.exchange.refused(old) || r.exchange.route().gate != open {
 		t.Error("a 401 to the credentials before shut the gate")
 	}
 }

@@ -18,7 +18,7 @@ import (
 const creationDeadline = time.Minute
 
 // ask sends a caller's request.
-func (s callers) ask(l *line, req *http.Request, c call) (*http.Response, error) {
+func (s callers) ask(l *pool, req *http.Request, c call) (*http.Response, error) {
 	if !c.writes() {
 		return s.send(l, req, c, s.requestTimeout)
 	}

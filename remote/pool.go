@@ -18,17 +18,17 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errUnverified is the error of a dial that has to wait until a probe has dialled: see line.dial.
+// errUnverified is the error of a dial that has to wait until a probe has dialled: see pool.dial.
 var errUnverified = errors.New("the worker's identity is being verified")
 
-// line is one set of credentials in use: an http.Transport of its own and the connections that it has made. client-go's cache
+// pool is one set of credentials in use: an http.Transport of its own and the connections that it has made. client-go's cache
 // of transports is not used, so that no two workers share a connection pool and the pool can be closed.
-type line struct {
+type pool struct {
 	transport http.RoundTripper
-	pool      *http.Transport
+	base      *http.Transport
 	dialer    *dialer
 	// lost is called when the last connection has gone.
-	lost func(*line)
+	lost func(*pool)
 
 	mu sync.Mutex
 	// locked is guarded by mu.
@@ -37,16 +37,16 @@ type line struct {
 	}
 }
 
-// newLine does no I/O. Its error is about the credentials.
-func newLine(config *rest.Config, dialer *dialer, lost func(*line)) (*line, error) {
+// newPool does no I/O. Its error is about the credentials.
+func newPool(config *rest.Config, dialer *dialer, lost func(*pool)) (*pool, error) {
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("use the TLS data of the credentials: %w", err)
 	}
-	l := &line{lost: lost, dialer: dialer}
+	l := &pool{lost: lost, dialer: dialer}
 	l.locked.connections = map[*connection]bool{}
 	// The defaults include HTTP/2 pings, by which watches notice that the other end has gone without a word.
-	l.pool = utilnet.SetTransportDefaults(&http.Transport{
+	l.base = utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:     tlsConfig,
 		DialContext:         l.dial,
 		TLSHandshakeTimeout: 10 * time.Second,
@@ -56,7 +56,7 @@ func newLine(config *rest.Config, dialer *dialer, lost func(*line)) (*line, erro
 	l.transport, err = transport.HTTPWrappersForConfig(&transport.Config{
 		UserAgent:   rest.DefaultKubernetesUserAgent(),
 		BearerToken: config.BearerToken,
-	}, l.pool)
+	}, l.base)
 	return l, err
 }
 
@@ -65,7 +65,7 @@ type probing struct{}
 
 // dial makes connections. While there is none, only a probe may: where the last connection has gone, another cluster may have
 // taken the address, and nothing is asked or told there before the probe has seen who it is.
-func (l *line) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (l *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if ctx.Value(probing{}) == nil && l.count() == 0 {
 		l.lost(l)
 		return nil, errUnverified
@@ -74,24 +74,24 @@ func (l *line) dial(ctx context.Context, network, address string) (net.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{Conn: raw, line: l}
+	c := &connection{Conn: raw, pool: l}
 	l.mu.Lock()
 	l.locked.connections[c] = true
 	l.mu.Unlock()
 	return c, nil
 }
 
-func (l *line) count() int {
+func (l *pool) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.locked.connections)
 }
 
 // retire closes idle connections. Running requests, watches above all, go on until they end.
-func (l *line) retire() { l.pool.CloseIdleConnections() }
+func (l *pool) retire() { l.base.CloseIdleConnections() }
 
 // cut closes all connections.
-func (l *line) cut() {
+func (l *pool) cut() {
 	l.mu.Lock()
 	connections := make([]*connection, 0, len(l.locked.connections))
 	for c := range l.locked.connections {
@@ -101,10 +101,10 @@ func (l *line) cut() {
 	for _, c := range connections {
 		_ = c.cut() // What closing says is of no interest.
 	}
-	l.pool.CloseIdleConnections()
+	l.base.CloseIdleConnections()
 }
 
-func (l *line) remove(c *connection) {
+func (l *pool) remove(c *connection) {
 	l.mu.Lock()
 	_, known := l.locked.connections[c]
 	delete(l.locked.connections, c)
@@ -115,10 +115,10 @@ func (l *line) remove(c *connection) {
 	}
 }
 
-// connection tells its line when it is closed.
+// connection tells its pool when it is closed.
 type connection struct {
 	net.Conn
-	line *line
+	pool *pool
 	// reading counts the reads that wait, heard says that one has brought something, timedOut that one has ended because nothing came back,
 	// and closed that we have closed it.
 	reading                 atomic.Int32
@@ -143,7 +143,7 @@ func (c *connection) Read(p []byte) (int, error) {
 // before anybody has begun to read.
 func (c *connection) Close() error {
 	if c.heard.Load() && c.reading.Load() == 0 && !c.timedOut.Load() && !c.closed.Load() {
-		c.line.dialer.silence.hear()
+		c.pool.dialer.silence.hear()
 	}
 	return c.cut()
 }
@@ -152,6 +152,6 @@ func (c *connection) Close() error {
 func (c *connection) cut() error {
 	c.closed.Store(true)
 	err := c.Conn.Close()
-	c.line.remove(c)
+	c.pool.remove(c)
 	return err
 }
