@@ -7,14 +7,15 @@
 #   hack/lint.sh [fmt] [golangci-lint flags]
 #
 # The linter is pinned in hack/tools/lint, a module of its own, so that the
-# small tools do not wait for the big one to build. Tests that are modules of
-# their own are linted too, all but one: the module
-# test/controlplane is vetted and its format is checked, but it is not linted:
-# its few files import all of Kubernetes, which takes the linter minutes and
-# 10 GB of memory.
+# small tools do not wait for the big one to build. Every module with Go code
+# is linted but one: the module test/controlplane is vetted and its format is
+# checked, but it is not linted. Its few files import all of Kubernetes, which
+# takes the linter minutes and 10 GB of memory.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/modules.sh
+source hack/modules.sh
 
 root=$PWD
 command=run
@@ -30,7 +31,8 @@ if [[ $command == fmt ]]; then
   exec bin/golangci-lint fmt "$@"
 fi
 code=0
-for module in . test/contract test/faults test/benchmark/e2e; do
+for module in $(code_modules); do
+  [[ $module != test/controlplane ]] || continue
   (cd "$module" && "$root/bin/golangci-lint" run "$@" ./...) || code=1
 done
 unformatted=$(bin/golangci-lint fmt --diff test/controlplane) || true

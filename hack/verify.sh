@@ -8,6 +8,8 @@
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/modules.sh
+source hack/modules.sh
 
 failed=()
 
@@ -19,9 +21,6 @@ check() {
     failed+=("$name")
   fi
 }
-
-# The directories of all Go modules.
-modules() { git ls-files --cached --others --exclude-standard -- go.mod '**/go.mod' | xargs -n 1 dirname; }
 
 # Prints a checksum of each file that git knows or would add.
 state() { git ls-files -z --cached --others --exclude-standard | sort -zu | xargs -0 sha256sum 2>/dev/null; }
@@ -38,7 +37,7 @@ generated() {
 
 tidy() {
   local module code=0
-  for module in $(modules); do
+  for module in $(all_modules); do
     go -C "$module" mod tidy -diff || { echo "go mod tidy changes $module/go.mod or go.sum" >&2; code=1; }
   done
   return "$code"
@@ -46,12 +45,14 @@ tidy() {
 
 # The flags for test/controlplane are those of hack/build-controlplane.sh: with others, all of Kubernetes would be compiled again.
 vet() {
-  local code=0
-  go vet ./... || code=1
-  go -C test/contract vet ./... || code=1
-  go -C test/faults vet ./... || code=1
-  go -C test/benchmark/e2e vet ./... || code=1
-  CGO_ENABLED=0 go -C test/controlplane vet -trimpath ./... || code=1
+  local module code=0
+  for module in $(code_modules); do
+    if [[ $module == test/controlplane ]]; then
+      CGO_ENABLED=0 go -C "$module" vet -trimpath ./... || code=1
+    else
+      go -C "$module" vet ./... || code=1
+    fi
+  done
   return "$code"
 }
 
