@@ -45,12 +45,16 @@ demo: build controlplane ## Start a hub and two workers and run TrainJobs on the
 ##@ Test
 
 .PHONY: test
-test: test-unit test-integration test-contract test-e2e test-soak ## Run every test that CI runs
+test: test-unit test-harness test-integration test-contract test-e2e test-soak ## Run every test that CI runs
 	@hack/test.sh summary
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need no API server
 	hack/test.sh unit
+
+.PHONY: test-harness
+test-harness: ## Run the tests of the benchmark and of the fault tests' own parts
+	hack/test.sh harness
 
 .PHONY: test-integration
 test-integration: controlplane ## Run the tests on real API servers, two packages at a time

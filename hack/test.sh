@@ -4,7 +4,7 @@
 
 # Runs one suite of tests:
 #
-#   hack/test.sh unit|integration|e2e [go test flags]
+#   hack/test.sh unit|harness|integration|e2e [go test flags]
 #   hack/test.sh list        # which package is in which suite
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
@@ -12,16 +12,21 @@
 # what lies under test/e2e-multicluster and hack, explorer what lies under
 # test/explorer (it runs with the unit tests), integration is every other
 # package whose tests depend on test/clusters (real API servers), unit is the
-# rest. Environment: RACE=0 turns the race detector off (default: on where cgo
-# is available), TIMEOUT overrides the time for one package.
+# rest. Harness is every package of the modules below test/ but those that start
+# clusters. Environment: RACE=0 turns the race detector off (default: on where
+# cgo is available), TIMEOUT overrides the time for one package.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=hack/modules.sh
+source hack/modules.sh
 
 output=_output/test
 module=$(go list -m)
+# The packages below test/ that start clusters. make test-faults and make test-kueue run them.
+with_clusters='faults|faults/crashes|faults/soak|benchmark/e2e/beside'
 
-# Prints "suite package" for each package with tests.
+# Prints "suite package" for each package of the main module with tests.
 list() {
   go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" '
     $1 !~ /\.test$/ { next }
@@ -33,6 +38,15 @@ list() {
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
     }'
+}
+
+# Prints the modules below test/ that have no suite of their own: hack/contract.sh runs test/contract, run_controlplane test/controlplane.
+harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane'; }
+
+# Prints "harness package" for each package of a module with tests.
+list_harness() {
+  go -C "$1" list -f '{{if or .TestGoFiles .XTestGoFiles}}harness {{.ImportPath}}{{end}}' ./... |
+    grep -vxE "harness $module/test/($with_clusters)"
 }
 
 race() {
@@ -64,12 +78,17 @@ run_controlplane() {
   fi
 }
 
-# The tests of faults are a Go module of their own. These of it need no clusters.
-run_faults() {
-  local root=$PWD
-  rm -f "$output/unit-faults.json"
-  go -C test/faults tool -modfile="$root/hack/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
-    --jsonfile "$root/$output/unit-faults.json" -- "$@" ./broken ./history ./links
+run_harness() {
+  local root=$PWD directory all packages code=0
+  mkdir -p "$output"
+  rm -f "$output"/harness-*.json
+  for directory in $(harness_modules); do
+    all=$(list_harness "$directory")
+    mapfile -t packages < <(awk '{ print $2 }' <<<"$all")
+    go -C "$directory" tool -modfile="$root/hack/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
+      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- "$@" "${packages[@]}" || code=1
+  done
+  return "$code"
 }
 
 count() { cat "$output"/*.json 2>/dev/null | grep -cE "\"Action\":\"$1\".*\"(Test|FailedBuild)\":" || true; }
@@ -80,9 +99,11 @@ case $suite in
 unit)
   # shellcheck disable=SC2046 # no word is wanted where race prints none
   run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
-  # shellcheck disable=SC2046
-  run_faults $(race) "$@"
   run explorer pkgname -timeout "${TIMEOUT:-10m}" "$@" # It does one thing at a time, and a million of them: no race detector.
+  ;;
+harness)
+  # shellcheck disable=SC2046
+  run_harness $(race) -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 integration)
   # Two packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
@@ -94,7 +115,10 @@ integration)
 e2e)
   run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
   ;;
-list) list ;;
+list)
+  list
+  for directory in $(harness_modules); do list_harness "$directory"; done
+  ;;
 summary) echo "tests: $(count pass) passed, $(count fail) failed, $(count skip) skipped" ;;
 *)
   sed -n '6,8s/^# *//p' "${BASH_SOURCE[0]}" >&2
