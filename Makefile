@@ -53,7 +53,7 @@ test-unit: ## Run the tests that need no API server
 	hack/test.sh unit
 
 .PHONY: test-harness
-test-harness: ## Run the tests of the benchmark and of the fault tests' own parts
+test-harness: ## Run the tests of the simulator, of the benchmark and of the fault tests' own parts
 	hack/test.sh harness
 
 .PHONY: test-integration
@@ -111,7 +111,8 @@ bench-smoke: build controlplane ## Check what a job costs in requests, end to en
 
 .PHONY: simulate
 simulate: ## Make the report of docs/simulation.md again (SIMULATE_ARGS=flags of test/simulation)
-	go run ./test/simulation --seeds 5 --plots docs/simulation $(SIMULATE_ARGS)
+	go -C test/simulation build -o ../../_output/ .
+	_output/simulation --seeds 5 --plots docs/simulation $(SIMULATE_ARGS)
 
 ##@ Check
 

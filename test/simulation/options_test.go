@@ -63,7 +63,7 @@ func TestSamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		if shipped, err := os.ReadFile(filepath.Join("testdata", e.Name())); err != nil || !bytes.Equal(shipped, wrote) {
-			t.Errorf("testdata/%s is not what the command sample writes now; run go run ./test/simulation sample test/simulation/testdata",
+			t.Errorf("testdata/%s is not what the command sample writes now; run go -C test/simulation run . sample testdata",
 				e.Name())
 		}
 	}
