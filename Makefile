@@ -97,9 +97,17 @@ test-kueue: build controlplane ## Run the tests of a hub that has a real Kueue t
 	hack/build-kueue.sh
 	go -C test/benchmark/e2e test ./beside -count=1 -timeout 20m -v
 
+.PHONY: test-fakeservers
+test-fakeservers: controlplane ## Compare the fake workers of benchmarks with a real API server
+	go -C test/benchmark test ./fakeservers -count=1 -timeout 20m
+
 .PHONY: bench
-bench: ## Run the benchmarks (BENCH=regexp PKG=packages)
+bench: ## Run the benchmarks of the product's packages (BENCH=regexp PKG=packages)
 	go test -run '^$$' -bench '$(BENCH)' -benchmem $(PKG)
+
+.PHONY: bench-hanging
+bench-hanging: test-fakeservers ## Measure what one of 20 workers costs the others when it hangs
+	go -C test/benchmark test . -run '^$$' -bench . -timeout 30m
 
 .PHONY: bench-e2e
 bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS=flags)

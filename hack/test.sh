@@ -23,8 +23,8 @@ source hack/modules.sh
 
 output=_output/test
 module=$(go list -m)
-# The packages below test/ that start clusters. make test-faults and make test-kueue run them.
-with_clusters='faults|faults/crashes|faults/soak|benchmark/e2e/beside'
+# The packages below test/ that start clusters. make test-faults, test-fakeservers, bench-hanging and test-kueue run them.
+with_clusters='faults|faults/crashes|faults/soak|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
 # Prints "suite package" for each package of the main module with tests.
 list() {

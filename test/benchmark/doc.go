@@ -4,6 +4,5 @@
 // Package benchmark measures the manager as a whole: a process of its own, with a real API server as the hub and many fake workers
 // (package fakeservers). It reports numbers, and nothing in it fails because something took long.
 //
-//	make controlplane
-//	make bench PKG=./test/benchmark
+//	make bench-hanging
 package benchmark

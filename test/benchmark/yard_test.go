@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/test/fakeservers"
+	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -72,7 +72,7 @@ func newBench(b *testing.B, workers int) *bench {
 	}))
 	y.register(ctx, b)
 	manager := filepath.Join(b.TempDir(), "manager")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", manager, "../../cmd/manager").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", "-C", "../..", "build", "-o", manager, "./cmd/manager").CombinedOutput(); err != nil {
 		b.Fatalf("build manager: %v: %s", err, out)
 	}
 	_, err = set.Hub.Cluster.Run(ctx, "manager", manager, "--kubeconfig="+set.Hub.Cluster.KubeconfigPath, "--namespace="+managerNamespace,

@@ -14,7 +14,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/load"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
-	"github.com/trainyard/trainyard/test/fakeservers"
+	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 )
 
 // Many is Trainyard with many workers, which are fake API servers in the benchmark's process.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/trainyard/trainyard/test/fakeservers"
+	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 	"github.com/trainyard/trainyard/test/servers"
 )
 

@@ -29,7 +29,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
-	"github.com/trainyard/trainyard/test/fakeservers"
+	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 )
 
 const tick = 10 * time.Millisecond
