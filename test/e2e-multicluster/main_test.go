@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -28,7 +27,6 @@ const (
 	small = "small"
 	large = "large"
 
-	startTimeout = 5 * time.Minute
 	// timeout is for conditions that come in seconds on an idle machine.
 	timeout = 2 * time.Minute
 	poll    = 50 * time.Millisecond
@@ -38,21 +36,12 @@ const (
 var (
 	y       *yard.Yard
 	hub     client.WithWatch
-	workers = map[string]client.WithWatch{}
+	workers map[string]client.WithWatch
 )
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { yard.Main(m, start) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func start(ctx context.Context) (stop func() error, err error) {
 	y, err = yard.Start(ctx, yard.Options{
 		Dir:      os.Getenv("E2E_DIR"),
 		HubNodes: []clusters.NodeShape{{Count: 1, NamePrefix: "cpu"}},
@@ -61,28 +50,15 @@ func run(m *testing.M) (code int, err error) {
 			{Name: large, Labels: map[string]string{"size": large}, Nodes: []clusters.NodeShape{yard.GPUNodes("large", 2, 8, "NVIDIA-H100")}},
 		},
 		Audit:    true,
-		Progress: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Progress: yard.Print,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() {
-		if stopErr := y.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	if hub, err = yard.NewClient(y.Hub); err != nil {
-		return 0, err
+	if hub, workers, err = y.Clients(); err != nil {
+		return y.Stop, err
 	}
-	for name, cluster := range y.Workers {
-		if workers[name], err = yard.NewClient(cluster); err != nil {
-			return 0, err
-		}
-	}
-	if err := yard.InstallRuntimes(ctx, y.Hub); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
 }
 
 // eventually fails the test unless check succeeds in time. check reports what is missing through its Gomega.

@@ -6,12 +6,12 @@ package faults
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"testing"
 	"time"
 
 	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 const (
@@ -19,8 +19,7 @@ const (
 	// nothing is heard from the hub, the others not for a minute.
 	west, east, south = "west", "east", "south"
 
-	startTimeout = 5 * time.Minute
-	poll         = 50 * time.Millisecond
+	poll = 50 * time.Millisecond
 )
 
 // timeout is for conditions that come in seconds on an idle machine.
@@ -33,30 +32,16 @@ func init() {
 // w is the world of all tests. They use jobs of their own.
 var w *world.World
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "faults:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { yard.Main(m, start) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, east, south}, Agents: 2,
 		FenceAfter: map[string]time.Duration{east: time.Minute, south: time.Minute},
-		Progress:   func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Progress:   yard.Print,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() {
-		if stopErr := w.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	return m.Run(), nil
+	return w.Stop, nil
 }

@@ -173,6 +173,20 @@ func (y *Yard) Clusters() map[string]*clusters.Cluster {
 	return all
 }
 
+// Clients returns an admin's clients of the hub, and of the workers by name.
+func (y *Yard) Clients() (hub client.WithWatch, workers map[string]client.WithWatch, err error) {
+	if hub, err = NewClient(y.Hub); err != nil {
+		return nil, nil, err
+	}
+	workers = map[string]client.WithWatch{}
+	for name, cluster := range y.Workers {
+		if workers[name], err = NewClient(cluster); err != nil {
+			return nil, nil, err
+		}
+	}
+	return hub, workers, nil
+}
+
 var scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	return s, errors.Join(clientgoscheme.AddToScheme(s), trainer.AddToScheme(s), jobsetv1alpha2.AddToScheme(s), v1alpha1.AddToScheme(s))

@@ -7,8 +7,6 @@ package placement
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"testing"
 	"time"
 
@@ -26,7 +24,6 @@ const (
 	// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
 	quads, octets, singles = "quads", "octets", "singles"
 
-	startTimeout = 5 * time.Minute
 	// timeout is for what takes hundreds of pods through four clusters on a busy machine.
 	timeout = 5 * time.Minute
 	poll    = 100 * time.Millisecond
@@ -34,49 +31,27 @@ const (
 
 var (
 	hub     client.WithWatch
-	workers = map[string]client.WithWatch{}
+	workers map[string]client.WithWatch
 )
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "placement:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { yard.Main(m, start) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func start(ctx context.Context) (stop func() error, err error) {
 	y, err := yard.Start(ctx, yard.Options{
 		Workers: []yard.Worker{
 			worker(quads, yard.GPUNodes("quad", 10, 4, "NVIDIA-A10")),
 			worker(octets, yard.GPUNodes("octet", 5, 8, "NVIDIA-H100")),
 			worker(singles, yard.GPUNodes("single", 20, 1, "NVIDIA-L4")),
 		},
-		Progress: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Progress: yard.Print,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() {
-		if stopErr := y.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	if hub, err = yard.NewClient(y.Hub); err != nil {
-		return 0, err
+	if hub, workers, err = y.Clients(); err != nil {
+		return y.Stop, err
 	}
-	for name, cluster := range y.Workers {
-		if workers[name], err = yard.NewClient(cluster); err != nil {
-			return 0, err
-		}
-	}
-	if err := yard.InstallRuntimes(ctx, y.Hub); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
 }
 
 func worker(name string, nodes clusters.NodeShape) yard.Worker {

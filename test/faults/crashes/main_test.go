@@ -6,21 +6,20 @@ package crashes
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 const (
 	// west is what is lost, and south where jobs go then.
 	west, south = "west", "south"
 
-	startTimeout = 5 * time.Minute
-	poll         = 100 * time.Millisecond
+	poll = 100 * time.Millisecond
 )
 
 // timeout is for a whole batch of jobs, with a start of the manager for each.
@@ -37,39 +36,25 @@ var (
 	mended mender
 )
 
-func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "crashes:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { yard.Main(m, start) }
 
-func run(m *testing.M) (code int, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
+func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 6 * time.Second,
 		// The agent stops thirty copies at a time. Those that it had to delete would not be deleted by the manager.
 		FenceAfter: map[string]time.Duration{west: 2 * world.FenceAfter},
 		// Whoever was killed holds no lease that the next one would have to wait for.
 		ManagerArgs: []string{"--leader-elect=false", "--worker-probe-interval=250ms", "--worker-timeout=1s", "--fence-margin=1s"},
-		Progress:    func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Progress:    yard.Print,
 	})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() {
-		if stopErr := w.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
 	armed = newTrap(mended.kill)
 	for name, link := range w.Links {
 		link.Always(armed.on(name))
 	}
-	return m.Run(), nil
+	return w.Stop, nil
 }
 
 // mender kills the manager and starts it again.

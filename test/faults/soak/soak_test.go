@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
 )
 
 var (
@@ -46,7 +47,7 @@ func TestSoak(t *testing.T) {
 	defer cancel()
 	w, err := world.Start(ctx, world.Options{
 		Dir: os.Getenv("FAULTS_DIR"), Workers: workers, Agents: 2, ManagerArgs: []string{"--fence-margin=" + fenceMargin.String()},
-		Progress: func(format string, args ...any) { fmt.Printf(format+"\n", args...) },
+		Progress: yard.Print,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ type World struct {
 
 // Start starts a world. The context limits the start only.
 func Start(ctx context.Context, o Options) (*World, error) {
-	w := &World{Workers: map[string]client.WithWatch{}, Links: map[string]*links.Link{}}
+	w := &World{Links: map[string]*links.Link{}}
 	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
 	options := yard.Options{Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress}
 	for _, name := range o.Workers {
@@ -133,14 +133,11 @@ func (w *World) reach(cluster *clusters.Cluster) (string, error) {
 
 func (w *World) begin(ctx context.Context, o Options) error {
 	var err error
-	if w.Hub, err = yard.NewClient(w.Yard.Hub); err != nil {
+	if w.Hub, w.Workers, err = w.Clients(); err != nil {
 		return err
 	}
 	configs := map[string]*rest.Config{}
 	for name, cluster := range w.Yard.Workers {
-		if w.Workers[name], err = yard.NewClient(cluster); err != nil {
-			return err
-		}
 		configs[name] = cluster.Config
 	}
 	if err := yard.InstallRuntimes(ctx, w.Yard.Hub); err != nil {

@@ -1,0 +1,43 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+)
+
+// startTimeout is for all clusters and processes, on a machine that may be busy.
+const startTimeout = 5 * time.Minute
+
+// Main is the TestMain of a package whose tests share a yard: it calls start, runs the tests, calls stop, and exits. The
+// context limits the start only. If start returns an error, stop may be nil, and is called if it is not.
+func Main(m *testing.M, start func(ctx context.Context) (stop func() error, err error)) {
+	code, err := run(m, start)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M, start func(ctx context.Context) (stop func() error, err error)) (code int, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	stop, err := start(ctx)
+	if stop != nil {
+		defer func() { err = errors.Join(err, stop()) }()
+	}
+	if err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
+}
+
+// Print is a Progress that prints a line.
+func Print(format string, args ...any) { fmt.Printf(format+"\n", args...) }
