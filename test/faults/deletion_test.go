@@ -17,14 +17,21 @@ import (
 	"github.com/trainyard/trainyard/test/faults/links"
 )
 
-// A job is deleted while its worker is away. The TrainJob goes at once, its Dispatch stays and says for whom it waits; on the worker's
-// return the copy goes, and then the Dispatch.
-func TestFaultDeletedWhileAway(t *testing.T) {
-	s, worker := patient(t)
-	job := s.submit(clusters.RunForever, on(worker))
+// awayWithAJob begins a scenario with a job that runs on a worker, and makes the worker refuse connections.
+func awayWithAJob(t *testing.T) (s *scenario, worker string, job *trainer.TrainJob) {
+	t.Helper()
+	s, worker = patient(t)
+	job = s.submit(clusters.RunForever, on(worker))
 	s.runs(job, worker, 1)
 	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	return s, worker, job
+}
+
+// A job is deleted while its worker is away. The TrainJob goes at once, its Dispatch stays and says for whom it waits; on the worker's
+// return the copy goes, and then the Dispatch.
+func TestFaultDeletedWhileAway(t *testing.T) {
+	s, worker, job := awayWithAJob(t)
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +47,7 @@ func TestFaultDeletedWhileAway(t *testing.T) {
 
 // The same in the foreground: the TrainJob stays visible until its copy is gone.
 func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
-	s, worker := patient(t)
-	job := s.submit(clusters.RunForever, on(worker))
-	s.runs(job, worker, 1)
-	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
-	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	s, worker, job := awayWithAJob(t)
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 		t.Fatal(err)
 	}

@@ -337,11 +337,7 @@ func TestFaultForgotten(t *testing.T) {
 // A job is deleted, and its worker is away for longer than deletions wait: a Tombstone remembers it. A new job of the name has come in
 // the meantime. When the worker is back the old copy goes first.
 func TestFaultTombstone(t *testing.T) {
-	s, worker := patient(t)
-	job := s.submit(clusters.RunForever, on(worker))
-	s.runs(job, worker, 1)
-	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
-	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
+	s, worker, job := awayWithAJob(t)
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {
 		t.Fatal(err)
 	}
