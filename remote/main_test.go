@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -53,23 +52,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func trainerCRDs(ctx context.Context) (string, error) {
-	directory, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
-	return filepath.Join(directory, "manifests/base/crds"), err
-}
-
-func jobSetCRDs(ctx context.Context) (string, error) {
-	directory, err := clusters.ModuleDir(ctx, "sigs.k8s.io/jobset")
-	return filepath.Join(directory, "config/components/crd/bases"), err
-}
-
 func allCRDs(ctx context.Context) ([]string, error) {
-	trainer, err := trainerCRDs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	jobSet, err := jobSetCRDs(ctx)
-	return []string{trainer, jobSet, "../config/crd/worker/trainyard.dev_executionleases.yaml"}, err
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	return append(crds, "../config/crd/worker/trainyard.dev_executionleases.yaml"), err
 }
 
 // sharedServer starts the shared API server on first use.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/clusters"
 )
 
 // TestOutage: an API server that is killed is Unreachable since the first failure, and when it is back the same clients and
@@ -107,16 +108,14 @@ func TestMissingAPIs(t *testing.T) {
 	if !strings.Contains(status.Message, "Kubeflow Trainer") || status.KubernetesVersion == "" {
 		t.Errorf("status %+v", status)
 	}
-	trainer, err := trainerCRDs(t.Context())
+	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
 	must(t, err)
-	must(t, server.InstallCRDs(t.Context(), trainer))
+	must(t, server.InstallCRDs(t.Context(), crds[0]))
 	status = reach(t, cluster, remote.JobSetAPIMissing)
 	if !strings.Contains(status.Message, "install JobSet") {
 		t.Errorf("message %q", status.Message)
 	}
-	jobSet, err := jobSetCRDs(t.Context())
-	must(t, err)
-	must(t, server.InstallCRDs(t.Context(), jobSet))
+	must(t, server.InstallCRDs(t.Context(), crds[1]))
 	reach(t, cluster, remote.Connected)
 
 	_, err = server.Kubectl(t.Context(), "delete", "crd", "trainjobs.trainer.kubeflow.org")

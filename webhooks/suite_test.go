@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -75,12 +74,12 @@ func env(t *testing.T) *environment {
 }
 
 func startEnvironment(ctx context.Context) (*environment, error) {
-	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
 		return nil, err
 	}
 	o := clusters.Full("webhooks", clusters.NodeShape{Count: 2})
-	o.CRDs = []string{filepath.Join(module, "manifests/base/crds")}
+	o.CRDs = crds
 	cluster, err := clusters.Start(ctx, o)
 	if err != nil {
 		return nil, err
@@ -93,10 +92,8 @@ func startEnvironment(ctx context.Context) (*environment, error) {
 	if e.Client, err = client.New(cluster.Config, client.Options{Scheme: scheme}); err != nil {
 		return e, err
 	}
-	runtimes := filepath.Join(module, "manifests/base/runtimes")
-	err = cluster.ApplyFiles(ctx, filepath.Join(runtimes, "torch_distributed.yaml"), filepath.Join(runtimes, "deepspeed_distributed.yaml"),
-		filepath.Join(runtimes, "jax_distributed.yaml"), filepath.Join(runtimes, "xgboost_distributed.yaml"),
-		filepath.Join(runtimes, "torchtune/llama3_2"))
+	err = cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml", "jax_distributed.yaml",
+		"xgboost_distributed.yaml", "torchtune/llama3_2")
 	if err != nil {
 		return e, err
 	}

@@ -77,15 +77,9 @@ func BenchmarkJobSets(b *testing.B) {
 
 func startBenchmark(b *testing.B) (*clusters.Cluster, client.Client, string) {
 	b.Helper()
-	var crds []string
-	for module, dir := range map[string]string{
-		"github.com/kubeflow/trainer/v2": "manifests/base/crds", "sigs.k8s.io/jobset": "config/components/crd/bases",
-	} {
-		root, err := clusters.ModuleDir(b.Context(), module)
-		if err != nil {
-			b.Fatal(err)
-		}
-		crds = append(crds, filepath.Join(root, dir))
+	crds, err := clusters.ModulePaths(b.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
+	if err != nil {
+		b.Fatal(err)
 	}
 	cluster, err := clusters.Start(b.Context(), clusters.Options{Name: "bench", CRDs: crds})
 	if err != nil {
@@ -96,11 +90,7 @@ func startBenchmark(b *testing.B) (*clusters.Cluster, client.Client, string) {
 			b.Error(err)
 		}
 	})
-	root, err := clusters.ModuleDir(b.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := cluster.ApplyFiles(b.Context(), filepath.Join(root, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+	if err := cluster.ApplyTrainerRuntimes(b.Context(), "torch_distributed.yaml"); err != nil {
 		b.Fatal(err)
 	}
 	scheme := apiruntime.NewScheme()

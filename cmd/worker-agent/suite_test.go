@@ -82,13 +82,13 @@ func startWorld(ctx context.Context) (err error) {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", world.binary, ".").CombinedOutput(); err != nil {
 		return fmt.Errorf("build worker-agent: %w: %s", err, out)
 	}
-	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
 		return err
 	}
 	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
-	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"),
-		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml"}
+	o.CRDs = append(crds,
+		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml")
 	if world.cluster, err = clusters.Start(ctx, o); err != nil {
 		return err
 	}
@@ -102,9 +102,7 @@ func startWorld(ctx context.Context) (err error) {
 	if err := installAgent(ctx); err != nil {
 		return err
 	}
-	return world.cluster.ApplyFiles(ctx,
-		filepath.Join(module, "manifests/base/runtimes/torch_distributed.yaml"),
-		filepath.Join(module, "manifests/base/runtimes/deepspeed_distributed.yaml"))
+	return world.cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml")
 }
 
 // installAgent applies config/worker-agent without its Deployment, and makes a kubeconfig of the service account in it.

@@ -6,6 +6,7 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,6 +42,19 @@ func (c *Cluster) ApplyFiles(ctx context.Context, paths ...string) error {
 		return err
 	}
 	return c.ApplyObjects(ctx, objects...)
+}
+
+// ApplyTrainerRuntimes is ApplyFiles for files and directories with runtimes of the trainer module.
+func (c *Cluster) ApplyTrainerRuntimes(ctx context.Context, names ...string) error {
+	runtimes, err := ModulePaths(ctx, ModuleFile{trainerModule, "manifests/base/runtimes"})
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, name := range names {
+		paths = append(paths, filepath.Join(runtimes[0], name))
+	}
+	return c.ApplyFiles(ctx, paths...)
 }
 
 // ApplyObjects is Apply for objects.

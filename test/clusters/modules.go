@@ -14,7 +14,35 @@ import (
 	"strings"
 )
 
-const rootModule = "github.com/trainyard/trainyard"
+const (
+	rootModule    = "github.com/trainyard/trainyard"
+	trainerModule = "github.com/kubeflow/trainer/v2"
+)
+
+// ModuleFile is a file or directory in a module that the repository requires, or in the repository.
+type ModuleFile struct{ Module, Path string }
+
+// What many tests install. A hub has TrainerCRDs and HubCRDs, a worker TrainerCRDs and WorkerCRDs; JobSetCRDs are for
+// clusters on which Options.JobSet is off.
+var (
+	TrainerCRDs = ModuleFile{trainerModule, "manifests/base/crds"}
+	JobSetCRDs  = ModuleFile{jobSetModule, "config/components/crd/bases"}
+	HubCRDs     = ModuleFile{rootModule, "config/crd/bases"}
+	WorkerCRDs  = ModuleFile{rootModule, "config/crd/worker"}
+)
+
+// ModulePaths returns where files of modules are, for ReadObjects and Options.CRDs.
+func ModulePaths(ctx context.Context, files ...ModuleFile) ([]string, error) {
+	var paths []string
+	for _, file := range files {
+		dir, err := ModuleDir(ctx, file.Module)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, filepath.Join(dir, file.Path))
+	}
+	return paths, nil
+}
 
 // ModuleDir returns the directory in the module cache of a module that the
 // repository requires, in the version that it requires, and downloads the

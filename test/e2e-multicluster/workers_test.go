@@ -80,19 +80,15 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	job := submit(t, yard.Job{Name: "beside-bad-workers", GPUs: 1, RunFor: "1s"})
 	ends(t, job, trainer.TrainJobComplete)
 
-	trainerDir, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
+	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobSetDir, err := clusters.ModuleDir(t.Context(), "sigs.k8s.io/jobset")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bare.InstallCRDs(t.Context(), filepath.Join(trainerDir, "manifests/base/crds")); err != nil {
+	if err := bare.InstallCRDs(t.Context(), crds[0]); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, "bare", v1alpha1.ReasonJobSetAPIMissing)
-	if err := bare.InstallCRDs(t.Context(), filepath.Join(jobSetDir, "config/components/crd/bases")); err != nil {
+	if err := bare.InstallCRDs(t.Context(), crds[1]); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, "bare", v1alpha1.ReasonConnected)

@@ -5,7 +5,6 @@ package faults
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -54,17 +53,11 @@ func TestFaultKubeconfigsSwapped(t *testing.T) {
 }
 
 // crds are the directories of the CRDs of a worker, or of a hub.
-func crds(t *testing.T, own string) []string {
+func crds(t *testing.T, own clusters.ModuleFile) []string {
 	t.Helper()
-	var dirs []string
-	for module, dir := range map[string]string{
-		"github.com/kubeflow/trainer/v2": "manifests/base/crds", "sigs.k8s.io/jobset": "config/components/crd/bases", "github.com/trainyard/trainyard": own,
-	} {
-		root, err := clusters.ModuleDir(t.Context(), module)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dirs = append(dirs, filepath.Join(root, dir))
+	dirs, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs, own)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return dirs
 }
@@ -95,7 +88,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("15s", on(worker))
 	s.runs(job, worker, 1)
-	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, "config/crd/worker")})
+	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, clusters.WorkerCRDs)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +135,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 // Two hubs have the same worker. Each looks after its own, also where the names are the same.
 func TestFaultTwoHubs(t *testing.T) {
 	s, worker := with(t)
-	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, "config/crd/bases")})
+	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, clusters.HubCRDs)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -24,8 +23,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
 )
-
-const trainerModule = "github.com/kubeflow/trainer/v2"
 
 // Server is one cluster of a Set.
 type Server struct {
@@ -91,17 +88,9 @@ func newScheme() (*runtime.Scheme, error) {
 
 // clusterOptions are those of the hub, and then of the workers.
 func clusterOptions(ctx context.Context, workers []string) ([]clusters.Options, error) {
-	var crds []string
-	for _, dir := range []struct{ module, path string }{
-		{trainerModule, "manifests/base/crds"},
-		{"sigs.k8s.io/jobset", "config/components/crd/bases"},
-		{"github.com/trainyard/trainyard", "config/crd/bases"},
-	} {
-		root, err := clusters.ModuleDir(ctx, dir.module)
-		if err != nil {
-			return nil, err
-		}
-		crds = append(crds, filepath.Join(root, dir.path))
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs, clusters.HubCRDs)
+	if err != nil {
+		return nil, err
 	}
 	all := []clusters.Options{{Name: "hub", CRDs: crds}}
 	for _, name := range workers {
@@ -124,11 +113,7 @@ func newServer(ctx context.Context, cluster *clusters.Cluster, scheme *runtime.S
 
 // InstallRuntime installs the trainer module's ClusterTrainingRuntime torch-distributed.
 func (s *Server) InstallRuntime(ctx context.Context) error {
-	module, err := clusters.ModuleDir(ctx, trainerModule)
-	if err != nil {
-		return err
-	}
-	return s.Cluster.ApplyFiles(ctx, filepath.Join(module, "manifests/base/runtimes/torch_distributed.yaml"))
+	return s.Cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml")
 }
 
 // Cleanup makes Stop call a function before it stops the servers, the last one first.

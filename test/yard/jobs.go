@@ -6,7 +6,6 @@ package yard
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,11 +31,7 @@ const (
 
 // InstallRuntimes installs the runtimes of a yard's jobs on a cluster.
 func InstallRuntimes(ctx context.Context, cluster *clusters.Cluster) error {
-	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		return err
-	}
-	if err := cluster.ApplyFiles(ctx, filepath.Join(module, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+	if err := cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml"); err != nil {
 		return err
 	}
 	c, err := NewClient(cluster)

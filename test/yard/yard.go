@@ -133,17 +133,20 @@ func (y *Yard) Stop() error {
 }
 
 func (y *Yard) startClusters(ctx context.Context) error {
-	trainerDir, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	hubCRDs, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
 	if err != nil {
 		return err
 	}
-	trainerCRDs := filepath.Join(trainerDir, "manifests/base/crds")
+	workerCRDs, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.WorkerCRDs)
+	if err != nil {
+		return err
+	}
 	hub := clusters.Full(HubName, y.options.HubNodes...)
-	hub.CRDs = []string{trainerCRDs, filepath.Join(y.root, "config/crd/bases")}
+	hub.CRDs = hubCRDs
 	all := []clusters.Options{hub}
 	for _, worker := range y.options.Workers {
 		o := clusters.Full(worker.Name, worker.Nodes...)
-		o.CRDs = []string{trainerCRDs, filepath.Join(y.root, "config/crd/worker")}
+		o.CRDs = workerCRDs
 		all = append(all, o)
 	}
 	for i := range all {

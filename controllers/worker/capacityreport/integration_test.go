@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -137,14 +136,10 @@ func TestWrites(t *testing.T) {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	trainerModule, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	must(t, err)
-	jobSet, err := clusters.ModuleDir(t.Context(), "sigs.k8s.io/jobset")
+	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
 	must(t, err)
 	w := &world{}
-	w.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "worker", CRDs: []string{
-		filepath.Join(trainerModule, "manifests/base/crds"), filepath.Join(jobSet, "config/components/crd/bases"),
-	}})
+	w.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "worker", CRDs: crds})
 	if err != nil {
 		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
 	}

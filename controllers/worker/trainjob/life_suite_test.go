@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -134,14 +133,14 @@ func stopLife() error {
 }
 
 func startLife(ctx context.Context) (*lifeEnvironment, error) {
-	trainerModule, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
 		return nil, err
 	}
 	options := clusters.Full("life",
 		clusters.NodeShape{Count: 2, NamePrefix: "a", Labels: map[string]string{poolLabel: "a"}},
 		clusters.NodeShape{Count: 2, NamePrefix: "b", Labels: map[string]string{poolLabel: "b"}})
-	options.CRDs = []string{filepath.Join(trainerModule, "manifests/base/crds")}
+	options.CRDs = crds
 	cluster, err := clusters.Start(ctx, options)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,16 +73,9 @@ func env(t *testing.T) *environment {
 }
 
 func startEnvironment(ctx context.Context) (*environment, error) {
-	var crds []string
-	for module, dir := range map[string]string{
-		"github.com/kubeflow/trainer/v2": "manifests/base/crds",
-		"sigs.k8s.io/jobset":             "config/components/crd/bases",
-	} {
-		root, err := clusters.ModuleDir(ctx, module)
-		if err != nil {
-			return nil, err
-		}
-		crds = append(crds, filepath.Join(root, dir))
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	if err != nil {
+		return nil, err
 	}
 	cluster, err := clusters.Start(ctx, clusters.Options{Name: "trainjob", CRDs: crds})
 	if err != nil {
@@ -138,11 +130,7 @@ var namespaces atomic.Int32
 // namespace makes a namespace for one test, with upstream's torch-distributed runtime in the cluster.
 func (e *environment) namespace(t *testing.T) string {
 	t.Helper()
-	root, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.cluster.ApplyFiles(t.Context(), filepath.Join(root, "manifests/base/runtimes/torch_distributed.yaml")); err != nil {
+	if err := e.cluster.ApplyTrainerRuntimes(t.Context(), "torch_distributed.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", namespaces.Add(1))}}

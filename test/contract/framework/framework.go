@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/onsi/ginkgo/v2" //nolint:depguard // The suites are upstream's, and of ginkgo's.
@@ -64,18 +63,9 @@ func crdPaths(ctx context.Context) ([]string, error) {
 	if paths[0] == "" {
 		return nil, fmt.Errorf("%s is not set: go test ./test/contract runs the suites", CRDsVariable)
 	}
-	for _, crds := range []struct{ module, path string }{
-		{"github.com/kubeflow/trainer/v2", "manifests/base/crds"},
-		{"sigs.k8s.io/jobset", "config/components/crd/bases"},
-		{"sigs.k8s.io/scheduler-plugins", "manifests/coscheduling/crd.yaml"},
-	} {
-		dir, err := clusters.ModuleDir(ctx, crds.module)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, filepath.Join(dir, crds.path))
-	}
-	return paths, nil
+	podGroups := clusters.ModuleFile{Module: "sigs.k8s.io/scheduler-plugins", Path: "manifests/coscheduling/crd.yaml"}
+	modules, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs, podGroups)
+	return append(paths, modules...), err
 }
 
 func newClient(config *rest.Config) (client.Client, error) {

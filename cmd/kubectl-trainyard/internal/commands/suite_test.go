@@ -89,12 +89,12 @@ func startWorld(ctx context.Context) (err error) {
 	if out, err := exec.CommandContext(ctx, "go", "build", "-o", agent, "../../../worker-agent").CombinedOutput(); err != nil {
 		return fmt.Errorf("build worker-agent: %w: %s", err, out)
 	}
-	module, err := clusters.ModuleDir(ctx, "github.com/kubeflow/trainer/v2")
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
 	if err != nil {
 		return err
 	}
 	o := clusters.Full("plugin", clusters.NodeShape{Count: 2})
-	o.CRDs = []string{filepath.Join(module, "manifests/base/crds"), "../../../../config/crd/bases"}
+	o.CRDs = crds
 	if world.cluster, err = clusters.Start(ctx, o); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func startWorld(ctx context.Context) (err error) {
 	if world.dynamic, err = dynamic.NewForConfig(world.cluster.Config); err != nil {
 		return err
 	}
-	if err := world.cluster.ApplyFiles(ctx, filepath.Join(module, "manifests/base/runtimes/deepspeed_distributed.yaml")); err != nil {
+	if err := world.cluster.ApplyTrainerRuntimes(ctx, "deepspeed_distributed.yaml"); err != nil {
 		return err
 	}
 	if err := world.cluster.Apply(ctx, runtimes, "{apiVersion: v1, kind: Namespace, metadata: {name: kubeflow-system}}"); err != nil {
