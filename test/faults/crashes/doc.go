@@ -7,4 +7,8 @@
 // Many jobs live the same life at the same time, and each of them has another write at which the manager is killed: with SIGKILL, before the
 // request has reached the API server or after it was carried out there, and before the manager knows. So each crash also hits the other
 // jobs, wherever they are.
+//
+// The explorer (test/explorer) kills managers between any two requests too, in many more worlds, but it plays placement, the
+// connections and the caches. Here they are real, and so are the manager's start and its requests. The explorer does not replace
+// these tests: its steps in CI do not notice the broken promise crash-between-writes of package broken, and these tests do.
 package crashes
