@@ -9,10 +9,10 @@
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
-# what lies under test/e2e-multicluster and hack, explorer what lies under
-# test/explorer (it runs with the unit tests), integration is every other
-# package whose tests depend on test/clusters (real API servers), unit is the
-# rest. Harness is every package of the modules below test/ but those that start
+# what lies under test/e2e-multicluster and hack, sequential what has no
+# goroutines (dispatch, executionlease/protocol, test/explorer; it runs with the
+# unit tests, without the race detector), integration is every other package
+# whose tests depend on test/clusters (real API servers), unit is the rest. Harness is every package of the modules below test/ but those that start
 # clusters. Environment: RACE=0 turns the race detector off (default: on where
 # cgo is available), TIMEOUT overrides the time for one package.
 
@@ -34,7 +34,7 @@ list() {
       package = substr($1, 1, length($1) - length(".test"))
       suite = "unit"
       for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = "integration"
-      if (index(package, module "/test/explorer") == 1) suite = "explorer"
+      if (package ~ "^" module "/(dispatch|executionlease/protocol|test/explorer)(/|$)") suite = "sequential"
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
     }'
@@ -99,7 +99,8 @@ case $suite in
 unit)
   # shellcheck disable=SC2046 # no word is wanted where race prints none
   run unit pkgname $(race) -timeout "${TIMEOUT:-10m}" "$@"
-  run explorer pkgname -timeout "${TIMEOUT:-10m}" "$@" # It does one thing at a time, and a million of them: no race detector.
+  # Lint keeps package sync out of dispatch, and the explorer does one thing at a time, a million times: no race to detect.
+  run sequential pkgname -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 harness)
   # shellcheck disable=SC2046
