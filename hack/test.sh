@@ -12,7 +12,8 @@
 # what lies under test/e2e-multicluster and hack, sequential what has no
 # goroutines (dispatch, executionlease/protocol, test/explorer; it runs with the
 # unit tests, without the race detector), integration is every other package
-# whose tests depend on test/clusters (real API servers), unit is the rest. Harness is every package of the modules below test/ but those that start
+# whose tests depend on test/clusters (real API servers), unit is the rest.
+# Harness is every package of the modules below test/ but those that start
 # clusters. Environment: RACE=0 turns the race detector off (default: on where
 # cgo is available), TIMEOUT overrides the time for one package.
 
@@ -40,7 +41,8 @@ list() {
     }'
 }
 
-# Prints the modules below test/ that have no suite of their own: hack/contract.sh runs test/contract, run_controlplane test/controlplane.
+# Prints the modules below test/ whose tests run here. hack/contract.sh runs those of test/contract, and run_controlplane
+# those of test/controlplane.
 harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane'; }
 
 # Prints "harness package" for each package of a module with tests.
