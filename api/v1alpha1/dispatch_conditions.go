@@ -38,6 +38,11 @@ const (
 const (
 	// ReasonHold: the job stays where it is until its worker answers again, because it may be running there.
 	ReasonHold = "Hold"
+	// ReasonAddressAnswers: the job's failover is Fenced, and something at the worker's address has answered since contact
+	// with the worker was lost. The worker's API server may be down, and then the agent cannot stop the job. The job stays
+	// until the worker answers again, also if nothing answers later. Failover decides from this reason, and not from the
+	// message.
+	ReasonAddressAnswers = "AddressAnswers"
 	// ReasonFencing: the job is placed anew as soon as the worker's agent must have stopped it.
 	ReasonFencing = "Fencing"
 	// ReasonFailoverPaused: so many workers were lost at once that it is rather the hub that is cut off; nothing is moved.

@@ -155,7 +155,7 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s.fault(worker, (*links.Link).Blackhole)
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	w.Links[worker].Refuse() // Even if it was silent before.
-	s.held(job, worker)
+	s.answered(job, worker)
 	if err := w.Links[worker].Heal(); err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	})
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	s.ends(s.submit("1s", on(worker, south))) // On south.
-	s.held(job, worker)
+	s.answered(job, worker)
 	returned = true
 	if err := back(cluster); err != nil {
 		t.Fatal(err)
@@ -217,4 +217,10 @@ func TestFaultAgentsKilled(t *testing.T) {
 func (s *scenario) held(job *trainer.TrainJob, worker string) {
 	s.Helper()
 	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonHold, worker)
+}
+
+// answered waits until the Dispatch says that the job stays because something at its worker's address has answered.
+func (s *scenario) answered(job *trainer.TrainJob, worker string) {
+	s.Helper()
+	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonAddressAnswers, worker)
 }

@@ -65,7 +65,7 @@ func atOnce(n, parallel int, do func(int)) {
 func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.facts.dispatch), "state", t.decided.do)
 	switch t.decided.do {
-	case hold, pausing, fencing, pending:
+	case hold, answered, pausing, fencing, pending:
 		return r.say(ctx, t.facts, t.decided)
 	case end:
 		return r.end(ctx, o, t)

@@ -19,6 +19,7 @@
 //
 //	leave        nothing: it has ended, or mirror and placement go on with it
 //	hold         condition WorkerLost=True/Hold
+//	answered     condition WorkerLost=True/AddressAnswers: Fenced, and something at the address of the worker has answered since
 //	pausing      condition WorkerLost=True/FailoverPaused
 //	fencing      condition WorkerLost=True/Fencing, until the worker's agent must have stopped the copy
 //	end          the hub TrainJob's status is taken back, then the attempt ends, then a Tombstone says what the worker may still have

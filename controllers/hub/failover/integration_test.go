@@ -210,26 +210,27 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 		reason string
 		change func(*scene)
 		words  string
+		says   string
 		// moves is true if it moves when proof comes, without the worker.
 		moves bool
 	}{
 		"NoAgent": {
 			reason: "nobody stops the job",
-			change: func(s *scene) { delete(s.book.stop, s.worker) }, words: "no agent", moves: true,
+			change: func(s *scene) { delete(s.book.stop, s.worker) }, words: "no agent", says: v1alpha1.ReasonHold, moves: true,
 		},
 		"SomethingAnswers": {
 			reason: "its API server may be down, and the agent stops nothing",
 			change: func(s *scene) {
 				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute)})
 			},
-			words: "something at its address",
+			words: "something at its address", says: v1alpha1.ReasonAddressAnswers,
 		},
 		"SomethingAnswered": {
 			reason: "the agent may have been cut off from its API server when the hub was not",
 			change: func(s *scene) {
 				s.contacts.set(s.worker, failover.Contact{UnreachableSince: s.clock.Now().Add(-time.Minute), SilentSince: s.clock.Now()})
 			},
-			words: "something at its address",
+			words: "something at its address", says: v1alpha1.ReasonAddressAnswers,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +239,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 			test.change(s)
 			s.clock.Step(time.Hour)
 			s.reconcile(t)
-			d := s.goesOn(t, key, v1alpha1.ReasonHold)
+			d := s.goesOn(t, key, test.says)
 			if words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(words, test.words) {
 				t.Errorf("the words are %q, want %q in them: %s", words, test.words, test.reason)
 			}
@@ -252,7 +253,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 			if test.moves {
 				s.isMoved(t, key)
 			} else {
-				s.goesOn(t, key, v1alpha1.ReasonHold)
+				s.goesOn(t, key, test.says)
 			}
 		})
 	}

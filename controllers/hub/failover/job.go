@@ -23,6 +23,8 @@ const (
 	leave jobState = iota
 	// hold: say that the job stays, and why.
 	hold
+	// answered: say that the job stays because something at its worker's address has answered since contact was lost.
+	answered
 	// pausing: say that nothing is moved while so many workers are lost.
 	pausing
 	// fencing: say that the job moves when the worker's agent must have stopped it.
@@ -41,14 +43,14 @@ const (
 
 // String names the state, for logs and tests.
 func (s jobState) String() string {
-	return [...]string{"leave", "hold", "pausing", "fencing", "end", "note", "pending", "discard", "release"}[s]
+	return [...]string{"leave", "hold", "answered", "pausing", "fencing", "end", "note", "pending", "discard", "release"}[s]
 }
 
 // reason of the condition WorkerLost that says so, empty if none does.
 func (s jobState) reason() string {
 	return [...]string{
-		hold: v1alpha1.ReasonHold, pausing: v1alpha1.ReasonFailoverPaused, fencing: v1alpha1.ReasonFencing,
-		pending: v1alpha1.ReasonDeletionPending, release: "",
+		hold: v1alpha1.ReasonHold, answered: v1alpha1.ReasonAddressAnswers, pausing: v1alpha1.ReasonFailoverPaused,
+		fencing: v1alpha1.ReasonFencing, pending: v1alpha1.ReasonDeletionPending, release: "",
 	}[s]
 }
 
@@ -146,13 +148,13 @@ func (f *jobFacts) decideLoss(now time.Time) decision {
 func (f *jobFacts) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := lostCondition(f.dispatch)
-	// It is the whole outage that must have been silent. What this process has not seen itself, the condition remembers.
-	answered := said != nil && said.Reason == v1alpha1.ReasonHold && said.Message == answeredWords(worker)
+	// The whole outage must have been silent. The condition remembers what an earlier process saw.
+	hasAnswered := isAnswer(said, worker)
 	switch {
-	case f.fence.untried && !answered:
-		return decision{do: leave} // Whoever finds it out wakes us. To say Hold for now would be remembered as an answer.
-	case answered, !f.fence.silent:
-		return decision{do: hold, words: answeredWords(worker)}
+	case f.fence.untried && !hasAnswered:
+		return decision{do: leave} // The first attempt to connect wakes us. An answer that nobody has seen must not be written.
+	case hasAnswered, !f.fence.silent:
+		return decision{do: answered, words: answeredWords(worker)}
 	case f.fence.stoppedAt.IsZero():
 		return decision{do: hold, words: noAgentWords(worker)}
 	case said == nil, now.Before(f.fence.stoppedAt):
@@ -160,6 +162,11 @@ func (f *jobFacts) decideFenced(now time.Time) decision {
 	default:
 		return decision{do: end, words: fencedWords(worker)}
 	}
+}
+
+// isAnswer is true if the condition WorkerLost says that something at the worker's address has answered during this outage.
+func isAnswer(said *metav1.Condition, worker v1alpha1.ClusterName) bool {
+	return said != nil && (said.Reason == v1alpha1.ReasonAddressAnswers || isFormerAnswer(said, worker))
 }
 
 // decideDeletion is for a Dispatch whose job will not run again. Its copy waits for the worker, but not for ever.

@@ -139,7 +139,7 @@ func TestDecide(t *testing.T) {
 		},
 		"FencedAndAnswered": {
 			reason: "its API server may be down, and its agent with it", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))),
-			job: running, worker: lost, fence: fence{stoppedAt: now.Add(-time.Minute)}, want: hold, words: answeredWords("w"),
+			job: running, worker: lost, fence: fence{stoppedAt: now.Add(-time.Minute)}, want: answered, words: answeredWords("w"),
 		},
 		"FencedAndUntried": {
 			reason:   "a grace period can be over before anybody has tried to connect again, and an answer would be remembered",
@@ -147,13 +147,13 @@ func TestDecide(t *testing.T) {
 		},
 		"FencedAndUntriedAgain": {
 			reason: "a manager that has begun since has not tried yet, and the condition remembers", job: running, worker: lost,
-			dispatch: newDispatch(fenced, said(v1alpha1.ReasonHold, answeredWords("w"))), fence: fence{untried: true},
-			want: hold, words: answeredWords("w"),
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), fence: fence{untried: true},
+			want: answered, words: answeredWords("w"),
 		},
 		"FencedAndAnsweredBefore": {
 			reason:   "a manager that has begun since does not know, and the condition does",
-			dispatch: newDispatch(fenced, said(v1alpha1.ReasonHold, answeredWords("w"))), job: running, worker: lost, fence: stopsIn(-time.Minute),
-			want: hold, words: answeredWords("w"),
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: lost, fence: stopsIn(-time.Minute),
+			want: answered, words: answeredWords("w"),
 		},
 
 		"PausedImmediate": {

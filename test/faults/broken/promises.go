@@ -99,8 +99,8 @@ var promises = []promise{
 		name: "silent-only", words: "What answers in any way is not silent: its Fenced jobs stay.",
 		edits: []edit{{
 			file: "controllers/hub/failover/job.go",
-			find: "case answered, !f.fence.silent:",
-			put:  "case answered && f.dispatch == nil:",
+			find: "case hasAnswered, !f.fence.silent:",
+			put:  "case hasAnswered && f.dispatch == nil:",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultRefusedIsNotSilent", "TestFaultAPIServerPaused"},
 	},
