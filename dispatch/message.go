@@ -6,7 +6,8 @@ package dispatch
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // maxMessage is the number of bytes to which messages are cut, so that the API server takes them.
@@ -24,17 +25,7 @@ func list(items []string, separator string) string {
 }
 
 // Cut shortens a message to what a condition or an explanation takes, 1024 bytes.
-func Cut(message string) string {
-	const ellipsis = "..."
-	if len(message) <= maxMessage {
-		return message
-	}
-	end := maxMessage - len(ellipsis)
-	for end > 0 && !utf8.RuneStart(message[end]) {
-		end--
-	}
-	return message[:end] + ellipsis
-}
+func Cut(message string) string { return record.Cut(message, maxMessage) }
 
 func plural(noun string, count int64) string {
 	if count == 1 {

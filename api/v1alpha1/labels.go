@@ -3,6 +3,8 @@
 
 package v1alpha1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Values of a TrainJob's spec.managedBy that concern Trainyard.
 const (
 	// ManagedByBuiltIn is the value with which the TrainJob controller of a cluster runs a job itself. Copies carry it.
@@ -87,3 +89,11 @@ const (
 	// DecisionDelete deletes it.
 	DecisionDelete CopyDecision = "Delete"
 )
+
+// OfAnotherHub is true for a copy with the label of another hub. Another hub may have been made from the same backup as
+// this hub, and then knows the same TrainJobs. A copy without the label is not of another hub: the UID of its TrainJob
+// tells whose it is.
+func OfAnotherHub(copy metav1.Object, hubID string) bool {
+	hub, labelled := copy.GetLabels()[LabelHub]
+	return labelled && hub != hubID
+}

@@ -15,7 +15,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/moves"
@@ -24,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -48,12 +48,8 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	if err := fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
-	if err != nil {
-		return fmt.Errorf("index Dispatches: %w", err)
-	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf); err != nil {
-		return fmt.Errorf("index Tombstones: %w", err)
+	if err := records.AddIndexes(ctx, mgr.GetFieldIndexer()); err != nil {
+		return fmt.Errorf("index Dispatches and Tombstones: %w", err)
 	}
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
@@ -123,7 +119,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	mover := moves.NewReconciler(moves.Options{
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
 	})
-	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(ctx, w.mgr))
+	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr))
 }
 
 // addFailover adds what happens to the jobs of workers that are lost.

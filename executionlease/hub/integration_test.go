@@ -28,6 +28,7 @@ import (
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -160,7 +161,7 @@ func (s *scene) run(t *testing.T) *keyring {
 	keys := &keyring{}
 	hub, err := cluster.New(s.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = s.scheme })
 	must(t, err)
-	must(t, hub.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, records.AddIndexes(t.Context(), hub.GetFieldIndexer()))
 	set := perworker.NewSet(hub.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {

@@ -18,16 +18,14 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
 )
 
-const (
-	fieldOwner    = client.FieldOwner("trainyard")
-	conflictDelay = 20 * time.Millisecond
-	// lookInterval is how often a worker is looked at of which no event comes: whether there is a lease now, and whether it was asked
-	// for another fenceAfter. Nothing is sent for it.
-	lookInterval = 10 * time.Second
-)
+// lookInterval is how often a worker is looked at of which no event comes: whether there is a lease now, and whether it was asked
+// for another fenceAfter. Nothing is sent for it.
+const lookInterval = 10 * time.Second
 
 // reconciler keeps the lease on one worker. It is called by one goroutine.
 type reconciler struct {
@@ -59,11 +57,8 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		case away, unlisted, settled:
 		}
 	}
-	switch {
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	case err != nil && !remote.IsNotConnected(err):
-		return reconcile.Result{}, err
+	if err != nil && !remote.IsNotConnected(err) {
+		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
 	return reconcile.Result{RequeueAfter: min(lookInterval, r.patience(ctx))}, nil
 }
@@ -130,7 +125,7 @@ func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error
 	err = worker.Create(ctx, &v1alpha1.ExecutionLease{
 		ObjectMeta: metav1.ObjectMeta{Name: r.HubID},
 		Spec:       v1alpha1.ExecutionLeaseSpec{FenceAfter: metav1.Duration{Duration: fenceAfter}, Manager: r.Manager},
-	}, fieldOwner)
+	}, records.FieldOwner)
 	if apierrors.IsAlreadyExists(err) || r.isRefused(err) {
 		return nil // The cache will show it. Or whoever grants it.
 	}
@@ -156,7 +151,7 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 		return fmt.Errorf("write answer: %w", err)
 	}
 	answered := &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: r.HubID}}
-	err = worker.Patch(ctx, answered, client.RawPatch(types.MergePatchType, patch), fieldOwner)
+	err = worker.Patch(ctx, answered, client.RawPatch(types.MergePatchType, patch), records.FieldOwner)
 	if r.isRefused(err) {
 		return nil // The next challenge is answered again.
 	}

@@ -14,23 +14,12 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
-
-// IndexLive is the field index of live Dispatches by worker. Finished ones are not in it, so that what is done for all jobs of
-// a worker costs nothing for them.
-const IndexLive = "trainyard.live"
-
-// LiveClusterOf is the function of IndexLive.
-func LiveClusterOf(object client.Object) []string {
-	if dispatch, ok := object.(*v1alpha1.Dispatch); ok && dispatch.Spec.Cluster != "" && isLive(dispatch) {
-		return []string{string(dispatch.Spec.Cluster)}
-	}
-	return nil
-}
 
 // isLive is true while there is something to do about a Dispatch on its worker.
 func isLive(dispatch *v1alpha1.Dispatch) bool {
-	return dispatch.DeletionTimestamp != nil || !dispatch.IsFinished()
+	return record.StateOf(dispatch) != record.Finished
 }
 
 // route brings the hub's events to the controllers of the workers that they concern.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -81,7 +82,7 @@ type worker[C Connection] struct {
 	instances []*instance
 }
 
-// NewSet makes a Set that reads Dispatches from the hub's cache, which must have the index IndexLive.
+// NewSet makes a Set that reads Dispatches from the hub's cache, which must have the indexes of package records.
 func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *Set[C] {
 	return &Set[C]{
 		hub: hub, kinds: kinds, log: log, clock: clock.RealClock{},
@@ -222,13 +223,12 @@ func (s *Set[C]) leave(name v1alpha1.ClusterName) {
 // enqueueLive brings the controllers of a worker all its Dispatches that have not finished, and all copies that are there: both may
 // have changed, or come due, while nothing could be done.
 func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
-	var dispatches v1alpha1.DispatchList
-	err := s.hub.List(ctx, &dispatches, client.MatchingFields{IndexLive: string(name)}, client.UnsafeDisableDeepCopy)
+	dispatches, err := records.Live(ctx, s.hub, name)
 	if err != nil {
-		return fmt.Errorf("list Dispatches of worker %q: %w", name, err)
+		return err
 	}
-	for i := range dispatches.Items {
-		s.enqueue(name, client.ObjectKeyFromObject(&dispatches.Items[i]))
+	for i := range dispatches {
+		s.enqueue(name, client.ObjectKeyFromObject(&dispatches[i]))
 	}
 	copies := trainjobs.NewList()
 	if err := connection.Cache().List(ctx, copies, client.UnsafeDisableDeepCopy); err != nil {

@@ -16,7 +16,7 @@
 //
 // # What is run and what is played
 //
-// Run: mirror, garbagecollection with its Quarantine and Sweep, failover, executionlease, attempts and the checks of dispatch/lifecycle
+// Run: mirror, garbagecollection with its Quarantine and Sweep, failover, executionlease, internal/records and the checks of test/laws
 // on the hub, fencing with its gate on the workers. Played, in as little as possible (package world): placement (in turn, without
 // room; placer.go), the connections with what workercluster writes of them, package perworker's sweeps and routes, the elections (of
 // managers as client-go holds them; election.go), and a worker's TrainJob controller, JobSet, kubelet and garbage collectors.

@@ -9,7 +9,7 @@
  * up to DRIFT of the ticks in any span that matters. The agent is one of several replicas; one of them is alive, or takes over within
  * ELECTION ticks.
  *
- * The states of the job are those of dispatch/lifecycle. README.md says how to run this, what was explored, and which rule each of the
+ * The states of the job are those of dispatch/record. README.md says how to run this, what was explored, and which rule each of the
  * switches takes away.
  */
 

@@ -10,13 +10,12 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // errOutdated is of a decision that was right by the caches and is not by the API server. It is a conflict as any other.
@@ -82,18 +81,13 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 
 // say writes the condition WorkerLost. The Event goes with a reason that is new.
 func (r *Reconciler) say(ctx context.Context, f *jobFacts, decided decision) error {
-	err := r.attempts.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		attempts.SetCondition(status, f.dispatch, metav1.Condition{
-			Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: decided.do.reason(), Message: decided.words,
-		}, r.Clock.Now())
-		if !f.dispatch.IsFinished() {
-			status.Phase, status.Reason = v1alpha1.PhaseWorkerLost, decided.do.reason()
-		}
+	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
+		record.Lose(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
 	})
 	if err != nil {
 		return err
 	}
-	if said := lostCondition(f.dispatch); said == nil || said.Reason != decided.do.reason() {
+	if said := record.LostCondition(f.dispatch); said == nil || said.Reason != decided.do.reason() {
 		r.recordHeld(f, decided)
 	}
 	return nil
@@ -106,10 +100,10 @@ func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	if err != nil {
 		return err
 	}
-	if err := r.attempts.TakeBackStatus(ctx, f.job); err != nil {
+	if err := r.records.TakeBackStatus(ctx, f.job); err != nil {
 		return err
 	}
-	if err := r.attempts.End(ctx, f.dispatch, v1alpha1.OutcomeWorkerLost, t.decided.words); err != nil {
+	if err := r.records.End(ctx, f.dispatch, v1alpha1.OutcomeWorkerLost, t.decided.words); err != nil {
 		return err
 	}
 	r.recordMoved(f, t.decided)

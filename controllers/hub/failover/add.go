@@ -24,6 +24,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
 )
 
@@ -67,7 +68,7 @@ type Book interface {
 
 // Options of the controller. All are required, but those that say otherwise.
 type Options struct {
-	// Hub reads from the hub's caches, TrainJobs unstructured. Dispatches must have the index perworker.IndexLive.
+	// Hub reads from the hub's caches, TrainJobs unstructured. They need the indexes of package records.
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
@@ -199,7 +200,7 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 
 // concerns says whether there may be something to do about a Dispatch.
 func (r *Reconciler) concerns(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	if d.Spec.Cluster == "" || d.IsFinished() && d.DeletionTimestamp == nil {
+	if d.Spec.Cluster == "" || record.StateOf(d) == record.Finished {
 		return false
 	}
 	if !r.Connections.Contact(d.Spec.Cluster).Answers {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/laws"
 )
 
 // wrappedReader calls before before each read, if there is one.
@@ -43,7 +43,7 @@ func (s *scene) startManager(t *testing.T) {
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	})
 	must(t, err)
-	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
+	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	s.options.Hub, s.options.HubReader, s.options.Clock = mgr.GetClient(), mgr.GetAPIReader(), clock.RealClock{}
 	s.restart()
 	must(t, s.reconciler.Add(mgr))
@@ -81,7 +81,7 @@ func (c *crash) checked(d *v1alpha1.Dispatch, write func() error) error {
 	key := client.ObjectKeyFromObject(d)
 	before := c.scene.dispatch(c.t, key)
 	err := c.write(write)
-	if wrong := lifecycle.Check(before, c.scene.dispatch(c.t, key)); wrong != nil {
+	if wrong := laws.Check(before, c.scene.dispatch(c.t, key)); wrong != nil {
 		c.t.Error(wrong)
 	}
 	return err

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 const (
@@ -22,7 +22,7 @@ func (r *Reconciler) recordHeld(f *jobFacts, decided decision) {
 		return // Its Dispatch says for whom the deletion waits.
 	}
 	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
-		"%s", attempts.Shorten(decided.do.reason()+": "+decided.words, eventLimit))
+		"%s", record.Shorten(decided.do.reason()+": "+decided.words, eventLimit))
 }
 
 func (r *Reconciler) recordMoved(f *jobFacts, decided decision) {

@@ -5,14 +5,13 @@ package failover
 
 import (
 	"context"
-	"fmt"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // discard deletes the Dispatch of a job that is gone or going. Its finalizer keeps it until its copy is gone, or a Tombstone is written.
@@ -21,10 +20,7 @@ func (r *Reconciler) discard(ctx context.Context, o *observation, t task) error 
 	if err != nil {
 		return err
 	}
-	if err := r.Hub.Delete(ctx, f.dispatch.DeepCopy(), client.Preconditions{UID: &f.dispatch.UID}); err != nil {
-		return fmt.Errorf("delete Dispatch %s/%s: %w", f.dispatch.Namespace, f.dispatch.Name, err)
-	}
-	return nil
+	return r.records.Delete(ctx, f.dispatch)
 }
 
 // release lets a deleted Dispatch go. What it would have done is written down first.
@@ -34,19 +30,16 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 		return err
 	}
 	d := f.dispatch
-	if f.jobStays() && !d.AttemptEnded() { // The job is about to be placed again, and its next copy to speak.
-		if err := r.attempts.TakeBackStatus(ctx, f.job); err != nil {
+	if f.jobStays() && record.AttemptOf(d) != record.Ended { // The job is about to be placed again, and its next copy to speak.
+		if err := r.records.TakeBackStatus(ctx, f.job); err != nil {
 			return err
 		}
 	}
 	if err := r.bury(ctx, o, d); err != nil {
 		return err
 	}
-	updated := d.DeepCopy()
-	controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy)
-	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
-		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	if err := r.records.Release(ctx, d); err != nil {
+		return err
 	}
 	log.FromContext(ctx).Info("Let go a deleted Dispatch against a Tombstone", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(d))
 	return nil
@@ -54,11 +47,11 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 
 // bury writes the Tombstone of what the worker may have of the job.
 func (r *Reconciler) bury(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
-	spec := attempts.SpecOf(d, o.clusterID(d))
+	spec := records.TombstoneOf(d, o.clusterID(d))
 	if spec.ClusterID == "" {
 		return nil // Nothing is written to a worker before its ID is on record, so it has nothing.
 	}
-	written, err := attempts.Bury(ctx, r.Hub, r.HubReader, spec)
+	written, err := records.Bury(ctx, r.Hub, r.HubReader, spec)
 	if written {
 		tombstonesWritten.WithLabelValues(string(o.name)).Inc()
 	}
@@ -67,5 +60,5 @@ func (r *Reconciler) bury(ctx context.Context, o *observation, d *v1alpha1.Dispa
 
 // isBuried is true if there is a Tombstone of the Dispatch's attempt on this worker.
 func (r *Reconciler) isBuried(ctx context.Context, o *observation, d *v1alpha1.Dispatch) (bool, error) {
-	return attempts.IsBuried(ctx, r.Hub, attempts.SpecOf(d, o.clusterID(d)))
+	return records.IsBuried(ctx, r.Hub, records.TombstoneOf(d, o.clusterID(d)))
 }

@@ -6,13 +6,12 @@ package failover
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // jobState is what is to be done about a Dispatch of a worker that is away.
@@ -93,21 +92,42 @@ type decision struct {
 
 // decide says what is to be done about a Dispatch.
 func (f *jobFacts) decide(now time.Time) decision {
-	d := f.dispatch
-	over := f.jobStays() && trainjobs.Terminal(f.job) != nil
-	switch {
-	case f.worker <= withinGrace:
+	if f.worker <= withinGrace {
 		return decision{do: leave}
-	case !f.jobStays(), d.DeletionTimestamp != nil && (over || d.AttemptEnded()):
+	}
+	if !f.jobStays() {
 		return f.decideDeletion(now)
-	case d.AttemptEnded() && wasGivenUp(d) && !f.buried:
-		return decision{do: note}
-	case over, d.IsFinished(), d.AttemptEnded():
-		return decision{do: leave} // mirror says Finished when the worker is back; placement goes on with an ended attempt.
+	}
+	switch record.StateOf(f.dispatch) {
+	case record.Leaving:
+		return f.decideEviction(now)
+	case record.Ended:
+		if record.IsGivenUp(f.dispatch) && !f.buried {
+			return decision{do: note}
+		}
+	case record.Placed, record.Copied, record.Evicting, record.Lost:
+		if trainjobs.Terminal(f.job) == nil {
+			return f.decideLoss(now)
+		}
+		// mirror says Finished when the worker is back.
+	case record.None, record.Waiting, record.Finished:
+	}
+	return decision{do: leave}
+}
+
+// decideEviction is for a Dispatch that somebody has deleted, of a job that stays. The job is placed anew when its
+// attempt has ended.
+func (f *jobFacts) decideEviction(now time.Time) decision {
+	attempt := record.AttemptOf(f.dispatch)
+	switch {
+	case trainjobs.Terminal(f.job) != nil, attempt == record.Ended:
+		return f.decideDeletion(now)
+	case attempt == record.Finished:
+		return decision{do: leave}
 	}
 	decided := f.decideLoss(now)
-	if decided.do == end && d.DeletionTimestamp != nil {
-		decided.do = release // Somebody has deleted the Dispatch of a job that stays, which will be placed anew.
+	if decided.do == end {
+		decided.do = release
 	}
 	return decided
 }
@@ -125,7 +145,7 @@ func (f *jobFacts) decideLoss(now time.Time) decision {
 		return decision{do: hold, words: elsewhereWords(d)}
 	case unclear:
 		// It is not lost. What was said before, when it was, has to be put right, but not for the moment of connecting.
-		if lostCondition(d) == nil || f.reason == v1alpha1.ReasonConnecting || f.reason == v1alpha1.ReasonUnreachable {
+		if record.LostCondition(d) == nil || f.reason == v1alpha1.ReasonConnecting || f.reason == v1alpha1.ReasonUnreachable {
 			return decision{do: leave}
 		}
 		return decision{do: hold, words: unusableWords(worker, f.reason)}
@@ -147,7 +167,7 @@ func (f *jobFacts) decideLoss(now time.Time) decision {
 // of its own, before it does anything for a job whose worker has returned, and of the two writes only one succeeds.
 func (f *jobFacts) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
-	said := lostCondition(f.dispatch)
+	said := record.LostCondition(f.dispatch)
 	// The whole outage must have been silent. The condition remembers what an earlier process saw.
 	hasAnswered := isAnswer(said, worker)
 	switch {
@@ -175,9 +195,9 @@ func (f *jobFacts) decideDeletion(now time.Time) decision {
 	switch {
 	case d.DeletionTimestamp == nil:
 		return decision{do: discard}
-	case !controllerutil.ContainsFinalizer(d, v1alpha1.FinalizerCopy):
+	case !record.IsGuarded(d):
 		return decision{do: leave}
-	case f.worker == forgotten, d.AttemptEnded():
+	case f.worker == forgotten, record.AttemptOf(d) == record.Ended:
 		return decision{do: release}
 	}
 	due := d.DeletionTimestamp.Time
@@ -196,24 +216,9 @@ func (f *jobFacts) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
-// wasGivenUp is true for an ended attempt of which the worker may still have a copy.
-func wasGivenUp(d *v1alpha1.Dispatch) bool {
-	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
-	return mirrored != nil && mirrored.Reason == v1alpha1.ReasonWorkerLost
-}
-
 // isSaid is true if the Dispatch says already what has been decided.
 func (f *jobFacts) isSaid(decided decision) bool {
-	said := lostCondition(f.dispatch)
+	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == decided.do.reason() && said.Message == decided.words &&
 		(f.dispatch.Status.Phase == v1alpha1.PhaseWorkerLost || f.dispatch.IsFinished())
-}
-
-// lostCondition is the condition WorkerLost, nil if it is not True.
-func lostCondition(d *v1alpha1.Dispatch) *metav1.Condition {
-	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
-	if condition == nil || condition.Status != metav1.ConditionTrue {
-		return nil
-	}
-	return condition
 }

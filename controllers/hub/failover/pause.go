@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // losses counts the other workers: those that were lost at about the same time, and those that answer.
@@ -89,7 +90,7 @@ func (r *Reconciler) reportPause(ctx context.Context, o *observation, state work
 		return nil
 	}
 	patch := client.MergeFromWithOptions(o.worker, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+	if err := r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
 		return fmt.Errorf("patch status of WorkerCluster %q: %w", o.name, err)
 	}
 	switch {
@@ -110,7 +111,7 @@ func (r *Reconciler) remember(ctx context.Context, o *observation) error {
 	updated := o.worker.DeepCopy()
 	delete(updated.Annotations, v1alpha1.AnnotationForget)
 	patch := client.MergeFromWithOptions(o.worker, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
+	if err := r.Hub.Patch(ctx, updated, patch, records.FieldOwner); err != nil {
 		return fmt.Errorf("patch WorkerCluster %q: %w", o.name, err)
 	}
 	r.recordRemembered(o)

@@ -19,14 +19,13 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 const (
-	fieldOwner    = client.FieldOwner("trainyard")
-	conflictDelay = 20 * time.Millisecond
 	// startLag is how long after the start the hub's caches, filled while another replica was leading, are doubted.
 	startLag = 10 * time.Second
 	// doubtDelay is how long what is due waits while this process does not know whether it leads. It ends soon, or leads on.
@@ -36,8 +35,8 @@ const (
 // Reconciler reconciles WorkerClusters that are away. It remembers nothing but when it began.
 type Reconciler struct {
 	Options
-	attempts attempts.Ender
-	inbox    inbox.Inbox
+	records records.Writer
+	inbox   inbox.Inbox
 	// started is when the first key came, which is when this replica began to lead.
 	start   sync.Once
 	started time.Time
@@ -46,8 +45,8 @@ type Reconciler struct {
 // NewReconciler makes the controller's reconciler.
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
-		Options:  options.complete(),
-		attempts: attempts.Ender{Hub: options.Hub, Clock: options.Clock},
+		Options: options.complete(),
+		records: records.Writer{Hub: options.Hub, Clock: options.Clock},
 	}
 }
 
@@ -55,20 +54,13 @@ func NewReconciler(options Options) *Reconciler {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.start.Do(func() { r.started = r.Clock.Now() })
 	again, err := r.reconcile(ctx, v1alpha1.ClusterName(request.Name))
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: r.retryDelay()}, nil
+	if apierrors.IsConflict(err) && !r.Leading() {
+		return reconcile.Result{RequeueAfter: doubtDelay}, nil
 	}
 	if err != nil || again.IsZero() {
-		return reconcile.Result{}, err
+		return requeue.AfterConflict(reconcile.Result{}, err)
 	}
-	return reconcile.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), conflictDelay)}, nil
-}
-
-func (r *Reconciler) retryDelay() time.Duration {
-	if !r.Leading() {
-		return doubtDelay
-	}
-	return conflictDelay
+	return reconcile.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), requeue.ConflictDelay)}, nil
 }
 
 // reconcile returns when to look again if nothing happens, zero for never.
@@ -77,7 +69,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (
 	if err != nil {
 		return time.Time{}, err
 	}
-	dispatches, err := r.liveDispatches(ctx, name)
+	dispatches, err := records.Live(ctx, r.Hub, name)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -102,7 +94,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (
 		}
 	}
 	due, err := r.treat(ctx, o, state, dispatches)
-	return sooner(again, due), err
+	return requeue.Earlier(again, due), err
 }
 
 // observe reads what is known of a worker.
@@ -126,16 +118,6 @@ func (r *Reconciler) observe(ctx context.Context, name v1alpha1.ClusterName) (*o
 	o.losses = lossesWith(worker, all.Items, r.PauseWindow)
 	o.cutOff = o.losses.exceed(r.PauseAt)
 	return o, nil
-}
-
-// liveDispatches are those of the worker that there may be something to do about. They belong to the cache.
-func (r *Reconciler) liveDispatches(ctx context.Context, name v1alpha1.ClusterName) ([]v1alpha1.Dispatch, error) {
-	var dispatches v1alpha1.DispatchList
-	err := r.Hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(name)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("list Dispatches of worker %q: %w", name, err)
-	}
-	return dispatches.Items, nil
 }
 
 // verifyGone fails if the WorkerCluster that the cache does not show is there.
@@ -167,7 +149,7 @@ func (r *Reconciler) treat(
 			return time.Time{}, err
 		}
 		decided := f.decide(now)
-		again = sooner(again, decided.again)
+		again = requeue.Earlier(again, decided.again)
 		if decided.do != leave && !f.isSaid(decided) {
 			todo = append(todo, task{facts: f, decided: decided})
 		}
@@ -191,7 +173,7 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 		}
 	}
 	var err error
-	if d.AttemptEnded() && wasGivenUp(d) {
+	if record.IsGivenUp(d) {
 		if f.buried, err = r.isBuried(ctx, o, d); err != nil {
 			return nil, err
 		}
@@ -233,12 +215,4 @@ func getJob(ctx context.Context, reader client.Reader, key client.ObjectKey, opt
 		return nil, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
 	return job, nil
-}
-
-// sooner returns the earlier of two times, of which zero means never.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -60,8 +60,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	if err != nil {
 		return nil, err
 	}
-	err = hub.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
-	if err != nil {
+	if err := records.AddIndexes(ctx, hub.GetFieldIndexer()); err != nil {
 		return nil, err
 	}
 	running, cancel := context.WithCancel(context.Background())

@@ -5,46 +5,38 @@ package garbagecollection
 
 import (
 	"context"
-	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
-
-// adoptedDecision stands on the Dispatch where placement says why it has chosen a worker.
-const adoptedDecision = "adopted: the worker had the copy of this attempt, of which the hub had no record"
 
 // adopt puts a copy on record that is of a later attempt than the hub knows, as after a restore from a backup: one write, with which the
 // attempt rises to that of the copy. Whatever other workers have of the job is outdated then. The status comes from mirror, as always.
-func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured, hub records) error {
+func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
 	d := hub.dispatch.DeepCopy()
 	if d == nil {
-		d = newDispatch(hub.job)
+		d = record.New(hub.job)
 	}
-	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = r.Cluster, r.ClusterID, attemptOf(copy)
-	d.Spec.Failover, d.Spec.Eviction = failoverOf(copy), nil
+	record.Adopt(d, v1alpha1.DispatchSpec{
+		Cluster: r.Cluster, ClusterID: r.ClusterID, Attempt: attemptOf(copy), Failover: failoverOf(copy),
+	})
 	r.fillNeeds(ctx, hub.job, d)
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, adoptedDecision)
-	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
+	writer := records.Writer{Hub: r.Hub, Clock: r.Clock}
+	var err error
 	if hub.dispatch == nil {
-		if err := r.Hub.Create(ctx, d, fieldOwner); err != nil {
-			return fmt.Errorf("create Dispatch %s/%s: %w", d.Namespace, d.Name, err)
-		}
+		err = writer.Create(ctx, d)
 	} else {
-		patch := client.MergeFromWithOptions(hub.dispatch, client.MergeFromWithOptimisticLock{})
-		if err := r.Hub.Patch(ctx, d, patch, fieldOwner); err != nil {
-			return fmt.Errorf("patch Dispatch %s/%s: %w", d.Namespace, d.Name, err)
-		}
+		err = writer.Patch(ctx, hub.dispatch, d)
 	}
-	r.recordAdopted(hub.job, d)
-	return nil
+	if err == nil {
+		r.recordAdopted(hub.job, d)
+	}
+	return err
 }
 
 // fillNeeds notes what the job needs. If that is not known, as without its runtime, only what its pods take is counted.
@@ -58,23 +50,4 @@ func (r *reconciler) fillNeeds(ctx context.Context, job *unstructured.Unstructur
 		return
 	}
 	d.Spec.PodSets, d.Spec.Priority = podSets, priority
-}
-
-// newDispatch is the record of a job that has none.
-func newDispatch(job *unstructured.Unstructured) *v1alpha1.Dispatch {
-	return &v1alpha1.Dispatch{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.GetNamespace(),
-			Name:      job.GetName(),
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion:         trainjobs.GroupVersionKind.GroupVersion().String(),
-				Kind:               trainjobs.GroupVersionKind.Kind,
-				Name:               job.GetName(),
-				UID:                job.GetUID(),
-				Controller:         ptr.To(true),
-				BlockOwnerDeletion: ptr.To(true),
-			}},
-		},
-		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()}},
-	}
 }

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 const (
@@ -54,16 +54,11 @@ func believable(recorded, attempt int32) int32 {
 }
 
 // recordedAttempt is the last one that the hub has on record for the job of a copy, 0 if there is none.
-func recordedAttempt(copy client.Object, hub records) int32 {
+func recordedAttempt(copy client.Object, hub hubRecords) int32 {
 	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != originOf(copy) {
 		return 0
 	}
 	return hub.dispatch.Spec.Attempt
-}
-
-// isLive is true while the Dispatch's attempt may have a copy on the worker that it names.
-func isLive(d *v1alpha1.Dispatch) bool {
-	return d != nil && d.Spec.Cluster != "" && !d.AttemptEnded() && !d.IsFinished()
 }
 
 // leadsHere is true if the Dispatch names this worker.
@@ -78,7 +73,7 @@ func (p place) leadsHere(d *v1alpha1.Dispatch) bool {
 // something else. A worker can write whatever it likes on a copy. What it says of a job that is on record elsewhere
 // counts only if the worker on record does not have the job.
 func (r *reconciler) doubt(
-	ctx context.Context, copy *unstructured.Unstructured, hub records, held suspect,
+	ctx context.Context, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (doubt, time.Duration, error) {
 	d, attempt := hub.dispatch, attemptOf(copy)
 	recorded := recordedAttempt(copy, hub)
@@ -89,8 +84,9 @@ func (r *reconciler) doubt(
 	if held.doubt.stays() && !accepted {
 		return held.doubt, 0, nil
 	}
-	here := isLive(d) && r.here().leadsHere(d)
-	if isLive(d) && !here {
+	live := record.AttemptOf(d).Live()
+	here := live && r.here().leadsHere(d)
+	if live && !here {
 		if why, due := r.ask(ctx, d, held); why.reason != "" {
 			return why, due, nil
 		}
@@ -168,7 +164,7 @@ func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presen
 	if err != nil {
 		return nothing, err
 	}
-	if existing != nil && !attempts.OfAnotherHub(existing, r.HubID) && isRecorded(existing, d) {
+	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isRecorded(existing, d) {
 		if existing.GetDeletionTimestamp() != nil {
 			return ending, nil
 		}

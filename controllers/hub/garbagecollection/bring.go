@@ -16,7 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // tombstoneHandler has a Tombstone executed that is new.
@@ -33,7 +33,7 @@ func (q *Quarantine) executeAgain() handler.EventHandler {
 		if d, ok := object.(*v1alpha1.Dispatch); ok {
 			origin = d.Spec.TrainJob.UID
 		}
-		tombstones, err := attempts.Tombstones(ctx, q.Hub, origin)
+		tombstones, err := records.Tombstones(ctx, q.Hub, origin)
 		if err != nil {
 			log.FromContext(ctx).Error(err, "Listing Tombstones from the cache did not work")
 			return

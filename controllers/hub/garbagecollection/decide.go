@@ -14,7 +14,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // ours is the prefix of the labels and annotations that make a TrainJob a copy.
@@ -76,18 +77,18 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 	if refusal := r.unassignable(job, hub.dispatch); refusal != "" {
 		return refusal, nil
 	}
-	attempt := max(attemptOf(copy), attempts.After(r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)))
+	attempt := max(attemptOf(copy), record.NextAttempt(r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)))
 	recorded := int32(0)
 	if hub.dispatch != nil {
 		recorded = hub.dispatch.Spec.Attempt
-		attempt = max(attempt, attempts.After(recorded))
+		attempt = max(attempt, record.NextAttempt(recorded))
 	}
-	tombstones, err := attempts.Tombstones(ctx, r.Hub, job.GetUID())
+	tombstones, err := records.Tombstones(ctx, r.Hub, job.GetUID())
 	if err != nil {
 		return "", err
 	}
 	for i := range tombstones {
-		attempt = max(attempt, attempts.After(tombstones[i].Spec.Attempt))
+		attempt = max(attempt, record.NextAttempt(tombstones[i].Spec.Attempt))
 	}
 	if isBeyondBelief(recorded, attempt) {
 		return fmt.Sprintf("it would get attempt %d; the hub knows of attempt %d, and counts on by %d at most: "+
@@ -138,7 +139,7 @@ func withoutOurs(all map[string]string) map[string]string {
 
 // patch changes a copy as it was seen, or not at all.
 func (r *reconciler) patch(ctx context.Context, worker client.Client, copy, updated *unstructured.Unstructured) error {
-	err := worker.Patch(ctx, updated, client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{}), fieldOwner)
+	err := worker.Patch(ctx, updated, client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{}), records.FieldOwner)
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
 	}

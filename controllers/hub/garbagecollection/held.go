@@ -8,27 +8,22 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // sayHeld says on the Dispatch of a job that is placed why it gets no copy: another worker has one that nobody knows. It is said once, and
 // overwritten when there is a copy. That it cannot be said keeps nobody.
 func (q *Quarantine) sayHeld(ctx context.Context, d *v1alpha1.Dispatch, at v1alpha1.ClusterName) {
-	if lifecycle.StateOf(d) != lifecycle.Placed {
+	if record.StateOf(d) != record.Placed {
 		return // It says something that matters more.
 	}
-	err := attempts.Ender{Hub: q.Hub, Clock: q.Clock}.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		attempts.SetCondition(status, d, metav1.Condition{
-			Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonUnknownCopy,
-			Message: heldWords(client.ObjectKeyFromObject(d), at),
-		}, q.Clock.Now())
-		status.Phase, status.Reason = v1alpha1.PhasePending, v1alpha1.ReasonUnknownCopy
+	err := records.Writer{Hub: q.Hub, Clock: q.Clock}.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		record.HoldBack(status, d, heldWords(client.ObjectKeyFromObject(d), at), q.Clock.Now())
 	})
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		log.FromContext(ctx).Error(err, "Saying why a job gets no copy did not work", "dispatch", client.ObjectKeyFromObject(d))

@@ -15,7 +15,9 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 func (r *reconciler) newSuspect(copy client.Object) suspect {
@@ -29,7 +31,7 @@ func (r *reconciler) newSuspect(copy client.Object) suspect {
 // else is done the API servers are asked: first the hub's for a record, then the worker's for the copy. If there was no record, and the
 // same copy is still there after that, it never had one, for a record is written before its copy, and goes after it.
 func (r *reconciler) investigate(
-	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, cached records,
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, cached hubRecords,
 ) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(copy)
 	held := r.hold(key, copy)
@@ -69,7 +71,7 @@ func (r *reconciler) investigate(
 
 // conclude does what follows for a copy that is unknown by what the API servers of hub and worker say.
 func (r *reconciler) conclude(
-	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub records,
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub hubRecords,
 ) (reconcile.Result, error) {
 	key := client.ObjectKeyFromObject(copy)
 	held := r.hold(key, copy)
@@ -88,9 +90,9 @@ func (r *reconciler) conclude(
 
 // believe adopts a copy, or says why the hub does not believe that it is the job's.
 func (r *reconciler) believe(
-	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub records, held suspect,
+	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (reconcile.Result, error) {
-	if held.doubt.isFalse() && isLive(hub.dispatch) && r.here().leadsHere(hub.dispatch) {
+	if held.doubt.isFalse() && record.AttemptOf(hub.dispatch).Live() && r.here().leadsHere(hub.dispatch) {
 		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated") // It holds the name that the job's copy needs.
 	}
 	why, due, err := r.doubt(ctx, copy, hub, held)
@@ -150,7 +152,7 @@ func (r *reconciler) missing(ctx context.Context, worker client.Client, key type
 		}
 	}
 	if kept, err := r.keepAttempt(ctx, key, held); !kept || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
+		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, err
 	}
 	r.Quarantine.release(r.Cluster, key)
 	return reconcile.Result{}, nil
@@ -174,7 +176,7 @@ func (r *reconciler) keepAttempt(ctx context.Context, key types.NamespacedName, 
 	if d.Spec.TrainJob.UID == held.origin {
 		recorded = d.Spec.Attempt
 	}
-	return attempts.Keep(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
+	return records.Keep(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
 		Cluster: r.Cluster, ClusterID: r.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
 		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
 	})

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // verdict on a copy.
@@ -45,8 +45,8 @@ type place struct {
 	ClusterID types.UID
 }
 
-// records are what the hub has under the name of a copy. Each may be nil.
-type records struct {
+// hubRecords are what the hub has under the name of a copy. Each may be nil.
+type hubRecords struct {
 	dispatch   *v1alpha1.Dispatch
 	tombstones []v1alpha1.Tombstone
 	job        *unstructured.Unstructured
@@ -54,7 +54,7 @@ type records struct {
 
 // judge says what a copy on a worker is by the Dispatch and the Tombstone. Those that it takes for unknown, or that are of a later
 // attempt, are looked at closer by consider.
-func judge(here place, copy client.Object, hub records) verdict {
+func judge(here place, copy client.Object, hub hubRecords) verdict {
 	origin, attempt, d := originOf(copy), attemptOf(copy), hub.dispatch
 	if d != nil && copy.GetUID() != "" && d.RecordedCopy() == copy.GetUID() {
 		origin, attempt = d.Spec.TrainJob.UID, d.Spec.Attempt // Whatever somebody has written on it: mirror puts that right.
@@ -74,18 +74,26 @@ func judge(here place, copy client.Object, hub records) verdict {
 		return unknown // Of this very attempt, which is on another cluster.
 	case d.Spec.Cluster != here.Cluster:
 		return needed // The cluster has got another name. The job was placed on this one.
-	case d.IsFinished() && d.RecordedCopy() != "" && d.RecordedCopy() != copy.GetUID():
-		return outdatedUnlessGoing(copy) // A second one of the attempt, of a creation that was late.
-	case d.IsFinished():
-		if copy.GetDeletionTimestamp() != nil {
-			return needed
-		}
-		return ended
-	case d.AttemptEnded():
-		return outdatedUnlessGoing(copy) // What was created late, or was on a worker that was given up.
 	default:
-		return needed
+		return judgeCurrent(copy, d)
 	}
+}
+
+// judgeCurrent is judge for a copy of the attempt that is on record for this worker.
+func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) verdict {
+	switch record.AttemptOf(d) {
+	case record.Finished:
+		switch {
+		case d.RecordedCopy() != "" && d.RecordedCopy() != copy.GetUID():
+			return outdatedUnlessGoing(copy) // A second copy of the attempt, of a creation that was late.
+		case copy.GetDeletionTimestamp() == nil:
+			return ended
+		}
+	case record.Ended:
+		return outdatedUnlessGoing(copy) // What was created late, or was on a worker that was given up.
+	case record.None, record.Waiting, record.Placed, record.Copied, record.Evicting, record.Lost, record.Leaving:
+	}
+	return needed
 }
 
 // outdatedUnlessGoing: nothing is to be done about what is being deleted.
@@ -106,7 +114,7 @@ func isBuriedBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) b
 
 // consider says what is done about a copy that judge takes for unknown. rival is the highest attempt of the same job that another
 // worker has an unknown copy of, managedBy the value of the jobs that are this manager's.
-func consider(copy client.Object, hub records, rival int32, managedBy string) verdict {
+func consider(copy client.Object, hub hubRecords, rival int32, managedBy string) verdict {
 	attempt, d := attemptOf(copy), hub.dispatch
 	job := hub.job
 	if job != nil && job.GetUID() != originOf(copy) {
@@ -134,9 +142,9 @@ func consider(copy client.Object, hub records, rival int32, managedBy string) ve
 // considerLater is about a copy of a later attempt than that of its Dispatch.
 func considerLater(d *v1alpha1.Dispatch) verdict {
 	switch {
-	case d.IsFinished():
+	case record.AttemptOf(d) == record.Finished:
 		return unknown // No attempt follows one that has finished.
-	case d.DeletionTimestamp != nil && !controllerutil.ContainsFinalizer(d, v1alpha1.FinalizerCopy):
+	case d.DeletionTimestamp != nil && !record.IsGuarded(d):
 		return postponed // It would go without waiting for the copy.
 	default:
 		return adoptable

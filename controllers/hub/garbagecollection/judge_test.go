@@ -99,7 +99,7 @@ func TestJudge(t *testing.T) {
 			copy := newCopy(test.origin, test.attempt, test.deleting)
 			copy.SetUID(test.uid)
 			copy.SetNamespace(test.namespace)
-			hub := records{dispatch: test.dispatch}
+			hub := hubRecords{dispatch: test.dispatch}
 			if test.tombstone != nil {
 				hub.tombstones = []v1alpha1.Tombstone{*buried("elsewhere", "origin", 9), *test.tombstone}
 			}
@@ -159,7 +159,7 @@ func TestConsider(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			copy := newCopy("origin", test.attempt, test.deleting)
-			if got := consider(copy, records{dispatch: test.dispatch, job: test.job}, test.rival, "us"); got != test.want {
+			if got := consider(copy, hubRecords{dispatch: test.dispatch, job: test.job}, test.rival, "us"); got != test.want {
 				t.Errorf("consider() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // heed believes the agent of the worker which says of a needed copy that it has seen a later attempt there, and will
@@ -19,7 +19,7 @@ import (
 // deleted while no manager works. A Tombstone of the later attempt has the copy deleted, and the job placed with a
 // higher one. If the worker speaks of one that is too high to be believed, the hub counts on by maxSkipped: either the
 // worker says so again, and the hub gets there, or the job ends up on a worker that does not lie.
-func (r *reconciler) heed(ctx context.Context, copy client.Object, hub records) error {
+func (r *reconciler) heed(ctx context.Context, copy client.Object, hub hubRecords) error {
 	later := laterAttempt(copy)
 	if later == 0 || hub.dispatch == nil || copy.GetDeletionTimestamp() != nil {
 		return nil
@@ -35,7 +35,7 @@ func (r *reconciler) heed(ctx context.Context, copy client.Object, hub records) 
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",
 		"dispatch", client.ObjectKeyFromObject(d), "attempt", d.Spec.Attempt, "later", later)
-	_, err = attempts.Bury(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
+	_, err = records.Bury(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
 		Cluster: r.Cluster, ClusterID: r.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
 	})
 	return err

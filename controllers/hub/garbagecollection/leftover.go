@@ -26,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // leftoverTime is what the worker's garbage collector has for the JobSet of a finished copy that is gone. An API
@@ -121,7 +122,7 @@ func (r *reconciler) leftover(
 		return nil, "", client.IgnoreNotFound(err)
 	}
 	here := d.Spec.Cluster == r.Cluster && (d.Spec.ClusterID == "" || d.Spec.ClusterID == r.ClusterID)
-	if !here || !d.IsFinished() || d.RecordedCopy() != owner.UID {
+	if !here || record.AttemptOf(d) != record.Finished || d.RecordedCopy() != owner.UID {
 		return nil, "", nil
 	}
 	return jobSet, owner.UID, nil

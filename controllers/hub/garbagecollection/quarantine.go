@@ -26,13 +26,8 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 )
 
-const (
-	// reportDelay is how long changes are gathered into one write of a worker's status. What is over by then is not told of.
-	reportDelay = time.Second
-	// conflictDelay lets a cache catch up after a write conflict.
-	conflictDelay = 20 * time.Millisecond
-	fieldOwner    = client.FieldOwner("trainyard")
-)
+// reportDelay is how long changes are gathered into one write of a worker's status. What is over by then is not told of.
+const reportDelay = time.Second
 
 // QuarantineOptions are all required.
 type QuarantineOptions struct {

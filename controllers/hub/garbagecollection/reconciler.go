@@ -23,7 +23,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -98,10 +99,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else {
 		result, err = r.collect(ctx, worker, request.NamespacedName)
 	}
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
+	return requeue.AfterLag(result, err)
 }
 
 // collect judges one copy, and does what follows.
@@ -137,8 +135,8 @@ func (r *reconciler) collect(ctx context.Context, worker client.Client, key type
 func (r *reconciler) here() place { return place{Cluster: r.Cluster, ClusterID: r.ClusterID} }
 
 // observe reads what the hub has on record about a copy.
-func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client.Object) (records, error) {
-	var found records
+func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client.Object) (hubRecords, error) {
+	var found hubRecords
 	key := client.ObjectKeyFromObject(copy)
 	dispatch := &v1alpha1.Dispatch{}
 	switch err := hub.Get(ctx, key, dispatch); {
@@ -155,7 +153,7 @@ func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client
 // tombstones reads those of a job that may be about this attempt.
 func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin types.UID, attempt int32) ([]v1alpha1.Tombstone, error) {
 	var found []v1alpha1.Tombstone
-	for _, name := range attempts.TombstoneNames(origin, attempt) {
+	for _, name := range records.TombstoneNames(origin, attempt) {
 		tombstone := v1alpha1.Tombstone{}
 		switch err := hub.Get(ctx, client.ObjectKey{Name: name}, &tombstone); {
 		case err == nil:

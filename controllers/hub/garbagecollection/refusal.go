@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -39,13 +39,13 @@ const (
 // and that it does not know the credentials.
 func refusalOf(err error) sweepRefusal {
 	if errors.Is(err, remote.ErrEndlessList) {
-		return sweepRefusal{reason: v1alpha1.ReasonRefused, words: whatFails + attempts.Shorten(err.Error(), wordsLimit)}
+		return sweepRefusal{reason: v1alpha1.ReasonRefused, words: whatFails + record.Shorten(err.Error(), wordsLimit)}
 	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return sweepRefusal{}
 	}
-	words := attempts.Shorten(strings.TrimSuffix(status.Status().Message, "."), wordsLimit)
+	words := record.Shorten(strings.TrimSuffix(status.Status().Message, "."), wordsLimit)
 	switch code := status.Status().Code; {
 	case code == http.StatusForbidden && apierrors.IsForbidden(err) && strings.Contains(words, "cannot "):
 		return sweepRefusal{reason: v1alpha1.ReasonForbidden, words: whatStands + words + whatToDo}
@@ -66,7 +66,7 @@ const failingTime = 30 * time.Second
 func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	refusal := refusalOf(err)
 	if lasting := q.registry.failing(worker, err, q.Clock.Now()); refusal == (sweepRefusal{}) && lasting {
-		refusal = sweepRefusal{reason: v1alpha1.ReasonFailing, words: whatFails + attempts.Shorten(err.Error(), wordsLimit)}
+		refusal = sweepRefusal{reason: v1alpha1.ReasonFailing, words: whatFails + record.Shorten(err.Error(), wordsLimit)}
 	}
 	if err != nil && refusal == (sweepRefusal{}) {
 		return

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // listLimit is how many copies the status of a WorkerCluster lists.
@@ -48,7 +50,7 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 	})
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
@@ -72,7 +74,7 @@ func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 		return nil
 	}
 	patch := client.MergeFromWithOptions(worker, client.MergeFromWithOptimisticLock{})
-	if err := q.Hub.Status().Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+	if err := q.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, err)
 	}
 	return nil

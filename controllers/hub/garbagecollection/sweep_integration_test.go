@@ -28,9 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -269,8 +269,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
 	})
 	must(t, err)
-	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
-	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
+	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	p.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
 		Hub: mgr.GetClient(), Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		Enqueue: func(worker v1alpha1.ClusterName, key types.NamespacedName) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 )
 
 // goneCheck is how often it is looked whether a copy and its pods have gone, of which nobody tells.
@@ -44,7 +43,7 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if existing != nil && !attempts.OfAnotherHub(existing, r.HubID) && isBuriedBy(r.here(), existing, tombstone) {
+	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isBuriedBy(r.here(), existing, tombstone) {
 		return reconcile.Result{RequeueAfter: goneCheck}, r.delete(ctx, worker, existing, "outdated")
 	}
 	if existing == nil { // Otherwise what runs under that name belongs to another TrainJob, which could not begin before it was free.

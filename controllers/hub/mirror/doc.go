@@ -5,7 +5,7 @@
 //
 // There is one instance per connected worker, with its own queue, so that a slow worker delays nobody else. A key is the
 // namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile observes all three from caches, calls
-// decide, a pure function (state.go), and does what the state says. The states refine those of the Dispatch, which package lifecycle
+// decide, a pure function (state.go), and does what the state says. The states refine those of the Dispatch, which package record
 // has with all writes that lead from one to another:
 //
 //	Waiting, Ended, Finished, another worker's

@@ -12,7 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // state is what is to be done about a key, in the order of a job's life.
@@ -74,10 +74,10 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 		}
 		return released
 	}
-	switch lifecycle.StateOf(f.dispatch) {
-	case lifecycle.Finished, lifecycle.Ended:
+	switch record.StateOf(f.dispatch) {
+	case record.Finished, record.Ended:
 		return idle
-	case lifecycle.Lost:
+	case record.Lost:
 		return returned
 	default:
 		return decideLive(f)

@@ -27,9 +27,9 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/laws"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -167,7 +167,7 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	before := s.dispatch(t)
 	result, err := s.mirror.Reconcile(ctx, reconcile.Request{NamespacedName: s.key})
 	must(t, err)
-	if err := lifecycle.Check(before, s.dispatch(t)); err != nil {
+	if err := laws.Check(before, s.dispatch(t)); err != nil {
 		t.Errorf("a write that no table has: %v", err)
 	}
 	s.settle(t)

@@ -6,7 +6,6 @@ package mirror
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -23,18 +22,17 @@ import (
 // server to work on it for a minute at most.
 const creationLag = 65 * time.Second
 
-// Inherited returns the attempts on a worker of which the hub's cache, which must have the index perworker.IndexLive, does not say that
+// Inherited returns the attempts on a worker of which the hub's cache, which must have the indexes of package records, does not say that
 // they have a copy. The mirror before, of this process or another, may have asked for one and not have lived to see the answer.
 // What the cache does not show yet, because it lags behind the leader before, is not among them.
 func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (map[types.UID]int32, error) {
-	var dispatches v1alpha1.DispatchList
-	err := hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(worker)}, client.UnsafeDisableDeepCopy)
+	dispatches, err := records.Live(ctx, hub, worker)
 	if err != nil {
-		return nil, fmt.Errorf("list Dispatches of worker %q: %w", worker, err)
+		return nil, err
 	}
 	inherited := map[types.UID]int32{}
-	for i := range dispatches.Items {
-		if d := &dispatches.Items[i]; !d.IsFinished() && !d.AttemptEnded() && !d.WasCopied() {
+	for i := range dispatches {
+		if d := &dispatches[i]; !d.IsFinished() && !d.AttemptEnded() && !d.WasCopied() {
 			inherited[d.Spec.TrainJob.UID] = d.Spec.Attempt
 		}
 	}

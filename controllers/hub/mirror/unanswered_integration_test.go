@@ -10,16 +10,15 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // A creation that got no answer may be carried out later. For as long as that can be, its attempt does not end, its Dispatch is not
@@ -122,7 +121,7 @@ func TestInheritedAttempt(t *testing.T) {
 			s := newScene(t, setting{})
 			if tc.recorded {
 				d := s.dispatch(t)
-				attempts.SetCopied(&d.Status, d, s.clock.Now())
+				record.SetCopied(&d.Status, d, s.clock.Now())
 				must(t, s.hub.Status().Update(t.Context(), d))
 			}
 			if tc.copied {
@@ -212,11 +211,23 @@ func (c indexed) List(ctx context.Context, list client.ObjectList, options ...cl
 	if err := c.Client.List(ctx, all); err != nil {
 		return err
 	}
+	indexes := indexer{}
+	if err := records.AddIndexes(ctx, indexes); err != nil {
+		return err
+	}
+	asked := how.FieldSelector.Requirements()[0]
 	all.Items = slices.DeleteFunc(all.Items, func(d v1alpha1.Dispatch) bool {
-		return !slices.ContainsFunc(perworker.LiveClusterOf(&d), func(worker string) bool {
-			return how.FieldSelector.Matches(fields.Set{perworker.IndexLive: worker})
-		})
+		return !slices.Contains(indexes[asked.Field](&d), asked.Value)
 	})
+	return nil
+}
+
+// indexer keeps the functions of indexes by field.
+type indexer map[string]client.IndexerFunc
+
+// IndexField implements client.FieldIndexer.
+func (i indexer) IndexField(_ context.Context, _ client.Object, field string, of client.IndexerFunc) error {
+	i[field] = of
 	return nil
 }
 

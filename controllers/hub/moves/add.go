@@ -21,16 +21,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // gatherTime is how long events of jobs and of room are gathered into one look at a worker.
 const gatherTime = 250 * time.Millisecond
 
-// Add adds the controller to the manager, with the index IndexMoving. perworker.IndexLive must be there.
-func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, IndexMoving, MovingOf); err != nil {
-		return fmt.Errorf("index Dispatches: %w", err)
-	}
+// Add adds the controller to the manager. Its caches need the indexes of package records.
+func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("moves").
 		For(&v1alpha1.WorkerCluster{}, builder.WithPredicates(workerPredicate())).
@@ -127,7 +125,7 @@ type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // or is over.
 func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	see := func(before, after *v1alpha1.Dispatch, queue requestQueue) {
-		was, is := before != nil && moving(before), after != nil && moving(after)
+		was, is := record.IsMoving(before), record.IsMoving(after)
 		for _, d := range []*v1alpha1.Dispatch{before, after} {
 			if d != nil && d.Spec.Cluster != "" && r.concerns(d) {
 				queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: string(d.Spec.Cluster)}}, gatherTime)

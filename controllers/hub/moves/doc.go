@@ -9,8 +9,8 @@
 // that its worker has not let run for its policy's admissionTimeout leaves too, if another worker has room.
 //
 // Its keys are WorkerClusters. Reconcile observes the worker's live jobs from the hub's caches, decides what is to be done about each
-// (state.go), and does it in the order in which the jobs would stand in line. The caches need the indexes perworker.IndexLive and
-// IndexMoving. Whether there is room elsewhere says placement (Room), and keeps it until the job comes.
+// (state.go), and does it in the order in which the jobs would stand in line. The caches need the
+// indexes of package records. Whether there is room elsewhere says placement (Room), and keeps it until the job comes.
 //
 // Nothing polls: a key comes when its worker, a Dispatch of it or a policy changes, when a move is over, when placement says that there
 // may be room, and when a job's time is over.

@@ -8,15 +8,13 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
-	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // displace has a job leave a worker that is being drained, if there is room for it elsewhere and its policy lets one more move.
@@ -95,16 +93,13 @@ func (r *Reconciler) keepRoom(ctx context.Context, f facts) error {
 // evict asks mirror to end the attempt. If that could not be written, the room is free again until the job is looked at again.
 func (r *Reconciler) evict(ctx context.Context, f facts, reason v1alpha1.EvictionReason, message string) error {
 	updated := f.dispatch.DeepCopy()
-	updated.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: dispatch.Cut(message)}
-	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
-	key := client.ObjectKeyFromObject(updated)
-	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
+	record.Evict(updated, reason, message)
+	if err := r.writer().Patch(ctx, f.dispatch, updated); err != nil {
 		r.Room.Release(f.dispatch.Spec.TrainJob.UID)
-		err = client.IgnoreNotFound(fmt.Errorf("patch Dispatch %s: %w", key, err))
-		return attempts.Ender{Hub: r.Hub, Clock: r.Clock}.Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
+		return r.writer().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, client.IgnoreNotFound(err))
 	}
 	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
-		key: key, attempt: f.dispatch.Spec.Attempt, policy: f.policy,
+		key: client.ObjectKeyFromObject(updated), attempt: f.dispatch.Spec.Attempt, policy: f.policy,
 		counts: reason == v1alpha1.EvictionDrained,
 	}
 	return nil
@@ -128,12 +123,12 @@ func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 	if home != draining {
 		return spent, nil
 	}
-	var dispatches v1alpha1.DispatchList
-	if err := r.Hub.List(ctx, &dispatches, client.MatchingFields{IndexMoving: isMoving}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list Dispatches that move: %w", err)
+	dispatches, err := records.Moving(ctx, r.Hub)
+	if err != nil {
+		return nil, err
 	}
-	for i := range dispatches.Items {
-		if err := r.spend(ctx, &dispatches.Items[i], spent); err != nil {
+	for i := range dispatches {
+		if err := r.spend(ctx, &dispatches[i], spent); err != nil {
 			return nil, err
 		}
 	}
@@ -171,7 +166,7 @@ type said struct {
 func (r *Reconciler) stay(ctx context.Context, f facts, answer v1alpha1.ClusterExplanation) error {
 	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
 	memory := r.workers[d.Spec.Cluster]
-	if shows(d) && memory.said[d.Spec.TrainJob.UID] == now {
+	if record.Stays(d) && memory.said[d.Spec.TrainJob.UID] == now {
 		return nil
 	}
 	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other; ", d.Spec.Cluster)
@@ -179,10 +174,7 @@ func (r *Reconciler) stay(ctx context.Context, f facts, answer v1alpha1.ClusterE
 		message += fmt.Sprintf("the nearest is worker %s: ", answer.Cluster)
 	}
 	err := r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoRoomElsewhere,
-			ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()), Message: dispatch.Cut(message + answer.Message),
-		})
+		record.Stay(status, d, message+answer.Message, r.Clock.Now())
 	})
 	if err == nil {
 		memory.said[d.Spec.TrainJob.UID] = now
@@ -190,23 +182,17 @@ func (r *Reconciler) stay(ctx context.Context, f facts, answer v1alpha1.ClusterE
 	return err
 }
 
-// shows: the Dispatch says that the job stays.
-func shows(d *v1alpha1.Dispatch) bool {
-	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting)
-	return condition != nil && condition.Status == metav1.ConditionFalse
-}
-
 // clear takes back what was said of a job that was to go, because it may stay now.
 func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
-	if !shows(d) {
+	if !record.Stays(d) {
 		return nil
 	}
-	return r.writeStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
-	})
+	return r.writeStatus(ctx, d, record.NeedNotGo)
 }
 
 // writeStatus writes a Dispatch's status if change changes it. One that is gone needs none.
 func (r *Reconciler) writeStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
-	return client.IgnoreNotFound(attempts.Ender{Hub: r.Hub, Clock: r.Clock}.UpdateStatus(ctx, d, change))
+	return client.IgnoreNotFound(r.writer().UpdateStatus(ctx, d, change))
 }
+
+func (r *Reconciler) writer() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // rooms answers as a test wants. The zero value has room for everybody on the worker "b".
@@ -188,7 +189,7 @@ func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 		t.Errorf("asked about %q, want one of those that are alike and the other", s.room.asked)
 	}
 	for _, name := range []string{"one", "two", "three"} {
-		if !shows(s.dispatch(t, name)) {
+		if !record.Stays(s.dispatch(t, name)) {
 			t.Errorf("%s does not say that it stays", name)
 		}
 	}
@@ -205,7 +206,7 @@ func TestDrainIsTakenBack(t *testing.T) {
 	s.room.lacks = map[string]string{"stays": "lacks room"}
 	s.reconcile(t, worker)
 	s.wantEvicted(t, "there is room for it", "goes Drained")
-	if !shows(s.dispatch(t, "stays")) {
+	if !record.Stays(s.dispatch(t, "stays")) {
 		t.Fatal("nothing is said of the job that stays")
 	}
 	s.change(t, worker, undrain)

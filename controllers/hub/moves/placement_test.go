@@ -24,9 +24,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -68,8 +68,7 @@ func (s *scene) run(t *testing.T) *asking {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	must(t, err)
-	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf))
-	must(t, mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
+	must(t, records.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	placer, err := placement.NewReconciler(ctx, placement.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: clock.RealClock{},
@@ -80,7 +79,7 @@ func (s *scene) run(t *testing.T) *asking {
 		Hub: mgr.GetClient(), Room: room, Policy: placement.Policies{Hub: mgr.GetClient()}.For, Clock: clock.RealClock{},
 	})
 	must(t, placer.Add(mgr, fleet))
-	must(t, mover.Add(ctx, mgr))
+	must(t, mover.Add(mgr))
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
@@ -210,7 +209,7 @@ func TestDrainWithPlacement(t *testing.T) {
 			last = name
 		}
 	}
-	stays := s.await(t, last, "it stays and says so", shows)
+	stays := s.await(t, last, "it stays and says so", record.Stays)
 	if condition := meta.FindStatusCondition(stays.Status.Conditions, v1alpha1.DispatchEvicting); condition.Reason != v1alpha1.ReasonNoRoomElsewhere {
 		t.Errorf("the condition is %+v, want %s", condition, v1alpha1.ReasonNoRoomElsewhere)
 	}

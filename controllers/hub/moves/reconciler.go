@@ -24,13 +24,8 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/inbox"
-	"github.com/trainyard/trainyard/internal/perworker"
-)
-
-const (
-	fieldOwner = client.FieldOwner("trainyard")
-	// conflictDelay lets the cache catch up after a write conflict.
-	conflictDelay = 20 * time.Millisecond
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // Room is placement's knowledge of where there is room.
@@ -46,7 +41,7 @@ type Room interface {
 
 // Options of the controller. All are required.
 type Options struct {
-	// Hub reads from the hub's caches, which have the indexes perworker.IndexLive and IndexMoving.
+	// Hub reads from the hub's caches, which have the indexes of package records.
 	Hub client.Client
 	// Room is where the jobs can go.
 	Room Room
@@ -115,11 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.actOn(ctx, worker, jobs)
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
+	return requeue.AfterConflict(r.actOn(ctx, worker, jobs))
 }
 
 // homeOf says how it is with a worker. One whose capacity is not known still stops jobs.
@@ -140,15 +131,14 @@ func homeOf(worker *v1alpha1.WorkerCluster) home {
 // observe reads the live jobs of a worker, as far as there may be something to do about them, in the order of the line.
 func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]facts, error) {
 	name := v1alpha1.ClusterName(worker.Name)
-	var dispatches v1alpha1.DispatchList
-	err := r.Hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: worker.Name}, client.UnsafeDisableDeepCopy)
+	dispatches, err := records.Live(ctx, r.Hub, name)
 	if err != nil {
-		return nil, fmt.Errorf("list Dispatches of worker %q: %w", worker.Name, err)
+		return nil, err
 	}
-	past := r.remember(name, dispatches.Items)
+	past := r.remember(name, dispatches)
 	var jobs []facts
-	for i := range dispatches.Items {
-		f := facts{dispatch: &dispatches.Items[i], home: homeOf(worker)}
+	for i := range dispatches {
+		f := facts{dispatch: &dispatches[i], home: homeOf(worker)}
 		if err := r.complete(ctx, &f, past); err != nil {
 			return nil, err
 		}
@@ -234,8 +224,8 @@ func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 		log.FromContext(ctx).V(1).Info("Decided", "dispatch", client.ObjectKeyFromObject(f.dispatch), "state", what)
 		errs = append(errs, r.act(ctx, what, f, t))
 		overdues = overdues || what == overdue
-		if at := f.patience.due(timeout(f.policy)); what == held && (due.IsZero() || at.Before(due)) {
-			due = at
+		if at := f.patience.due(timeout(f.policy)); what == held {
+			due = requeue.Earlier(due, at)
 		}
 	}
 	r.care(name, worker.Spec.Drain, overdues)

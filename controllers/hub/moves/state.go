@@ -10,6 +10,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // state is what is to be done about a job of a worker.
@@ -66,9 +67,12 @@ type facts struct {
 // decide says what is to be done about a job.
 func decide(f facts, now time.Time) state {
 	d := f.dispatch
-	switch {
-	case d.DeletionTimestamp != nil, d.IsFinished(), d.AttemptEnded():
+	switch record.StateOf(d) {
+	case record.Placed, record.Copied, record.Evicting, record.Lost:
+	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
 		return left
+	}
+	switch {
 	case f.home == silent:
 		return away
 	case f.home == open && f.patience.seen.IsZero():

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 var now = time.Unix(10_000, 0)
@@ -185,8 +186,8 @@ func TestMoving(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := testDispatch(test.life...)
-			if got := moving(d); got != test.want || (len(MovingOf(d)) > 0) != test.want {
-				t.Errorf("moving() = %t, want %t: %s", got, test.want, test.reason)
+			if got := record.IsMoving(d); got != test.want {
+				t.Errorf("IsMoving() = %t, want %t: %s", got, test.want, test.reason)
 			}
 		})
 	}

@@ -28,9 +28,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -61,10 +60,8 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	if err != nil {
 		return nil, err
 	}
-	for index, of := range map[string]client.IndexerFunc{perworker.IndexLive: perworker.LiveClusterOf, IndexMoving: MovingOf} {
-		if err := hub.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, index, of); err != nil {
-			return nil, err
-		}
+	if err := records.AddIndexes(ctx, hub.GetFieldIndexer()); err != nil {
+		return nil, err
 	}
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -259,7 +256,7 @@ func (s *scene) stopped(t *testing.T, name string) {
 	if d.Spec.Eviction == nil {
 		t.Fatalf("%s is not being evicted", name)
 	}
-	ender := attempts.Ender{Hub: s.hub.Admin, Clock: s.clock}
+	ender := records.Writer{Hub: s.hub.Admin, Clock: s.clock}
 	must(t, ender.End(t.Context(), d, v1alpha1.Outcome(d.Spec.Eviction.Reason), "by hand"))
 }
 

@@ -15,7 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/laws"
 )
 
 // A worker that was given up returns at that moment, and its copy says that the job is Complete: nothing is placed for it any more, also by
@@ -58,10 +59,10 @@ func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 			if now == nil {
 				t.Fatal("the Dispatch is gone")
 			}
-			if err := lifecycle.Check(given, now); err != nil {
+			if err := laws.Check(given, now); err != nil {
 				t.Errorf("a write that no table has: %v", err)
 			}
-			if state := lifecycle.StateOf(now); state != lifecycle.Finished || now.Status.Reason != v1alpha1.ReasonComplete {
+			if state := record.StateOf(now); state != record.Finished || now.Status.Reason != v1alpha1.ReasonComplete {
 				t.Errorf("the Dispatch is %s by %s, want Finished by Complete: %s", state, now.Status.Reason, test.reason)
 			}
 			if again, _ := s.reconcile(t, "job"); again.ResourceVersion != now.ResourceVersion {

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // policy creates a DispatchPolicy for the jobs of the scene.
@@ -324,7 +324,7 @@ func (s *scene) run(t *testing.T) {
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	must(t, err)
-	must(t, mgr.GetFieldIndexer().IndexField(t.Context(), &v1alpha1.Tombstone{}, attempts.IndexOrigin, attempts.OriginOf))
+	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -35,13 +36,13 @@ const (
 
 // setVersions shows what the worker's API server and its TrainJob API are.
 func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status) {
-	status.KubernetesVersion = cut(connection.KubernetesVersion, versionLimit)
+	status.KubernetesVersion = record.Cut(connection.KubernetesVersion, versionLimit)
 	fields := connection.Trainer.Fields
 	if len(fields) > fieldsLimit || slices.ContainsFunc(fields, isLong) {
 		fields = slices.DeleteFunc(slices.Clone(fields), isLong)
 		fields = fields[:min(len(fields), fieldsLimit)]
 	}
-	status.Trainer = &v1alpha1.TrainerAPI{Version: cut(connection.Trainer.Version, versionLimit), Fields: fields}
+	status.Trainer = &v1alpha1.TrainerAPI{Version: record.Cut(connection.Trainer.Version, versionLimit), Fields: fields}
 }
 
 func isLong(field string) bool { return len(field) > fieldLimit }

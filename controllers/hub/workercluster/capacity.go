@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 const (
@@ -71,7 +72,7 @@ func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.Node
 	first := nodes[0]
 	gpu := gpuResource(first.Allocatable)
 	group := v1alpha1.NodeGroup{
-		Product: cut(product(first.Labels, gpu), productLimit), Resource: gpu, Labels: g.labelsOf(first),
+		Product: record.Cut(product(first.Labels, gpu), productLimit), Resource: gpu, Labels: g.labelsOf(first),
 		Taints: capacity.HardTaints(first.Taints),
 	}
 	least := first.Allocatable

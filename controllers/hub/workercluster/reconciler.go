@@ -22,14 +22,10 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/internal/inbox"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
-)
-
-const (
-	fieldOwner    = client.FieldOwner("trainyard")
-	conflictDelay = 20 * time.Millisecond
 )
 
 // Members are the controllers that work on connected workers.
@@ -50,7 +46,7 @@ type Agents interface {
 
 // Options of the controller. All are required but Agents and the intervals.
 type Options struct {
-	// Hub reads from the hub's caches. Dispatches must have the index perworker.IndexLive.
+	// Hub reads from the hub's caches. They need the indexes of package records.
 	Hub client.Client
 	// HubID is refused as a worker: a copy cannot have the name of its hub TrainJob on the hub itself.
 	HubID types.UID
@@ -125,18 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if joinErr := r.membership(seen, status); joinErr != nil {
 		return reconcile.Result{}, joinErr
 	}
-	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return reconcile.Result{RequeueAfter: sooner(due, seen.expiry())}, err
-}
-
-// sooner returns the smaller of two delays, of which zero means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
+	return requeue.AfterConflict(reconcile.Result{RequeueAfter: requeue.Sooner(due, seen.expiry())}, err)
 }
 
 // expiry is how long until the credentials expire, which nothing else would tell; zero if they do not, as far as is known.
@@ -231,12 +216,11 @@ func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluste
 
 // countJobs counts the live Dispatches of the worker.
 func (r *Reconciler) countJobs(ctx context.Context, seen *observation) error {
-	var dispatches v1alpha1.DispatchList
-	err := r.Hub.List(ctx, &dispatches, client.MatchingFields{perworker.IndexLive: string(seen.name)}, client.UnsafeDisableDeepCopy)
+	dispatches, err := records.Live(ctx, r.Hub, seen.name)
 	if err != nil {
-		return fmt.Errorf("list Dispatches of worker %q: %w", seen.name, err)
+		return err
 	}
-	seen.jobs = int32(len(dispatches.Items)) //nolint:gosec // Fewer than etcd can hold.
+	seen.jobs = int32(len(dispatches)) //nolint:gosec // Fewer than etcd can hold.
 	return nil
 }
 
@@ -245,7 +229,7 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	updated := worker.DeepCopy()
 	updated.Status = *status
 	patch := client.MergeFromWithOptions(worker, client.MergeFromWithOptimisticLock{})
-	if err := client.IgnoreNotFound(r.Hub.Status().Patch(ctx, updated, patch, fieldOwner)); err != nil {
+	if err := client.IgnoreNotFound(r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner)); err != nil {
 		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, err)
 	}
 	before, after := ready(&worker.Status), ready(status)

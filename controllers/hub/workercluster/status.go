@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -35,7 +36,7 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		ObservedGeneration: worker.Generation,
 		LastTransitionTime: metav1.NewTime(seen.now),
 		Reason:             reason,
-		Message:            cut(message, messageLimit),
+		Message:            record.Cut(message, messageLimit),
 	})
 	setSeen(status, ready(&worker.Status), reason, seen.connection)
 	setIdentity(status, reason, seen)
@@ -123,11 +124,4 @@ func setIdentity(status *v1alpha1.WorkerClusterStatus, reason string, seen obser
 	case status.ClusterID == "", seen.accepted == found:
 		status.ClusterID = found
 	}
-}
-
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-3], "") + "..."
 }

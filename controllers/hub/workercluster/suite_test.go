@@ -23,7 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	"github.com/trainyard/trainyard/executionlease/protocol"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/servers"
@@ -59,8 +59,7 @@ func (e *environment) startCache(ctx context.Context, set *servers.Set) error {
 	if err != nil {
 		return err
 	}
-	err = hub.GetFieldIndexer().IndexField(ctx, &v1alpha1.Dispatch{}, perworker.IndexLive, perworker.LiveClusterOf)
-	if err != nil {
+	if err := records.AddIndexes(ctx, hub.GetFieldIndexer()); err != nil {
 		return err
 	}
 	e.cached = hub.GetClient()

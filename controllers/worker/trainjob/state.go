@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // state is where a TrainJob is in its life. The first that applies, in this order, is its state.
@@ -159,7 +160,7 @@ func decide(f facts, r rules, now time.Time) decision {
 	}
 	d := decideLive(f, r, now)
 	if limited {
-		d.recheck = sooner(d.recheck, deadline.Sub(now))
+		d.recheck = requeue.Sooner(d.recheck, deadline.Sub(now))
 	}
 	if r.extendedConditions {
 		setLiveConditions(status, f, d, now)
@@ -305,12 +306,4 @@ func runtimeKind(job *trainer.TrainJob) string {
 func unsupportedMessage(f facts) string {
 	kinds := slices.Sorted(slices.Values(f.runtimeKinds))
 	return fmt.Sprintf("runtimeRef has the unsupported kind %q; supported are: %s", runtimeKind(f.trainJob), strings.Join(kinds, ", "))
-}
-
-// sooner is the shorter of two waits, of which 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
@@ -36,7 +36,7 @@ func state(version *memory.Version) string {
 	text := string(object.GetUID())
 	switch object := object.(type) {
 	case *v1alpha1.Dispatch:
-		text = fmt.Sprintf("%s, attempt %d on %q, %s", lifecycle.StateOf(object), object.Spec.Attempt, object.Spec.Cluster, object.Spec.Failover)
+		text = fmt.Sprintf("%s, attempt %d on %q, %s", record.StateOf(object), object.Spec.Attempt, object.Spec.Cluster, object.Spec.Failover)
 		for _, kind := range []string{v1alpha1.DispatchMirrored, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchFinished} {
 			if c := meta.FindStatusCondition(object.Status.Conditions, kind); c != nil {
 				text += fmt.Sprintf(", %s=%s/%s", kind, c.Status, c.Reason)

@@ -15,8 +15,9 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/test/explorer/memory"
+	"github.com/trainyard/trainyard/test/laws"
 )
 
 // ledger is what the invariants remember.
@@ -105,7 +106,7 @@ func asDispatch(version *memory.Version) *v1alpha1.Dispatch {
 
 func (w *World) dispatchChanged(change memory.Change) {
 	before, after := asDispatch(change.Before), asDispatch(change.After)
-	if err := lifecycle.Check(before, after); err != nil {
+	if err := laws.Check(before, after); err != nil {
 		w.fail("what %s has done to a Dispatch is no transition: %v", change.Actor, err)
 	}
 	if after == nil {
@@ -117,7 +118,7 @@ func (w *World) dispatchChanged(change memory.Change) {
 	if n := len(after.Status.History); n > 0 && before != nil && n != len(before.Status.History) {
 		w.Seen[string(after.Status.History[n-1].Outcome)+string(after.Spec.Failover)]++
 	}
-	if strings.HasPrefix(after.Annotations[v1alpha1.AnnotationDecision], lifecycle.AdoptedDecision) && (before == nil || before.Spec.Attempt < after.Spec.Attempt) {
+	if after.Annotations[v1alpha1.AnnotationDecision] == record.AdoptedDecision && (before == nil || before.Spec.Attempt < after.Spec.Attempt) {
 		w.Seen["Adopted"]++
 	}
 	origin, spec := after.Spec.TrainJob.UID, after.Spec

@@ -12,12 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
-	"github.com/trainyard/trainyard/internal/perworker"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -55,6 +54,22 @@ func newManager(w *World, name string) *Manager {
 	return m
 }
 
+// indexes takes functions as the indexer of a manager does.
+type indexes map[string]func(client.Object) []string
+
+// IndexField implements client.FieldIndexer.
+func (i indexes) IndexField(_ context.Context, _ client.Object, field string, of client.IndexerFunc) error {
+	i[field] = of
+	return nil
+}
+
+// hubIndexes are those of the manager's caches of the hub.
+func hubIndexes() indexes {
+	found := indexes{}
+	_ = records.AddIndexes(context.Background(), found)
+	return found
+}
+
 // start starts the process with an empty memory. Its caches of the hub are as many changes behind, at most.
 func (m *Manager) start(behind int) {
 	w := m.world
@@ -62,9 +77,7 @@ func (m *Manager) start(behind int) {
 	m.connections = nil
 	m.hub = &memory.Client{
 		Server: w.Hub, Line: m.line, Actor: m.name, Views: map[memory.Kind]*memory.View{},
-		Indexes: map[string]func(client.Object) []string{
-			perworker.IndexLive: perworker.LiveClusterOf, attempts.IndexOrigin: attempts.OriginOf,
-		},
+		Indexes: hubIndexes(),
 	}
 	m.live = m.hub.Live()
 	if w.Broken.CacheInsteadOfHub {

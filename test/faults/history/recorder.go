@@ -23,7 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/lifecycle"
+	"github.com/trainyard/trainyard/test/laws"
 )
 
 // proofTime is how long a worker may take to say whether a copy can run there.
@@ -65,7 +65,7 @@ func Start(ctx context.Context, hub *rest.Config, workers map[string]*rest.Confi
 		v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	r := &Recorder{workers: map[string]client.WithWatch{}, hub: newHub(lifecycle.Check)}
+	r := &Recorder{workers: map[string]client.WithWatch{}, hub: newHub(laws.Check)}
 	r.ledger = newLedger(r.prove)
 	var err error
 	if r.hubClient, err = client.NewWithWatch(hub, client.Options{Scheme: scheme}); err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lifecycle
+package laws
 
 import (
 	"slices"
@@ -14,12 +14,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 type edit func(*v1alpha1.Dispatch)
 
-// record is a Dispatch that waits, with edits.
-func record(edits ...edit) *v1alpha1.Dispatch {
+// newDispatch is a Dispatch that waits, with edits.
+func newDispatch(edits ...edit) *v1alpha1.Dispatch {
 	d := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job", UID: "dispatch"},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "origin"}},
@@ -61,7 +62,7 @@ func on(worker v1alpha1.ClusterName) edit {
 func found(d *v1alpha1.Dispatch) {
 	on("found")(d)
 	d.Spec.Attempt = 5
-	d.Annotations = map[string]string{v1alpha1.AnnotationDecision: AdoptedDecision + ": it was there"}
+	d.Annotations = map[string]string{v1alpha1.AnnotationDecision: record.AdoptedDecision}
 }
 
 func withdrawn(d *v1alpha1.Dispatch) {
@@ -127,15 +128,15 @@ var (
 	kueue   = evictedBy(v1alpha1.EvictionManagedByMultiKueue)
 	release = edit(func(d *v1alpha1.Dispatch) { d.Finalizers = nil })
 
-	waiting  = record()
-	here     = record(on("here"))
+	waiting  = newDispatch()
+	here     = newDispatch(on("here"))
 	running  = but(here, copied("copy"))
 	evicting = but(running, preempt)
 	gone     = but(running, lose)
 	over1    = but(running, ends(v1alpha1.OutcomeCopyDeleted))
 	done     = but(running, finishes(v1alpha1.OutcomeComplete))
 	left     = but(evicting, ends(v1alpha1.OutcomePreempted))
-	over5    = but(record(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 4 }, on("here")), ends(v1alpha1.OutcomeRejected))
+	over5    = but(newDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 4 }, on("here")), ends(v1alpha1.OutcomeRejected))
 	leaving  = but(running, deleted)
 )
 
@@ -151,7 +152,7 @@ func steps() map[string]step {
 		"Waiting Waiting spec":             {waiting, but(waiting, func(d *v1alpha1.Dispatch) { d.Spec.Priority = 7 })},
 		"Waiting Placed":                   {waiting, here},
 		"Waiting Placed adopted":           {waiting, but(waiting, found)},
-		"None Placed adopted":              {nil, but(record(), found)},
+		"None Placed adopted":              {nil, but(newDispatch(), found)},
 		"Placed Placed adopted":            {here, but(here, found)},
 		"Copied Placed adopted":            {running, but(running, found)},
 		"Evicting Placed adopted":          {evicting, but(evicting, found)},
@@ -219,7 +220,7 @@ func steps() map[string]step {
 func TestTransitions(t *testing.T) {
 	for name, step := range steps() {
 		t.Run(name, func(t *testing.T) {
-			if got := StateOf(step.before).String() + " " + StateOf(step.after).String(); !strings.HasPrefix(name+" ", got+" ") {
+			if got := record.StateOf(step.before).String() + " " + record.StateOf(step.after).String(); !strings.HasPrefix(name+" ", got+" ") {
 				t.Fatalf("the example goes from and to %q", got)
 			}
 			if err := Check(step.before, step.after); err != nil {
@@ -230,7 +231,7 @@ func TestTransitions(t *testing.T) {
 	for _, transition := range Transitions() {
 		found := false
 		for _, step := range steps() {
-			c := change{step.before, step.after, StateOf(step.before), StateOf(step.after)}
+			c := change{step.before, step.after, record.StateOf(step.before), record.StateOf(step.after)}
 			found = found || c.from == transition.From && c.to == transition.To && transition.allows(c) == ""
 		}
 		if !found {
@@ -244,16 +245,16 @@ func TestTransitions(t *testing.T) {
 
 // What the table does not have is refused, between any two states, and no state is a trap or out of reach.
 func TestTableIsAllThereIs(t *testing.T) {
-	next := map[State][]State{}
+	next := map[record.State][]record.State{}
 	for _, transition := range Transitions() {
 		next[transition.From] = append(next[transition.From], transition.To)
 	}
-	examples := map[State]*v1alpha1.Dispatch{
-		None: nil, Waiting: waiting, Placed: here, Copied: running, Evicting: evicting, Lost: gone, Ended: over1, Finished: done,
-		Leaving: leaving,
+	examples := map[record.State]*v1alpha1.Dispatch{
+		record.None: nil, record.Waiting: waiting, record.Placed: here, record.Copied: running, record.Evicting: evicting,
+		record.Lost: gone, record.Ended: over1, record.Finished: done, record.Leaving: leaving,
 	}
 	for from, before := range examples {
-		if got := StateOf(before); got != from {
+		if got := record.StateOf(before); got != from {
 			t.Fatalf("the example of %s is %s", from, got)
 		}
 		for to, after := range examples {
@@ -261,23 +262,33 @@ func TestTableIsAllThereIs(t *testing.T) {
 				t.Errorf("from %s to %s was allowed", from, to)
 			}
 		}
-		if ends := from != Ended && slices.Contains(next[from], Ended); from.Live() != ends {
+		for _, to := range from.Next() {
+			if !slices.Contains(next[from], to) {
+				t.Errorf("no line of the table goes from %s to %s", from, to)
+			}
+		}
+		for _, to := range next[from] {
+			if from != to && !slices.Contains(from.Next(), to) {
+				t.Errorf("the table goes from %s to %s, and that is not among the next states", from, to)
+			}
+		}
+		if ends := from != record.Ended && slices.Contains(next[from], record.Ended); from.Live() != ends {
 			t.Errorf("an attempt ends where one is live, and there alone; %s leads to %v", from, next[from])
 		}
-		for _, goal := range []State{Leaving, None} {
-			if from != None && from != Leaving && !reaches(next, from, goal) {
+		for _, goal := range []record.State{record.Leaving, record.None} {
+			if from != record.None && from != record.Leaving && !reaches(next, from, goal) {
 				t.Errorf("there is no way from %s to %s", from, goal)
 			}
 		}
-		if from != None && !reaches(next, None, from) {
+		if from != record.None && !reaches(next, record.None, from) {
 			t.Errorf("there is no way to %s", from)
 		}
 	}
 }
 
-func reaches(next map[State][]State, from, goal State) bool {
-	seen := map[State]bool{from: true}
-	for todo := []State{from}; len(todo) > 0; todo = todo[1:] {
+func reaches(next map[record.State][]record.State, from, goal record.State) bool {
+	seen := map[record.State]bool{from: true}
+	for todo := []record.State{from}; len(todo) > 0; todo = todo[1:] {
 		for _, state := range next[todo[0]] {
 			if state == goal {
 				return true

@@ -1,12 +1,11 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package attempts
+package record
 
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,31 +18,30 @@ import (
 const (
 	historyLimit = 16
 	refusalLimit = 1000
-	messageLimit = 1024
 )
 
-// end is the status of an attempt that is over without the end of its job.
-func end(
+// End ends the attempt without the end of its job. message says why, in the worker's words.
+func End(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
 ) {
 	status.Cluster, status.Attempt, status.CopyUID = dispatch.Spec.Cluster, dispatch.Spec.Attempt, ""
 	ClearProgress(status)
-	ClearTroubles(status)
+	clearTroubles(status)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionFalse, Reason: string(outcome), Message: message,
 	}, now)
 	if isRefusal(outcome) {
 		addRefusal(status, dispatch.Spec.Cluster, outcome, message, now)
 	}
-	// The next attempt begins under these: why the last one ended is in the history, and in Mirrored until there is a copy.
+	// The next attempt begins with these. The history, and Mirrored until there is a copy, say why the last attempt ended.
 	status.Phase, status.Reason = v1alpha1.PhasePending, ""
 	AddHistory(status, dispatch, outcome, message, now)
 }
 
-// finish is the status of an attempt that is over with its job.
-func finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *metav1.Condition, now time.Time) {
+// Finish ends the attempt together with its job. end is the condition of the TrainJob that says how.
+func Finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *metav1.Condition, now time.Time) {
 	SetCopied(status, dispatch, now)
-	ClearTroubles(status)
+	clearTroubles(status)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: end.Type, Message: end.Message,
 	}, now)
@@ -51,12 +49,50 @@ func finish(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, end *m
 	AddHistory(status, dispatch, v1alpha1.Outcome(end.Type), end.Message, now) // Complete or Failed, as the outcomes are.
 }
 
+// Lose says that the worker does not answer. The reason, one of the condition WorkerLost, says what is done about it.
+func Lose(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, now)
+	if !dispatch.IsFinished() {
+		status.Phase, status.Reason = v1alpha1.PhaseWorkerLost, reason
+	}
+}
+
+// HoldBack says that no copy is created because another worker has one that the hub has no record of.
+func HoldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonUnknownCopy,
+		Message: message,
+	}, now)
+	status.Phase, status.Reason = v1alpha1.PhasePending, v1alpha1.ReasonUnknownCopy
+}
+
+// Stay says that the worker is being drained, and that the job fits on no other.
+func Stay(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoRoomElsewhere,
+		ObservedGeneration: dispatch.Generation, LastTransitionTime: metav1.NewTime(now), Message: Cut(message, messageLimit),
+	})
+}
+
+// Stays is true if the Dispatch says that the job stays on a worker that is being drained.
+func Stays(dispatch *v1alpha1.Dispatch) bool {
+	return meta.IsStatusConditionFalse(dispatch.Status.Conditions, v1alpha1.DispatchEvicting)
+}
+
+// NeedNotGo takes back what Stay has said: the job need not go any more.
+func NeedNotGo(status *v1alpha1.DispatchStatus) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+}
+
 // SetCopied says that the current attempt has a copy, or had one until it ended.
 func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now time.Time) {
 	worker := dispatch.Spec.Cluster
 	status.Cluster, status.Attempt, status.Explanation = worker, dispatch.Spec.Attempt, nil
 	SetCondition(status, dispatch, metav1.Condition{
-		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlaced, Message: fmt.Sprintf("placed on worker %q", worker),
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPlaced,
+		Message: fmt.Sprintf("placed on worker %q", worker),
 	}, now)
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
@@ -69,21 +105,23 @@ func ClearProgress(status *v1alpha1.DispatchStatus) {
 	status.Steps, status.Restarts, status.StartTime, status.CompletionTime = nil, 0, nil, nil
 }
 
-// ClearTroubles removes the conditions that are there only while they say something: Evicting and WorkerLost.
-func ClearTroubles(status *v1alpha1.DispatchStatus) {
+// clearTroubles removes the conditions that are there only while they say something: Evicting and WorkerLost.
+func clearTroubles(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
 }
 
 // SetCondition sets a condition of type, status, reason and message, as observed of the Dispatch as it is.
-func SetCondition(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, condition metav1.Condition, now time.Time) {
+func SetCondition(
+	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, condition metav1.Condition, now time.Time,
+) {
 	condition.ObservedGeneration = dispatch.Generation
 	condition.LastTransitionTime = metav1.NewTime(now)
 	condition.Message = Message(condition.Message)
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
-// AddHistory notes how the current attempt ended.
+// AddHistory adds the end of the current attempt. The oldest entry goes if there are too many.
 func AddHistory(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,
 ) {
@@ -99,8 +137,9 @@ func AddHistory(
 	}
 }
 
-// isRefusal is true for an end that says something against the worker, which is then asked again later. A worker that was lost or is
-// drained takes no jobs anyway, and that a copy had to make room, or that its job was suspended, says nothing about the next copy.
+// isRefusal is true for an end that says something against the worker, which is then asked again later. A worker that
+// was lost or is drained takes no jobs anyway, and that a copy had to make room, or that its job was suspended, says
+// nothing about the next copy.
 func isRefusal(outcome v1alpha1.Outcome) bool {
 	switch outcome {
 	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeCopyChanged,
@@ -112,7 +151,9 @@ func isRefusal(outcome v1alpha1.Outcome) bool {
 }
 
 // addRefusal counts a worker that ended an attempt without having run it.
-func addRefusal(status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, outcome v1alpha1.Outcome, message string, now time.Time) {
+func addRefusal(
+	status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, outcome v1alpha1.Outcome, message string, now time.Time,
+) {
 	at := slices.IndexFunc(status.Refusals, func(refusal v1alpha1.Refusal) bool { return refusal.Cluster == worker })
 	if at < 0 {
 		if len(status.Refusals) == refusalLimit {
@@ -124,16 +165,4 @@ func addRefusal(status *v1alpha1.DispatchStatus, worker v1alpha1.ClusterName, ou
 	refusal := &status.Refusals[at]
 	refusal.Count++
 	refusal.Outcome, refusal.Message, refusal.Last = outcome, Shorten(message, messageLimit), metav1.NewTime(now)
-}
-
-// Message is what a condition says of a message: all controllers cut it in the same way.
-func Message(words string) string { return Shorten(words, messageLimit) }
-
-// Shorten cuts a worker's words to what a field takes, in bytes.
-func Shorten(words string, limit int) string {
-	words = strings.TrimSpace(words)
-	if len(words) <= limit {
-		return words
-	}
-	return strings.ToValidUTF8(words[:limit-3], "") + "..."
 }

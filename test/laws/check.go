@@ -1,17 +1,16 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lifecycle
+package laws
 
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Check returns nil if the step from before to after is one that may be seen on the API server: nothing, or one transition of the table.
@@ -20,7 +19,7 @@ func Check(before, after *v1alpha1.Dispatch) error {
 	if before != nil && after != nil && before.UID != after.UID {
 		return errors.Join(Check(before, nil), Check(nil, after))
 	}
-	c := change{before: before, after: after, from: StateOf(before), to: StateOf(after)}
+	c := change{before: before, after: after, from: record.StateOf(before), to: record.StateOf(after)}
 	if c.saysNothing() {
 		return nil
 	}
@@ -44,7 +43,7 @@ func Check(before, after *v1alpha1.Dispatch) error {
 // change is one step of a Dispatch.
 type change struct {
 	before, after *v1alpha1.Dispatch
-	from, to      State
+	from, to      record.State
 }
 
 // rule returns what is wrong with a change, empty if nothing is.
@@ -63,7 +62,7 @@ func (c change) saysNothing() bool {
 	if c.before == nil || c.after == nil {
 		return c.before == c.after
 	}
-	return !c.specChanged() && !c.statusChanged() && c.from == c.to && guarded(c.before) == guarded(c.after)
+	return !c.specChanged() && !c.statusChanged() && c.from == c.to && record.IsGuarded(c.before) == record.IsGuarded(c.after)
 }
 
 func (c change) specChanged() bool {
@@ -74,15 +73,8 @@ func (c change) statusChanged() bool {
 	return c.before != nil && c.after != nil && !equality.Semantic.DeepEqual(c.before.Status, c.after.Status)
 }
 
-// AdoptedDecision begins the annotation AnnotationDecision of a Dispatch that has been given the attempt of a copy of which the hub had no
-// record.
-const AdoptedDecision = "adopted"
-
 // isAdoption is true if the spec has got a later attempt with which a copy was found.
 func (c change) isAdoption() bool {
-	return c.after != nil && strings.HasPrefix(c.after.Annotations[v1alpha1.AnnotationDecision], AdoptedDecision) &&
+	return c.after != nil && c.after.Annotations[v1alpha1.AnnotationDecision] == record.AdoptedDecision &&
 		c.after.Spec.Cluster != "" && (c.before == nil || c.after.Spec.Attempt > c.before.Spec.Attempt)
 }
-
-// guarded is true if the Dispatch does not go before its copy.
-func guarded(d *v1alpha1.Dispatch) bool { return slices.Contains(d.Finalizers, v1alpha1.FinalizerCopy) }

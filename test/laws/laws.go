@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lifecycle
+package laws
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // laws hold for every write, whatever kind it is of.
@@ -55,11 +56,11 @@ func workerMovesAfterEnd(c change) string {
 	before, after := c.before.Spec, c.after.Spec
 	moved := before.Cluster != after.Cluster || before.ClusterID != after.ClusterID
 	switch {
-	case moved && before.Cluster != "" && c.from != Ended:
+	case moved && before.Cluster != "" && c.from != record.Ended:
 		return fmt.Sprintf("the job has left worker %q before the attempt there had ended", before.Cluster)
 	case moved && after.Cluster != "" && after.Attempt <= before.Attempt:
 		return fmt.Sprintf("worker %q was chosen without a higher attempt", after.Cluster)
-	case after.Attempt != before.Attempt && c.from != Ended && c.from != Waiting:
+	case after.Attempt != before.Attempt && c.from != record.Ended && c.from != record.Waiting:
 		return fmt.Sprintf("attempt %d has begun before attempt %d had ended", after.Attempt, before.Attempt)
 	}
 	return ""
@@ -94,10 +95,10 @@ func oneCopyAnAttempt(c change) string {
 
 // keepsGuard: a Dispatch that names a worker does not go before its copy.
 func keepsGuard(c change) string {
-	if c.after != nil && c.to != Leaving && c.after.Spec.Cluster != "" && !guarded(c.after) {
+	if c.after != nil && c.to != record.Leaving && c.after.Spec.Cluster != "" && !record.IsGuarded(c.after) {
 		return "it names a worker and has no finalizer " + v1alpha1.FinalizerCopy
 	}
-	if c.to == None && c.from != Leaving && guarded(c.before) {
+	if c.to == record.None && c.from != record.Leaving && record.IsGuarded(c.before) {
 		return "it has gone although it had the finalizer " + v1alpha1.FinalizerCopy
 	}
 	return ""
@@ -109,7 +110,7 @@ func historyGrows(c change) string {
 		return ""
 	}
 	before, after := c.before.Status.History, c.after.Status.History
-	ends := (c.to == Ended || c.to == Finished) && c.from != c.to
+	ends := (c.to == record.Ended || c.to == record.Finished) && c.from != c.to
 	switch {
 	case !ends && !equality.Semantic.DeepEqual(before, after):
 		return "the history has changed although no attempt has ended"
@@ -128,14 +129,14 @@ func isTail(history, tail []v1alpha1.Attempt) bool {
 
 // endsAreFinal: nothing is decided or reported about what has finished or leaves, but for whom a deletion waits.
 func endsAreFinal(c change) string {
-	if c.after == nil || c.from != Finished && c.from != Leaving {
+	if c.after == nil || c.from != record.Finished && c.from != record.Leaving {
 		return ""
 	}
-	if c.specChanged() && (c.from == Finished || !c.isAdoption()) {
+	if c.specChanged() && (c.from == record.Finished || !c.isAdoption()) {
 		return "the spec has changed after the end"
 	}
 	before, after := *c.before.Status.DeepCopy(), *c.after.Status.DeepCopy()
-	if c.from == Leaving {
+	if c.from == record.Leaving {
 		for _, status := range []*v1alpha1.DispatchStatus{&before, &after} {
 			status.Phase, status.Reason = "", ""
 			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package attempts
+package records
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package attempts
+package records
 
 import (
 	"context"
@@ -16,39 +16,33 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// IndexOrigin is the field index of Tombstones by the UID of their TrainJob. It has the name of a field by which the API server selects too.
-const IndexOrigin = "spec.trainJob.uid"
-
-// OriginOf is the function of IndexOrigin.
-func OriginOf(object client.Object) []string {
-	if tombstone, ok := object.(*v1alpha1.Tombstone); ok {
-		return []string{string(tombstone.Spec.TrainJob.UID)}
-	}
-	return nil
-}
-
-// SpecOf is what the Tombstone of a Dispatch's attempt says: that the cluster may have a copy of it.
-func SpecOf(d *v1alpha1.Dispatch, clusterID types.UID) v1alpha1.TombstoneSpec {
+// TombstoneOf is what the Tombstone of a Dispatch's attempt says: that the cluster may have a copy of it.
+func TombstoneOf(d *v1alpha1.Dispatch, clusterID types.UID) v1alpha1.TombstoneSpec {
 	return v1alpha1.TombstoneSpec{
-		Cluster: d.Spec.Cluster, ClusterID: clusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: d.Spec.Attempt,
+		Cluster: d.Spec.Cluster, ClusterID: clusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace,
+		Attempt: d.Spec.Attempt,
 	}
 }
 
-// TombstoneNames are the names that the Tombstone of an attempt may have: the UID of its TrainJob, and another if the job has one already,
-// of another cluster.
+// TombstoneNames are the names that the Tombstone of an attempt may have: the UID of its TrainJob, and another if the
+// job has one already, of another cluster.
 func TombstoneNames(origin types.UID, attempt int32) []string {
 	return []string{string(origin), fmt.Sprintf("%s-%d", origin, attempt)}
 }
 
-// Bury writes a Tombstone, unless there is one that says as much, and returns whether it did. reader reads from the hub's API server.
-func Bury(ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec) (written bool, err error) {
+// Bury writes a Tombstone, unless there is one that says as much, and returns whether it did. reader reads from the
+// hub's API server.
+func Bury(
+	ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec,
+) (written bool, err error) {
 	for _, name := range TombstoneNames(spec.TrainJob.UID, spec.Attempt) {
-		err := hub.Create(ctx, &v1alpha1.Tombstone{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, fieldOwner)
+		err := hub.Create(ctx, &v1alpha1.Tombstone{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, FieldOwner)
 		if err == nil {
 			return true, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("create Tombstone of TrainJob %s/%s on worker %q: %w", spec.Namespace, spec.TrainJob.Name, spec.Cluster, err)
+			return false, fmt.Errorf("create Tombstone of TrainJob %s/%s on worker %q: %w",
+				spec.Namespace, spec.TrainJob.Name, spec.Cluster, err)
 		}
 		if found, err := isTombstone(ctx, reader, name, spec); found || err != nil {
 			return false, err
@@ -77,12 +71,15 @@ func isTombstone(ctx context.Context, reader client.Reader, name string, spec v1
 		return false, fmt.Errorf("get Tombstone %q: %w", name, err)
 	}
 	there := tombstone.Spec
-	return there.ClusterID == spec.ClusterID && there.TrainJob.UID == spec.TrainJob.UID && there.Attempt >= spec.Attempt, nil
+	return there.ClusterID == spec.ClusterID && there.TrainJob.UID == spec.TrainJob.UID &&
+		there.Attempt >= spec.Attempt, nil
 }
 
-// Keep has the attempt of a job outlive its Dispatch: it writes a Tombstone, and is true once the hub's caches show one. Before, nobody who
-// is woken would go on counting from it. reader reads from the hub's API server.
-func Keep(ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec) (kept bool, err error) {
+// Keep has the attempt of a job outlive its Dispatch: it writes a Tombstone, and is true once the hub's caches show
+// one. Before, nobody who is woken would go on counting from it. reader reads from the hub's API server.
+func Keep(
+	ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec,
+) (kept bool, err error) {
 	if spec.ClusterID == "" || spec.Attempt < 1 {
 		return true, nil // Nothing is written to a worker before its ID is on record, so nobody has seen the attempt.
 	}
@@ -95,10 +92,11 @@ func Keep(ctx context.Context, hub client.Client, reader client.Reader, spec v1a
 	return IsBuried(ctx, hub, spec)
 }
 
-// Tombstones returns those of a TrainJob. hub needs IndexOrigin if it reads from one.
+// Tombstones returns those of a TrainJob. They belong to the cache. A hub that reads from caches needs the indexes.
 func Tombstones(ctx context.Context, hub client.Reader, origin types.UID) ([]v1alpha1.Tombstone, error) {
 	var found v1alpha1.TombstoneList
-	if err := hub.List(ctx, &found, client.MatchingFields{IndexOrigin: string(origin)}, client.UnsafeDisableDeepCopy); err != nil {
+	err := hub.List(ctx, &found, client.MatchingFields{indexOrigin: string(origin)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		return nil, fmt.Errorf("list Tombstones of TrainJob %q: %w", origin, err)
 	}
 	return slices.DeleteFunc(found.Items, func(t v1alpha1.Tombstone) bool { return t.Spec.TrainJob.UID != origin }), nil

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package lifecycle
+package laws
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // These are the rules of single transitions; the laws hold before.
@@ -40,7 +41,7 @@ func placed(c change) string {
 
 // shown: a copy that is said to exist has a UID.
 func shown(c change) string {
-	if c.to == Copied && c.after.Status.CopyUID == "" {
+	if c.to == record.Copied && c.after.Status.CopyUID == "" {
 		return "there is a copy without a UID"
 	}
 	return decidesNothing(c)
@@ -88,7 +89,7 @@ func over(c change) string {
 func outcomes(d *v1alpha1.Dispatch) []v1alpha1.Outcome {
 	always := []v1alpha1.Outcome{v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeWorkerLost}
 	switch {
-	case StateOf(d) == Lost:
+	case record.StateOf(d) == record.Lost:
 		return []v1alpha1.Outcome{v1alpha1.OutcomeWorkerLost} // Nobody can have asked the worker.
 	case d.Spec.Eviction != nil:
 		return append(always, v1alpha1.Outcome(d.Spec.Eviction.Reason))

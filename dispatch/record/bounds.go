@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package attempts
+package record
 
 import (
 	"encoding/json"
@@ -22,8 +22,8 @@ const (
 	fewestWords = 32
 )
 
-// bound cuts a status to what the API server takes, whatever workers have said. What fits already stays as it is.
-func bound(status *v1alpha1.DispatchStatus) {
+// Bound cuts a status to what the API server takes, whatever workers have said. What fits already stays as it is.
+func Bound(status *v1alpha1.DispatchStatus) {
 	status.Explanation = BoundExplanation(status.Explanation)
 	status.Refusals = boundRefusals(status.Refusals)
 	status.Steps = boundSteps(status.Steps)

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package attempts
+package record
 
 import (
 	"testing"
@@ -10,7 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -31,7 +33,8 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// The end of an attempt leaves nothing of its copy, and counts against the worker only if the worker is why there was none.
+// The end of an attempt leaves nothing of its copy, and counts against the worker only if the worker is why there was
+// none.
 func TestEnd(t *testing.T) {
 	now := time.Now()
 	for outcome, test := range map[v1alpha1.Outcome]struct {
@@ -57,7 +60,7 @@ func TestEnd(t *testing.T) {
 			for _, kind := range []string{v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchMirrored} {
 				SetCondition(&status, dispatch, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Some"}, now)
 			}
-			end(&status, dispatch, outcome, "words", now)
+			End(&status, dispatch, outcome, "words", now)
 			want := v1alpha1.DispatchStatus{
 				Phase: v1alpha1.PhasePending, Cluster: "worker", Attempt: 2,
 				Conditions: []metav1.Condition{{
@@ -85,8 +88,8 @@ func TestFinish(t *testing.T) {
 	dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
 	status := v1alpha1.DispatchStatus{Phase: v1alpha1.PhaseRunning, Cluster: "worker", Attempt: 2}
 	SetCondition(&status, dispatch, metav1.Condition{Type: v1alpha1.DispatchWorkerLost, Status: metav1.ConditionTrue, Reason: "Some"}, now)
-	end(&status, dispatch, v1alpha1.OutcomeWorkerLost, "away", now)
-	finish(&status, dispatch, &metav1.Condition{Type: v1alpha1.ReasonComplete, Message: "it is Complete"}, now)
+	End(&status, dispatch, v1alpha1.OutcomeWorkerLost, "away", now)
+	Finish(&status, dispatch, &metav1.Condition{Type: v1alpha1.ReasonComplete, Message: "it is Complete"}, now)
 	dispatch.Status = status
 	if !dispatch.IsFinished() || !dispatch.WasCopied() || status.Phase != v1alpha1.PhaseFinished || status.Reason != v1alpha1.ReasonComplete ||
 		len(status.Conditions) != 3 {
@@ -117,5 +120,34 @@ func TestLimits(t *testing.T) {
 	}
 	if len(status.Refusals) != refusalLimit || status.Refusals[0].Cluster != "1" {
 		t.Errorf("there are %d refusals from %+v on, want the last %d", len(status.Refusals), status.Refusals[0], refusalLimit)
+	}
+}
+
+// A watch that tells of the first version of a Dispatch has none before it.
+func TestNoDispatch(t *testing.T) {
+	if StateOf(nil) != None || AttemptOf(nil) != None || IsMoving(nil) || IsGivenUp(nil) {
+		t.Error("a Dispatch that is not there has a state")
+	}
+}
+
+// The owner reference keeps the job until its copy is gone.
+func TestNew(t *testing.T) {
+	job := &unstructured.Unstructured{}
+	job.SetGroupVersionKind(trainjobs.GroupVersionKind)
+	job.SetNamespace("ns")
+	job.SetName("job")
+	job.SetUID("uid")
+	want := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "job",
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: "uid",
+				Controller: new(true), BlockOwnerDeletion: new(true),
+			}},
+		},
+		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "uid"}},
+	}
+	if diff := cmp.Diff(want, New(job)); diff != "" {
+		t.Errorf("New() (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,65 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Refuse says that the hub's API server refuses a write for good: the condition WriteRefused, and for a job that waits
+// what it waits for. reason is one of WriteRefused, message the API server's.
+func Refuse(dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+	status := &dispatch.Status
+	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchWriteRefused)
+	if said != nil && said.Status == metav1.ConditionTrue && said.Reason == reason &&
+		said.ObservedGeneration == dispatch.Generation {
+		return // Words that differ each time, as with the ID of a request, are not worth a write: it would wake the job at once.
+	}
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchWriteRefused, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, now)
+	if dispatch.Spec.Cluster == "" {
+		SetCondition(status, dispatch, metav1.Condition{
+			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonWriteRefused, Message: message,
+		}, now)
+		status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, v1alpha1.ReasonWriteRefused, nil
+	}
+}
+
+// IsRefused is true if the condition WriteRefused has this reason.
+func IsRefused(status *v1alpha1.DispatchStatus, reason string) bool {
+	condition := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchWriteRefused)
+	return condition != nil && condition.Reason == reason
+}
+
+// Accept takes back what Refuse has said, whatever it was of.
+func Accept(status *v1alpha1.DispatchStatus) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
+}
+
+// Rewrite is for a write of the Dispatch that is about to be made: what was said of the last write is out of date.
+func Rewrite(status *v1alpha1.DispatchStatus) {
+	if !IsRefused(status, v1alpha1.ReasonTrainJobStatusRefused) {
+		Accept(status)
+	}
+}
+
+// Shrink leaves what controllers decide from, and few words.
+func Shrink(status *v1alpha1.DispatchStatus) {
+	const words = 64
+	status.Explanation, status.Steps = nil, nil
+	for i := range status.Refusals {
+		status.Refusals[i].Message = Shorten(status.Refusals[i].Message, words)
+	}
+	for i := range status.Conditions {
+		if status.Conditions[i].Type != v1alpha1.DispatchWriteRefused {
+			status.Conditions[i].Message = Shorten(status.Conditions[i].Message, words)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// State of a Dispatch, in the order of a job's life.
+type State int
+
+const (
+	// None says: there is no Dispatch.
+	None State = iota
+	// Waiting says: no worker is chosen.
+	Waiting
+	// Placed says: a worker is chosen, and no copy has been reported. There may be one, or be one soon.
+	Placed
+	// Copied says: the copy has been reported to exist. It runs, or waits on the worker.
+	Copied
+	// Evicting says: the attempt is to end, for the reason of spec.eviction.
+	Evicting
+	// Lost says: the worker has not answered for longer than its grace period, whatever was being done there.
+	Lost
+	// Ended says: the attempt is over without the end of the job: there is no copy that can run and will be none, or that
+	// is allowed. From here a job gets another worker.
+	Ended
+	// Finished says: the copy is Complete or Failed and the TrainJob says so. It is final.
+	Finished
+	// Leaving says: the Dispatch is being deleted, and goes when its copy is known to be gone.
+	Leaving
+)
+
+// String names the state.
+func (s State) String() string {
+	return [...]string{"None", "Waiting", "Placed", "Copied", "Evicting", "Lost", "Ended", "Finished", "Leaving"}[s]
+}
+
+// StateOf reads the state from the record. Nil has the state None.
+func StateOf(d *v1alpha1.Dispatch) State {
+	if d != nil && d.DeletionTimestamp != nil {
+		return Leaving
+	}
+	return AttemptOf(d)
+}
+
+// AttemptOf is the state of the attempt, also while the Dispatch is being deleted. It never is Leaving.
+func AttemptOf(d *v1alpha1.Dispatch) State {
+	switch {
+	case d == nil:
+		return None
+	case d.IsFinished():
+		return Finished
+	case d.Spec.Cluster == "":
+		return Waiting
+	case d.AttemptEnded():
+		return Ended
+	case meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.DispatchWorkerLost):
+		return Lost
+	case d.Spec.Eviction != nil:
+		return Evicting
+	case d.WasCopied():
+		return Copied
+	default:
+		return Placed
+	}
+}
+
+// IsGivenUp is true for an attempt that has ended because its worker was lost. The worker may still have its copy.
+func IsGivenUp(d *v1alpha1.Dispatch) bool {
+	if d == nil || !d.AttemptEnded() {
+		return false
+	}
+	return meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored).Reason == v1alpha1.ReasonWorkerLost
+}
+
+// LostCondition is the condition WorkerLost, nil if it is not True.
+func LostCondition(d *v1alpha1.Dispatch) *metav1.Condition {
+	if !meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.DispatchWorkerLost) {
+		return nil
+	}
+	return meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
+}
+
+// Live is true for the states in which there may be a copy that runs and counts.
+func (s State) Live() bool {
+	switch s {
+	case Placed, Copied, Evicting, Lost:
+		return true
+	case None, Waiting, Ended, Finished, Leaving:
+	}
+	return false
+}
+
+// Next returns the states that one write can lead to, in order. A write that changes no state is not among them.
+// Package test/laws says of each step who writes it, and why it is safe.
+func (s State) Next() []State {
+	return [...][]State{
+		None:     {Waiting, Placed},
+		Waiting:  {None, Placed, Leaving},
+		Placed:   {Copied, Evicting, Lost, Ended, Finished, Leaving},
+		Copied:   {Placed, Evicting, Lost, Ended, Finished, Leaving},
+		Evicting: {Placed, Copied, Lost, Ended, Finished, Leaving},
+		Lost:     {Placed, Copied, Evicting, Ended, Leaving},
+		Ended:    {Waiting, Placed, Finished, Leaving},
+		Finished: {Leaving},
+		Leaving:  {None},
+	}[s]
+}

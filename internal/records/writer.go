@@ -1,0 +1,143 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package records
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
+)
+
+// FieldOwner is the field manager of everything that the manager writes on the hub and, but for copies, on workers.
+const FieldOwner = client.FieldOwner("trainyard")
+
+// Writer writes Dispatches.
+type Writer struct {
+	// Hub is the hub.
+	Hub client.Client
+	// Clock of this process.
+	Clock clock.PassiveClock
+}
+
+// Create creates a Dispatch.
+func (w Writer) Create(ctx context.Context, d *v1alpha1.Dispatch) error {
+	if err := w.Hub.Create(ctx, d, FieldOwner); err != nil {
+		return fmt.Errorf("create Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// Patch writes what differs between two versions of a Dispatch, but for the status.
+func (w Writer) Patch(ctx context.Context, before, after *v1alpha1.Dispatch) error {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := w.Hub.Patch(ctx, after, patch, FieldOwner); err != nil {
+		return fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
+	}
+	return nil
+}
+
+// Release lets a deleted Dispatch go: its copy is known to be gone, or a Tombstone remembers the copy.
+func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
+	updated := d.DeepCopy()
+	record.Release(updated)
+	patch := client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})
+	if err := w.Hub.Patch(ctx, updated, patch, FieldOwner); err != nil {
+		return fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// Delete deletes this very Dispatch. It stays until its finalizers are gone.
+func (w Writer) Delete(ctx context.Context, d *v1alpha1.Dispatch) error {
+	if err := w.Hub.Delete(ctx, d.DeepCopy(), client.Preconditions{UID: &d.UID}); err != nil {
+		return fmt.Errorf("delete Dispatch %s/%s: %w", d.Namespace, d.Name, err)
+	}
+	return nil
+}
+
+// UpdateStatus writes the status of a Dispatch if change changes it. The Dispatch that was given stays as it is. All
+// controllers write through here: what workers and users have said is cut to what the API server takes, and a refusal
+// for good is told on the Dispatch.
+func (w Writer) UpdateStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
+	updated := d.DeepCopy()
+	record.Rewrite(&updated.Status)
+	change(&updated.Status)
+	record.Bound(&updated.Status)
+	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
+		return nil
+	}
+	return w.Refused(ctx, d, v1alpha1.ReasonDispatchStatusRefused, w.patchStatus(ctx, d, updated))
+}
+
+// patchStatus writes the status of a Dispatch.
+func (w Writer) patchStatus(ctx context.Context, before, after *v1alpha1.Dispatch) error {
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := w.Hub.Status().Patch(ctx, after.DeepCopy(), patch, FieldOwner); err != nil {
+		return fmt.Errorf("patch status of Dispatch %s/%s: %w", before.Namespace, before.Name, err)
+	}
+	return nil
+}
+
+// End says on the Dispatch that the current attempt has no copy and will have none, so that placement decides again. It
+// is one write, and none for an attempt that is over already.
+func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string) error {
+	switch record.AttemptOf(d) {
+	case record.Placed, record.Copied, record.Evicting, record.Lost:
+	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
+		return nil
+	}
+	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		record.End(status, d, outcome, message, w.Clock.Now())
+	})
+	if err != nil {
+		return err
+	}
+	attemptsEnded.WithLabelValues(string(d.Spec.Cluster), string(outcome)).Inc()
+	return nil
+}
+
+// Finish says on the Dispatch how its job has ended, after the TrainJob says it. It is one write. With show the caller
+// adds what else there is to say of the copy.
+func (w Writer) Finish(
+	ctx context.Context, d *v1alpha1.Dispatch, end *metav1.Condition, show func(*v1alpha1.DispatchStatus),
+) error {
+	if state := record.AttemptOf(d); state == record.Finished || state == record.Waiting {
+		return nil
+	}
+	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		record.Finish(status, d, end, w.Clock.Now())
+		show(status)
+	})
+	if err != nil {
+		return err
+	}
+	jobsFinished.WithLabelValues(string(d.Spec.Cluster), end.Type).Inc()
+	return nil
+}
+
+// TakeBackStatus removes from the hub TrainJob what a copy has said that is gone, or given up: its counters are of pods
+// that are no more, and the Dispatch says what is true of the job now. The end of a job stays. It is one write also
+// where job shows no status: the cache that job is from may lag behind a status that was written, and then it is a
+// conflict.
+func (w Writer) TakeBackStatus(ctx context.Context, job *unstructured.Unstructured) error {
+	if trainjobs.Terminal(job) != nil {
+		return nil
+	}
+	updated := job.DeepCopy()
+	delete(updated.Object, "status") // The CRD does not take an empty one.
+	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
+	if err := w.Hub.Status().Patch(ctx, updated, patch, FieldOwner); err != nil {
+		return fmt.Errorf("patch status of TrainJob %s/%s: %w", job.GetNamespace(), job.GetName(), err)
+	}
+	return nil
+}
