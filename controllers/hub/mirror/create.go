@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 )
 
 const (
@@ -161,7 +160,7 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 		r.believe(existing, past)
 		// Without our label no watch would tell of it.
 		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing)
-	case f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):
+	case f.isOurs(existing) && !v1alpha1.OfAnotherHub(existing, r.HubID):
 		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
 	default:
 		return r.nameTaken(ctx, f, past, existing)
@@ -192,7 +191,7 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 		f.copy = existing
 		_, _, err := r.bring(ctx, worker, f, past)
 		return reconcile.Result{RequeueAfter: createLag}, err
-	case existing != nil && attempts.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
+	case existing != nil && v1alpha1.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
 	case existing != nil && f.isSecond(existing):
 		f.copy = existing
 		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)

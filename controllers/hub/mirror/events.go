@@ -13,7 +13,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // eventLimit is what an Event's note takes.
@@ -25,7 +25,7 @@ const eventLimit = 1024
 func (r *reconciler) recordFailed(f facts, end *metav1.Condition) {
 	if end.Type == trainer.TrainJobFailed {
 		r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, end.Type, "Mirror",
-			"%s", attempts.Shorten("On worker "+string(r.Cluster)+": "+end.Message, eventLimit))
+			"%s", record.Shorten("On worker "+string(r.Cluster)+": "+end.Message, eventLimit))
 	}
 }
 
@@ -41,7 +41,7 @@ func (r *reconciler) recordEnded(f facts, outcome v1alpha1.Outcome, message stri
 		text = "Stopped on worker " + string(r.Cluster) + ": " + message
 	default:
 	}
-	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", attempts.Shorten(text, eventLimit))
+	r.Recorder.Eventf(f.job, nil, kind, string(outcome), "Mirror", "%s", record.Shorten(text, eventLimit))
 }
 
 // recordLeftOut says which names of the job are not on the copy that was just created, because only Trainyard may write
@@ -51,7 +51,7 @@ func (r *reconciler) recordLeftOut(f facts) {
 	if len(names) == 0 {
 		return
 	}
-	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "NamesLeftOut", "Mirror", "%s", attempts.Shorten(fmt.Sprintf(
+	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "NamesLeftOut", "Mirror", "%s", record.Shorten(fmt.Sprintf(
 		"The copy on worker %q is without %s: names under %s are reserved; users may write the annotations %s",
 		r.Cluster, strings.Join(names, ", "), v1alpha1.KeyPrefix, strings.Join(v1alpha1.UserAnnotations(), ", ")),
 		eventLimit))
@@ -60,7 +60,7 @@ func (r *reconciler) recordLeftOut(f facts) {
 // recordRestored says what somebody had changed about the copy.
 func (r *reconciler) recordRestored(f facts, names []string) {
 	r.Recorder.Eventf(f.job, nil, corev1.EventTypeWarning, "CopyRestored", "Mirror",
-		"%s", attempts.Shorten(fmt.Sprintf("Changed back on worker %q what was changed there: %s", r.Cluster, strings.Join(names, ", ")), eventLimit))
+		"%s", record.Shorten(fmt.Sprintf("Changed back on worker %q what was changed there: %s", r.Cluster, strings.Join(names, ", ")), eventLimit))
 }
 
 // warnMisplaced says once why nothing is done about a job that was placed on the cluster that its worker's name led to before.

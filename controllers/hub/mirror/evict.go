@@ -15,7 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // evict carries out an eviction a step further: it says so and deletes the copy, and when the worker has neither the copy nor a pod
@@ -68,7 +68,7 @@ func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, pa
 		return r.finish(ctx, f, past)
 	}
 	evictingErr := r.reportEvicting(ctx, f)
-	if evictingErr != nil && !attempts.IsFinal(evictingErr) {
+	if evictingErr != nil && !records.IsFinal(evictingErr) {
 		return reconcile.Result{}, evictingErr
 	}
 	// What the hub refuses to be told keeps no copy from being deleted.

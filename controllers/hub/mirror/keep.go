@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 const (
@@ -33,7 +34,7 @@ func (r *reconciler) keep(ctx context.Context, worker client.Client, f facts, pa
 		return due, err // The event of it brings us back.
 	}
 	if _, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]; stopped || r.isFenced(f) && !hasStarted(f.copy) {
-		due = sooner(due, leaseCheck)
+		due = requeue.Sooner(due, leaseCheck)
 	}
 	return due, r.restore(ctx, worker, f, past)
 }

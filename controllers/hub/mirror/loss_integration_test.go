@@ -18,7 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // A copy that is to be fenced is created only where an agent would stop it, and with the challenge by which the agent tells how old the
@@ -228,7 +228,7 @@ func (s *scene) lose(t *testing.T) {
 // giveUp ends the attempt of a worker that is lost.
 func (s *scene) giveUp(t *testing.T) {
 	t.Helper()
-	ender := attempts.Ender{Hub: s.hub, Clock: s.clock}
+	ender := records.Writer{Hub: s.hub, Clock: s.clock}
 	must(t, ender.TakeBackStatus(t.Context(), s.job(t)))
 	must(t, ender.End(t.Context(), s.dispatch(t), v1alpha1.OutcomeWorkerLost, "it is away"))
 }

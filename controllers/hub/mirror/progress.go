@@ -19,7 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // course is what the JobSet of a copy says about it. The time is of the worker's clock: it is shown, and compared with nothing.
@@ -86,7 +86,7 @@ func startTime(jobSet *jobsetv1alpha2.JobSet) *metav1.Time {
 // JobSet no longer says stays as it was said of this attempt.
 func showProgress(f facts, status *v1alpha1.DispatchStatus) {
 	if !f.dispatch.WasCopied() {
-		attempts.ClearProgress(status)
+		record.ClearProgress(status)
 	}
 	said := f.copy
 	end := trainjobs.Terminal(f.job)

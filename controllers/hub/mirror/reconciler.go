@@ -21,15 +21,17 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
 )
 
 const (
 	// fieldOwner is the field manager of everything that is written here.
-	fieldOwner = client.FieldOwner("trainyard")
+	fieldOwner = records.FieldOwner
 	// conflictDelay lets a cache catch up after a write conflict.
-	conflictDelay = 20 * time.Millisecond
+	conflictDelay = requeue.ConflictDelay
 	// leaderCheck is how often a process that may lead no more looks whether it does.
 	leaderCheck = time.Second
 	// createLag bounds how long a created copy is believed in that the cache does not show.
@@ -166,19 +168,11 @@ func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, 
 	fenceDue, updateErr := r.keep(ctx, worker, f, past)
 	statusDue, statusErr := r.syncStatus(ctx, f, past)
 	runningDue, runningErr := r.reportRunning(ctx, f, past)
-	due := sooner(fenceDue, sooner(statusDue, runningDue))
+	due := requeue.Sooner(fenceDue, requeue.Sooner(statusDue, runningDue))
 	if f.believed {
-		due = sooner(due, createLag-r.Clock.Since(past.copiedAt))
+		due = requeue.Sooner(due, createLag-r.Clock.Since(past.copiedAt))
 	}
 	return reconcile.Result{RequeueAfter: due}, cmp.Or(updateErr, statusErr, runningErr)
-}
-
-// sooner returns the smaller of two delays, of which zero means never.
-func sooner(a, b time.Duration) time.Duration {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
 }
 
 // finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
@@ -220,7 +214,7 @@ func (r *reconciler) orSay(ctx context.Context, f facts, err error) error {
 // reportKept says on the Dispatch why the copy is still there, in the worker's words.
 func (r *reconciler) reportKept(ctx context.Context, f facts, refusal error) error {
 	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		attempts.SetCopied(status, f.dispatch, r.Clock.Now())
+		record.SetCopied(status, f.dispatch, r.Clock.Now())
 		if f.isCurrent(f.copy) {
 			status.CopyUID = f.copy.GetUID()
 		}
@@ -264,7 +258,7 @@ func (r *reconciler) release(ctx context.Context, worker client.Client, f facts,
 		return reconcile.Result{}, nil
 	}
 	if jobStays(f) && trainjobs.Terminal(f.job) == nil { // It is placed again, with a higher attempt, whoever leads then.
-		kept, err := attempts.Keep(ctx, r.Hub, r.HubReader, attempts.SpecOf(dispatch, cmp.Or(dispatch.Spec.ClusterID, r.ClusterID)))
+		kept, err := records.Keep(ctx, r.Hub, r.HubReader, records.TombstoneOf(dispatch, cmp.Or(dispatch.Spec.ClusterID, r.ClusterID)))
 		if !kept || err != nil {
 			return reconcile.Result{RequeueAfter: conflictDelay}, err
 		}

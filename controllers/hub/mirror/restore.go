@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // restore changes back what somebody has changed in the spec of the copy, or has the job moved if the worker does not let it. A copy of
@@ -81,7 +81,7 @@ func (r *reconciler) evictChanged(ctx context.Context, f facts, names []string, 
 	updated := f.dispatch.DeepCopy()
 	updated.Spec.Eviction = &v1alpha1.Eviction{
 		Reason: v1alpha1.EvictionCopyChanged,
-		Message: attempts.Shorten(fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), r.Cluster, why),
+		Message: record.Shorten(fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), r.Cluster, why),
 			evictionLimit),
 	}
 	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})

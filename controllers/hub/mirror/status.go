@@ -18,7 +18,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 const (
@@ -204,14 +205,14 @@ func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection
 }
 
 // ender writes what is said of an attempt.
-func (r *reconciler) ender() attempts.Ender {
-	return attempts.Ender{Hub: r.Hub, Clock: r.Clock}
+func (r *reconciler) ender() records.Writer {
+	return records.Writer{Hub: r.Hub, Clock: r.Clock}
 }
 
 // setCopied says that the copy exists, and how it gets on.
 func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
 	r.showCopy(f, status)
-	attempts.SetCopied(status, f.dispatch, r.Clock.Now())
+	record.SetCopied(status, f.dispatch, r.Clock.Now())
 }
 
 // showCopy shows which the copy is, and how far it is or was.
@@ -224,7 +225,7 @@ func (r *reconciler) showCopy(f facts, status *v1alpha1.DispatchStatus) {
 
 // setTrue sets a condition that is True.
 func (r *reconciler) setTrue(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, kind, reason, message string) {
-	attempts.SetCondition(status, dispatch, metav1.Condition{
+	record.SetCondition(status, dispatch, metav1.Condition{
 		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
 	}, r.Clock.Now())
 }
