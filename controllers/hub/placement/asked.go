@@ -19,9 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that have refused the
@@ -96,7 +96,7 @@ func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 		}
 	}
 	slices.Sort(entries)
-	entries = append(attempts.BoundEntries(entries, askedLimit-len(current)), current)
+	entries = append(record.BoundEntries(entries, askedLimit-len(current)), current)
 	slices.Sort(entries)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }

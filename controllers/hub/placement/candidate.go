@@ -24,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
@@ -108,7 +109,7 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 func (r *Reconciler) waitsSince(f facts) time.Time {
 	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		if placed != nil && !isGate(placed.Reason) {
+		if placed != nil && !record.IsGate(placed.Reason) {
 			return placed.LastTransitionTime.Time
 		}
 	}

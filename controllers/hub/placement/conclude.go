@@ -9,12 +9,12 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // A worker that was given up may return at that very moment, and its copy end the job: with failover Immediate nobody makes sure that it
@@ -26,8 +26,7 @@ var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs
 
 // verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked about other jobs.
 func (r *Reconciler) verify(ctx context.Context, f facts) error {
-	if f.dispatch == nil || !f.dispatch.AttemptEnded() ||
-		meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchMirrored).Reason != v1alpha1.ReasonWorkerLost {
+	if !record.IsGivenUp(f.dispatch) {
 		return nil
 	}
 	job := trainjobs.New()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // noteLimit is what an Event's note takes.
@@ -35,12 +36,12 @@ func (r *Reconciler) recordWaiting(
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
-	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", cut(note, noteLimit))
+	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, noteLimit))
 }
 
 // recordRefused says that not even a Dispatch without a decision can be recorded.
 func (r *Reconciler) recordRefused(job *unstructured.Unstructured, err error) {
-	r.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", cut(err.Error(), noteLimit))
+	r.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), noteLimit))
 }
 
 // recordConcluded says that a job is over although its attempt was given up.
@@ -58,14 +59,6 @@ func isAboutWorkers(reason string) bool {
 	return true
 }
 
-// cut shortens a text to a number of bytes.
-func cut(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit-3], "") + "..."
-}
-
 // eventType is a warning for what somebody has to repair: no change of the fleet will help.
 func eventType(reason string) string {
 	switch reason {
@@ -78,5 +71,5 @@ func eventType(reason string) string {
 
 // recordInvalid says what is wrong with a policy.
 func (r *Reconciler) recordInvalid(policy *v1alpha1.DispatchPolicy, faults string) {
-	r.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", cut(faults, noteLimit))
+	r.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", record.Cut(faults, noteLimit))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // workloadLag is how long a job of Kueue's without a Dispatch waits for its Workload before that is said.
@@ -46,7 +47,7 @@ func (r *Reconciler) observeKueue(f facts) facts {
 	f.kueue = r.Kueue.Of(f.job)
 	if f.kueue.Standing == kueue.MultiKueue && f.eviction == nil {
 		f.eviction = &v1alpha1.Eviction{
-			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: cut(f.kueue.Message, noteLimit),
+			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: record.Cut(f.kueue.Message, noteLimit),
 		}
 	}
 	return f
@@ -79,13 +80,4 @@ func kueueVerdict(f facts) *dispatch.Decision {
 	case kueue.Free, kueue.Unknown:
 	}
 	return nil
-}
-
-// isGate is true for a reason that keeps a job from standing in line: it waits for workers only after that.
-func isGate(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:
-		return true
-	}
-	return false
 }

@@ -13,8 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // memory is about one unplaced job.
@@ -64,12 +65,12 @@ func (r *Reconciler) lastAttempt(f facts) int32 {
 }
 
 // nextAttempt goes on counting from the last one.
-func (r *Reconciler) nextAttempt(f facts) int32 { return attempts.After(r.lastAttempt(f)) }
+func (r *Reconciler) nextAttempt(f facts) int32 { return record.NextAttempt(r.lastAttempt(f)) }
 
 // exhausted is the verdict on a job for which there is no next attempt. Nil: there is one.
 func (r *Reconciler) exhausted(f facts) *dispatch.Decision {
 	last := r.lastAttempt(f)
-	if last < attempts.Limit {
+	if last < record.LastAttempt {
 		return nil
 	}
 	return &dispatch.Decision{Reason: v1alpha1.ReasonAttemptsExhausted, Message: fmt.Sprintf(
@@ -84,7 +85,7 @@ type burial struct {
 
 // buried reads it from the caches.
 func (r *Reconciler) buried(ctx context.Context, origin types.UID) (last burial, err error) {
-	tombstones, err := attempts.Tombstones(ctx, r.Hub, origin)
+	tombstones, err := records.Tombstones(ctx, r.Hub, origin)
 	for i := range tombstones {
 		if spec := &tombstones[i].Spec; spec.Attempt > last.attempt {
 			last = burial{attempt: spec.Attempt, worker: spec.Cluster}

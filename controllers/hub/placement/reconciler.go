@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,21 +18,17 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/internal/inbox"
-)
-
-const (
-	fieldOwner    = client.FieldOwner("trainyard")
-	conflictDelay = 20 * time.Millisecond
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // Options of the controller. All are required but Protected, UnknownCopies, Shown and Kueue.
 type Options struct {
-	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index attempts.IndexOrigin.
+	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of package records.
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
@@ -115,11 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.act(ctx, key, f)
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	return result, err
+	return requeue.AfterLag(r.act(ctx, key, f))
 }
 
 // act does what the state of the facts asks for.
@@ -225,7 +216,8 @@ func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, erro
 		return reconcile.Result{}, nil // A pass will wake us.
 	}
 	result, err := r.wait(ctx, f, job, answer)
-	return sooner(result, expire), err
+	result.RequeueAfter = requeue.Sooner(result.RequeueAfter, max(0, expire))
+	return result, err
 }
 
 // park takes a job out of line that waits for something else than workers.
@@ -309,7 +301,7 @@ func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconci
 	if isRefused(err) && r.line.forget(a.uid, a.attempt) {
 		r.signal()
 	}
-	if attempts.IsFinal(err) && r.line.park(a.key) { // It comes back with a back-off, and when what it needs or what holds for it changes.
+	if records.IsFinal(err) && r.line.park(a.key) { // It comes back with a back-off, and when what it needs or what holds for it changes.
 		r.signal()
 	}
 	return reconcile.Result{}, err
@@ -317,13 +309,5 @@ func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconci
 
 // isRefused: what was to be written has certainly not been.
 func isRefused(err error) bool {
-	return attempts.IsFinal(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
-}
-
-// sooner makes a result come back after a delay at the latest; zero is never.
-func sooner(result reconcile.Result, delay time.Duration) reconcile.Result {
-	if delay > 0 && (result.RequeueAfter == 0 || delay < result.RequeueAfter) {
-		result.RequeueAfter = delay
-	}
-	return result
+	return records.IsFinal(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
 }

@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
@@ -35,7 +34,7 @@ func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
 	if err := r.verify(ctx, f); err != nil {
 		return err
 	}
-	d := newDispatch(f)
+	d := record.New(f.job)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
 	}
@@ -66,29 +65,21 @@ func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 // write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
 func (r *Reconciler) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
 	if f.dispatch == nil {
-		if err := r.Hub.Create(ctx, after, fieldOwner); err != nil {
-			return r.notCreated(ctx, f, fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err))
-		}
-		return nil
+		return r.notCreated(ctx, f, r.ender().Create(ctx, after))
 	}
-	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Patch(ctx, after, patch, fieldOwner); err != nil {
-		err = fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
-		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
-	}
-	return nil
+	return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, r.ender().Patch(ctx, f.dispatch, after))
 }
 
 // notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
 // say so; and if that is refused too, an Event on the TrainJob says it.
 func (r *Reconciler) notCreated(ctx context.Context, f facts, err error) error {
-	if !attempts.IsFinal(err) {
+	if !records.IsFinal(err) {
 		return err
 	}
-	d := newDispatch(f)
+	d := record.New(f.job)
 	d.Spec.Attempt = r.lastAttempt(f)
-	if failed := r.Hub.Create(ctx, d, fieldOwner); failed != nil {
-		if attempts.IsFinal(failed) {
+	if failed := r.ender().Create(ctx, d); failed != nil {
+		if records.IsFinal(failed) {
 			r.recordRefused(f.job, err)
 		}
 		return err
@@ -96,27 +87,7 @@ func (r *Reconciler) notCreated(ctx context.Context, f facts, err error) error {
 	return r.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
 }
 
-func (r *Reconciler) ender() attempts.Ender { return attempts.Ender{Hub: r.Hub, Clock: r.Clock} }
-
-// newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until the copy
-// is gone.
-func newDispatch(f facts) *v1alpha1.Dispatch {
-	return &v1alpha1.Dispatch{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: f.job.GetNamespace(),
-			Name:      f.job.GetName(),
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion:         trainjobs.GroupVersionKind.GroupVersion().String(),
-				Kind:               trainjobs.GroupVersionKind.Kind,
-				Name:               f.job.GetName(),
-				UID:                f.job.GetUID(),
-				Controller:         ptr.To(true),
-				BlockOwnerDeletion: ptr.To(true),
-			}},
-		},
-		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: f.job.GetName(), UID: f.job.GetUID()}},
-	}
-}
+func (r *Reconciler) ender() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
 
 // suspensionMessage is for the owner of a job.
 const suspensionMessage = "the TrainJob has spec.suspend: true"
@@ -146,7 +117,7 @@ func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision
 	var explanation []v1alpha1.ClusterExplanation
 	inLine := job.Class != ""
 	if inLine {
-		explanation = attempts.BoundExplanation(r.line.explain(job))
+		explanation = record.BoundExplanation(r.line.explain(job))
 	}
 	if inLine && onlyNumbersChanged(d, decision, explanation) {
 		if due := explanationInterval - r.Clock.Since(r.line.telling(job.Key())); due > 0 {
@@ -171,7 +142,7 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 	if err := r.verify(ctx, f); err != nil {
 		return nil, err
 	}
-	d := newDispatch(f)
+	d := record.New(f.job)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
 		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.Eviction = "", "", "", nil
@@ -191,7 +162,7 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 		slices.EqualFunc(d.Status.Explanation, explanation, func(a, b v1alpha1.ClusterExplanation) bool {
 			return a.Cluster == b.Cluster && a.Reason == b.Reason
 		}) &&
-		(condition.Message != attempts.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
+		(condition.Message != record.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
 }
 
 // writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
@@ -206,10 +177,10 @@ func (r *Reconciler) writeStatus(
 		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
 		status.Phase, status.Reason = v1alpha1.PhaseWaiting, decision.Reason
 		status.Cluster, status.CopyUID = "", ""
-		if before != nil && isGate(before.Reason) && news {
+		if before != nil && record.IsGate(before.Reason) && news {
 			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
 		}
-		attempts.SetCondition(status, d, metav1.Condition{
+		record.SetCondition(status, d, metav1.Condition{
 			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
 		}, r.Clock.Now())
 	})

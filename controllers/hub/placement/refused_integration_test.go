@@ -24,7 +24,8 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // refuse has the hub refuse Dispatches of the scene's namespace for which a CEL expression is false, until the returned
@@ -120,8 +121,8 @@ func TestRefusedForGood(t *testing.T) {
 	if d.Spec.Cluster == "" {
 		t.Fatalf("the job is not placed when its Dispatch is admitted: %+v", d.Status)
 	}
-	must(t, attempts.Ender{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
-		attempts.SetCopied(status, d, s.clock.Now())
+	must(t, records.Writer{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+		record.SetCopied(status, d, s.clock.Now())
 	}))
 	if d = s.dispatch(t, "job"); meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused) != nil {
 		t.Errorf("the next write leaves a refusal that is over: %+v", d.Status.Conditions)
@@ -183,7 +184,7 @@ func TestLargestStatus(t *testing.T) {
 			}
 			must(t, s.hub.Update(t.Context(), d))
 			words := strings.Repeat("\x01", 5000)
-			ender := attempts.Ender{Hub: s.hub, Clock: s.clock}
+			ender := records.Writer{Hub: s.hub, Clock: s.clock}
 			lines := make([]v1alpha1.ClusterExplanation, 1000)
 			for i := range test.refusals {
 				worker := v1alpha1.ClusterName(fmt.Sprintf("%s%d", strings.Repeat("w", test.nameLength-4), 1000+i))
@@ -198,12 +199,12 @@ func TestLargestStatus(t *testing.T) {
 				}
 				status.Explanation = lines[:test.refusals]
 				for range 16 {
-					attempts.AddHistory(status, d, v1alpha1.OutcomeRejected, words, s.clock.Now())
+					record.AddHistory(status, d, v1alpha1.OutcomeRejected, words, s.clock.Now())
 				}
 				for _, kind := range []string{
 					v1alpha1.DispatchPlaced, v1alpha1.DispatchMirrored, v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost,
 				} {
-					attempts.SetCondition(status, d, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Some", Message: words}, s.clock.Now())
+					record.SetCondition(status, d, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "Some", Message: words}, s.clock.Now())
 				}
 				for i := range 200 {
 					status.Steps = append(status.Steps, v1alpha1.Step{Name: strings.Repeat("s", 249) + fmt.Sprint(i%150), State: v1alpha1.StepRunning})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to the jobs that it
@@ -41,7 +42,7 @@ func (r *Reconciler) sayWhetherSuspended(ctx context.Context, f facts) error {
 		return fmt.Errorf("set conditions of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
 	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+	if err := r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
 		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
 	return nil

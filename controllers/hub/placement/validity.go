@@ -20,6 +20,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/expressions"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // messageLimit is what the message of a condition takes.
@@ -51,9 +54,9 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, nil
 	}
 	patch := client.MergeFromWithOptions(policy, client.MergeFromWithOptimisticLock{})
-	switch err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); {
+	switch err := r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
+		return reconcile.Result{RequeueAfter: requeue.ConflictDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("patch status of DispatchPolicy %q: %w", policy.Name, err))
 	}
@@ -83,7 +86,7 @@ func validity(policy *v1alpha1.DispatchPolicy) metav1.Condition {
 	}
 	if len(messages) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonInvalid
-		condition.Message = cut(strings.Join(messages, "; "), messageLimit)
+		condition.Message = record.Cut(strings.Join(messages, "; "), messageLimit)
 	}
 	return condition
 }
