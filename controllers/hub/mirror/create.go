@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/attempts"
 )
 
 const (
@@ -149,22 +148,22 @@ func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollecti
 	if due := r.mayArrive(f, past); due > 0 && refused {
 		return reconcile.Result{RequeueAfter: due}, nil
 	}
-	existing, findErr := r.find(ctx, f)
+	found, findErr := r.lookForCopy(ctx, f, past)
 	switch {
 	case findErr != nil:
 		return reconcile.Result{}, findErr
-	case existing == nil && apierrors.IsAlreadyExists(err):
+	case found.copy == nil && apierrors.IsAlreadyExists(err):
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil // It has gone since.
-	case existing == nil:
+	case found.copy == nil:
 		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
-	case f.isCurrent(existing):
-		r.believe(existing, past)
+	case found.presence == current:
+		r.believe(found.copy, past)
 		// Without our label no watch would tell of it.
-		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing)
-	case f.isOurs(existing) && !attempts.OfAnotherHub(existing, r.HubID):
-		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
-	default:
-		return r.nameTaken(ctx, f, past, existing)
+		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, found.copy)
+	case found.presence == foreign:
+		return r.nameTaken(ctx, f, past, found.copy)
+	default: // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
+		return reconcile.Result{}, r.claim(ctx, found.copy)
 	}
 }
 
@@ -180,34 +179,30 @@ func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f
 	if past.ended {
 		return reconcile.Result{}, nil
 	}
-	due := r.mayArrive(f, past)
-	existing, err := r.find(ctx, f)
-	switch {
-	case err != nil:
+	found, err := r.lookFor(ctx, worker, f, past)
+	if err != nil {
 		return reconcile.Result{}, err
-	case existing == nil && due > 0:
-		return reconcile.Result{RequeueAfter: due}, nil
-	case existing != nil && f.isCurrent(existing):
-		r.believe(existing, past)
-		f.copy = existing
+	}
+	switch f.copy = found.copy; found.presence {
+	case arriving:
+		return reconcile.Result{RequeueAfter: found.wait}, nil
+	case podsAlive:
+		return reconcile.Result{RequeueAfter: endCheck}, nil
+	case current:
+		r.believe(found.copy, past)
 		_, _, err := r.bring(ctx, worker, f, past)
 		return reconcile.Result{RequeueAfter: createLag}, err
-	case existing != nil && attempts.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
-	case existing != nil && f.isSecond(existing):
-		f.copy = existing
+	case second:
 		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
-	case existing != nil && f.isOurs(existing): // Of another attempt: garbagecollection deletes it.
-		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, existing)
-	}
-	alive, err := r.podsAlive(ctx, worker, f, existing)
-	if err != nil || alive {
-		return reconcile.Result{RequeueAfter: endCheck}, err
+	case older: // garbagecollection deletes it.
+		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, found.copy)
+	case nothing, foreign:
 	}
 	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
 		return reconcile.Result{RequeueAfter: conflictDelay}, err
 	}
-	if existing != nil {
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
+	if found.presence == foreign {
+		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(found.copy))
 	}
 	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
 		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))

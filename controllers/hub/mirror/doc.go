@@ -42,5 +42,5 @@
 // What it keeps in memory (memory.go, under one lock) is about the seconds in which a cache lags behind our own writes; losing
 // it costs a repeated request, never a wrong one. What a JobSet said is lost that has gone before its copy was Running for ten seconds. Of
 // creations that got no answer, for which an attempt is kept from ending, the next mirror assumes the worst (unanswered.go).
-// If two of them are carried out after all, the second copy of the attempt goes, and the attempt ends (facts.isSecond).
+// If two of them are carried out after all, the second copy of the attempt goes, and the attempt ends (presence second).
 package mirror

@@ -30,26 +30,24 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 		return reconcile.Result{RequeueAfter: due}, cmp.Or(evictingErr, statusErr) // The end of the copy wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
-	due := r.mayArrive(f, past)
-	existing, err := r.find(ctx, f)
-	switch {
-	case err != nil:
+	found, err := r.lookFor(ctx, worker, f, past)
+	if err != nil {
 		return reconcile.Result{}, err
-	case existing == nil && due > 0:
-		return reconcile.Result{RequeueAfter: due}, nil
-	case existing != nil && f.isOurs(existing):
-		f.copy = existing
-		return r.stop(ctx, worker, f, past)
-	case existing != nil && !f.wasCopied():
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
 	}
-	f.copy = nil
-	alive, err := r.podsAlive(ctx, worker, f, existing)
-	if err == nil && alive {
-		err = r.reportEvicting(ctx, f)
-	}
-	if err != nil || alive {
-		return reconcile.Result{RequeueAfter: endCheck}, err
+	switch found.presence {
+	case arriving:
+		return reconcile.Result{RequeueAfter: found.wait}, nil
+	case current, second, older:
+		f.copy = found.copy
+		return r.stop(ctx, worker, f, past, found.presence)
+	case podsAlive:
+		f.copy = nil
+		return reconcile.Result{RequeueAfter: endCheck}, r.reportEvicting(ctx, f)
+	case foreign:
+		if !f.wasCopied() {
+			return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(found.copy))
+		}
+	case nothing:
 	}
 	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
 		return reconcile.Result{RequeueAfter: conflictDelay}, err
@@ -58,11 +56,13 @@ func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, p
 }
 
 // stop deletes the copy as the worker's API server has it, unless it has ended.
-func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
+func (r *reconciler) stop(
+	ctx context.Context, worker client.Client, f facts, past *recollection, what presence,
+) (reconcile.Result, error) {
 	switch {
-	case f.isSecond(f.copy):
+	case what == second:
 		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
-	case !f.isCurrent(f.copy): // garbagecollection deletes it.
+	case what == older: // garbagecollection deletes it.
 		return reconcile.Result{RequeueAfter: endCheck}, nil
 	case trainjobs.Terminal(f.copy) != nil:
 		return r.finish(ctx, f, past)

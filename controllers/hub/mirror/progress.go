@@ -40,7 +40,7 @@ func newJobSet() *unstructured.Unstructured {
 // observeCourse reads the JobSet of the copy, if the worker lets it be read and it is there. Nothing waits for it, and nothing
 // fails without it.
 func (r *reconciler) observeCourse(ctx context.Context, worker client.Client, f *facts, past *recollection) {
-	if f.copy != nil && f.isCurrent(f.copy) {
+	if f.isCurrent(f.copy) {
 		jobSet := newJobSet()
 		err := worker.Get(ctx, client.ObjectKeyFromObject(f.copy), jobSet)
 		if err == nil && metav1.IsControlledBy(jobSet, f.copy) {

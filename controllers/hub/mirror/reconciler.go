@@ -106,7 +106,7 @@ func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, pas
 
 // observe reads the key's objects from the caches, and from memory what the caches do not show yet.
 func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (facts, *recollection, error) {
-	var f facts
+	f := facts{hubID: r.HubID}
 	dispatch := &v1alpha1.Dispatch{}
 	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
 		r.memory.forget(key)
@@ -138,12 +138,12 @@ func (r *reconciler) recall(f *facts, past *recollection) {
 	now := r.Clock.Now()
 	f.uid = past.uid
 	switch {
-	case f.copy != nil && f.isCurrent(f.copy):
+	case f.isCurrent(f.copy):
 		past.created, past.uid = nil, f.copy.GetUID()
 		if !past.copied {
 			past.copied, past.copiedAt = true, now
 		}
-	case f.copy != nil && f.isSecond(f.copy):
+	case f.presenceOf(f.copy) == second:
 		past.created = nil // It has gone, or the other could not be there.
 	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
 		f.copy, f.believed = past.created, true

@@ -44,6 +44,8 @@ func (s state) String() string {
 
 // facts are what has been observed of a key. Any of the three objects may be nil.
 type facts struct {
+	// hubID is what this hub's copies are labelled with.
+	hubID    string
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
 	copy     *unstructured.Unstructured
@@ -86,7 +88,8 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 
 // decideLive is decide for an attempt that is live on this worker.
 func decideLive(f facts) state {
-	missing := f.copy == nil || f.wasCopied() && !f.isOurs(f.copy) || f.isSecond(f.copy) // Another one may have its name.
+	has := f.presenceOf(f.copy)
+	missing := has == nothing || has == second || has == foreign && f.wasCopied()
 	switch {
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
@@ -94,13 +97,13 @@ func decideLive(f facts) state {
 		return evicting
 	case missing && f.wasCopied():
 		return copyDeleted
-	case f.copy == nil && trainjobs.Suspended(f.job):
+	case has == nothing && trainjobs.Suspended(f.job):
 		return blocked // Placement ends the attempt, which wakes us.
-	case f.copy == nil:
+	case has == nothing:
 		return absent
-	case !f.isOurs(f.copy):
+	case has == foreign:
 		return conflicting
-	case !f.isCurrent(f.copy):
+	case has != current:
 		return blocked
 	case trainjobs.Terminal(f.copy) != nil:
 		return finished
@@ -135,17 +138,8 @@ func (f *facts) isOurs(copy *unstructured.Unstructured) bool {
 		uid != "" && uid == copy.GetUID()
 }
 
-// isCurrent is true if copy is that of the Dispatch's current attempt: the one that it is known to have, or, as long as none is known, one
-// that was made for it.
-func (f *facts) isCurrent(copy *unstructured.Unstructured) bool {
-	return f.isKnown(copy) || f.knownUID() == "" && f.isOfAttempt(copy)
-}
-
-// isSecond is true if copy was made for the Dispatch's current attempt, which is known to have had another one: of two creations of which
-// the first got no answer, both may be carried out, if the copy of one has gone when the other arrives.
-func (f *facts) isSecond(copy *unstructured.Unstructured) bool {
-	return !f.isKnown(copy) && f.knownUID() != "" && f.isOfAttempt(copy)
-}
+// isCurrent is true if copy is that of the Dispatch's current attempt.
+func (f *facts) isCurrent(copy *unstructured.Unstructured) bool { return f.presenceOf(copy) == current }
 
 // isOfAttempt is true if copy says that it was made for the current attempt of the Dispatch's TrainJob.
 func (f *facts) isOfAttempt(copy *unstructured.Unstructured) bool {

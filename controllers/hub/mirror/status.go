@@ -217,7 +217,7 @@ func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
 // showCopy shows which the copy is, and how far it is or was.
 func (r *reconciler) showCopy(f facts, status *v1alpha1.DispatchStatus) {
 	showProgress(f, status)
-	if f.copy != nil && f.isCurrent(f.copy) {
+	if f.isCurrent(f.copy) {
 		status.CopyUID = f.copy.GetUID()
 	}
 }

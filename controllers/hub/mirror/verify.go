@@ -5,13 +5,10 @@ package mirror
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -78,43 +75,30 @@ func (r *reconciler) jobIsGone(ctx context.Context, f facts) (bool, error) {
 	return stored == nil || stored.GetUID() != f.dispatch.Spec.TrainJob.UID, err
 }
 
-// find asks the worker for the TrainJob of the Dispatch's name, nil if there is none.
-func (r *reconciler) find(ctx context.Context, f facts) (*unstructured.Unstructured, error) {
-	reader, err := r.Worker.APIReader()
-	if err != nil {
-		return nil, err
-	}
-	existing := trainjobs.New()
-	if err := reader.Get(ctx, client.ObjectKeyFromObject(f.dispatch), existing); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get TrainJob %s/%s on worker %q: %w", f.dispatch.Namespace, f.dispatch.Name, r.Cluster, err)
-	}
-	return existing, nil
-}
-
 // leaveNothing makes sure that nothing is left of an attempt that has not been reported as ended. It returns when to look again, zero
 // if nothing is.
 func (r *reconciler) leaveNothing(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
 	// A creation whose answer was lost may have left a copy that the cache does not show, or may leave one yet.
-	due := r.mayArrive(f, past)
-	existing, err := r.find(ctx, f)
+	found, err := finding{}, error(nil)
+	if jobStays(f) { // Somebody has deleted the Dispatch, and the job is about to be placed again.
+		found, err = r.lookFor(ctx, worker, f, past)
+	} else {
+		found, err = r.lookForCopy(ctx, f, past)
+	}
 	if err != nil {
 		return 0, err
 	}
-	if existing == nil && due > 0 {
-		return due, nil
-	}
-	if existing != nil && f.isOurs(existing) {
-		return endCheck, r.withdraw(ctx, worker, existing)
+	switch found.presence {
+	case arriving:
+		return found.wait, nil
+	case podsAlive:
+		return endCheck, nil
+	case current, second, older:
+		return endCheck, r.withdraw(ctx, worker, found.copy)
+	case foreign, nothing:
 	}
 	if !jobStays(f) {
 		return 0, nil
-	}
-	// Somebody has deleted the Dispatch, and the job is about to be placed again.
-	if alive, err := r.podsAlive(ctx, worker, f, existing); alive || err != nil {
-		return endCheck, err
 	}
 	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
 		return conflictDelay, err

@@ -200,13 +200,9 @@ var promises = []promise{
 	{
 		name: "foreign", words: "A TrainJob that is not ours is not touched.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/create.go",
-			find: "	case f.isCurrent(existing):\n		r.believe(existing, past)\n",
-			put:  "	case existing != nil:\n		r.believe(existing, past)\n",
-		}, {
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isCurrent(existing):",
-			put:  "case existing != nil && f.dispatch != nil:",
+			file: "controllers/hub/mirror/presence.go",
+			find: "case f.isKnown(copy):\n		return current",
+			put:  "case copy != nil:\n		return current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultForeignJobOfTheName", "TestFaultTwoHubs"},
 	},
@@ -258,13 +254,9 @@ var promises = []promise{
 	{
 		name: "unlabelled", words: "A copy that somebody took the labels off is still the copy.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isCurrent(existing):",
-			put:  "case existing != nil && f.job == nil:",
-		}, {
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isOurs(existing):",
-			put:  "case existing != nil && f.job == nil && f.dispatch == nil:",
+			file: "controllers/hub/mirror/presence.go",
+			find: "case f.isKnown(copy):\n		return current",
+			put:  "case f.isKnown(copy) && copy.GetLabels()[\"trainyard.dev/hub\"] != \"\":\n		return current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},
