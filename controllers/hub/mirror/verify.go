@@ -12,16 +12,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// What a cache does not show is no proof that it is not there: a watch may lag, and a label may be gone. So before a step that
-// would be wrong if the cache were, the API server is asked. None of these steps is on the way of a job that runs and ends.
+// A cache of the hub may lag. Before a step that would be wrong if the cache were, its API server is asked. None of
+// these steps is on the way of a job that runs and ends.
 
 const (
-	// startLag is how long after the start of a mirror the hub's caches, filled while another replica was leading, are doubted.
+	// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
 	startLag = 10 * time.Second
-	// pushLag is how long a write of ours may take to be seen. Nobody is given up for lost within that time.
+	// pushLag is how long it may take until the cache shows a write of ours. No attempt is given up as lost meanwhile.
 	pushLag = 5 * time.Second
-	// endCheck is how often it is looked whether pods that nobody tells us of have ended.
-	endCheck = time.Second
 )
 
 // doubted is true while the hub's caches may lag behind the writes of the replica that led before.
@@ -30,78 +28,48 @@ func (r *reconciler) doubted() bool {
 }
 
 // dispatchIsCurrent is true if the cached Dispatch is the API server's.
-func (r *reconciler) dispatchIsCurrent(ctx context.Context, f facts, past *recollection) (bool, error) {
-	if past.verified || !r.doubted() {
+func (h *hubSide) dispatchIsCurrent(ctx context.Context) (bool, error) {
+	if h.memory.verified || !h.doubted() {
 		return true, nil
 	}
 	var err error
-	past.verified, err = r.isStored(ctx, f.dispatch)
-	return past.verified, err
+	h.memory.verified, err = h.isStored(ctx)
+	return h.memory.verified, err
 }
 
-// isStored is true if the Dispatch is the API server's.
-func (r *reconciler) isStored(ctx context.Context, dispatch *v1alpha1.Dispatch) (bool, error) {
+// isStored is true if the API server has the Dispatch as it was observed.
+func (h *hubSide) isStored(ctx context.Context) (bool, error) {
 	stored := &v1alpha1.Dispatch{}
-	if err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(dispatch), stored); err != nil {
+	if err := h.HubReader.Get(ctx, client.ObjectKeyFromObject(h.dispatch), stored); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
-	return stored.ResourceVersion == dispatch.ResourceVersion, nil
+	return stored.ResourceVersion == h.dispatch.ResourceVersion, nil
 }
 
-// maySpeak is true if what the copy says may be said of the hub's job. Whoever gives an attempt up takes back what its copy has said, and
-// then says on the Dispatch that it is over, which the cache may not show yet. So a copy is doubted that has said
-// something before, by this process's memory, or may have to the process before.
+// maySpeak is true if the copy's status may be written to the hub TrainJob. Whoever gives an attempt up removes what
+// its copy has said, and then says on the Dispatch that the attempt is over. The cache may not show that yet. So a
+// TrainJob without a status is doubted if this process, or an earlier one, may have written one.
 //
-// What was said a moment ago the cache need not show yet either. That is no doubt: the write has a lock.
-func (r *reconciler) maySpeak(ctx context.Context, f facts, past *recollection) (bool, error) {
-	spoke := past.pushed != 0 || past.foundCopied
-	if !spoke || f.job.Object["status"] != nil || r.Clock.Since(past.pushedAt) < pushLag {
+// A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next has a lock.
+func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
+	said := h.memory.said
+	spoke := said.pushed != 0 || said.before
+	if !spoke || h.job.Object["status"] != nil || h.Clock.Since(said.pushedAt) < pushLag {
 		return true, nil
 	}
-	return r.isStored(ctx, f.dispatch)
+	return h.isStored(ctx)
 }
 
-// jobIsGone is true if the hub TrainJob that the cache does not show is not there. The cache of a process that was stopped for a while, as
-// another one led, may show the Dispatch earlier than its TrainJob, so the API server is asked before a job that lives loses its copy.
-func (r *reconciler) jobIsGone(ctx context.Context, f facts) (bool, error) {
-	if f.copy != nil && f.isOurs(f.copy) && !f.isCurrent(f.copy) {
-		return r.isStored(ctx, f.dispatch) // Of a later attempt, say, whose Dispatch the cache does not show yet.
+// jobIsGone is true if the hub TrainJob that the cache does not show is not there. It asks the API server: after a
+// pause in which another process has led, the cache may show the Dispatch before its TrainJob.
+func (h *hubSide) jobIsGone(ctx context.Context) (bool, error) {
+	if h.copy != nil && h.isOurs(h.copy) && !h.isCurrent(h.copy) {
+		return h.isStored(ctx) // The copy may be of a later attempt, whose Dispatch the cache does not show yet.
 	}
-	going := f.dispatch.DeletionTimestamp != nil || f.job != nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
-	if going || f.dispatch.IsFinished() && !r.doubted() {
+	going := h.dispatch.DeletionTimestamp != nil || h.job != nil && h.job.GetUID() == h.dispatch.Spec.TrainJob.UID
+	if going || h.dispatch.IsFinished() && !h.doubted() {
 		return true, nil
 	}
-	stored, err := get(ctx, r.HubReader, client.ObjectKeyFromObject(f.dispatch))
-	return stored == nil || stored.GetUID() != f.dispatch.Spec.TrainJob.UID, err
-}
-
-// leaveNothing makes sure that nothing is left of an attempt that has not been reported as ended. It returns when to look again, zero
-// if nothing is.
-func (r *reconciler) leaveNothing(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
-	// A creation whose answer was lost may have left a copy that the cache does not show, or may leave one yet.
-	found, err := finding{}, error(nil)
-	if jobStays(f) { // Somebody has deleted the Dispatch, and the job is about to be placed again.
-		found, err = r.lookFor(ctx, worker, f, past)
-	} else {
-		found, err = r.lookForCopy(ctx, f, past)
-	}
-	if err != nil {
-		return 0, err
-	}
-	switch found.presence {
-	case arriving:
-		return found.wait, nil
-	case podsAlive:
-		return endCheck, nil
-	case current, second, older:
-		return endCheck, r.withdraw(ctx, worker, found.copy)
-	case foreign, nothing:
-	}
-	if !jobStays(f) {
-		return 0, nil
-	}
-	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
-		return conflictDelay, err
-	}
-	return 0, nil
+	stored, err := get(ctx, h.HubReader, client.ObjectKeyFromObject(h.dispatch))
+	return stored == nil || stored.GetUID() != h.dispatch.Spec.TrainJob.UID, err
 }
