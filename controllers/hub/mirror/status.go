@@ -38,7 +38,7 @@ type said struct {
 func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
 	if !h.hasNews() || h.memory.said.pushed == hashStatus(h.copy) {
 		h.memory.said.news.reset()
-		return 0, nil
+		return 0, h.statusAccepted(ctx) // The write of the Dispatch after that of the status may have failed.
 	}
 	if due := statusWindow - h.memory.said.news.elapsed(h.Clock.Now()); due > 0 {
 		return due, nil
@@ -121,6 +121,11 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 	}
 	h.memory.said.pushed, h.memory.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
 	h.memory.said.news.reset()
+	return h.statusAccepted(ctx)
+}
+
+// statusAccepted takes back that the hub refuses the job's status. It writes nothing if the Dispatch does not say so.
+func (h *hubSide) statusAccepted(ctx context.Context) error {
 	return h.ender().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
 
