@@ -152,6 +152,19 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	}
 }
 
+// conflict is nameTaken of the TrainJob that the cache shows, unless the worker's API server says that it is gone.
+func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
+	found, err := v.lookForCopy(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case found.presence == foreign:
+		return v.nameTaken(ctx, found.copy)
+	}
+	v.copy = found.copy // The cache lags.
+	return v.act(ctx, decide(v.Cluster, v.facts))
+}
+
 // nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if that is the copy of
 // an earlier TrainJob and is being deleted: the worker was away while a job was deleted and created anew.
 func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructured) (time.Duration, error) {

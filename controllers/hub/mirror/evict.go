@@ -136,9 +136,6 @@ func (v *visit) claim(ctx context.Context, copy *unstructured.Unstructured) erro
 	}
 	claimed := copy.DeepCopy()
 	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: v.HubID}})
-	patch := client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{})
-	if err := v.worker.Patch(ctx, claimed, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("label TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), v.Cluster, err)
-	}
-	return nil
+	_, err := keeper{v}.patchCopy(ctx, copy, claimed, nil)
+	return client.IgnoreNotFound(err)
 }

@@ -31,6 +31,8 @@ const (
 	conflictDelay = 20 * time.Millisecond
 	// leaderCheck is how often a process that may not lead any more looks whether it does.
 	leaderCheck = time.Second
+	// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
+	startLag = 10 * time.Second
 )
 
 // reconciler reconciles the keys of one worker.
@@ -80,7 +82,7 @@ func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
 	case blocked:
 		return v.giveBack(ctx)
 	case conflicting:
-		return v.nameTaken(ctx, v.copy)
+		return v.conflict(ctx)
 	case misplaced:
 		v.warnMisplaced()
 	case returned:
@@ -186,4 +188,29 @@ func (v *visit) observeCourse(ctx context.Context) {
 		}
 	}
 	v.course = v.memory.course
+}
+
+// doubted is true while the hub's caches may lag behind the writes of the replica that led before.
+func (r *reconciler) doubted() bool {
+	return r.Clock.Since(r.started) < startLag
+}
+
+// dispatchIsCurrent is true if the cached Dispatch is the API server's. It is asked before a step that would be wrong
+// otherwise, which is never on the way of a job that runs and ends.
+func (h *hubSide) dispatchIsCurrent(ctx context.Context) (bool, error) {
+	if h.memory.verified || !h.doubted() {
+		return true, nil
+	}
+	var err error
+	h.memory.verified, err = h.isStored(ctx)
+	return h.memory.verified, err
+}
+
+// isStored is true if the API server has the Dispatch as it was observed.
+func (h *hubSide) isStored(ctx context.Context) (bool, error) {
+	stored := &v1alpha1.Dispatch{}
+	if err := h.HubReader.Get(ctx, client.ObjectKeyFromObject(h.dispatch), stored); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return stored.ResourceVersion == h.dispatch.ResourceVersion, nil
 }

@@ -93,3 +93,17 @@ func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
 	}
 	return 0, nil
 }
+
+// jobIsGone is true if the hub TrainJob that the cache does not show is not there. It asks the API server: after a
+// pause in which another process has led, the cache may show the Dispatch before its TrainJob.
+func (h *hubSide) jobIsGone(ctx context.Context) (bool, error) {
+	if h.copy != nil && h.isOurs(h.copy) && !h.isCurrent(h.copy) {
+		return h.isStored(ctx) // The copy may be of a later attempt, whose Dispatch the cache does not show yet.
+	}
+	going := h.dispatch.DeletionTimestamp != nil || h.job != nil && h.job.GetUID() == h.dispatch.Spec.TrainJob.UID
+	if going || h.dispatch.IsFinished() && !h.doubted() {
+		return true, nil
+	}
+	stored, err := get(ctx, h.HubReader, client.ObjectKeyFromObject(h.dispatch))
+	return stored == nil || stored.GetUID() != h.dispatch.Spec.TrainJob.UID, err
+}

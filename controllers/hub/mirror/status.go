@@ -18,8 +18,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// statusWindow is how long changes of a live job's status are gathered into one write. The end of a job does not wait.
-const statusWindow = time.Second
+const (
+	// statusWindow is how long changes of a live job's status are gathered into one write. An end does not wait.
+	statusWindow = time.Second
+	// pushLag is how long it may take until the cache shows a write of ours. No attempt is given up as lost meanwhile.
+	pushLag = 5 * time.Second
+)
 
 // said is what this process has written on the hub about the copy.
 type said struct {
@@ -74,6 +78,20 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 		timeToReport.Observe(h.memory.finishing.elapsed(h.Clock.Now()).Seconds())
 	}
 	return 0, h.reportFinished(ctx)
+}
+
+// maySpeak is true if the copy's status may be written to the hub TrainJob. Whoever gives an attempt up removes what
+// its copy has said, and then says on the Dispatch that the attempt is over. The cache may not show that yet. So a
+// TrainJob without a status is doubted if this process, or an earlier one, may have written one.
+//
+// A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next has a lock.
+func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
+	said := h.memory.said
+	spoke := said.pushed != 0 || said.before
+	if !spoke || h.job.Object["status"] != nil || h.Clock.Since(said.pushedAt) < pushLag {
+		return true, nil
+	}
+	return h.isStored(ctx)
 }
 
 // hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news

@@ -6,6 +6,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -130,12 +131,8 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 	case err != nil:
 		return true, false, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
 	}
-	for i := range workloads.Items {
-		if metav1.IsControlledBy(&workloads.Items[i], copy) {
-			return true, true, nil
-		}
-	}
-	return true, false, nil
+	ours := func(workload metav1.PartialObjectMetadata) bool { return metav1.IsControlledBy(&workload, copy) }
+	return true, slices.ContainsFunc(workloads.Items, ours), nil
 }
 
 // resume lets the copy go on, as far as it may, and returns the names of what somebody on the worker had changed. A
