@@ -26,8 +26,8 @@ import (
 
 // Worker is the connection to the worker. remote.Cluster is one.
 type Worker interface {
-	// Client reads copies, and metadata of namespaces and runtimes, from the connection's caches and writes to the worker. It
-	// fails while the worker is not connected.
+	// Client reads copies, and metadata of namespaces and runtimes, from the connection's caches and writes to the worker.
+	// It fails while the worker is not connected.
 	Client() (client.Client, error)
 	// APIReader reads from the worker's API server.
 	APIReader() (client.Reader, error)
@@ -40,7 +40,7 @@ type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1al
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
-	// ClusterID is the ID of the cluster that Worker is a connection to. A Dispatch that was made for another is left alone.
+	// ClusterID is the ID of the cluster that Worker is a connection to. It does nothing for Dispatches of others.
 	ClusterID types.UID
 	// HubID marks what is ours on the worker.
 	HubID string
@@ -50,11 +50,10 @@ type Options struct {
 	HubReader client.Reader
 	// Worker is the connection.
 	Worker Worker
-	// Lease is the worker's execution lease: the agent's challenge that this hub has answered last, and whether the agent is alive and
-	// lets copies with failover Fenced run.
+	// Lease is the worker's execution lease: the last of the agent's challenges that this hub has answered, and whether
+	// the agent is alive and lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
-	// Refused says why nothing may be created on the worker, in its words, and whether that is so: it refuses to be swept.
-	// Nil: never.
+	// Refused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
 	Refused func() (words string, refused bool)
 	// Policy finds what may be propagated for a job.
 	Policy PolicyFunc
@@ -64,23 +63,25 @@ type Options struct {
 	Clock clock.Clock
 	// Protected says that no job of a namespace may have a copy. Placement says so first, and where. Nil: there is none.
 	Protected func(namespace string) bool
-	// NamespaceLabel says that a namespace which is made on the worker gets a label of the hub's. Those of Pod Security
-	// it always gets.
+	// NamespaceLabel says that a new namespace on the worker gets a label of the hub's, beside those of Pod Security.
 	NamespaceLabel func(key string) bool
-	// Creations is how many creations may be under way at a time. It is to be less than the number of goroutines: where
-	// creations hang, jobs that run need some too. Zero: there is no bound.
+	// Creations is how many creations may be under way at a time, zero for any number. It has to be less than the number
+	// of goroutines: while creations hang, jobs that run need some too.
 	Creations int
-	// Inherited are the attempts that another mirror of the worker may have asked for a copy, by their TrainJob: see Inherited.
+	// Inherited are the attempts for which an earlier mirror may have sent creations, by the UID of their TrainJob.
 	Inherited map[types.UID]int32
 }
 
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
 func NewReconciler(options Options) reconcile.Reconciler {
+	if options.Refused == nil {
+		options.Refused = func() (string, bool) { return "", false }
+	}
 	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
-// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. All else that is shown of a JobSet changes
-// together with its copy. Nobody waits for the source: a worker need not let its JobSets be read.
+// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. Whatever else is shown of a
+// JobSet changes together with its copy. Nobody waits for the source: a worker need not let its JobSets be read.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))

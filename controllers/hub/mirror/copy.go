@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -15,9 +16,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, the
-// same labels and annotations but those that stay on the hub, and ours. Nothing else of the metadata is copied: owners
-// and finalizers belong to the hub.
+// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, our
+// labels and annotations, and those of the job that do not stay on the hub. Owners and finalizers belong to the hub.
 func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID string) *unstructured.Unstructured {
 	copy := trainjobs.New()
 	copy.SetNamespace(job.GetNamespace())
@@ -36,8 +36,8 @@ func sourceOf(job *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s.%d", job.GetUID(), job.GetGeneration())
 }
 
-// newSpec is the spec that the copy of job is created with. The patch that the hub's Kueue has made stays on the hub: it speaks of the
-// hub's queues and flavors, and the worker's Kueue makes one of its own under the same key.
+// newSpec is the spec that the copy of job is created with. The patch of the hub's Kueue stays on the hub: it names the
+// hub's queues and flavors, and the worker's Kueue makes its own patch under the same key.
 func newSpec(job *unstructured.Unstructured) map[string]any {
 	spec, _, _ := unstructured.NestedMap(job.Object, "spec") // a deep copy
 	if spec == nil {
@@ -71,16 +71,6 @@ func merged(base, with map[string]string) map[string]string {
 	return result
 }
 
-// permission is what the worker's execution lease says about a copy.
-type permission struct {
-	// fenced is true if the copy is to be stopped when the agent hears nothing from the hub. For others the rest says nothing.
-	fenced bool
-	// challenge that was answered last, empty if none was.
-	challenge string
-	// ok is true if the agent is alive and lets such copies run.
-	ok bool
-}
-
 // setAnnotation sets an annotation, or removes it if value is empty.
 func setAnnotation(copy *unstructured.Unstructured, key, value string) {
 	annotations := copy.GetAnnotations()
@@ -91,4 +81,52 @@ func setAnnotation(copy *unstructured.Unstructured, key, value string) {
 		delete(annotations, key)
 	}
 	copy.SetAnnotations(annotations)
+}
+
+// specOf is the spec itself.
+func specOf(job *unstructured.Unstructured) map[string]any {
+	spec, _ := job.Object["spec"].(map[string]any)
+	return spec
+}
+
+// stayOnHub are labels and annotations about the hub's object, which would be wrong about the copy.
+var stayOnHub = []string{
+	"kubectl.kubernetes.io/last-applied-configuration",
+	"argocd.argoproj.io/tracking-id",
+	// The hub's Kueue writes these. The worker's Kueue would look for the Workload that they name, or wait for whoever
+	// gates the admission on the hub.
+	"kueue.x-k8s.io/prebuilt-workload-name",
+	"kueue.x-k8s.io/multikueue-origin",
+	"kueue.x-k8s.io/job-uid",
+	"kueue.x-k8s.io/admission-gated-by",
+}
+
+// carried returns the labels or annotations of a hub TrainJob that its copy gets. Names under trainyard.dev/ stay on
+// the hub: the user writes them, and the worker's agent obeys them. A TTL would be wrong on the worker, because a copy
+// that is gone before the hub has seen its end is taken for lost.
+func carried(all map[string]string) map[string]string {
+	kept := map[string]string{}
+	for key, value := range all {
+		if !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !slices.Contains(stayOnHub, key) {
+			kept[key] = value
+		}
+	}
+	return kept
+}
+
+// reservedKeys are the names under trainyard.dev/ on a hub TrainJob that are not for users, sorted.
+func reservedKeys(job *unstructured.Unstructured) []string {
+	var names []string
+	for key := range job.GetLabels() {
+		if strings.HasPrefix(key, v1alpha1.KeyPrefix) {
+			names = append(names, "label "+key)
+		}
+	}
+	for key := range job.GetAnnotations() {
+		if strings.HasPrefix(key, v1alpha1.KeyPrefix) && !slices.Contains(v1alpha1.UserAnnotations(), key) {
+			names = append(names, "annotation "+key)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

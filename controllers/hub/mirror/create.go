@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -22,214 +22,174 @@ const (
 	// runtimeLag is how long a refusal is not taken for an answer after a runtime was written to the worker: the admission
 	// webhook there reads runtimes from a cache of its own.
 	runtimeLag = 5 * time.Second
-	// failureLimit is how many times, and failureTime for how long, a worker may say that it cannot create the copy, for a fault of its
-	// own, until another is tried. A worker that changes the leader of its store has its faults for seconds.
-	failureLimit = 6
-	failureTime  = 20 * time.Second
-	// leaseCheck is how often it is looked whether a worker's agent answers again, and leaseLimit for how long a job waits for that until
-	// another worker is tried.
+	// leaseCheck is how often, and leaseLimit for how long, a job asks whether the worker's agent answers.
 	leaseCheck = time.Second
 	leaseLimit = 30 * time.Second
-	// freshness is for how long what was observed holds for a creation: namespace and runtime may take long to be made.
+	// freshness is for how long what was observed holds for a creation: it may take long to make namespace and runtime.
 	freshness = 2 * time.Second
+	// goingLimit is for how long a job waits for the end of the copy of an earlier TrainJob, whose pods terminate.
+	goingLimit = time.Minute
 )
 
 // errHub is an error of the hub, which says nothing about the worker.
 var errHub = errors.New("the hub's API server")
 
-// create makes sure that the worker has what the copy needs, and creates the copy. A refusal ends the attempt; anything else
-// that goes wrong is retried.
-func (r *reconciler) create(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	if past.ended {
-		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
+// creation is what this process knows of the creation of an attempt's copy.
+type creation struct {
+	unanswered unanswered
+	trouble    trouble
+	// runtimeWritten is when a runtime that the copy needs was last written to the worker.
+	runtimeWritten time.Time
+	// leaseless measures since when the copy is not created because the worker's agent does not answer.
+	leaseless stopwatch
+	// nameTaken measures since when the copy of an earlier TrainJob, which is being deleted, has had the name.
+	nameTaken stopwatch
+}
+
+// create brings to the worker what the copy needs, and creates the copy. It retries all errors but a refusal.
+func (v *visit) create(ctx context.Context) (time.Duration, error) {
+	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
+		return conflictDelay, err
 	}
-	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
+	if err := v.mayCreate(); err != nil {
+		return v.createFailed(ctx, err)
 	}
-	if past.gaveUp != nil {
-		return r.createFailed(ctx, f, past, past.gaveUp) // No creation must be on its way when the attempt ends.
-	}
-	if r.Protected != nil && r.Protected(f.job.GetNamespace()) {
-		words := fmt.Sprintf("TrainJobs of namespace %q are not dispatched", f.job.GetNamespace())
-		return r.createFailed(ctx, f, past, refusal(words))
-	}
-	if words, refused := r.refused(); refused {
-		return r.createFailed(ctx, f, past, refusal(words))
-	}
-	end, ok := r.creations.begin(ctx, r.Clock)
+	end, ok := v.creations.begin(ctx, v.Clock)
 	if !ok {
-		return reconcile.Result{RequeueAfter: slotWait}, ctx.Err()
+		return slotWait, ctx.Err()
 	}
 	defer end()
-	began := r.Clock.Now()
-	err := r.propagate(ctx, worker, f, past)
+	began := v.Clock.Now()
+	err := v.propagate(ctx)
 	if errors.Is(err, errHub) {
-		return reconcile.Result{}, err
-	}
-	if err == nil && r.Clock.Since(began) > freshness {
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil // Whether the copy may be created is asked again.
+		return 0, err
 	}
 	if err == nil {
-		copy := newCopy(f.job, f.dispatch, r.HubID)
-		if r.isFenced(f) {
-			challenge, ok := r.Lease()
-			if !ok {
-				return r.awaitLease(ctx, f, past)
-			}
-			setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
+		if v.Clock.Since(began) > freshness {
+			return conflictDelay, nil // The next reconcile asks again whether the copy may be created.
 		}
-		past.unleased = time.Time{}
-		if err = worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict)); err == nil {
-			now := r.Clock.Now()
-			past.created, past.uid, past.copied, past.copiedAt, past.answered = copy, copy.GetUID(), true, now, true
-			timeToCopy.Observe(now.Sub(past.noticed).Seconds())
-			r.recordLeftOut(f)
-			// For the Dispatch to say Running, should no event of the copy come until then.
-			return reconcile.Result{RequeueAfter: r.runningDue(f, past)}, nil
+		may := v.permission()
+		if !may.ok {
+			return v.awaitLease(ctx)
 		}
-		r.noteUnanswered(err, past)
-	}
-	if past.gaveUp = r.noteHang(err, r.Clock.Since(began), past); past.gaveUp != nil {
-		err = past.gaveUp
-	}
-	return r.createFailed(ctx, f, past, err)
-}
-
-// refused says whether nothing may be created on the worker, and why.
-func (r *reconciler) refused() (words string, refused bool) {
-	if r.Refused == nil {
-		return "", false
-	}
-	return r.Refused()
-}
-
-// giveBack ends an attempt whose copy cannot be created because a copy of an earlier attempt has the name, on a worker
-// that refuses to delete that one.
-func (r *reconciler) giveBack(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
-	words, refused := r.refused()
-	if !refused || past == nil || past.ended || f.wasCopied() || !f.isOlder() {
-		return reconcile.Result{}, nil
-	}
-	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
-	}
-	if due := r.mayArrive(f, past); due > 0 {
-		return reconcile.Result{RequeueAfter: due}, nil
-	}
-	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, words)
-}
-
-// awaitLease is for a copy that is to be fenced, on a worker whose agent does not answer now: nobody would stop it.
-func (r *reconciler) awaitLease(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
-	now := r.Clock.Now()
-	if past.unleased.IsZero() {
-		past.unleased = now
-	}
-	if now.Sub(past.unleased) < leaseLimit {
-		return reconcile.Result{RequeueAfter: leaseCheck}, nil
-	}
-	return r.createFailed(ctx, f, past, refusal("the worker's agent does not answer; without it the job, whose failover is Fenced, "+
-		"could not be moved safely if the worker were lost"))
-}
-
-// createFailed decides what an error of the creation means.
-func (r *reconciler) createFailed(ctx context.Context, f facts, past *recollection, err error) (reconcile.Result, error) {
-	if isFault(err) {
-		if past.failures++; past.failing.IsZero() {
-			past.failing = r.Clock.Now()
+		if err = v.send(ctx, may.challenge); err == nil {
+			return v.runningDue(), nil // Then the Dispatch says Running, even if no event of the copy comes before.
 		}
 	}
-	refused := isRefusal(err) && r.Clock.Since(past.propagatedAt) > runtimeLag ||
-		past.failures >= failureLimit && r.Clock.Since(past.failing) >= failureTime
-	if !apierrors.IsAlreadyExists(err) && !refused {
-		return reconcile.Result{}, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
-	}
-	// Whatever the answer was, there must be no copy before the attempt is given up, and none may come.
-	if due := r.mayArrive(f, past); due > 0 && refused {
-		return reconcile.Result{RequeueAfter: due}, nil
-	}
-	existing, findErr := r.find(ctx, f)
-	switch {
-	case findErr != nil:
-		return reconcile.Result{}, findErr
-	case existing == nil && apierrors.IsAlreadyExists(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil // It has gone since.
-	case existing == nil:
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeRejected, refusalWords(err))
-	case f.isCurrent(existing):
-		r.believe(existing, past)
-		// Without our label no watch would tell of it.
-		return reconcile.Result{RequeueAfter: createLag}, r.claim(ctx, existing)
-	case f.isOurs(existing) && !v1alpha1.OfAnotherHub(existing, r.HubID):
-		return reconcile.Result{}, r.claim(ctx, existing) // Of another attempt: garbagecollection deletes it, and the deletion wakes us.
-	default:
-		return r.nameTaken(ctx, f, past, existing)
-	}
+	v.memory.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
+	return v.createFailed(ctx, cmp.Or(v.memory.creation.trouble.gaveUp, err))
 }
 
-// believe takes a copy that the cache does not show for there.
-func (r *reconciler) believe(copy *unstructured.Unstructured, past *recollection) {
-	past.created, past.uid, past.copied, past.copiedAt = copy, copy.GetUID(), true, r.Clock.Now()
-}
-
-// resolveMissing ends the attempt of a copy that the cache no longer shows, once the worker has said that it is gone and no pod
-// of it is alive: whoever deletes a TrainJob in the background, or orphans its JobSet, leaves pods that run. A copy that has only lost
-// the label by which the cache selects gets it back. A second copy of the attempt, which a creation has made that was late, goes.
-func (r *reconciler) resolveMissing(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	if past.ended {
-		return reconcile.Result{}, nil
+// mayCreate returns why no creation is sent, nil if one is.
+func (v *visit) mayCreate() error {
+	if v.memory.creation.trouble.gaveUp != nil {
+		return v.memory.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
 	}
-	due := r.mayArrive(f, past)
-	existing, err := r.find(ctx, f)
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case existing == nil && due > 0:
-		return reconcile.Result{RequeueAfter: due}, nil
-	case existing != nil && f.isCurrent(existing):
-		r.believe(existing, past)
-		f.copy = existing
-		_, _, err := r.bring(ctx, worker, f, past)
-		return reconcile.Result{RequeueAfter: createLag}, err
-	case existing != nil && v1alpha1.OfAnotherHub(existing, r.HubID): // It is as if it were another's.
-	case existing != nil && f.isSecond(existing):
-		f.copy = existing
-		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
-	case existing != nil && f.isOurs(existing): // Of another attempt: garbagecollection deletes it.
-		return reconcile.Result{RequeueAfter: endCheck}, r.claim(ctx, existing)
+	if v.Protected != nil && v.Protected(v.job.GetNamespace()) {
+		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", v.job.GetNamespace()))
 	}
-	alive, err := r.podsAlive(ctx, worker, f, existing)
-	if err != nil || alive {
-		return reconcile.Result{RequeueAfter: endCheck}, err
-	}
-	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
-	}
-	if existing != nil {
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
-	}
-	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeCopyDeleted,
-		fmt.Sprintf("the copy was deleted on worker %q before it had finished", r.Cluster))
-}
-
-// claim gives a copy the label back by which it is found, if somebody has taken it off. That of another hub stays.
-func (r *reconciler) claim(ctx context.Context, copy *unstructured.Unstructured) error {
-	if _, labelled := copy.GetLabels()[v1alpha1.LabelHub]; labelled {
-		return nil
-	}
-	worker, err := r.Worker.Client()
-	if err != nil {
-		return err
-	}
-	claimed := copy.DeepCopy()
-	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: r.HubID}})
-	patch := client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{})
-	if err := worker.Patch(ctx, claimed, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("label TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
+	if words, refused := v.Refused(); refused {
+		return refusal(words)
 	}
 	return nil
 }
 
-func (r *reconciler) conflictMessage(existing *unstructured.Unstructured) string {
-	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", r.Cluster, existing.GetNamespace(), existing.GetName())
+// send creates the copy.
+func (v *visit) send(ctx context.Context, challenge string) error {
+	copy := newCopy(v.job, v.dispatch, v.HubID)
+	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
+	v.memory.creation.leaseless.reset()
+	err := v.worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+	now := v.Clock.Now()
+	if err != nil {
+		v.memory.creation.unanswered.note(err, now)
+		return err
+	}
+	v.memory.creation.unanswered.copyAnswered = true
+	v.memory.copy.believe(copy, now)
+	timeToCopy.Observe(now.Sub(v.memory.noticed).Seconds())
+	v.recordLeftOut()
+	return nil
+}
+
+// awaitLease waits for an agent that does not answer now: nobody would stop a copy whose failover is Fenced.
+func (v *visit) awaitLease(ctx context.Context) (time.Duration, error) {
+	if v.memory.creation.leaseless.elapsed(v.Clock.Now()) < leaseLimit {
+		return leaseCheck, nil
+	}
+	return v.createFailed(ctx, refusal("the worker's agent does not answer; without it the job, whose failover is Fenced, "+
+		"could not be moved safely if the worker were lost"))
+}
+
+// createFailed decides what an error of the creation means.
+func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, error) {
+	now, memory := v.Clock.Now(), &v.memory.creation
+	memory.trouble.noteFault(err, now)
+	refused := isRefusal(err) && now.Sub(memory.runtimeWritten) > runtimeLag || memory.trouble.tooManyFaults(now)
+	exists := apierrors.IsAlreadyExists(err)
+	if !exists && !refused {
+		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", v.job.GetNamespace(), v.job.GetName(), v.Cluster, err)
+	}
+	// The attempt may end only if there is no copy, whatever the answer was, and none can arrive.
+	if due := v.mayArrive(); due > 0 && refused {
+		return due, nil
+	}
+	found, findErr := v.lookForCopy(ctx)
+	switch {
+	case findErr != nil:
+		return 0, findErr
+	case found.copy == nil && exists:
+		return conflictDelay, nil // It has gone since.
+	case found.copy == nil:
+		return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, refusalWords(err))
+	case found.presence == current:
+		v.memory.copy.believe(found.copy, v.Clock.Now())
+		return createLag, v.claim(ctx, found.copy) // Without our label no event tells of the copy.
+	case found.presence == foreign:
+		return v.nameTaken(ctx, found.copy)
+	default:
+		return 0, v.claim(ctx, found.copy) // garbagecollection deletes a copy of another attempt, which wakes us.
+	}
+}
+
+// conflict is nameTaken of the TrainJob that the cache shows, unless the worker's API server says that it is gone.
+func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
+	found, err := v.lookForCopy(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case found.presence == foreign:
+		return v.nameTaken(ctx, found.copy)
+	}
+	v.copy = found.copy // The cache lags.
+	return v.act(ctx, decide(v.Cluster, v.facts))
+}
+
+// nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if that is the copy of
+// an earlier TrainJob and is being deleted: the worker was away while a job was deleted and created anew.
+func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructured) (time.Duration, error) {
+	if existing.GetLabels()[v1alpha1.LabelHub] != v.HubID || existing.GetDeletionTimestamp() == nil {
+		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())
+	}
+	if v.memory.creation.nameTaken.elapsed(v.Clock.Now()) < goingLimit && v.dispatch.Spec.Eviction == nil {
+		return endCheck, nil // If the cache shows the copy, its end wakes us earlier.
+	}
+	return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, fmt.Sprintf(
+		"worker %q still has the copy of an earlier TrainJob %s/%s, which is being deleted",
+		v.Cluster, existing.GetNamespace(), existing.GetName()))
+}
+
+// giveBack ends an attempt if the worker has the copy of an earlier attempt and refuses to delete it.
+func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
+	words, refused := v.Refused()
+	if !refused || v.wasCopied() || !v.keepsOlder() {
+		return 0, nil
+	}
+	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
+		return conflictDelay, err
+	}
+	if due := v.mayArrive(); due > 0 {
+		return due, nil
+	}
+	return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, words)
 }

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// A copy's spec need not be its job's: the worker's API server has defaults, and its admission may change what is created. So a difference
-// alone is no edit. It is one if somebody else owns the field by metadata.managedFields, or if something of the job's is missing, which
-// leaves no owner behind.
+// The copy's spec may differ from the job's without an edit: the worker's API server has defaults, and its admission
+// may change what is created. A difference is an edit if somebody else owns the field by metadata.managedFields, or if
+// the copy lacks something of the job's: what is removed has no owner.
 
 const (
 	// kueueManagers is how the field managers of Kueue begin, which changes the copies of which it has a Workload.
@@ -30,7 +30,7 @@ const (
 
 // edit is what somebody has changed.
 type edit struct {
-	// path in the spec, through maps only: a list is changed back as a whole, but for runtimePatches, where the last of path is a manager.
+	// path in the spec. It ends at a list, except that the second name below runtimePatches is that of a manager.
 	path []string
 	// value that it had, nil if it had none.
 	value any
@@ -90,7 +90,7 @@ func compared(spec map[string]any) map[string]any {
 	return spec
 }
 
-// patchesOf returns the runtimePatches of a spec by manager, without Kueue's entry, and without the times that each cluster stamps on them.
+// patchesOf returns the runtimePatches of a spec by manager, without Kueue's entry and without their times.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
@@ -118,7 +118,7 @@ type background struct {
 	queued bool
 }
 
-// editsOf returns what others have changed in the spec of a copy that was to have the wanted one. The copy must have its managedFields.
+// editsOf returns what others have changed in the spec of a copy, which must have its managedFields.
 func editsOf(wanted map[string]any, copy *unstructured.Unstructured, known background) []edit {
 	owned := ownedByOthers(copy, known).inside("f:spec")
 	edits := known.compare(nil, compared(wanted), compared(specOf(copy)), owned)

@@ -6,132 +6,136 @@ package mirror
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// evict carries out an eviction a step further: it says so and deletes the copy, and when the worker has neither the copy nor a pod
-// of it that may run, it ends the attempt. What has been done is found again on the two API servers, so it can stop anywhere.
-func (r *reconciler) evict(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	if past.ended {
-		return reconcile.Result{}, nil // Reported; placement's answer is on its way.
-	}
-	if f.copy != nil && f.isOurs(f.copy) && f.copy.GetDeletionTimestamp() != nil {
-		evictingErr := r.reportEvicting(ctx, f)
-		due, statusErr := r.reportStopping(ctx, f, past)
-		return reconcile.Result{RequeueAfter: due}, cmp.Or(evictingErr, statusErr) // The end of the copy wakes us.
+// evict says on the Dispatch that the attempt is being ended, deletes the copy, and ends the attempt when neither the
+// copy nor a pod that may run is left. The two API servers show how far it is, so it goes on after a crash.
+func (v *visit) evict(ctx context.Context) (time.Duration, error) {
+	if v.copy != nil && v.isOurs(v.copy) && v.copy.GetDeletionTimestamp() != nil {
+		evictingErr := v.reportEvicting(ctx)
+		due, statusErr := v.reportStopping(ctx)
+		return due, cmp.Or(evictingErr, statusErr) // The end of the copy wakes us.
 	}
 	// The cache may not show a copy whose creation got no answer, nor that the copy has just ended.
-	due := r.mayArrive(f, past)
-	existing, err := r.find(ctx, f)
-	switch {
-	case err != nil:
-		return reconcile.Result{}, err
-	case existing == nil && due > 0:
-		return reconcile.Result{RequeueAfter: due}, nil
-	case existing != nil && f.isOurs(existing):
-		f.copy = existing
-		return r.stop(ctx, worker, f, past)
-	case existing != nil && !f.wasCopied():
-		return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.OutcomeNameConflict, r.conflictMessage(existing))
+	found, err := v.lookFor(ctx)
+	if err != nil {
+		return 0, err
 	}
-	f.copy = nil
-	alive, err := r.podsAlive(ctx, worker, f, existing)
-	if err == nil && alive {
-		err = r.reportEvicting(ctx, f)
+	switch v.copy = found.copy; found.presence {
+	case arriving:
+		return found.wait, nil
+	case podsAlive:
+		v.copy = nil // The name may be that of a foreign TrainJob.
+		return endCheck, v.reportEvicting(ctx)
+	case current:
+		return v.stop(ctx)
+	case second:
+		return endCheck, v.deleteOrSay(ctx, client.Preconditions{})
+	case older: // garbagecollection deletes it.
+		return endCheck, nil
+	case foreign:
+		if !v.wasCopied() {
+			return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())
+		}
+	case nothing:
 	}
-	if err != nil || alive {
-		return reconcile.Result{RequeueAfter: endCheck}, err
+	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
+		return conflictDelay, err
 	}
-	if ok, err := r.takeBackStatus(ctx, f, past); !ok || err != nil {
-		return reconcile.Result{RequeueAfter: conflictDelay}, err
-	}
-	return reconcile.Result{}, r.endAttempt(ctx, f, past, v1alpha1.Outcome(f.dispatch.Spec.Eviction.Reason), r.evictionMessage(f.dispatch))
+	return 0, v.endAttempt(ctx, v1alpha1.Outcome(v.dispatch.Spec.Eviction.Reason), v.evictionMessage())
 }
 
 // stop deletes the copy as the worker's API server has it, unless it has ended.
-func (r *reconciler) stop(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	switch {
-	case f.isSecond(f.copy):
-		return reconcile.Result{RequeueAfter: endCheck}, r.withdrawOrSay(ctx, worker, f)
-	case !f.isCurrent(f.copy): // garbagecollection deletes it.
-		return reconcile.Result{RequeueAfter: endCheck}, nil
-	case trainjobs.Terminal(f.copy) != nil:
-		return r.finish(ctx, f, past)
+func (v *visit) stop(ctx context.Context) (time.Duration, error) {
+	if trainjobs.Terminal(v.copy) != nil {
+		return v.finish(ctx)
 	}
-	evictingErr := r.reportEvicting(ctx, f)
+	evictingErr := v.reportEvicting(ctx)
 	if evictingErr != nil && !records.IsFinal(evictingErr) {
-		return reconcile.Result{}, evictingErr
+		return 0, evictingErr
 	}
-	// What the hub refuses to be told keeps no copy from being deleted.
-	if err := r.orSay(ctx, f, r.deleteUnchanged(ctx, worker, f.copy)); err != nil {
-		return reconcile.Result{}, err
+	// The copy is deleted even if the hub refuses for good to record the eviction, but not if it may have ended meanwhile.
+	unchanged := client.Preconditions{ResourceVersion: ptr.To(v.copy.GetResourceVersion())}
+	if err := v.deleteOrSay(ctx, unchanged); err != nil {
+		return 0, err
 	}
-	_, statusErr := r.reportStopping(ctx, f, past)
-	// Nobody may tell us of the end of a copy that the cache does not show.
-	return reconcile.Result{RequeueAfter: endCheck}, cmp.Or(evictingErr, statusErr)
+	_, statusErr := v.reportStopping(ctx)
+	return endCheck, cmp.Or(evictingErr, statusErr) // The end of a copy that the cache does not show wakes nobody.
 }
 
-// reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the job's quota to others
-// when the status says that no pod is active. It returns when to look again, zero if nothing is gathered. What no copy has said yet is
-// said at once, as the status goes with the copy.
-func (r *reconciler) reportStopping(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
-	if !f.isCurrent(f.copy) || trainjobs.Terminal(f.copy) != nil {
-		return 0, nil
+// deleteOrSay deletes the copy, and says on the Dispatch if the worker refuses.
+func (v *visit) deleteOrSay(ctx context.Context, holds client.Preconditions) error {
+	err := v.delete(ctx, v.copy, holds)
+	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
+		err = errors.Join(err, v.reportKept(ctx, err))
 	}
-	if past.pushed == 0 && f.job.Object["status"] == nil && hasNews(f) {
-		return 0, r.writeJobStatus(ctx, f, past)
-	}
-	return r.syncStatus(ctx, f, past)
+	return err
 }
 
-// deleteUnchanged is withdraw of a copy as it was seen, and of one that has not ended since then. Otherwise it is a conflict.
-func (r *reconciler) deleteUnchanged(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
-	uid, version := copy.GetUID(), copy.GetResourceVersion()
-	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid, ResourceVersion: &version})
+// delete deletes a copy in the foreground, so that its JobSet and pods are gone before it. It may be going already.
+func (v *visit) delete(ctx context.Context, copy *unstructured.Unstructured, holds client.Preconditions) error {
+	if copy.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	holds.UID = ptr.To(copy.GetUID())
+	err := v.worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), holds)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), v.Cluster, err)
+	}
+	return nil
 }
 
-// reportEvicting says on the Dispatch that the attempt is being ended.
-func (r *reconciler) reportEvicting(ctx context.Context, f facts) error {
-	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		if f.copy != nil && !f.dispatch.WasCopied() {
-			r.setCopied(f, status)
-		}
-		reason := string(f.dispatch.Spec.Eviction.Reason)
-		r.setTrue(status, f.dispatch, v1alpha1.DispatchEvicting, reason, r.evictionMessage(f.dispatch))
-		status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
-	})
+// resolveMissing ends the attempt of a copy that the cache does not show any more, once the worker's API server has
+// said that the copy and its pods are gone. A copy that has only lost our label gets the label back.
+func (v *visit) resolveMissing(ctx context.Context) (time.Duration, error) {
+	found, err := v.lookFor(ctx)
+	if err != nil {
+		return 0, err
+	}
+	switch v.copy = found.copy; found.presence {
+	case arriving:
+		return found.wait, nil
+	case podsAlive:
+		return endCheck, nil
+	case current:
+		v.memory.copy.believe(found.copy, v.Clock.Now())
+		_, _, err := keeper{v}.bring(ctx)
+		return createLag, err
+	case second:
+		return endCheck, v.deleteOrSay(ctx, client.Preconditions{})
+	case older: // garbagecollection deletes it.
+		return endCheck, v.claim(ctx, found.copy)
+	case nothing, foreign:
+	}
+	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
+		return conflictDelay, err
+	}
+	if found.presence == foreign {
+		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())
+	}
+	return 0, v.endAttempt(ctx, v1alpha1.OutcomeCopyDeleted,
+		fmt.Sprintf("the copy was deleted on worker %q before it had finished", v.Cluster))
 }
 
-// evictionMessage is for the owner of the job.
-func (r *reconciler) evictionMessage(dispatch *v1alpha1.Dispatch) string {
-	if message := dispatch.Spec.Eviction.Message; message != "" {
-		return message
+// claim gives a copy our label back, by which the cache finds it. A label of another hub stays.
+func (v *visit) claim(ctx context.Context, copy *unstructured.Unstructured) error {
+	if _, labelled := copy.GetLabels()[v1alpha1.LabelHub]; labelled {
+		return nil
 	}
-	return fmt.Sprintf("the job has to leave worker %q", r.Cluster)
-}
-
-// takeBackStatus removes from the hub TrainJob what a copy has said that is gone: its counters are of pods that are no more, and what
-// is true of the job now says the Dispatch. It is false if the cached Dispatch is not the API server's: another copy may be speaking.
-func (r *reconciler) takeBackStatus(ctx context.Context, f facts, past *recollection) (bool, error) {
-	shown := f.job.Object["status"] != nil || past.pushed != 0 // The cache may not show yet what this process has written.
-	if !shown || trainjobs.Terminal(f.job) != nil {
-		return true, nil
-	}
-	if ok, err := r.dispatchIsCurrent(ctx, f, past); !ok || err != nil {
-		return false, err
-	}
-	if err := r.ender().TakeBackStatus(ctx, f.job); err != nil {
-		return false, err
-	}
-	past.pushed = 0
-	return true, nil
+	claimed := copy.DeepCopy()
+	putBack(claimed, []mark{{label: true, key: v1alpha1.LabelHub, value: v.HubID}})
+	_, err := keeper{v}.patchCopy(ctx, copy, claimed, nil)
+	return client.IgnoreNotFound(err)
 }

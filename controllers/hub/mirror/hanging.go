@@ -11,45 +11,71 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 )
 
 const (
+	// faultLimit is how many times, and faultTime for how long, a worker may say that it cannot create the copy, for a
+	// fault of its own, until another is tried. A worker that changes the leader of its store has its faults for seconds.
+	faultLimit = 6
+	faultTime  = 20 * time.Second
 	// hangLimit is for how long, all in all, creations of one copy may hang until another worker is tried. A webhook
 	// hangs for up to 30 s, and an API server works on a request for a minute at most.
 	hangLimit = 45 * time.Second
-	// slotWait is how old a creation is that is taken to hang, and for how long, at most, a job waits for the creations
-	// of others.
+	// slotWait is for how long a job waits for the creations of others. A creation that takes longer is taken to hang.
 	slotWait = time.Second
 )
 
-// noteHang adds the time that a creation took which brought neither a copy nor a refusal. It returns why the worker is
-// given up, nil as long as it is not. Quick failures add next to nothing: they are counted, or the connection's probes
-// see what is wrong.
-func (r *reconciler) noteHang(err error, took time.Duration, past *recollection) error {
-	if isAnswer(err) && !isFault(err) || remote.IsNotConnected(err) {
-		return nil
-	}
-	if past.hung += took; past.hung < hangLimit {
-		return nil
-	}
-	hung := past.hung.Round(time.Second)
-	if isFault(err) {
-		return refusal(fmt.Sprintf("worker %q could not create the copy within %s: %s", r.Cluster, hung, refusalWords(err)))
-	}
-	return refusal(fmt.Sprintf("worker %q did not answer the creation of the copy for %s; does an admission webhook hang there?",
-		r.Cluster, hung))
+// trouble is how often and how long the worker has not managed to answer the creation of the copy.
+type trouble struct {
+	// faults counts the answers in which the worker said that something is wrong with it. faulty measures since the first.
+	faults int
+	faulty stopwatch
+	// hung is how long creations took, all in all, that brought neither a copy nor a refusal.
+	hung time.Duration
+	// gaveUp says why no more creations are sent, nil while they are.
+	gaveUp error
 }
 
-// creations bounds how many creations on a worker are under way at a time. A creation hangs where a webhook of the
-// worker does. What the other goroutines of the mirror do, for jobs that run, goes on meanwhile.
+// noteFault counts an answer in which the worker says that something is wrong with it.
+func (t *trouble) noteFault(err error, now time.Time) {
+	if isFault(err) {
+		t.faults++
+		t.faulty.elapsed(now)
+	}
+}
+
+// tooManyFaults is true when another worker is to be tried.
+func (t *trouble) tooManyFaults(now time.Time) bool {
+	return t.faults >= faultLimit && t.faulty.elapsed(now) >= faultTime
+}
+
+// noteHang adds the time that a creation took which brought neither a copy nor a refusal, and gives the worker up if
+// that is too long. Quick failures add next to nothing: they are counted as faults, or seen by probes.
+func (t *trouble) noteHang(worker v1alpha1.ClusterName, err error, took time.Duration) {
+	if isAnswer(err) && !isFault(err) || remote.IsNotConnected(err) {
+		return
+	}
+	if t.hung += took; t.hung < hangLimit {
+		return
+	}
+	hung := t.hung.Round(time.Second)
+	words := fmt.Sprintf("did not answer the creation of the copy for %s; does an admission webhook hang there?", hung)
+	if isFault(err) {
+		words = fmt.Sprintf("could not create the copy within %s: %s", hung, refusalWords(err))
+	}
+	t.gaveUp = refusal(fmt.Sprintf("worker %q %s", worker, words))
+}
+
+// creations bounds how many creations are under way at a time. If all of them hang, at a webhook of the worker say, the
+// other goroutines of the mirror serve the jobs that run.
 type creations struct {
-	// slots has room for those that may be under way. Nil: there is no bound.
+	// slots has room for the creations that may be under way. Nil: there is no bound.
 	slots chan struct{}
 
 	mu sync.Mutex
-	// began says when each creation began that is under way, by a number of its own. last is the last number. Both under
-	// mu.
+	// began says when each creation under way began, by a number of its own. last is the last number. Both are under mu.
 	began map[int]time.Time
 	last  int
 }
@@ -62,8 +88,7 @@ func newCreations(limit int) *creations {
 	return c
 }
 
-// begin waits for its turn, but not behind creations that hang: then ok is false. end has to be called after the
-// creation.
+// begin waits until the creation may begin; ok is false if others hang. The caller calls end after the creation.
 func (c *creations) begin(ctx context.Context, clock clock.Clock) (end func(), ok bool) {
 	if c.slots == nil {
 		return func() {}, true

@@ -336,6 +336,49 @@ func TestCopyWithoutOurLabel(t *testing.T) {
 	}
 }
 
+// A hub that was restored from the same backup as this one has a copy of the same attempt of the same job. Nothing that
+// happens to the job of this hub touches that copy.
+func TestCopyOfAHubFromTheSameBackup(t *testing.T) {
+	for name, test := range map[string]struct {
+		// before the mirror looks at the job. gone: the Dispatch goes, instead of saying NameConflict.
+		before func(t *testing.T, s *scene)
+		gone   bool
+	}{
+		"Placed":  {before: func(*testing.T, *scene) {}},
+		"Evicted": {before: func(t *testing.T, s *scene) { s.evict(t) }},
+		"JobDeleted": {
+			before: func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.job(t))) }, gone: true,
+		},
+		"DispatchDeleted": {
+			before: func(t *testing.T, s *scene) { must(t, s.hub.Delete(t.Context(), s.dispatch(t))) }, gone: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			its := trainjobs.New()
+			its.SetNamespace(s.key.Namespace)
+			its.SetName(s.key.Name)
+			its.SetLabels(map[string]string{v1alpha1.LabelOriginUID: string(s.job(t).GetUID()), v1alpha1.LabelHub: "hub-2"})
+			its.SetAnnotations(map[string]string{v1alpha1.AnnotationAttempt: "1"})
+			its.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
+			must(t, s.worker.Create(t.Context(), its))
+			test.before(t, s)
+			s.reconcile(t)
+			if test.gone {
+				s.reconcile(t) // The first may only have deleted the Dispatch.
+				if d := s.dispatch(t); d != nil {
+					t.Errorf("the Dispatch is kept: %+v", d)
+				}
+			} else {
+				s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
+			}
+			if diff := cmp.Diff(its, s.copy(t)); diff != "" {
+				t.Errorf("the other hub's copy was touched (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
 // The copy goes first, in the foreground, and the Dispatch last.
 func TestWithdraw(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -20,90 +20,168 @@ import (
 )
 
 const (
-	// restoreLimit is how often a copy is changed back until its job is moved: somebody on the worker does not give in.
+	// restoreLimit is how often the hub changes a copy back until the job is moved.
 	restoreLimit = 5
-	// restoreMemory is how long it counts that a copy was changed back.
+	// restoreMemory is for how long it counts that the hub has changed a copy back.
 	restoreMemory = time.Hour
 )
 
-// keep makes the copy what it is to be: what the worker's agent has stopped goes on when the agent lets it, and what others have changed
-// on the worker is changed back. It returns when to look again, zero if nothing is awaited.
-func (r *reconciler) keep(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, error) {
-	due, brought, err := r.bring(ctx, worker, f, past)
+// restored counts how often the hub has changed back what somebody else had changed about the copy.
+type restored struct {
+	count int
+	last  time.Time
+	// checked is the generation of the copy whose spec was last found to be as it should.
+	checked int64
+}
+
+// tooOften is true if somebody changes the copy again and again.
+func (r *restored) tooOften(now time.Time) bool {
+	if now.Sub(r.last) > restoreMemory {
+		r.count = 0
+	}
+	return r.count >= restoreLimit
+}
+
+// keeper keeps a copy that is there what it should be.
+type keeper struct{ *visit }
+
+// keep makes the copy what it should be: a copy that the worker's agent has stopped goes on when the agent lets it, and
+// changes that others have made on the worker are changed back. It returns when to look again.
+func (k keeper) keep(ctx context.Context) (time.Duration, error) {
+	due, brought, err := k.bring(ctx)
 	if brought || err != nil {
 		return due, err // The event of it brings us back.
 	}
-	if _, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]; stopped || r.isFenced(f) && !hasStarted(f.copy) {
+	if k.isStopped() || k.isFenced() && !hasStarted(k.copy) {
 		due = requeue.Sooner(due, leaseCheck)
 	}
-	return due, r.restore(ctx, worker, f, past)
+	return due, k.restore(ctx)
 }
 
-// bring lets the copy go on if nothing speaks against it, and puts back the marks that somebody took off. It returns when to look again,
-// and true if there was something to write.
-func (r *reconciler) bring(ctx context.Context, worker client.Client, f facts, past *recollection) (time.Duration, bool, error) {
-	may := r.permission(f)
-	why, due, err := r.holdOf(ctx, f, past, may)
+// bring lets the copy go on if it may, and puts back the marks that it has lost. It returns when to look again, and
+// true if there was something to write.
+func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
+	may := k.permission()
+	why, err := k.holdOf(ctx, may)
 	if err != nil {
 		return 0, false, err
 	}
-	lost, outdated := lostMarks(f.copy, f.dispatch, r.HubID, may), may.ok && isOutdated(f.copy, may)
+	var due time.Duration
+	if why == unknown {
+		due = workloadCheck
+	}
+	lost, outdated := lostMarks(k.copy, k.dispatch, k.HubID, may), may.ok && isOutdated(k.copy, may)
 	if !why.ends() && len(lost) == 0 && !outdated {
 		return due, false, nil
 	}
-	updated := f.copy.DeepCopy()
-	restored := append(resume(updated, why, may), putBack(updated, lost)...)
+	updated := k.copy.DeepCopy()
+	names := append(resume(updated, why, may), putBack(updated, lost)...)
 	if outdated {
 		setAnnotation(updated, v1alpha1.AnnotationChallenge, may.challenge)
 	}
-	if len(restored) > 0 && past.giveIn(r.Clock.Now()) {
-		return 0, true, r.evictChanged(ctx, f, restored, "it is changed again and again")
-	}
-	patch := client.MergeFromWithOptions(f.copy, client.MergeFromWithOptimisticLock{})
-	if err := worker.Patch(ctx, updated, patch, fieldOwner); err != nil {
-		if isRefusal(err) && len(restored) > 0 {
-			return 0, true, r.evictChanged(ctx, f, restored, "the worker does not let it be changed back: "+refusalWords(err))
-		}
-		return 0, true, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", f.copy.GetNamespace(), f.copy.GetName(), r.Cluster, err)
-	}
-	if len(restored) > 0 {
-		past.noteRestored(r.Clock.Now())
-		r.recordRestored(f, restored)
+	if patched, err := k.patchCopy(ctx, k.copy, updated, names); !patched || err != nil {
+		return 0, true, err
 	}
 	return due, true, nil
 }
 
+// restore changes back what somebody has changed in the spec of the copy. A copy of generation 1 is as it was created,
+// and each later generation is checked once.
+func (k keeper) restore(ctx context.Context) error {
+	generation, memory := k.copy.GetGeneration(), &k.memory.restored
+	if generation <= 1 || generation == memory.checked {
+		return nil
+	}
+	wanted := newSpec(k.job)
+	if sameSpec(wanted, specOf(k.copy)) {
+		memory.checked = generation
+		return nil
+	}
+	// Only the API server says who wrote what: the cache has no managedFields.
+	live, err := k.find(ctx)
+	if err != nil || live == nil || live.GetUID() != k.copy.GetUID() || live.GetGeneration() != generation {
+		return err // Its event is on its way.
+	}
+	_, queued, err := k.findWorkload(ctx, live)
+	if err != nil {
+		return err
+	}
+	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(k.job)
+	edits := editsOf(wanted, live, background{jobChanged: changed, queued: queued})
+	if len(edits) == 0 {
+		memory.checked = generation // The worker itself makes this of the job.
+		return nil
+	}
+	names := make([]string, len(edits))
+	updated := live.DeepCopy()
+	for i, edit := range edits {
+		names[i] = edit.String()
+		edit.undo(specOf(updated))
+	}
+	if patched, err := k.patchCopy(ctx, live, updated, names); !patched || err != nil {
+		return err
+	}
+	memory.checked = updated.GetGeneration() // Whatever still differs, the worker insists on it.
+	return nil
+}
+
+// patchCopy changes the copy on the worker. names are what somebody else has changed of it. If that happens again and
+// again, or the worker does not let it be changed back, patchCopy has the job moved and returns false.
+func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
+	memory := &k.memory.restored
+	if len(names) > 0 && memory.tooOften(k.Clock.Now()) {
+		return false, k.evictChanged(ctx, names, "it is changed again and again")
+	}
+	err = k.worker.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), fieldOwner)
+	switch {
+	case isRefusal(err) && len(names) > 0:
+		return false, k.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
+	case err != nil:
+		return false, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", from.GetNamespace(), from.GetName(), k.Cluster, err)
+	}
+	if len(names) > 0 {
+		memory.count, memory.last = memory.count+1, k.Clock.Now()
+		k.recordRestored(names)
+	}
+	return true, nil
+}
+
+// permission is what the worker's execution lease says about a copy.
+type permission struct {
+	// fenced is true if the agent has to stop the copy when the agent hears nothing from the hub.
+	fenced bool
+	// challenge is the last challenge that the hub has answered, empty for a copy that is not fenced.
+	challenge string
+	// ok is true if the copy may run: it is not fenced, or the agent is alive and lets such copies run.
+	ok bool
+}
+
 // permission is what the worker's execution lease says about the job's copy.
-func (r *reconciler) permission(f facts) permission {
-	if !r.isFenced(f) {
+func (h *hubSide) permission() permission {
+	if !h.isFenced() {
 		return permission{ok: true}
 	}
-	challenge, ok := r.Lease()
+	challenge, ok := h.Lease()
 	return permission{fenced: true, challenge: challenge, ok: ok}
 }
 
-// isFenced is true if the copy is to be stopped when the worker's agent hears nothing from the hub.
-func (r *reconciler) isFenced(f facts) bool {
-	return f.dispatch.Spec.Failover == v1alpha1.FailoverFenced
-}
+// maxChallengeLag is how many challenges a copy's challenge may be older than the latest one. Agents take about ten.
+const maxChallengeLag = 5
 
-// outdatedBy is by how many challenges that of a copy may be behind. An agent takes those of the time after which it fences, about ten.
-const outdatedBy = 5
-
-// isOutdated is true if the copy has not started and its challenge is so old that the agent will not start it: the creation was long on
-// its way, or the agent is another one now. Since the attempt is the current one, it gets a new one.
+// isOutdated is true if the copy has not started and its challenge is so old that the agent will not start the copy:
+// the creation took long, or the worker has another agent now. The copy of the current attempt gets a new challenge.
 func isOutdated(copy *unstructured.Unstructured, may permission) bool {
 	if !may.fenced || hasStarted(copy) {
 		return false
 	}
 	its, latest := protocol.ParseChallenge(copy.GetAnnotations()[v1alpha1.AnnotationChallenge]), protocol.ParseChallenge(may.challenge)
-	return its.Run < latest.Run || its.Run == latest.Run && its.Number+outdatedBy <= latest.Number
+	return its.Run < latest.Run || its.Run == latest.Run && its.Number+maxChallengeLag <= latest.Number
 }
 
 // hasStarted is true if the copy has had a JobSet.
 func hasStarted(copy *unstructured.Unstructured) bool { return len(trainjobs.JobsStatus(copy)) > 0 }
 
-// mark is a label or annotation of ours, and its value; without one it is not to be there.
+// mark is a label or annotation of ours, and its value. An empty value means that it must not be there.
 type mark struct {
 	label      bool
 	key, value string

@@ -4,117 +4,103 @@
 package mirror
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// memory is what the Controller knows of its live keys beyond the caches.
+// memory is what this process knows of one attempt of a live TrainJob beyond the caches. Only one reconcile at a time
+// uses it. All times are of this process's clock.
 type memory struct {
-	mu sync.Mutex
-	// recollections, under mu. A pointer is used by one reconcile at a time, because a key is.
-	recollections map[types.NamespacedName]*recollection
-}
-
-// recollection is about one attempt of one TrainJob. All times are of this process's clock.
-type recollection struct {
 	origin  types.UID
 	attempt int32
 
 	// noticed is when the attempt was first seen here.
 	noticed time.Time
-	// created is the copy as the worker answered to its creation, until the cache shows it.
-	created *unstructured.Unstructured
-	// uid of the copy that was created or seen, empty before.
-	uid types.UID
-	// copied is true once the attempt's copy has been created or seen.
-	copied bool
-	// foundCopied is true if the Dispatch said that the attempt has a copy when this process first saw it.
-	foundCopied bool
-	// copiedAt is when copied became true.
-	copiedAt time.Time
-	// propagatedAt is when a runtime that the copy needs was last written to the worker.
-	propagatedAt time.Time
-	// ended is true once this attempt has been reported as ended without a copy. The cache may not show it yet.
-	ended bool
-	// changedAt is when the copy's status was first seen to differ from the hub's, zero while they agree.
-	changedAt time.Time
-	// course is what the copy's JobSet was last seen to say, nil if it was never seen. The JobSet may be gone before its copy ends.
-	course *course
-	// progressedAt is when the Dispatch was first seen to show other steps or restarts than there are, zero while it shows them.
-	progressedAt time.Time
-	// pushed is the hash of the status last written to the hub, and pushedAt is when that was.
-	pushed   uint64
-	pushedAt time.Time
-	// failures counts answers to the creation in which the worker said that something is wrong with it, and failing is when it did first.
-	failures int
-	failing  time.Time
-	// hung is how long creations took, all in all, that brought neither a copy nor a refusal. gaveUp says why no more are
-	// sent, nil while some are.
-	hung   time.Duration
-	gaveUp error
-	// taken is when the name of the copy was first seen to be that of a copy of an earlier TrainJob which is being
-	// deleted, zero before.
-	taken time.Time
-	// unanswered counts the creations of the copy that got no answer, with those that a mirror before may have sent, and unansweredAt is when the last of them was given up. answered is
-	// true if the copy is that of another one.
-	unanswered   int
-	unansweredAt time.Time
-	answered     bool
-	// unleased is when the copy was first not created because the worker's agent does not answer, zero while it does.
-	unleased time.Time
-	// queued is true once the worker's Kueue was seen to have a Workload for the copy, and suspendedAt is when the copy was first seen
-	// suspended without one.
-	queued      bool
-	suspendedAt time.Time
-	// checked is the generation of the copy whose spec was last found to be as it should, and restored how often the copy was changed back.
-	checked int64
-	// restored counts as long as the last time, restoredAt, is not longer ago than restoreMemory.
-	restored   int
-	restoredAt time.Time
 	// verified is true once a Dispatch that this process found at its start was compared with the API server's.
 	verified bool
+	// ended is true once this attempt has been reported as ended without a copy. The cache may not show that yet.
+	ended bool
 	// warned is true once an Event has said why nothing is done.
 	warned bool
-	// endSeen is when the copy was first seen Complete or Failed.
-	endSeen time.Time
+	// course is what the copy's JobSet said last, nil if it was never seen. The JobSet may be gone before its copy ends.
+	course *course
+	// finishing measures since when the copy has been Complete or Failed.
+	finishing stopwatch
+
+	creation   creation
+	copy       knownCopy
+	said       said
+	suspension suspension
+	restored   restored
 }
 
-// giveIn is true if somebody has changed the copy again and again.
-func (r *recollection) giveIn(now time.Time) bool {
-	if now.Sub(r.restoredAt) > restoreMemory {
-		r.restored = 0
+// memoryOf returns the memory of the Dispatch's attempt, and drops the memory that its key has of any other. The
+// creation of an inherited attempt is taken to have been sent when this mirror started.
+func (r *reconciler) memoryOf(key types.NamespacedName, dispatch *v1alpha1.Dispatch) *memory {
+	origin, attempt := dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt
+	if kept, ok := r.memories.Load(key); ok {
+		if m := kept.(*memory); m.origin == origin && m.attempt == attempt {
+			return m
+		}
 	}
-	return r.restored >= restoreLimit
-}
-
-// noteRestored counts that the copy was changed back.
-func (r *recollection) noteRestored(now time.Time) {
-	r.restored++
-	r.restoredAt = now
-}
-
-// of returns the recollection of an attempt; for another origin or attempt than the remembered one it is made anew.
-func (m *memory) of(
-	key types.NamespacedName, origin types.UID, attempt int32, anew func() *recollection,
-) *recollection {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.recollections == nil {
-		m.recollections = map[types.NamespacedName]*recollection{}
+	m := &memory{origin: origin, attempt: attempt, noticed: r.Clock.Now(), said: said{before: dispatch.WasCopied()}}
+	if inherited, ok := r.Inherited[origin]; ok && inherited == attempt {
+		m.creation.unanswered = unanswered{count: inheritedCreations, last: r.started}
 	}
-	r := m.recollections[key]
-	if r == nil || r.origin != origin || r.attempt != attempt {
-		r = anew()
-		m.recollections[key] = r
-	}
-	return r
+	r.memories.Store(key, m)
+	return m
 }
 
-func (m *memory) forget(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.recollections, key)
+// stopwatch measures since when something has been so.
+type stopwatch struct{ since time.Time }
+
+// elapsed returns for how long it has measured. The first call starts it.
+func (s *stopwatch) elapsed(now time.Time) time.Duration {
+	if s.since.IsZero() {
+		s.since = now
+	}
+	return now.Sub(s.since)
+}
+
+func (s *stopwatch) reset() { s.since = time.Time{} }
+
+// createLag bounds how long a copy that the cache does not show is believed to be there.
+const createLag = time.Minute
+
+// knownCopy is the copy that this process knows the attempt to have.
+type knownCopy struct {
+	// uid of the copy, and since when it has been known; zero before.
+	uid   types.UID
+	since time.Time
+	// unseen is the copy as the worker's API server has answered, until the cache shows it.
+	unseen *unstructured.Unstructured
+}
+
+// believe notes a copy that the cache does not show.
+func (k *knownCopy) believe(copy *unstructured.Unstructured, now time.Time) {
+	k.unseen, k.uid, k.since = copy, copy.GetUID(), now
+}
+
+// complete adds to the facts what the caches do not show yet.
+func (k *knownCopy) complete(f *facts, now time.Time) {
+	f.uid = k.uid
+	switch f.presenceOf(f.copy) {
+	case current:
+		k.unseen, k.uid = nil, f.copy.GetUID()
+		if k.since.IsZero() {
+			k.since = now
+		}
+	case second:
+		k.unseen = nil // It has gone, or the second copy could not be there.
+	case nothing:
+		if k.unseen != nil && now.Sub(k.since) < createLag {
+			f.copy, f.believed = k.unseen, true
+		}
+	default:
+	}
+	f.copied, f.uid = !k.since.IsZero(), k.uid
 }

@@ -12,53 +12,57 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// labelPodSecurity begins the labels by which a namespace says what its pods may do.
-const labelPodSecurity = "pod-security.kubernetes.io/"
+const (
+	// labelPodSecurity is the prefix of the labels by which a namespace says what its pods may do.
+	labelPodSecurity    = "pod-security.kubernetes.io/"
+	labelEnforce        = labelPodSecurity + "enforce"
+	labelEnforceVersion = labelPodSecurity + "enforce-version"
+	latestVersion       = "latest"
+)
 
-// propagateNamespace makes sure that the worker has the job's namespace, and that pods may do no more in it than on
-// the hub. One that is made gets the labels that say so. One that is there is left as it is.
-func (r *reconciler) propagateNamespace(
-	ctx context.Context, worker client.Client, name string, policy *v1alpha1.DispatchPolicy,
-) error {
-	onHub, err := r.hubNamespace(ctx, name)
+// namespace makes sure that the worker has the job's namespace, and that pods may do no more in it than on the hub. A
+// new namespace gets the labels that say so. An existing namespace is left as it is.
+func (p *propagation) namespace(ctx context.Context) error {
+	name := p.job.GetNamespace()
+	onHub, err := p.hubNamespace(ctx, name)
 	if err != nil {
 		return err
 	}
 	onWorker := metadataOf(corev1.SchemeGroupVersion.String(), "Namespace")
-	err = worker.Get(ctx, types.NamespacedName{Name: name}, onWorker)
+	err = p.worker.Get(ctx, types.NamespacedName{Name: name}, onWorker)
 	switch {
 	case err == nil:
-		return r.checkPodSecurity(onHub, onWorker, policy)
+		return p.checkPodSecurity(onHub, onWorker)
 	case !apierrors.IsNotFound(err):
 		return err
-	case !mayCreateNamespaces(policy):
-		return r.forbidden("namespace", name, policy)
+	case !mayCreateNamespaces(p.policy):
+		return p.forbidden("namespace", name)
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: r.carried(onHub.Labels)}}
-	namespace.Labels[v1alpha1.LabelPropagatedBy] = r.HubID
-	if err := worker.Create(ctx, namespace, fieldOwner); !apierrors.IsAlreadyExists(err) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.namespaceLabels(onHub.Labels)}}
+	namespace.Labels[v1alpha1.LabelPropagatedBy] = p.HubID
+	if err := p.worker.Create(ctx, namespace, fieldOwner); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	// Somebody else made it, and the cache does not show yet how.
-	reader, err := r.Worker.APIReader()
+	// Somebody else has made it, and the cache does not show its labels yet.
+	reader, err := p.Worker.APIReader()
 	if err != nil {
 		return err
 	}
 	if err := reader.Get(ctx, types.NamespacedName{Name: name}, onWorker); err != nil {
 		return err
 	}
-	return r.checkPodSecurity(onHub, onWorker, policy)
+	return p.checkPodSecurity(onHub, onWorker)
 }
 
-// hubNamespace is the namespace's metadata on the hub. A cache that does not show it yet says nothing about its labels.
-func (r *reconciler) hubNamespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+// hubNamespace is the namespace's metadata on the hub. A cache that does not show the namespace yet is a conflict.
+func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
 	onHub := metadataOf(corev1.SchemeGroupVersion.String(), "Namespace")
-	err := r.Hub.Get(ctx, types.NamespacedName{Name: name}, onHub)
+	err := p.Hub.Get(ctx, types.NamespacedName{Name: name}, onHub)
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewConflict(corev1.Resource("namespaces"), name, err)
 	}
@@ -69,11 +73,11 @@ func (r *reconciler) hubNamespace(ctx context.Context, name string) (*metav1.Par
 	return onHub, nil
 }
 
-// carried are the labels of the hub's namespace that the worker's gets when it is made.
-func (r *reconciler) carried(labels map[string]string) map[string]string {
+// namespaceLabels are the labels of the hub's namespace that a new namespace on the worker gets.
+func (p *propagation) namespaceLabels(labels map[string]string) map[string]string {
 	carried := map[string]string{}
 	for key, value := range labels {
-		if strings.HasPrefix(key, labelPodSecurity) || r.NamespaceLabel != nil && r.NamespaceLabel(key) {
+		if strings.HasPrefix(key, labelPodSecurity) || p.NamespaceLabel != nil && p.NamespaceLabel(key) {
 			carried[key] = value
 		}
 	}
@@ -81,21 +85,66 @@ func (r *reconciler) carried(labels map[string]string) map[string]string {
 }
 
 // checkPodSecurity refuses a namespace of the worker in which pods may do what they may not on the hub.
-func (r *reconciler) checkPodSecurity(
-	onHub, onWorker *metav1.PartialObjectMetadata, policy *v1alpha1.DispatchPolicy,
-) error {
+func (p *propagation) checkPodSecurity(onHub, onWorker *metav1.PartialObjectMetadata) error {
 	difference := laxerThan(onHub.Labels, onWorker.Labels)
-	if difference == "" || ignoresPodSecurity(policy) {
+	if difference == "" || ignoresPodSecurity(p.policy) {
 		return nil
 	}
 	allow := "a DispatchPolicy for the job"
-	if policy != nil {
-		allow = fmt.Sprintf("DispatchPolicy %q", policy.Name)
+	if p.policy != nil {
+		allow = fmt.Sprintf("DispatchPolicy %q", p.policy.Name)
 	}
 	return refusal(fmt.Sprintf("namespace %q on worker %q lets pods do more than on the hub: %s; "+
-		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, r.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
+		"or set spec.propagate.podSecurity: %s in %s", onHub.Name, p.Cluster, difference, v1alpha1.PodSecurityIgnore, allow))
 }
 
 func ignoresPodSecurity(policy *v1alpha1.DispatchPolicy) bool {
 	return policy != nil && policy.Spec.Propagate != nil && policy.Spec.Propagate.PodSecurity == v1alpha1.PodSecurityIgnore
+}
+
+// laxerThan says how the labels of a worker's namespace let pods do more than the labels of the hub's, and what would
+// be right. It is empty if they do not. A hub without an enforce label claims nothing. A worker without one is laxer
+// than any claim: it does what its API server was configured for, which nobody can see.
+func laxerThan(hub, worker map[string]string) string {
+	claimed, ok := hub[labelEnforce]
+	if !ok || strictness(claimed) == 0 {
+		return ""
+	}
+	given, ok := worker[labelEnforce]
+	switch {
+	case !ok:
+		return fmt.Sprintf("it has no label %s, which is %q on the hub; set it to %q there", labelEnforce, claimed, claimed)
+	case strictness(given) < strictness(claimed):
+		return fmt.Sprintf("its label %s is %q, and on the hub %q; set it to %q there", labelEnforce, given, claimed, claimed)
+	case strictness(given) > strictness(claimed) || !isOlder(worker[labelEnforceVersion], hub[labelEnforceVersion]):
+		return ""
+	}
+	wanted := hub[labelEnforceVersion]
+	if wanted == "" {
+		wanted = latestVersion
+	}
+	return fmt.Sprintf("its label %s is %q, and on the hub it is %q; set it to %q there",
+		labelEnforceVersion, worker[labelEnforceVersion], wanted, wanted)
+}
+
+// strictness orders the levels. API servers take an unknown level for restricted.
+func strictness(level string) int {
+	switch level {
+	case "privileged":
+		return 0
+	case "baseline":
+		return 1
+	default:
+		return 2
+	}
+}
+
+// isOlder compares two versions of the levels, which get stricter with each release. An invalid version is the latest.
+func isOlder(a, b string) bool {
+	older, err := version.ParseMajorMinor(a)
+	if err != nil {
+		return false
+	}
+	newer, err := version.ParseMajorMinor(b)
+	return err != nil || older.LessThan(newer)
 }

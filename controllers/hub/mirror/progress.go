@@ -4,7 +4,6 @@
 package mirror
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -22,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// course is what the JobSet of a copy says about it. The time is of the worker's clock: it is shown, and compared with nothing.
+// course is what the JobSet of a copy says about it. The time is of the worker's clock, and is only shown.
 type course struct {
 	// restarts of the JobSet as a whole and of its Jobs.
 	restarts int32
@@ -30,26 +28,11 @@ type course struct {
 	startTime *metav1.Time
 }
 
-// newJobSet returns an empty JobSet, for a client to read into. JobSets are kept as TrainJobs are, see package trainjobs.
+// newJobSet returns an empty JobSet, for a client to read into, unstructured as TrainJobs are (package trainjobs).
 func newJobSet() *unstructured.Unstructured {
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
 	return jobSet
-}
-
-// observeCourse reads the JobSet of the copy, if the worker lets it be read and it is there. Nothing waits for it, and nothing
-// fails without it.
-func (r *reconciler) observeCourse(ctx context.Context, worker client.Client, f *facts, past *recollection) {
-	if f.copy != nil && f.isCurrent(f.copy) {
-		jobSet := newJobSet()
-		err := worker.Get(ctx, client.ObjectKeyFromObject(f.copy), jobSet)
-		if err == nil && metav1.IsControlledBy(jobSet, f.copy) {
-			if seen, err := courseOf(jobSet); err == nil {
-				past.course = &seen
-			}
-		}
-	}
-	f.course = past.course
 }
 
 // courseOf reads a JobSet.
@@ -82,9 +65,9 @@ func startTime(jobSet *jobsetv1alpha2.JobSet) *metav1.Time {
 	}
 }
 
-// showProgress brings steps, restarts and times to the status of the Dispatch, which may speak of an earlier attempt. What the
-// JobSet no longer says stays as it was said of this attempt.
-func showProgress(f facts, status *v1alpha1.DispatchStatus) {
+// showProgress brings steps, restarts and times to the status of the Dispatch, which may be about an earlier attempt.
+// Values of this attempt stay when its JobSet is gone.
+func (f *facts) showProgress(status *v1alpha1.DispatchStatus) {
 	if !f.dispatch.WasCopied() {
 		record.ClearProgress(status)
 	}
@@ -118,7 +101,7 @@ func inOrder(jobs []trainer.JobStatus, podSets []v1alpha1.PodSet) []trainer.JobS
 	return jobs
 }
 
-// endSteps ends the steps that run with the job: MPI's workers run until the launcher has succeeded, and then not for long.
+// endSteps ends the steps that still run when the job ends, as MPI's workers do when the launcher has succeeded.
 func endSteps(steps []v1alpha1.Step, end string) {
 	state := v1alpha1.StepSucceeded
 	if end == trainer.TrainJobFailed {
@@ -131,13 +114,21 @@ func endSteps(steps []v1alpha1.Step, end string) {
 	}
 }
 
-// hasProgressed is true if the Dispatch shows another phase, or other steps or restarts, than there are. Times are shown along with them.
-func hasProgressed(f facts) bool {
+// hasProgressed is true if the Dispatch has to show another phase, other steps or restarts.
+func (f *facts) hasProgressed() bool {
 	shown := &f.dispatch.Status
-	if phase, _ := phaseOf(f); phase != shown.Phase {
+	if phase, _ := f.phase(); phase != shown.Phase {
 		return true
 	}
 	current := v1alpha1.DispatchStatus{Restarts: shown.Restarts}
-	showProgress(f, &current)
+	f.showProgress(&current)
 	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)
+}
+
+// phase is the phase, with its reason, of a job that has a copy.
+func (f *facts) phase() (v1alpha1.DispatchPhase, string) {
+	if f.isHeld() {
+		return v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
+	}
+	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
 }

@@ -244,14 +244,14 @@ func TestShowProgress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := *test.facts.dispatch.Status.DeepCopy()
-			showProgress(test.facts, &status)
+			test.facts.showProgress(&status)
 			got := v1alpha1.DispatchStatus{
 				Steps: status.Steps, Restarts: status.Restarts, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
 			}
-			if got := test.facts.dispatch.WasCopied() && hasProgressed(test.facts); got != test.progress {
+			if got := test.facts.dispatch.WasCopied() && test.facts.hasProgressed(); got != test.progress {
 				t.Errorf("hasProgressed() = %t: %s", got, test.reason)
 			}
 		})
@@ -265,7 +265,8 @@ func TestUnreadableJobsStatus(t *testing.T) {
 			copy := testCopy("origin", "2")
 			copy.Object["status"] = map[string]any{"jobsStatus": jobsStatus}
 			status := v1alpha1.DispatchStatus{}
-			showProgress(facts{job: testJob("origin"), copy: copy, dispatch: testDispatch()}, &status)
+			f := facts{job: testJob("origin"), copy: copy, dispatch: testDispatch()}
+			f.showProgress(&status)
 			if len(status.Steps) > 0 {
 				t.Errorf("steps %+v", status.Steps)
 			}

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,13 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
@@ -32,18 +31,19 @@ const (
 	fieldOwner = records.FieldOwner
 	// conflictDelay lets a cache catch up after a write conflict.
 	conflictDelay = requeue.ConflictDelay
-	// leaderCheck is how often a process that may lead no more looks whether it does.
+	// leaderCheck is how often a process that may not lead any more looks whether it does.
 	leaderCheck = time.Second
-	// createLag bounds how long a created copy is believed in that the cache does not show.
-	createLag = time.Minute
+	// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
+	startLag = 10 * time.Second
 )
 
 // reconciler reconciles the keys of one worker.
 type reconciler struct {
 	Options
 	started   time.Time
-	memory    memory
 	creations *creations
+	// memories has a *memory for each key, a NamespacedName, that is live on this worker.
+	memories sync.Map
 }
 
 // Reconcile brings one TrainJob of this worker a step further.
@@ -52,105 +52,113 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
 	}
-	f, past, err := r.observe(ctx, worker, request.NamespacedName)
+	v, err := r.observe(ctx, worker, request.NamespacedName)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	result, err := r.act(ctx, worker, f, past)
-	if apierrors.IsConflict(err) {
+	what := decide(r.Cluster, v.facts)
+	log.FromContext(ctx).V(1).Info("Decided", "state", what)
+	due, err := v.act(ctx, what)
+	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
+	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	}
-	if errors.Is(err, remote.ErrNotLeading) { // Either the lease is renewed in a moment, or this process ends.
+	case errors.Is(err, remote.ErrNotLeading): // Either the lease is renewed in a moment, or this process ends.
 		return reconcile.Result{RequeueAfter: leaderCheck}, nil
-	}
-	if seconds, asked := apierrors.SuggestsClientDelay(err); asked && seconds > 0 {
+	case asked && seconds > 0:
 		log.FromContext(ctx).Info("Asked to come again later", "reason", err.Error(), "seconds", seconds)
 		return reconcile.Result{RequeueAfter: time.Duration(seconds) * time.Second}, nil
+	case err != nil:
+		return reconcile.Result{}, err
 	}
-	return result, err
+	return reconcile.Result{RequeueAfter: due}, nil
 }
 
-// act does what the state of the facts asks for.
-func (r *reconciler) act(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	what := decide(r.Cluster, f)
-	log.FromContext(ctx).V(1).Info("Decided", "state", what)
+// act does what the state asks for. It returns when to look again, zero if an event will tell.
+func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
+	if v.memory.ended && (what == absent || what == blocked || what == evicting || what == copyDeleted) {
+		return 0, nil // The end of the attempt is reported, and placement is about to answer.
+	}
 	switch what {
 	case absent:
-		return r.create(ctx, worker, f, past)
-	case mirrored:
-		return r.mirror(ctx, worker, f, past)
-	case evicting:
-		return r.evict(ctx, worker, f, past)
-	case finished:
-		return r.finish(ctx, f, past)
-	case misplaced:
-		r.warnMisplaced(f, past)
-	case returned:
-		return reconcile.Result{}, r.reportReturned(ctx, f)
-	case copyDeleted:
-		return r.resolveMissing(ctx, worker, f, past)
-	case conflicting:
-		return r.nameTaken(ctx, f, past, f.copy)
-	case withdrawing, released:
-		if gone, err := r.jobIsGone(ctx, f); !gone || err != nil {
-			return reconcile.Result{RequeueAfter: conflictDelay}, err
-		}
-		if what == withdrawing && !f.believed {
-			return reconcile.Result{}, r.withdrawOrSay(ctx, worker, f)
-		}
-		return r.release(ctx, worker, f, past)
+		return v.create(ctx)
 	case blocked:
-		return r.giveBack(ctx, f, past)
+		return v.giveBack(ctx)
+	case conflicting:
+		return v.conflict(ctx)
+	case misplaced:
+		v.warnMisplaced()
+	case returned:
+		return 0, v.reportReturned(ctx)
+	case mirrored:
+		return v.mirror(ctx)
+	case evicting:
+		return v.evict(ctx)
+	case finished:
+		return v.finish(ctx)
+	case copyDeleted:
+		return v.resolveMissing(ctx)
+	case withdrawing:
+		return v.withdraw(ctx)
+	case released:
+		return v.release(ctx)
 	case idle:
 	}
-	return reconcile.Result{}, nil
+	return 0, nil
 }
 
-// observe reads the key's objects from the caches, and from memory what the caches do not show yet.
-func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (facts, *recollection, error) {
-	var f facts
+// mirror keeps the copy what it should be and brings its status to the hub. No step waits for the one before to
+// succeed. The first error is returned as it is: a conflict keeps its type, and is retried without a log line.
+func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
+	keepDue, keepErr := keeper{v}.keep(ctx)
+	statusDue, statusErr := v.syncStatus(ctx)
+	runningDue, runningErr := v.reportRunning(ctx)
+	due := requeue.Sooner(keepDue, requeue.Sooner(statusDue, runningDue))
+	if v.believed {
+		due = requeue.Sooner(due, createLag-v.Clock.Since(v.memory.copy.since))
+	}
+	return due, cmp.Or(keepErr, statusErr, runningErr)
+}
+
+// visit is one reconcile of one job. Its methods do what the state of the job asks for.
+type visit struct {
+	hubSide
+	// worker reads from the connection's caches, and writes to the worker.
+	worker client.Client
+}
+
+// hubSide is the part of a visit that needs no worker: its methods read from the hub and write to it.
+type hubSide struct {
+	*reconciler
+	facts
+	// memory of the attempt. It is empty if the attempt is not live on this worker.
+	memory *memory
+}
+
+// observe reads the key's objects from the caches, and adds what this process remembers.
+func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (*visit, error) {
+	v := &visit{hubSide: hubSide{reconciler: r, facts: facts{hubID: r.HubID}, memory: &memory{}}, worker: worker}
 	dispatch := &v1alpha1.Dispatch{}
 	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
-		r.memory.forget(key)
-		return f, nil, client.IgnoreNotFound(err)
+		r.memories.Delete(key)
+		return v, client.IgnoreNotFound(err)
 	}
-	f.dispatch = dispatch
-	f.otherCluster = dispatch.Spec.ClusterID != "" && dispatch.Spec.ClusterID != r.ClusterID
+	v.dispatch = dispatch
+	v.otherCluster = dispatch.Spec.ClusterID != "" && dispatch.Spec.ClusterID != r.ClusterID
 	var err error
-	if f.job, err = get(ctx, r.Hub, key); err != nil {
-		return f, nil, fmt.Errorf("get TrainJob %s: %w", key, err)
+	if v.job, err = get(ctx, r.Hub, key); err != nil {
+		return v, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
-	if f.copy, err = get(ctx, worker, key); err != nil {
-		return f, nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
+	if v.copy, err = get(ctx, worker, key); err != nil {
+		return v, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 	}
 	if dispatch.Spec.Cluster != r.Cluster || dispatch.IsFinished() {
-		r.memory.forget(key) // Nothing is kept for jobs that are not live here.
-		return f, &recollection{}, nil
+		r.memories.Delete(key) // The job is not live here.
+		return v, nil
 	}
-	past := r.memory.of(key, dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt, func() *recollection {
-		return r.newRecollection(dispatch)
-	})
-	r.recall(&f, past)
-	r.observeCourse(ctx, worker, &f, past)
-	return f, past, nil
-}
-
-// recall completes the facts with what this process did and the caches do not show yet.
-func (r *reconciler) recall(f *facts, past *recollection) {
-	now := r.Clock.Now()
-	f.uid = past.uid
-	switch {
-	case f.copy != nil && f.isCurrent(f.copy):
-		past.created, past.uid = nil, f.copy.GetUID()
-		if !past.copied {
-			past.copied, past.copiedAt = true, now
-		}
-	case f.copy != nil && f.isSecond(f.copy):
-		past.created = nil // It has gone, or the other could not be there.
-	case f.copy == nil && past.created != nil && now.Sub(past.copiedAt) < createLag:
-		f.copy, f.believed = past.created, true
-	}
-	f.copied, f.uid = past.copied, past.uid
+	v.memory = r.memoryOf(key, dispatch)
+	v.memory.copy.complete(&v.facts, r.Clock.Now())
+	v.observeCourse(ctx)
+	return v, nil
 }
 
 // get reads a TrainJob, nil if there is none.
@@ -162,110 +170,41 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 	return job, nil
 }
 
-// mirror keeps the copy what it is to be and brings its status to the hub. An error of one step does not stop the next. The first error
-// is returned as it is: a conflict keeps its type, and is retried in silence.
-func (r *reconciler) mirror(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	fenceDue, updateErr := r.keep(ctx, worker, f, past)
-	statusDue, statusErr := r.syncStatus(ctx, f, past)
-	runningDue, runningErr := r.reportRunning(ctx, f, past)
-	due := requeue.Sooner(fenceDue, requeue.Sooner(statusDue, runningDue))
-	if f.believed {
-		due = requeue.Sooner(due, createLag-r.Clock.Since(past.copiedAt))
-	}
-	return reconcile.Result{RequeueAfter: due}, cmp.Or(updateErr, statusErr, runningErr)
-}
-
-// finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
-func (r *reconciler) finish(ctx context.Context, f facts, past *recollection) (reconcile.Result, error) {
-	if past.endSeen.IsZero() {
-		past.endSeen = r.Clock.Now()
-	}
-	if trainjobs.Terminal(f.job) == nil {
-		if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
-			return reconcile.Result{RequeueAfter: conflictDelay}, err
-		}
-		if err := r.writeJobStatus(ctx, f, past); err != nil {
-			return reconcile.Result{}, err
-		}
-		timeToReport.Observe(r.Clock.Since(past.endSeen).Seconds())
-	}
-	return reconcile.Result{}, r.reportFinished(ctx, f)
-}
-
-// withdraw deletes a copy, in the foreground: when it is gone, its JobSet and pods are.
-func (r *reconciler) withdraw(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
-	uid := copy.GetUID()
-	return r.delete(ctx, worker, copy, client.Preconditions{UID: &uid})
-}
-
-// withdrawOrSay is withdraw of the copy, and says on the Dispatch if the worker refuses.
-func (r *reconciler) withdrawOrSay(ctx context.Context, worker client.Client, f facts) error {
-	return r.orSay(ctx, f, r.withdraw(ctx, worker, f.copy))
-}
-
-// orSay returns the error of a deletion of the copy, and says on the Dispatch if the worker refuses it.
-func (r *reconciler) orSay(ctx context.Context, f facts, err error) error {
-	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
-		err = errors.Join(err, r.reportKept(ctx, f, err))
-	}
-	return err
-}
-
-// reportKept says on the Dispatch why the copy is still there, in the worker's words.
-func (r *reconciler) reportKept(ctx context.Context, f facts, refusal error) error {
-	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		record.SetCopied(status, f.dispatch, r.Clock.Now())
-		if f.isCurrent(f.copy) {
-			status.CopyUID = f.copy.GetUID()
-		}
-		r.setTrue(status, f.dispatch, v1alpha1.DispatchMirrored, v1alpha1.ReasonDeletionRefused,
-			fmt.Sprintf("worker %q refuses to delete the copy: %s", r.Cluster, refusalWords(refusal)))
-	})
-}
-
-// delete deletes a copy in the foreground, unless it is going already.
-func (r *reconciler) delete(
-	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, preconditions client.Preconditions,
-) error {
-	if copy.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	err := worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), preconditions)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
-	}
-	return nil
-}
-
-// release lets the Dispatch go after its copy. If its TrainJob is gone the Dispatch is deleted too, without waiting for the
-// garbage collector.
-func (r *reconciler) release(ctx context.Context, worker client.Client, f facts, past *recollection) (reconcile.Result, error) {
-	dispatch := f.dispatch
-	if f.believed || !dispatch.IsFinished() && !dispatch.AttemptEnded() {
-		past.created = nil // Whether it is there is asked now.
-		if due, err := r.leaveNothing(ctx, worker, f, past); due > 0 || err != nil {
-			return reconcile.Result{RequeueAfter: due}, err
+// observeCourse reads the JobSet of the copy, if it is there and the hub may read it. Nothing fails without it.
+func (v *visit) observeCourse(ctx context.Context) {
+	if v.isCurrent(v.copy) {
+		jobSet := newJobSet()
+		err := v.worker.Get(ctx, client.ObjectKeyFromObject(v.copy), jobSet)
+		if err == nil && metav1.IsControlledBy(jobSet, v.copy) {
+			if seen, err := courseOf(jobSet); err == nil {
+				v.memory.course = &seen
+			}
 		}
 	}
-	updated := dispatch.DeepCopy()
-	if dispatch.DeletionTimestamp == nil {
-		if err := r.Hub.Delete(ctx, updated, client.Preconditions{UID: &dispatch.UID}); err != nil {
-			return reconcile.Result{}, client.IgnoreNotFound(err)
-		}
-		return reconcile.Result{}, nil // The event of it brings us back, to remove the finalizer.
+	v.course = v.memory.course
+}
+
+// doubted is true while the hub's caches may lag behind the writes of the replica that led before.
+func (r *reconciler) doubted() bool {
+	return r.Clock.Since(r.started) < startLag
+}
+
+// dispatchIsCurrent is true if the cached Dispatch is the API server's. It is asked before a step that would be wrong
+// otherwise, which is never on the way of a job that runs and ends.
+func (h *hubSide) dispatchIsCurrent(ctx context.Context) (bool, error) {
+	if h.memory.verified || !h.doubted() {
+		return true, nil
 	}
-	if !controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy) {
-		return reconcile.Result{}, nil
+	var err error
+	h.memory.verified, err = h.isStored(ctx)
+	return h.memory.verified, err
+}
+
+// isStored is true if the API server has the Dispatch as it was observed.
+func (h *hubSide) isStored(ctx context.Context) (bool, error) {
+	stored := &v1alpha1.Dispatch{}
+	if err := h.HubReader.Get(ctx, client.ObjectKeyFromObject(h.dispatch), stored); err != nil {
+		return false, client.IgnoreNotFound(err)
 	}
-	if jobStays(f) && trainjobs.Terminal(f.job) == nil { // It is placed again, with a higher attempt, whoever leads then.
-		kept, err := records.Keep(ctx, r.Hub, r.HubReader, records.TombstoneOf(dispatch, cmp.Or(dispatch.Spec.ClusterID, r.ClusterID)))
-		if !kept || err != nil {
-			return reconcile.Result{RequeueAfter: conflictDelay}, err
-		}
-	}
-	patch := client.MergeFromWithOptions(dispatch, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return reconcile.Result{}, fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", dispatch.Namespace, dispatch.Name, err)
-	}
-	return reconcile.Result{}, nil
+	return stored.ResourceVersion == h.dispatch.ResourceVersion, nil
 }

@@ -42,33 +42,17 @@ func (s state) String() string {
 	}[s]
 }
 
-// facts are what has been observed of a key. Any of the three objects may be nil.
-type facts struct {
-	job      *unstructured.Unstructured
-	dispatch *v1alpha1.Dispatch
-	copy     *unstructured.Unstructured
-	// course is what the copy's JobSet was last seen to say, nil if that is not known.
-	course *course
-	// copied is true if this process knows that the current attempt has had a copy, before the Dispatch says so, and uid is the UID of it.
-	copied bool
-	uid    types.UID
-	// believed is true if copy is what the worker answered to its creation, and the cache does not show it: nothing may wake us when it goes.
-	believed bool
-	// otherCluster is true if the Dispatch was made for another cluster than the one that the worker's name leads to now.
-	otherCluster bool
-}
-
 // decide says what is to be done on worker for the observed facts.
 func decide(worker v1alpha1.ClusterName, f facts) state {
 	switch {
 	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
 		return idle
 	case f.otherCluster:
-		if f.dispatch.IsFinished() && !leaving(f) {
+		if f.dispatch.IsFinished() && !f.leaving() {
 			return idle
 		}
 		return misplaced
-	case leaving(f):
+	case f.leaving():
 		if f.copy != nil && f.isOurs(f.copy) {
 			return withdrawing
 		}
@@ -86,7 +70,8 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 
 // decideLive is decide for an attempt that is live on this worker.
 func decideLive(f facts) state {
-	missing := f.copy == nil || f.wasCopied() && !f.isOurs(f.copy) || f.isSecond(f.copy) // Another one may have its name.
+	has := f.presenceOf(f.copy)
+	missing := has == nothing || has == second || has == foreign && f.wasCopied()
 	switch {
 	case trainjobs.Terminal(f.job) != nil:
 		return finished
@@ -94,13 +79,13 @@ func decideLive(f facts) state {
 		return evicting
 	case missing && f.wasCopied():
 		return copyDeleted
-	case f.copy == nil && trainjobs.Suspended(f.job):
+	case has == nothing && trainjobs.Suspended(f.job):
 		return blocked // Placement ends the attempt, which wakes us.
-	case f.copy == nil:
+	case has == nothing:
 		return absent
-	case !f.isOurs(f.copy):
+	case has == foreign:
 		return conflicting
-	case !f.isCurrent(f.copy):
+	case has != current:
 		return blocked
 	case trainjobs.Terminal(f.copy) != nil:
 		return finished
@@ -113,52 +98,77 @@ func decideLive(f facts) state {
 	}
 }
 
-// leaving is true if the copy has to go: the hub TrainJob is gone, going, or another one of the same name, or somebody deleted
-// the Dispatch.
-func leaving(f facts) bool {
-	return f.dispatch.DeletionTimestamp != nil || !jobStays(f)
+// facts are what has been observed of a key. Any of the three objects may be nil.
+type facts struct {
+	// hubID is what this hub's copies are labelled with.
+	hubID    string
+	job      *unstructured.Unstructured
+	dispatch *v1alpha1.Dispatch
+	copy     *unstructured.Unstructured
+	// believed is true if the cache does not show the copy. Then no event may come when the copy goes.
+	believed bool
+	// copied is true if this process knows that the current attempt has had a copy, and uid is the UID of that copy.
+	copied bool
+	uid    types.UID
+	// course is what the copy's JobSet was last seen to say, nil if that is not known.
+	course *course
+	// otherCluster is true if the worker's name led to another cluster when the Dispatch was made.
+	otherCluster bool
 }
 
-// jobStays is true if the hub TrainJob is there and is not going.
-func jobStays(f facts) bool {
-	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
+// presence is what a worker has of an attempt.
+type presence int
+
+const (
+	// nothing: there is no TrainJob of the name. From lookFor also: no pod is alive, and no creation can arrive.
+	nothing presence = iota
+	// arriving: there is no TrainJob of the name, but a creation that got no answer may still make one.
+	arriving
+	// podsAlive: the copy is gone, but its JobSet is there or one of its pods may run.
+	podsAlive
+	// current: the copy of the attempt.
+	current
+	// second: another copy of the attempt. A creation without an answer arrived when the first copy had been deleted.
+	second
+	// older: the copy of another attempt of the job.
+	older
+	// foreign: a TrainJob that is not ours.
+	foreign
+)
+
+// String names the presence, for logs and tests.
+func (p presence) String() string {
+	return [...]string{"nothing", "arriving", "podsAlive", "current", "second", "older", "foreign"}[p]
 }
 
-// wasCopied is true if the current attempt is known to have had a copy.
-func (f *facts) wasCopied() bool { return f.copied || f.dispatch.WasCopied() }
+// presenceOf says what a TrainJob of the Dispatch's name is to the current attempt. The UID on record counts more than
+// labels and annotations, which somebody may have edited. A copy of another hub is foreign even if both hubs were made
+// from one backup, so that both know the job.
+func (f *facts) presenceOf(copy *unstructured.Unstructured) presence {
+	switch {
+	case copy == nil:
+		return nothing
+	case f.isKnown(copy):
+		return current
+	case v1alpha1.OfAnotherHub(copy, f.hubID), !f.isOurs(copy):
+		return foreign
+	case copy.GetAnnotations()[v1alpha1.AnnotationAttempt] != strconv.Itoa(int(f.dispatch.Spec.Attempt)):
+		return older
+	case f.knownUID() != "":
+		return second
+	default:
+		return current
+	}
+}
 
-// isOurs is true if copy was made for the Dispatch's TrainJob, in whichever attempt. The UID that is on record says so too: labels and
-// annotations can be edited.
+// isCurrent is true if copy is that of the Dispatch's current attempt.
+func (f *facts) isCurrent(copy *unstructured.Unstructured) bool { return f.presenceOf(copy) == current }
+
+// isOurs is true if copy was made for the Dispatch's TrainJob in any attempt, by its labels or by the UID on record.
 func (f *facts) isOurs(copy *unstructured.Unstructured) bool {
 	uid := f.dispatch.Status.CopyUID
 	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(f.dispatch.Spec.TrainJob.UID) || f.isKnown(copy) ||
 		uid != "" && uid == copy.GetUID()
-}
-
-// isCurrent is true if copy is that of the Dispatch's current attempt: the one that it is known to have, or, as long as none is known, one
-// that was made for it.
-func (f *facts) isCurrent(copy *unstructured.Unstructured) bool {
-	return f.isKnown(copy) || f.knownUID() == "" && f.isOfAttempt(copy)
-}
-
-// isSecond is true if copy was made for the Dispatch's current attempt, which is known to have had another one: of two creations of which
-// the first got no answer, both may be carried out, if the copy of one has gone when the other arrives.
-func (f *facts) isSecond(copy *unstructured.Unstructured) bool {
-	return !f.isKnown(copy) && f.knownUID() != "" && f.isOfAttempt(copy)
-}
-
-// isOfAttempt is true if copy says that it was made for the current attempt of the Dispatch's TrainJob.
-func (f *facts) isOfAttempt(copy *unstructured.Unstructured) bool {
-	return f.isOurs(copy) && copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(f.dispatch.Spec.Attempt))
-}
-
-// isOlder is true if there is a copy of an earlier attempt, which nobody has begun to delete.
-func (f *facts) isOlder() bool {
-	if f.copy == nil || f.copy.GetDeletionTimestamp() != nil {
-		return false
-	}
-	attempt, err := strconv.ParseInt(f.copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
-	return err == nil && int32(attempt) < f.dispatch.Spec.Attempt
 }
 
 // isKnown is true if copy is the one that the current attempt is known to have.
@@ -167,5 +177,39 @@ func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
 	return uid != "" && (uid == f.uid || uid == f.dispatch.RecordedCopy())
 }
 
-// knownUID is that of the copy that the current attempt is known to have, empty if none is known.
+// knownUID is the UID of the copy that the current attempt is known to have, empty if no copy is known.
 func (f *facts) knownUID() types.UID { return cmp.Or(f.uid, f.dispatch.RecordedCopy()) }
+
+// wasCopied is true if the current attempt is known to have had a copy.
+func (f *facts) wasCopied() bool { return f.copied || f.dispatch.WasCopied() }
+
+// keepsOlder is true if there is a copy of an earlier attempt, and nobody has begun to delete it.
+func (f *facts) keepsOlder() bool {
+	if f.copy == nil || f.copy.GetDeletionTimestamp() != nil {
+		return false
+	}
+	attempt, err := strconv.ParseInt(f.copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
+	return err == nil && int32(attempt) < f.dispatch.Spec.Attempt
+}
+
+// leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.
+func (f *facts) leaving() bool { return f.dispatch.DeletionTimestamp != nil || !f.jobStays() }
+
+// jobStays is true if the hub TrainJob is there, is not being deleted, and is not another one of the same name.
+func (f *facts) jobStays() bool {
+	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
+}
+
+// isFenced is true if the worker's agent has to stop the copy when the agent hears nothing from the hub.
+func (f *facts) isFenced() bool { return f.dispatch.Spec.Failover == v1alpha1.FailoverFenced }
+
+// isStopped is true if the worker's agent has stopped the copy.
+func (f *facts) isStopped() bool {
+	_, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]
+	return stopped
+}
+
+// isHeld is true if the worker keeps the copy suspended although its job may run.
+func (f *facts) isHeld() bool {
+	return trainjobs.Suspended(f.copy) && !trainjobs.Suspended(f.job) && !f.isStopped()
+}

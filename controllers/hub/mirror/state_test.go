@@ -77,10 +77,61 @@ func withCopy(d *v1alpha1.Dispatch) {
 	d.Status.CopyUID = "copy"
 }
 
+// recordedBefore says that an earlier attempt has had the copy of testCopy.
+func recordedBefore(d *v1alpha1.Dispatch) {
+	condition("Mirrored", "True", 1)(d)
+	d.Status.CopyUID = "copy"
+}
+
 func condition(kind string, status metav1.ConditionStatus, attempt int32) dispatchOption {
 	return func(d *v1alpha1.Dispatch) {
 		d.Status.Attempt = attempt
 		d.Status.Conditions = append(d.Status.Conditions, metav1.Condition{Type: kind, Status: status})
+	}
+}
+
+func TestPresenceOf(t *testing.T) {
+	otherHub := func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{
+			v1alpha1.LabelHub: "hub-2", v1alpha1.LabelOriginUID: "origin",
+		})
+	}
+	unlabelled := func(job *unstructured.Unstructured) {
+		job.SetLabels(map[string]string{v1alpha1.LabelOriginUID: "origin"})
+	}
+	twin := testCopy("origin", "2")
+	otherHub(twin)
+	bare := testCopy("origin", "2")
+	unlabelled(bare)
+	for name, test := range map[string]struct {
+		reason   string
+		dispatch *v1alpha1.Dispatch
+		copy     *unstructured.Unstructured
+		want     presence
+	}{
+		"None":       {reason: "nobody has the name", want: nothing},
+		"OfAttempt":  {reason: "its marks say so, and no other is on record", copy: testCopy("origin", "2"), want: current},
+		"OnRecord":   {reason: "its UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("x", "9"), want: current},
+		"Second":     {reason: "another UID is on record", dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("y")), want: second},
+		"Older":      {reason: "it is of another attempt", copy: testCopy("origin", "1"), want: older},
+		"OlderKnown": {reason: "its UID is on record for another attempt", dispatch: testDispatch(recordedBefore), copy: testCopy("x", "1"), want: older},
+		"Unlabelled": {reason: "a label that is missing says nothing", copy: bare, want: current},
+		"Foreign":    {reason: "it is of another TrainJob", copy: testCopy("other", "2"), want: foreign},
+		"OfTheUser":  {reason: "it has no marks", copy: testJob("x"), want: foreign},
+		"OtherHub":   {reason: "a hub that was made from the same backup knows the same TrainJob", copy: twin, want: foreign},
+		"OtherHubOnRecord": {
+			reason: "somebody has changed the label of our copy", dispatch: testDispatch(withCopy), copy: twin, want: current,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := facts{hubID: "hub", dispatch: test.dispatch}
+			if f.dispatch == nil {
+				f.dispatch = testDispatch()
+			}
+			if got := f.presenceOf(test.copy); got != test.want {
+				t.Errorf("presenceOf() = %s, want %s: %s", got, test.want, test.reason)
+			}
+		})
 	}
 }
 
@@ -351,6 +402,7 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			test.facts.hubID = "hub"
 			if got := decide("here", test.facts); got != test.want {
 				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
 			}

@@ -11,46 +11,92 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/dispatch/record"
-	"github.com/trainyard/trainyard/internal/records"
 )
 
 const (
-	// statusWindow is how long changes of a live job's status are gathered into one write. The end of a job does not wait.
+	// statusWindow is how long changes of a live job's status are gathered into one write. An end does not wait.
 	statusWindow = time.Second
-	// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
-	runningDelay = 10 * time.Second
+	// pushLag is how long it may take until the cache shows a write of ours. No attempt is given up as lost meanwhile.
+	pushLag = 5 * time.Second
 )
 
-// syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
-func (r *reconciler) syncStatus(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
-	if !hasNews(f) || past.pushed == hashStatus(f.copy) {
-		past.changedAt = time.Time{}
-		return 0, nil
-	}
-	now := r.Clock.Now()
-	if past.changedAt.IsZero() {
-		past.changedAt = now
-	}
-	if due := statusWindow - now.Sub(past.changedAt); due > 0 {
-		return due, nil
-	}
-	if ok, err := r.maySpeak(ctx, f, past); !ok || err != nil {
-		return conflictDelay, err
-	}
-	return 0, r.writeJobStatus(ctx, f, past)
+// said is what this process has written on the hub about the copy.
+type said struct {
+	// before is true if an earlier process may have written the copy's status: the Dispatch said that there is a copy.
+	before bool
+	// pushed is the hash of the status last written to the TrainJob, zero if there is none. pushedAt is when that was.
+	pushed   uint64
+	pushedAt time.Time
+	// news measures since when the copy's status has differed from the TrainJob's.
+	news stopwatch
+	// progress measures since when the Dispatch has shown other steps or restarts than there are.
+	progress stopwatch
 }
 
-// hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news to a hub
-// that has none, and a copy without a status says nothing.
-func hasNews(f facts) bool {
+// syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
+func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
+	if !h.hasNews() || h.memory.said.pushed == hashStatus(h.copy) {
+		h.memory.said.news.reset()
+		return 0, h.statusAccepted(ctx) // The write of the Dispatch after that of the status may have failed.
+	}
+	if due := statusWindow - h.memory.said.news.elapsed(h.Clock.Now()); due > 0 {
+		return due, nil
+	}
+	if ok, err := h.maySpeak(ctx); !ok || err != nil {
+		return conflictDelay, err
+	}
+	return 0, h.writeJobStatus(ctx)
+}
+
+// reportStopping is syncStatus of a copy that is being stopped: a queue on the hub gives the job's quota to others when
+// no pod is active. The first status of a job does not wait, because it goes with the copy.
+func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
+	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
+		return 0, nil
+	}
+	if h.memory.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews() {
+		return 0, h.writeJobStatus(ctx)
+	}
+	return h.syncStatus(ctx)
+}
+
+// finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
+func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
+	h.memory.finishing.elapsed(h.Clock.Now())
+	if trainjobs.Terminal(h.job) == nil {
+		if ok, err := h.maySpeak(ctx); !ok || err != nil {
+			return conflictDelay, err
+		}
+		if err := h.writeJobStatus(ctx); err != nil {
+			return 0, err
+		}
+		timeToReport.Observe(h.memory.finishing.elapsed(h.Clock.Now()).Seconds())
+	}
+	return 0, h.reportFinished(ctx)
+}
+
+// maySpeak is true if the copy's status may be written to the hub TrainJob. Whoever gives an attempt up removes what
+// its copy has said, and then says on the Dispatch that the attempt is over. The cache may not show that yet. So a
+// TrainJob without a status is doubted if this process, or an earlier one, may have written one.
+//
+// A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next has a lock.
+func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
+	said := h.memory.said
+	spoke := said.pushed != 0 || said.before
+	if !spoke || h.job.Object["status"] != nil || h.Clock.Since(said.pushedAt) < pushLag {
+		return true, nil
+	}
+	return h.isStored(ctx)
+}
+
+// hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news
+// to a hub that has none, and a copy without a status says nothing.
+func (f *facts) hasNews() bool {
 	if f.copy.Object["status"] == nil || equality.Semantic.DeepEqual(f.job.Object["status"], f.copy.Object["status"]) {
 		return false
 	}
@@ -79,23 +125,29 @@ func anyCounter(jobsStatus any) bool {
 	return false
 }
 
-// writeJobStatus makes the hub TrainJob's status that of the copy. The optimistic lock keeps it from reaching another TrainJob
-// that has got the same name meanwhile, or one that has ended.
-func (r *reconciler) writeJobStatus(ctx context.Context, f facts, past *recollection) error {
-	updated := f.job.DeepCopy()
-	if status, ok, _ := unstructured.NestedMap(f.copy.Object, "status"); ok {
+// writeJobStatus makes the hub TrainJob's status that of the copy. The optimistic lock makes it fail if the TrainJob
+// has ended, or another TrainJob has got the name.
+func (h *hubSide) writeJobStatus(ctx context.Context) error {
+	updated := h.job.DeepCopy()
+	if status, ok, _ := unstructured.NestedMap(h.copy.Object, "status"); ok {
 		updated.Object["status"] = status
 	}
-	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", f.job.GetNamespace(), f.job.GetName(), r.Cluster, err)
-		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
+	patch := client.MergeFromWithOptions(h.job, client.MergeFromWithOptimisticLock{})
+	if err := h.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
+		return h.ender().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
-	past.changedAt, past.pushed, past.pushedAt = time.Time{}, hashStatus(f.copy), r.Clock.Now()
-	return r.ender().Accepted(ctx, f.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
+	h.memory.said.pushed, h.memory.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
+	h.memory.said.news.reset()
+	return h.statusAccepted(ctx)
 }
 
-// hashStatus is of what was last said, so that a field which the hub's CRD prunes is not said again and again.
+// statusAccepted takes back that the hub refuses the job's status. It writes nothing if the Dispatch does not say so.
+func (h *hubSide) statusAccepted(ctx context.Context) error {
+	return h.ender().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
+}
+
+// hashStatus is the hash of a copy's status. Without it, a field that the hub's CRD prunes would be written for ever.
 func hashStatus(copy *unstructured.Unstructured) uint64 {
 	encoded, err := json.Marshal(copy.Object["status"]) // sorts keys
 	if err != nil {
@@ -106,126 +158,19 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 	return hash.Sum64()
 }
 
-// reportRunning says on the Dispatch that the copy exists, once it has lived for runningDelay, and from then on how it gets on.
-func (r *reconciler) reportRunning(ctx context.Context, f facts, past *recollection) (time.Duration, error) {
-	var due time.Duration
-	switch {
-	case f.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
-		// The eviction was taken back in time.
-	case !f.dispatch.WasCopied():
-		due = r.runningDue(f, past)
-	case hasProgressed(f):
-		due = r.progressDue(past)
-	default:
-		past.progressedAt = time.Time{}
-		return 0, nil
+// takeBackStatus removes from the hub TrainJob the status of a copy that is gone: its counters are of pods that do not
+// exist any more. It returns false if the cached Dispatch is not the API server's: another copy may have spoken.
+func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
+	shown := h.job.Object["status"] != nil || h.memory.said.pushed != 0 // What was pushed the cache may not show yet.
+	if !shown || trainjobs.Terminal(h.job) != nil {
+		return true, nil
 	}
-	if due > 0 {
-		return due, nil
+	if ok, err := h.dispatchIsCurrent(ctx); !ok || err != nil {
+		return false, err
 	}
-	past.progressedAt = time.Time{}
-	return 0, r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		r.setCopied(f, status)
-		clearEvicting(status)
-		status.Phase, status.Reason = phaseOf(f)
-	})
-}
-
-// phaseOf is the phase, with its reason, of a job that has a copy.
-func phaseOf(f facts) (v1alpha1.DispatchPhase, string) {
-	if isHeld(f) {
-		return v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
+	if err := h.ender().TakeBackStatus(ctx, h.job); err != nil {
+		return false, err
 	}
-	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
-}
-
-// clearEvicting is for an eviction that was taken back. That there is no room elsewhere stays said.
-func clearEvicting(status *v1alpha1.DispatchStatus) {
-	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
-	}
-}
-
-// reportReturned says that the worker is back, and nothing else is done until that is on record: somebody may be giving the attempt up,
-// and of the two writes only one succeeds. The write wakes us.
-func (r *reconciler) reportReturned(ctx context.Context, f facts) error {
-	return r.ender().UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
-		switch {
-		case f.dispatch.Spec.Eviction != nil:
-			status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(f.dispatch.Spec.Eviction.Reason)
-		case f.dispatch.WasCopied():
-			status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
-		default:
-			status.Phase, status.Reason = v1alpha1.PhasePending, ""
-		}
-	})
-}
-
-// runningDue is how long until the Dispatch has to say Running. One that says Waiting has no time to lose.
-func (r *reconciler) runningDue(f facts, past *recollection) time.Duration {
-	if f.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
-		return 0
-	}
-	return max(0, runningDelay-r.Clock.Since(past.copiedAt))
-}
-
-// progressDue is how long until the Dispatch has to show how the copy gets on. Changes are gathered, and none is shown of a copy
-// that may yet turn out to be short.
-func (r *reconciler) progressDue(past *recollection) time.Duration {
-	now := r.Clock.Now()
-	if past.progressedAt.IsZero() {
-		past.progressedAt = now
-	}
-	return max(0, statusWindow-now.Sub(past.progressedAt), runningDelay-now.Sub(past.copiedAt))
-}
-
-// reportFinished says on the Dispatch how the copy ended, after the hub TrainJob says it.
-func (r *reconciler) reportFinished(ctx context.Context, f facts) error {
-	end := trainjobs.Terminal(f.job)
-	if end == nil {
-		end = trainjobs.Terminal(f.copy)
-	}
-	err := r.ender().Finish(ctx, f.dispatch, end, func(status *v1alpha1.DispatchStatus) { r.showCopy(f, status) })
-	if err != nil {
-		return err
-	}
-	r.recordFailed(f, end)
-	return nil
-}
-
-// endAttempt says on the Dispatch that the current attempt has no copy and will have none, so that placement decides again.
-func (r *reconciler) endAttempt(ctx context.Context, f facts, past *recollection, outcome v1alpha1.Outcome, message string) error {
-	if err := r.ender().End(ctx, f.dispatch, outcome, message); err != nil {
-		return err
-	}
-	past.ended = true
-	r.recordEnded(f, outcome, message)
-	return nil
-}
-
-// ender writes what is said of an attempt.
-func (r *reconciler) ender() records.Writer {
-	return records.Writer{Hub: r.Hub, Clock: r.Clock}
-}
-
-// setCopied says that the copy exists, and how it gets on.
-func (r *reconciler) setCopied(f facts, status *v1alpha1.DispatchStatus) {
-	r.showCopy(f, status)
-	record.SetCopied(status, f.dispatch, r.Clock.Now())
-}
-
-// showCopy shows which the copy is, and how far it is or was.
-func (r *reconciler) showCopy(f facts, status *v1alpha1.DispatchStatus) {
-	showProgress(f, status)
-	if f.copy != nil && f.isCurrent(f.copy) {
-		status.CopyUID = f.copy.GetUID()
-	}
-}
-
-// setTrue sets a condition that is True.
-func (r *reconciler) setTrue(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, kind, reason, message string) {
-	record.SetCondition(status, dispatch, metav1.Condition{
-		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
-	}, r.Clock.Now())
+	h.memory.said.pushed = 0
+	return true, nil
 }

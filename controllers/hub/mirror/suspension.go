@@ -6,6 +6,7 @@ package mirror
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +23,7 @@ import (
 const (
 	// labelJobUID on a Workload of Kueue is the UID of the job that the Workload is for.
 	labelJobUID = "kueue.x-k8s.io/job-uid"
-	// workloadLag is how long a worker's Kueue has for making the Workload of a copy that it has suspended. workloadCheck is how often
-	// the mirror looks for the Workload meanwhile.
+	// workloadCheck is how often, and workloadLag for how long, the mirror looks for the Workload of a suspended copy.
 	workloadLag   = 30 * time.Second
 	workloadCheck = time.Second
 )
@@ -54,101 +54,89 @@ const (
 // ends is true for what the hub ends now.
 func (h hold) ends() bool { return h == resumable || h == resumedByQueue || h == suspendedThere }
 
-// holdOf says why the copy does not run. It asks the worker only about a copy that is suspended and of which no Workload is known. It
-// returns when to look again, zero if nothing is awaited.
-func (r *reconciler) holdOf(ctx context.Context, f facts, past *recollection, may permission) (hold, time.Duration, error) {
-	_, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]
-	switch {
-	case trainjobs.Suspended(f.job): // Placement ends the attempt.
-		return free, 0, nil
-	case stopped && !may.ok:
-		return fenced, 0, nil
-	case !trainjobs.Suspended(f.copy):
-		past.suspendedAt = time.Time{}
-		if stopped {
-			return resumedByQueue, 0, nil
-		}
-		return free, 0, nil
-	}
-	owner, err := r.suspensionOf(ctx, f.copy, past)
-	if err != nil {
-		return free, 0, err
-	}
-	switch {
-	case owner == queued && stopped:
-		return resumedByQueue, 0, nil
-	case stopped:
-		return resumable, 0, nil
-	case owner == unknown:
-		return unknown, workloadCheck, nil
-	}
-	return owner, 0, nil
+// suspension is what this process knows of the suspension of a copy.
+type suspension struct {
+	// queued is true once the worker's Kueue had a Workload for the copy. A Workload stays as long as its job.
+	queued bool
+	// unexplained measures since when the copy has been suspended without a Workload.
+	unexplained stopwatch
 }
 
-// suspensionOf says who has suspended a copy: queued, unknown or suspendedThere.
-func (r *reconciler) suspensionOf(ctx context.Context, copy *unstructured.Unstructured, past *recollection) (hold, error) {
-	if past.queued {
-		return queued, nil
+// holdOf says why the copy does not run. It asks the worker only if the copy is suspended and has no known Workload.
+func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
+	stopped := k.isStopped()
+	switch {
+	case trainjobs.Suspended(k.job): // Placement ends the attempt.
+		return free, nil
+	case stopped && !may.ok:
+		return fenced, nil
+	case !trainjobs.Suspended(k.copy):
+		k.memory.suspension.unexplained.reset()
+		if stopped {
+			return resumedByQueue, nil
+		}
+		return free, nil
 	}
-	hasKueue, hasWorkload, err := r.findWorkload(ctx, copy)
+	owner, err := k.suspensionOf(ctx)
+	switch {
+	case err != nil || !stopped:
+		return owner, err
+	case owner == queued:
+		return resumedByQueue, nil
+	}
+	return resumable, nil
+}
+
+// suspensionOf says who has suspended the copy: queued, unknown or suspendedThere.
+func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
+	hasKueue, hasWorkload, err := k.findWorkload(ctx, k.copy)
 	switch {
 	case err != nil:
 		return free, err
 	case hasWorkload:
-		past.queued = true // A Workload stays as long as its job.
 		return queued, nil
-	case !hasKueue:
-		return suspendedThere, nil
-	}
-	if past.suspendedAt.IsZero() {
-		past.suspendedAt = r.Clock.Now()
-	}
-	if r.Clock.Since(past.suspendedAt) < workloadLag {
+	case hasKueue && k.memory.suspension.unexplained.elapsed(k.Clock.Now()) < workloadLag:
 		return unknown, nil
 	}
 	return suspendedThere, nil
 }
 
-// findWorkload asks the worker whether it has a Kueue, and whether that has a Workload for the copy. Where Workloads may not be read, a
-// copy is taken to have one: a suspension that is not Kueue's does less harm than two systems that undo each other's writes.
-func (r *reconciler) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (hasKueue, hasWorkload bool, err error) {
-	worker, err := r.Worker.Client()
-	if err != nil {
-		return false, false, err
+// findWorkload asks the worker for its Kueue and, until it is found, for the copy's Workload. Where Workloads may not
+// be read, the copy is taken to have one: it does less harm to leave a suspension that is not Kueue's than to have two
+// systems undo each other's writes.
+func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (hasKueue, hasWorkload bool, err error) {
+	if k.memory.suspension.queued {
+		return true, true, nil
 	}
-	mapping, err := worker.RESTMapper().RESTMapping(workloadKind)
+	defer func() { k.memory.suspension.queued = hasWorkload }()
+	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
 	if meta.IsNoMatchError(err) {
 		return false, false, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("look for Kueue on worker %q: %w", r.Cluster, err)
+		return false, false, fmt.Errorf("look for Kueue on worker %q: %w", k.Cluster, err)
 	}
-	reader, err := r.Worker.APIReader()
+	live, err := k.Worker.APIReader()
 	if err != nil {
 		return false, false, err
 	}
 	workloads := &metav1.PartialObjectMetadataList{}
 	workloads.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = reader.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), client.MatchingLabels{labelJobUID: string(copy.GetUID())}, client.Limit(1))
+	err = live.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), client.MatchingLabels{labelJobUID: string(copy.GetUID())}, client.Limit(1))
 	switch {
 	case apierrors.IsForbidden(err):
 		return true, true, nil
 	case apierrors.IsNotFound(err): // Kueue has been removed.
 		return false, false, nil
 	case err != nil:
-		return true, false, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
+		return true, false, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
 	}
-	for i := range workloads.Items {
-		if metav1.IsControlledBy(&workloads.Items[i], copy) {
-			return true, true, nil
-		}
-	}
-	return true, false, nil
+	ours := func(workload metav1.PartialObjectMetadata) bool { return metav1.IsControlledBy(&workload, copy) }
+	return true, slices.ContainsFunc(workloads.Items, ours), nil
 }
 
-// resume changes the copy so that it goes on, as far as it may, and returns the names of what somebody on the worker had changed. Whatever
-// resumes a copy that is to be fenced brings the last challenge with it: a resumption that was on its way for too long is known by
-// that, as a creation is.
+// resume lets the copy go on, as far as it may, and returns the names of what somebody on the worker had changed. A
+// fenced copy gets the last challenge: by that the agent knows a resumption, like a creation, that took too long.
 func resume(copy *unstructured.Unstructured, why hold, may permission) (restored []string) {
 	if !why.ends() {
 		return nil
@@ -164,10 +152,4 @@ func resume(copy *unstructured.Unstructured, why hold, may permission) (restored
 		setAnnotation(copy, v1alpha1.AnnotationChallenge, may.challenge)
 	}
 	return restored
-}
-
-// isHeld is true for a copy that its worker keeps suspended although its job may run.
-func isHeld(f facts) bool {
-	_, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]
-	return trainjobs.Suspended(f.copy) && !trainjobs.Suspended(f.job) && !stopped
 }

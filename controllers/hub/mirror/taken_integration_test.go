@@ -106,6 +106,32 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 	}
 }
 
+// Fault: the worker's cache still shows a foreign TrainJob, which is gone. The attempt does not end for it.
+func TestNameThatTheCacheShowsAsTaken(t *testing.T) {
+	for name, going := range map[string]bool{"Foreign": false, "Going": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, setting{})
+			release := s.createGoing(t, map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "former"}, nil)
+			if !going {
+				release()
+				s.createForeign(t)
+			}
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+			s.restart()
+			if going {
+				release()
+			} else {
+				must(t, s.worker.Delete(t.Context(), s.copy(t)))
+			}
+			s.clock.Step(time.Minute)
+			s.reconcile(t)
+			if s.dispatch(t).AttemptEnded() || s.copy(t) == nil {
+				t.Errorf("no copy was made although the name is free: %+v", s.dispatch(t).Status)
+			}
+		})
+	}
+}
+
 // A copy of the attempt itself that somebody deletes before the cache has shown it is the attempt's: the attempt ends
 // with it.
 func TestOwnCopyThatGoesUnseen(t *testing.T) {

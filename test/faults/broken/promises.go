@@ -200,13 +200,9 @@ var promises = []promise{
 	{
 		name: "foreign", words: "A TrainJob that is not ours is not touched.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/create.go",
-			find: "	case f.isCurrent(existing):\n		r.believe(existing, past)\n",
-			put:  "	case existing != nil:\n		r.believe(existing, past)\n",
-		}, {
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isCurrent(existing):",
-			put:  "case existing != nil && f.dispatch != nil:",
+			file: "controllers/hub/mirror/state.go",
+			find: "case f.isKnown(copy):\n		return current",
+			put:  "case copy != nil:\n		return current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultForeignJobOfTheName", "TestFaultTwoHubs"},
 	},
@@ -249,7 +245,7 @@ var promises = []promise{
 	{
 		name: "pods-first", words: "An attempt begins when no pod of the one before is alive.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/pods.go",
+			file: "controllers/hub/mirror/presence.go",
 			find: `(owner == "" || owner != others)`,
 			put:  `owner == "" && others != ""`,
 		}},
@@ -258,13 +254,9 @@ var promises = []promise{
 	{
 		name: "unlabelled", words: "A copy that somebody took the labels off is still the copy.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isCurrent(existing):",
-			put:  "case existing != nil && f.job == nil:",
-		}, {
-			file: "controllers/hub/mirror/create.go",
-			find: "case existing != nil && f.isOurs(existing):",
-			put:  "case existing != nil && f.job == nil && f.dispatch == nil:",
+			file: "controllers/hub/mirror/state.go",
+			find: "case f.isKnown(copy):\n		return current",
+			put:  "case f.isKnown(copy) && copy.GetLabels()[\"trainyard.dev/hub\"] != \"\":\n		return current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},
@@ -272,8 +264,8 @@ var promises = []promise{
 		name: "suspension", words: "A copy that somebody has suspended is resumed.",
 		edits: []edit{{
 			file: "controllers/hub/mirror/suspension.go",
-			find: "case !hasKueue:\n\t\treturn suspendedThere, nil",
-			put:  "case !hasKueue:\n\t\treturn queued, nil",
+			find: "case hasWorkload:\n\t\treturn queued, nil",
+			put:  "case hasWorkload || !hasKueue:\n\t\treturn queued, nil",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopySuspended"},
 	},
@@ -295,7 +287,7 @@ var promises = []promise{
 		edits: []edit{{
 			file: "controllers/hub/mirror/create.go",
 			find: "refused := isRefusal(err) &&",
-			put:  "refused := isRefusal(err) && f.job == nil &&",
+			put:  "refused := isRefusal(err) && v.job == nil &&",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultRefusedByAll", "TestFaultRightsRevokedHalfWay"},
 	},

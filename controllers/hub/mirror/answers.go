@@ -1,0 +1,134 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// creationLag is how late a creation may be carried out. Package remote tells API servers to take a minute at most.
+const creationLag = 65 * time.Second
+
+// Inherited returns the attempts on a worker that have no copy on record. An earlier mirror, of this process or
+// another, may have sent a creation for them and ended before the answer. The hub's cache must have the
+// indexes of package records. The result lacks attempts that the cache does not show yet.
+func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (map[types.UID]int32, error) {
+	dispatches, err := records.Live(ctx, hub, worker)
+	if err != nil {
+		return nil, err
+	}
+	inherited := map[types.UID]int32{}
+	for i := range dispatches {
+		if d := &dispatches[i]; !d.IsFinished() && !d.AttemptEnded() && !d.WasCopied() {
+			inherited[d.Spec.TrainJob.UID] = d.Spec.Attempt
+		}
+	}
+	return inherited, nil
+}
+
+// inheritedCreations is how many creations of an inherited attempt are taken to have got no answer: one that has made
+// the copy that is there, and one that may make another copy when the first is gone.
+const inheritedCreations = 2
+
+// unanswered counts creations of the copy that got no answer. Each of them may still be carried out.
+type unanswered struct {
+	// count includes creations that an earlier mirror may have sent. last is when the last of them was given up.
+	count int
+	last  time.Time
+	// copyAnswered is true if the copy that the attempt has is not of one of these creations.
+	copyAnswered bool
+}
+
+// note counts a creation that failed, unless the error says that there will be no copy.
+func (u *unanswered) note(err error, now time.Time) {
+	if !isAnswer(err) {
+		u.count++
+		u.last = now
+	}
+}
+
+// mayArrive is for how long one of the creations may still be carried out, zero if none may. copied is true if the
+// attempt has had a copy: unless another creation has made that copy, one of these has.
+func (u *unanswered) mayArrive(copied bool, now time.Time) time.Duration {
+	arrived := 0
+	if copied && !u.copyAnswered {
+		arrived = 1
+	}
+	if u.count <= arrived {
+		return 0
+	}
+	return max(0, creationLag-now.Sub(u.last))
+}
+
+// refusal is an answer of ours that has the weight of a worker's refusal.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// isRefusal is true if err is an answer about this object that will not change soon: the worker's admission, quota,
+// RBAC or schema said no. Timeouts, throttling, server errors and expired credentials say nothing about the object.
+func isRefusal(err error) bool {
+	var own refusal
+	if errors.As(err, &own) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	if isTooLarge(status.Status().Message) {
+		return true
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+// isFault is true if the worker says that something is wrong with it: an admission webhook cannot be called, say.
+func isFault(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && apierrors.IsInternalError(err)
+}
+
+// isTooLarge is true if the worker's store does not take the object. Such an answer is an error 500 without a reason.
+func isTooLarge(message string) bool {
+	return strings.Contains(message, "etcdserver: request is too large") || strings.Contains(message, "trying to send message larger than max")
+}
+
+// refusalWords are the worker's own words, without the words that we put around them.
+func refusalWords(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+	return err.Error()
+}
+
+// isAnswer is true if an error of a creation says that nothing was created, and that nothing will be.
+func isAnswer(err error) bool {
+	if remote.IsNotConnected(err) || errors.Is(err, remote.ErrNotLeading) || isRefusal(err) || isFault(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= 400 && code < 500 && code != http.StatusRequestTimeout
+}

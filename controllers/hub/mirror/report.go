@@ -1,0 +1,187 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
+)
+
+const (
+	// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
+	runningDelay = 10 * time.Second
+	// evictionLimit is how long the CRD lets an eviction's message be.
+	evictionLimit = 1024
+)
+
+// reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on how the copy gets on.
+func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
+	var due time.Duration
+	switch {
+	case h.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
+		// Somebody has taken the eviction back in time.
+	case !h.dispatch.WasCopied():
+		due = h.runningDue()
+	case h.hasProgressed():
+		due = h.progressDue()
+	default:
+		h.memory.said.progress.reset()
+		return 0, nil
+	}
+	if due > 0 {
+		return due, nil
+	}
+	h.memory.said.progress.reset()
+	return 0, h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		h.setCopied(status)
+		if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) { // False: no room elsewhere.
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+		}
+		status.Phase, status.Reason = h.phase()
+	})
+}
+
+// runningDue is how long until the Dispatch has to say Running. A Dispatch that says Waiting has to say so at once.
+func (h *hubSide) runningDue() time.Duration {
+	if h.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
+		return 0
+	}
+	return max(0, runningDelay-h.Clock.Since(h.memory.copy.since))
+}
+
+// progressDue is how long until the Dispatch has to show gathered changes. The changes of a short copy are not shown.
+func (h *hubSide) progressDue() time.Duration {
+	now := h.Clock.Now()
+	return max(0, statusWindow-h.memory.said.progress.elapsed(now), runningDelay-now.Sub(h.memory.copy.since))
+}
+
+// reportReturned says that the worker is back. Nothing else is done until that is on record: another controller may be
+// giving the attempt up, and only one of the two writes succeeds. The write wakes us.
+func (h *hubSide) reportReturned(ctx context.Context) error {
+	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+		switch {
+		case h.dispatch.Spec.Eviction != nil:
+			status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(h.dispatch.Spec.Eviction.Reason)
+		case h.dispatch.WasCopied():
+			status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+		default:
+			status.Phase, status.Reason = v1alpha1.PhasePending, ""
+		}
+	})
+}
+
+// reportEvicting says on the Dispatch that the attempt is being ended.
+func (h *hubSide) reportEvicting(ctx context.Context) error {
+	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		if h.copy != nil && !h.dispatch.WasCopied() {
+			h.setCopied(status)
+		}
+		reason := string(h.dispatch.Spec.Eviction.Reason)
+		h.setTrue(status, v1alpha1.DispatchEvicting, reason, h.evictionMessage())
+		status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
+	})
+}
+
+// reportKept says on the Dispatch why the copy is still there, in the worker's words.
+func (h *hubSide) reportKept(ctx context.Context, refusal error) error {
+	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		record.SetCopied(status, h.dispatch, h.Clock.Now())
+		h.setCopyUID(status)
+		h.setTrue(status, v1alpha1.DispatchMirrored, v1alpha1.ReasonDeletionRefused,
+			fmt.Sprintf("worker %q refuses to delete the copy: %s", h.Cluster, refusalWords(refusal)))
+	})
+}
+
+// reportFinished says on the Dispatch how the copy ended, after the hub TrainJob says it.
+func (h *hubSide) reportFinished(ctx context.Context) error {
+	end := trainjobs.Terminal(h.job)
+	if end == nil {
+		end = trainjobs.Terminal(h.copy)
+	}
+	err := h.ender().Finish(ctx, h.dispatch, end, func(status *v1alpha1.DispatchStatus) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused) // The TrainJob says how the copy ended.
+		h.showProgress(status)
+		h.setCopyUID(status)
+	})
+	if err != nil {
+		return err
+	}
+	h.recordFailed(end)
+	return nil
+}
+
+// endAttempt says on the Dispatch that the attempt has no copy and will have none, so that placement decides again.
+func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, message string) error {
+	if err := h.ender().End(ctx, h.dispatch, outcome, message); err != nil {
+		return err
+	}
+	h.memory.ended = true
+	h.recordEnded(outcome, message)
+	return nil
+}
+
+// evictChanged asks for the end of an attempt whose copy differs from the job in what is named. The write wakes us.
+func (h *hubSide) evictChanged(ctx context.Context, names []string, why string) error {
+	updated := h.dispatch.DeepCopy()
+	updated.Spec.Eviction = &v1alpha1.Eviction{
+		Reason: v1alpha1.EvictionCopyChanged,
+		Message: record.Shorten(fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), h.Cluster, why),
+			evictionLimit),
+	}
+	patch := client.MergeFromWithOptions(h.dispatch, client.MergeFromWithOptimisticLock{})
+	if err := h.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
+		err = fmt.Errorf("patch Dispatch %s/%s: %w", h.dispatch.Namespace, h.dispatch.Name, err)
+		return h.ender().Refused(ctx, h.dispatch, v1alpha1.ReasonDispatchRefused, err)
+	}
+	return nil
+}
+
+// evictionMessage says to the owner of the job why the job has to leave.
+func (h *hubSide) evictionMessage() string {
+	if message := h.dispatch.Spec.Eviction.Message; message != "" {
+		return message
+	}
+	return fmt.Sprintf("the job has to leave worker %q", h.Cluster)
+}
+
+// conflictMessage says that a foreign TrainJob has the name of the copy.
+func (h *hubSide) conflictMessage() string {
+	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", h.Cluster, h.dispatch.Namespace, h.dispatch.Name)
+}
+
+// ender writes the status of Dispatches.
+func (r *reconciler) ender() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
+
+// setCopied says that the copy exists, and how it gets on.
+func (h *hubSide) setCopied(status *v1alpha1.DispatchStatus) {
+	h.showProgress(status)
+	h.setCopyUID(status)
+	record.SetCopied(status, h.dispatch, h.Clock.Now())
+}
+
+// setCopyUID says which copy the attempt has, if it is there.
+func (f *facts) setCopyUID(status *v1alpha1.DispatchStatus) {
+	if f.isCurrent(f.copy) {
+		status.CopyUID = f.copy.GetUID()
+	}
+}
+
+// setTrue sets a condition that is True.
+func (h *hubSide) setTrue(status *v1alpha1.DispatchStatus, kind, reason, message string) {
+	record.SetCondition(status, h.dispatch, metav1.Condition{
+		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, h.Clock.Now())
+}
