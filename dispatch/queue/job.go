@@ -40,12 +40,12 @@ func (j *Job) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: j.Namespace, Name: j.Name}
 }
 
-// before is the order of the line.
+// before is the order of the waiting list.
 func before(a, b *Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// entry is a job in line.
+// entry is a job on the waiting list.
 type entry struct {
 	Job
 	class       *class

@@ -13,7 +13,7 @@ import (
 // Outcome is what a Pass has decided about a job.
 type Outcome struct {
 	Job Job
-	// Decision has a Cluster if the job has been placed; then it is out of line. Otherwise it waits, and this is its Answer.
+	// Decision has a Cluster if the job has been placed: then it is no longer on the waiting list. Otherwise Decision is its Answer.
 	Decision dispatch.Decision
 	// Preemption names the jobs that are to be stopped to make room for it. Nil: none.
 	Preemption *dispatch.Preemption
@@ -70,7 +70,7 @@ func (p *pass) look() {
 	q.sweeps++
 	p.workers = p.fleet.Workers()
 	if !q.knows(p.workers) && q.learn(p.workers) {
-		p.mourn()
+		p.putAllBlocked()
 	}
 	for name := range q.released {
 		if at, known := q.index[name]; known {
@@ -105,7 +105,7 @@ func (q *Queue) knows(workers []dispatch.Worker) bool {
 // learn takes in which workers there are, and says whether one of the last pass has gone.
 func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	known := 0
-	seen := make([]sight, len(workers))
+	seen := make([]seenWorker, len(workers))
 	for i := range workers {
 		seen[i].name = workers[i].Name
 		if at, is := q.index[workers[i].Name]; is {
@@ -122,12 +122,12 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// mourn puts on the agenda what waits for a worker that has gone: those that held others because of it, and those that speak of it.
-func (p *pass) mourn() {
+// putAllBlocked puts on the agenda what may wait for a worker that has gone: the classes with a blocker, and all strict lists.
+func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
 	}
-	for _, l := range p.q.lines {
+	for _, l := range p.q.strict {
 		p.walk(l)
 	}
 }
@@ -168,15 +168,15 @@ func (p *pass) sweep() {
 
 // put puts a class on the agenda, or of those of a strict policy the first.
 func (p *pass) put(c *class) {
-	if c.line != nil {
-		p.walk(c.line)
+	if c.strict != nil {
+		p.walk(c.strict)
 	} else if c.considered != p.q.sweeps {
 		p.agenda.add(c)
 	}
 }
 
-// walk begins to go along a line, once in a sweep.
-func (p *pass) walk(l *line) {
+// walk begins to go along a strict list, once in a sweep.
+func (p *pass) walk(l *strictList) {
 	if l.walked != p.q.sweeps {
 		l.walked = p.q.sweeps
 		l.walks++
@@ -215,7 +215,7 @@ func (p *pass) help(changed []int, behind *entry) {
 			wake(c)
 		}
 	}
-	for _, l := range q.lines {
+	for _, l := range q.strict {
 		p.walk(l)
 	}
 }
@@ -237,8 +237,8 @@ func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
 func (p *pass) consider(c *class) {
 	c.considered = p.q.sweeps
 	delete(p.q.pending, c)
-	if c.line != nil {
-		c.line.visit(c)
+	if c.strict != nil {
+		c.strict.visit(c)
 	}
 	e := c.head()
 	if decision := p.ask(c, e); decision.Cluster != "" {
@@ -246,13 +246,13 @@ func (p *pass) consider(c *class) {
 	} else {
 		p.wait(e, decision)
 	}
-	if c.line != nil {
-		p.advance(c.line, c)
+	if c.strict != nil {
+		p.advance(c.strict, c)
 	}
 }
 
-// advance goes on along a line, up to the first that holds those behind it.
-func (p *pass) advance(l *line, c *class) {
+// advance goes on along a strict list, up to the first class that holds back those behind it.
+func (p *pass) advance(l *strictList, c *class) {
 	if len(c.entries) == 0 || c.considered != p.q.sweeps || c.witness == "" {
 		if next := l.next(p.q.sweeps); next != nil {
 			p.agenda.add(next)
@@ -331,7 +331,7 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	}
 	if len(c.entries) > 0 {
 		c.considered = 0
-		if c.line == nil {
+		if c.strict == nil {
 			p.agenda.add(c)
 		}
 	}
@@ -348,14 +348,14 @@ func (p *pass) freed(behind *entry) {
 	clear(p.q.released)
 }
 
-// wait keeps a job in line, and does for it what its policy allows.
+// wait keeps a job on the waiting list, and does for it what its policy allows.
 func (p *pass) wait(e *entry, decision dispatch.Decision) {
 	c := e.class
 	all := c.fresh
 	if decision.Reason != "" {
 		c.raw, c.fresh = decision, false
 	}
-	if c.line != nil {
+	if c.strict != nil {
 		p.findWitness(c, all)
 	}
 	preemption := p.preempt(e)

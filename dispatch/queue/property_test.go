@@ -72,7 +72,7 @@ func (s shuffled) Pass(now time.Time, f queue.Fleet) []queue.Outcome {
 	return s.Queue.Pass(now, f)
 }
 
-// TestShuffle: what is decided and said depends neither on the order of the workers nor on that in which jobs came to stand in line.
+// TestShuffle: what is decided and said depends neither on the order of the workers nor on the order in which jobs came to the waiting list.
 func TestShuffle(t *testing.T) {
 	for seed := range *seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -82,7 +82,7 @@ func TestShuffle(t *testing.T) {
 			other.fleet.sort()
 			plain.do(s)
 			other.do(s)
-			if s.what == "policy" { // All stand in line again.
+			if s.what == "policy" { // All jobs are put on the waiting list again.
 				for _, j := range plain.waiting {
 					plain.Leave(j.Key())
 					plain.Stand(j)

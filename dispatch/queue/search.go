@@ -90,7 +90,7 @@ func (p *pass) reserveIfDue(e *entry) {
 	worker := p.choose(e, !c.unreservable)
 	if c.unreservable = worker == ""; !c.unreservable {
 		p.reserve(e, worker)
-	} else if c.line == nil {
+	} else if c.strict == nil {
 		q.overdue[c] = struct{}{}
 	}
 }

@@ -18,11 +18,11 @@ const maxExplained = 64
 
 // explain says for every worker why it does or does not take the job. Jobs of the same class share what is returned.
 func (l *line) explain(job *queue.Job) []v1alpha1.ClusterExplanation {
-	known, sight, key, revision := l.sight(job)
+	known, snapshot, key, revision := l.snapshot(job)
 	if known != nil {
 		return known
 	}
-	explanation := sight.Explain(job)
+	explanation := snapshot.Explain(job)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.explainedAt == revision {
@@ -31,8 +31,8 @@ func (l *line) explain(job *queue.Job) []v1alpha1.ClusterExplanation {
 	return explanation
 }
 
-// sight returns the explanation of before if it is still right, or else what the job sees.
-func (l *line) sight(job *queue.Job) (known []v1alpha1.ClusterExplanation, sight queue.Sight, key string, revision uint64) {
+// snapshot returns the explanation of before if it is still right, or else what the job sees.
+func (l *line) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation, snapshot queue.Snapshot, key string, revision uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key = l.explanationKey(job)
@@ -41,9 +41,9 @@ func (l *line) sight(job *queue.Job) (known []v1alpha1.ClusterExplanation, sight
 		l.explained, l.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
 	}
 	if known = l.explained[key]; known == nil {
-		sight = l.queue.Sight(job.Key(), l.fleet)
+		snapshot = l.queue.Snapshot(job.Key(), l.fleet)
 	}
-	return known, sight, key, revision
+	return known, snapshot, key, revision
 }
 
 // explanationKey tells apart jobs of which other things are said.
