@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/attempts"
@@ -99,30 +96,6 @@ func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	entries = append(attempts.BoundEntries(entries, askedLimit-len(current)), current)
 	slices.Sort(entries)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
-}
-
-// excluded are the workers whose refusals of the job count, and how long until the first of them may be asked again.
-func (r *Reconciler) excluded(
-	ctx context.Context, f facts, job *queue.Job,
-) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration, error) {
-	if f.dispatch == nil || len(f.dispatch.Status.Refusals) == 0 {
-		return nil, 0, nil
-	}
-	states := map[v1alpha1.ClusterName]string{}
-	for _, refusal := range f.dispatch.Status.Refusals {
-		worker := &v1alpha1.WorkerCluster{}
-		if err := r.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); err != nil {
-			if client.IgnoreNotFound(err) != nil {
-				return nil, 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
-			}
-			continue
-		}
-		states[refusal.Cluster] = stateOf(worker)
-	}
-	exclusions, first := exclusions(f.dispatch, r.Clock.Now(), func(worker v1alpha1.ClusterName) string {
-		return digest(job.Circumstances, states[worker])
-	})
-	return exclusions, first, nil
 }
 
 // exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which somebody deleted the

@@ -25,13 +25,13 @@ var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs
 	errors.New("the job has ended"))
 
 // verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked about other jobs.
-func (r *Reconciler) verify(ctx context.Context, f facts) error {
+func (w *writer) verify(ctx context.Context, f facts) error {
 	if f.dispatch == nil || !f.dispatch.AttemptEnded() ||
 		meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchMirrored).Reason != v1alpha1.ReasonWorkerLost {
 		return nil
 	}
 	job := trainjobs.New()
-	err := r.HubReader.Get(ctx, client.ObjectKeyFromObject(f.job), job)
+	err := w.HubReader.Get(ctx, client.ObjectKeyFromObject(f.job), job)
 	switch {
 	case apierrors.IsNotFound(err):
 		return errEnded
@@ -44,11 +44,11 @@ func (r *Reconciler) verify(ctx context.Context, f facts) error {
 }
 
 // conclude says on the Dispatch of a given up attempt that the job has ended by it.
-func (r *Reconciler) conclude(ctx context.Context, f facts) error {
+func (w *writer) conclude(ctx context.Context, f facts) error {
 	end := trainjobs.Terminal(f.job)
-	if err := r.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+	if err := w.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err
 	}
-	r.recordConcluded(f, end)
+	w.recordConcluded(f, end)
 	return nil
 }

@@ -19,24 +19,24 @@ type UnknownCopies interface {
 	Of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool)
 }
 
-// Wake has TrainJobs looked at again, and a pass made. It is for those who implement UnknownCopies and Shown: to be called when these would
-// answer something else than before. A key without a name is of no job. It never blocks.
+// Wake makes the Reconciler look at TrainJobs again, and the decider do a pass. Those who implement UnknownCopies and Shown call it when
+// their answers have changed. A key without a name is of no job. It never blocks.
 func (r *Reconciler) Wake(keys ...types.NamespacedName) {
 	for _, key := range keys {
 		if key.Name != "" {
 			r.inbox.Add(key)
 		}
 	}
-	r.signal()
+	r.decider.Changed()
 }
 
-// unknownCopy is the verdict on a job that may be running already. Nil: there is no sign of that.
-func (r *Reconciler) unknownCopy(f facts) *dispatch.Decision {
-	if r.UnknownCopies == nil {
-		return nil
+// heldBack is the verdict on a job that somebody else may run. Nil: there is no sign of that.
+func heldBack(copies UnknownCopies, f facts) *dispatch.Decision {
+	if verdict := kueueVerdict(f); verdict != nil || copies == nil {
+		return verdict
 	}
 	key := client.ObjectKeyFromObject(f.job)
-	worker, ok := r.UnknownCopies.Of(key, f.job.GetUID())
+	worker, ok := copies.Of(key, f.job.GetUID())
 	if !ok {
 		return nil
 	}

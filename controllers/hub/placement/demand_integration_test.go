@@ -99,7 +99,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 					Trainer:    test.trainer, RuntimePatches: test.patches,
 				},
 			}
-			needs, err := s.reconciler.demands.Of(t.Context(), job.DeepCopy())
+			needs, err := s.reconciler.needs.demands.Of(t.Context(), job.DeepCopy())
 			must(t, err)
 			got := needs.PodSets
 			if diff := cmp.Diff(s.made(t, job), got); diff != "" {

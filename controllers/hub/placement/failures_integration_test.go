@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 )
 
 // worker changes a WorkerCluster until the test ends.
@@ -315,7 +316,7 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 		opens  func(s *scene, shown map[v1alpha1.ClusterName]bool)
 	}{
 		"Shown": {reason: "all have", opens: func(_ *scene, shown map[v1alpha1.ClusterName]bool) { shown[west] = true }},
-		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.clock.Step(openingTime) }},
+		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.clock.Step(decider.StartupTime) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)

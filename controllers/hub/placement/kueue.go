@@ -26,15 +26,15 @@ type Kueue interface {
 	Known() bool
 }
 
-// Reconsider has a TrainJob looked at again, or, with an empty key, all that wait. It is for those who implement Kueue:
-// to be called when Of would answer something else than before, and when Known becomes true. It never blocks.
+// Reconsider makes the Reconciler look at a TrainJob again, or, with an empty key, at all jobs that wait. Those who implement Kueue call it
+// when an answer of Of has changed, and when Known becomes true. It never blocks.
 func (r *Reconciler) Reconsider(key types.NamespacedName) {
 	if key.Name != "" {
 		r.inbox.Add(key)
 		return
 	}
-	r.wakeAll()
-	r.signal()
+	r.watches.wakeAll()
+	r.decider.Changed()
 }
 
 // observeKueue adds to the facts what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
@@ -56,12 +56,11 @@ func (r *Reconciler) observeKueue(f facts) facts {
 // is how long that may last, 0 for as long as Kueue has nothing to say. Kueue admits a Workload before it resumes its
 // job, but the two come through two watches: what is said at once would cost each such job a Dispatch that waits.
 func (r *Reconciler) awaitsKueue(f facts) (hushed bool, until time.Duration) {
-	noticed := r.notice(f)
 	switch f.kueue.Standing {
 	case kueue.Unknown:
 		return true, 0
 	case kueue.Held:
-		until = workloadLag - r.Clock.Since(noticed)
+		until = workloadLag - r.Clock.Since(f.past.firstSeen)
 		return f.dispatch == nil && until > 0, max(until, 0)
 	case kueue.Free, kueue.MultiKueue:
 	}
@@ -81,7 +80,7 @@ func kueueVerdict(f facts) *dispatch.Decision {
 	return nil
 }
 
-// isGate is true for a reason that keeps a job from standing in line: it waits for workers only after that.
+// isGate is true for a reason that keeps a job off the waiting list. The job waits for workers only after that.
 func isGate(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:

@@ -40,12 +40,12 @@ func (s state) String() string {
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
-	// eviction is what is to end the job's attempt: one that was decided on in line, or the suspension of the job.
+	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the job.
 	eviction *v1alpha1.Eviction
 	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
 	kueue kueue.Answer
-	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
-	buried burial
+	// past is only there for an unplaced job.
+	past past
 }
 
 // classify says what is to be done for the observed facts. managedBy is the value that this manager owns.

@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -31,10 +32,16 @@ func (s *scene) displaced(t *testing.T) *v1alpha1.Dispatch {
 	return before
 }
 
+// elsewhere asks while the decider does its passes.
 func (s *scene) elsewhere(t *testing.T, d *v1alpha1.Dispatch) v1alpha1.ClusterExplanation {
 	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.reconciler.decider.Run(ctx) }()
 	answer, err := s.reconciler.Elsewhere(t.Context(), d)
+	stop()
 	must(t, err)
+	must(t, <-ended)
 	return answer
 }
 
@@ -139,7 +146,7 @@ func TestElsewhereIsNotKnownAtFirst(t *testing.T) {
 	expect := func(what string, more bool) {
 		t.Helper()
 		before := told
-		must(t, s.reconciler.pass(t.Context(), client.ObjectKey{}))
+		must(t, s.reconciler.decider.Pass(t.Context()))
 		if (told > before) != more {
 			t.Errorf("subscribers were told: %t, want %t: %s", told > before, more, what)
 		}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,86 +16,88 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
-const explanationInterval = 10 * time.Second
+// writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
+type writer struct{ *Options }
 
-// record writes the decision, before anything is done on the worker: one create for a new job, one patch for one that waited.
-func (r *Reconciler) record(ctx context.Context, f facts, a *assignment) error {
-	if err := r.verify(ctx, f); err != nil {
+// place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that waited.
+func (w *writer) place(ctx context.Context, f facts, grant *decider.Grant) error {
+	if err := w.verify(ctx, f); err != nil {
 		return err
 	}
 	d := newDispatch(f)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
 	}
-	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = a.worker, a.clusterID, a.attempt
-	d.Spec.PodSets, d.Spec.Priority, d.Spec.Failover, d.Spec.Eviction = copied(a.podSets), a.priority, a.failover, nil
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, a.grant.Message)
-	noteAsked(d, a.asked)
+	job, worker := grant.Job, grant.Worker
+	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = grant.Decision.Cluster, worker.Status.ClusterID, job.Attempt
+	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(job.PodSets), job.Priority, nil
+	d.Spec.Failover = failoverOf(grant.Decision.Policy, worker)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, grant.Decision.Message)
+	noteAsked(d, digest(job.Circumstances, stateOf(worker)))
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
-	if err := r.write(ctx, f, d); err != nil {
+	if err := w.write(ctx, f, d); err != nil {
 		return err
 	}
-	r.recordPlaced(f.job, d, *a.grant)
+	w.recordPlaced(f.job, d, grant.Decision)
 	return nil
 }
 
 // evict asks mirror to end the attempt of a job.
-func (r *Reconciler) evict(ctx context.Context, f facts) error {
+func (w *writer) evict(ctx context.Context, f facts) error {
 	d := f.dispatch.DeepCopy()
 	d.Spec.Eviction = f.eviction.DeepCopy()
-	return r.write(ctx, f, d)
+	return w.write(ctx, f, d)
 }
 
-// copied is for what is sent: the API server's answer is decoded into it, and the queue reads the original meanwhile.
+// copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original meanwhile.
 func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 	return (&v1alpha1.DispatchSpec{PodSets: podSets}).DeepCopy().PodSets
 }
 
 // write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
-func (r *Reconciler) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
+func (w *writer) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
 	if f.dispatch == nil {
-		if err := r.Hub.Create(ctx, after, fieldOwner); err != nil {
-			return r.notCreated(ctx, f, fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err))
+		if err := w.Hub.Create(ctx, after, fieldOwner); err != nil {
+			return w.notCreated(ctx, f, fmt.Errorf("create Dispatch %s/%s: %w", after.Namespace, after.Name, err))
 		}
 		return nil
 	}
 	patch := client.MergeFromWithOptions(f.dispatch, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Patch(ctx, after, patch, fieldOwner); err != nil {
+	if err := w.Hub.Patch(ctx, after, patch, fieldOwner); err != nil {
 		err = fmt.Errorf("patch Dispatch %s/%s: %w", after.Namespace, after.Name, err)
-		return r.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
+		return w.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	return nil
 }
 
 // notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
 // say so; and if that is refused too, an Event on the TrainJob says it.
-func (r *Reconciler) notCreated(ctx context.Context, f facts, err error) error {
+func (w *writer) notCreated(ctx context.Context, f facts, err error) error {
 	if !attempts.IsFinal(err) {
 		return err
 	}
 	d := newDispatch(f)
-	d.Spec.Attempt = r.lastAttempt(f)
-	if failed := r.Hub.Create(ctx, d, fieldOwner); failed != nil {
+	d.Spec.Attempt = f.past.attempt
+	if failed := w.Hub.Create(ctx, d, fieldOwner); failed != nil {
 		if attempts.IsFinal(failed) {
-			r.recordRefused(f.job, err)
+			w.recordRefused(f.job, err)
 		}
 		return err
 	}
-	return r.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
+	return w.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
 }
 
-func (r *Reconciler) ender() attempts.Ender { return attempts.Ender{Hub: r.Hub, Clock: r.Clock} }
+func (w *writer) ender() attempts.Ender { return attempts.Ender{Hub: w.Hub, Clock: w.Clock} }
 
 // newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until the copy
 // is gone.
@@ -121,12 +122,12 @@ func newDispatch(f facts) *v1alpha1.Dispatch {
 // suspensionMessage is for the owner of a job.
 const suspensionMessage = "the TrainJob has spec.suspend: true"
 
-// gate says of a job that it is suspended, and of one that had a Dispatch that it is not placed for that. A job that had none needs none.
-func (r *Reconciler) gate(ctx context.Context, f facts) error {
+// suspend says that a job is suspended, and, if it has a Dispatch, that it is not placed because of that.
+func (w *writer) suspend(ctx context.Context, f facts) error {
 	if f.dispatch == nil {
-		return r.sayWhetherSuspended(ctx, f)
+		return w.sayWhetherSuspended(ctx, f)
 	}
-	d, err := r.withdrawn(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
+	d, err := w.withdraw(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
 	if err != nil {
 		return err
 	}
@@ -134,41 +135,25 @@ func (r *Reconciler) gate(ctx context.Context, f facts) error {
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
 		decision = *kueueVerdict(f)
 	}
-	return cmp.Or(r.writeStatus(ctx, f, d, decision, nil), r.sayWhetherSuspended(ctx, f))
+	return cmp.Or(w.writeStatus(ctx, f, d, decision, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// wait says on the Dispatch why the job is not placed. Of a job in line it explains what each worker lacks.
-func (r *Reconciler) wait(ctx context.Context, f facts, job *queue.Job, decision dispatch.Decision) (reconcile.Result, error) {
-	d, err := r.withdrawn(ctx, f, job.Priority, job.PodSets)
+// wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
+func (w *writer) wait(ctx context.Context, f facts, job *queue.Job, verdict dispatch.Decision) error {
+	d, err := w.withdraw(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
-		return reconcile.Result{}, err
+		return err
 	}
-	var explanation []v1alpha1.ClusterExplanation
-	inLine := job.Class != ""
-	if inLine {
-		explanation = attempts.BoundExplanation(r.line.explain(job))
-	}
-	if inLine && onlyNumbersChanged(d, decision, explanation) {
-		if due := explanationInterval - r.Clock.Since(r.line.telling(job.Key())); due > 0 {
-			return reconcile.Result{RequeueAfter: due}, nil
-		}
-	}
-	if err := cmp.Or(r.writeStatus(ctx, f, d, decision, explanation), r.sayWhetherSuspended(ctx, f)); err != nil {
-		return reconcile.Result{}, err
-	}
-	if inLine {
-		r.line.tell(job.Key())
-	}
-	return reconcile.Result{}, nil
+	return cmp.Or(w.writeStatus(ctx, f, d, verdict, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withdrawn returns the job's Dispatch with no worker in it, and with what the job needs, writing it first if need be. The worker goes
-// only out of a Dispatch whose attempt has ended, and with it the eviction, and the finalizer, which guards a copy.
-func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
+// withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has changed. The worker
+// goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the finalizer, which guards a copy.
+func (w *writer) withdraw(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
 	}
-	if err := r.verify(ctx, f); err != nil {
+	if err := w.verify(ctx, f); err != nil {
 		return nil, err
 	}
 	d := newDispatch(f)
@@ -178,10 +163,10 @@ func (r *Reconciler) withdrawn(ctx context.Context, f facts, priority int32, pod
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
-		d.Spec.Attempt = r.lastAttempt(f)
+		d.Spec.Attempt = f.past.attempt
 	}
 	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
-	return d, r.write(ctx, f, d)
+	return d, w.write(ctx, f, d)
 }
 
 // onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
@@ -195,12 +180,12 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 }
 
 // writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
-func (r *Reconciler) writeStatus(
+func (w *writer) writeStatus(
 	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
-	err := r.ender().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+	err := w.ender().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		// A copy: the answer of the API server is written into it, and other jobs of the class have the same
 		// explanation.
 		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
@@ -211,10 +196,10 @@ func (r *Reconciler) writeStatus(
 		}
 		attempts.SetCondition(status, d, metav1.Condition{
 			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
-		}, r.Clock.Now())
+		}, w.Clock.Now())
 	})
 	if err == nil && news {
-		r.recordWaiting(f.job, d, decision, explanation)
+		w.recordWaiting(f.job, d, decision, explanation)
 	}
 	return err
 }

@@ -17,19 +17,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
-// have.
-func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
-	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
+// needs gathers what a decision on a job needs, from the hub's caches.
+type needs struct {
+	*Options
+	policies Policies
+	compiled compiled
+	demands  *demand.Deriver
+}
+
+// of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever capacity the
+// workers have.
+func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
+	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,27 +47,28 @@ func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispa
 		Job: dispatch.Job{
 			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
 			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
-			Previous: r.previous(f),
+			Previous: f.past.worker,
 		},
-		Policies: r.compiled.of(policies),
+		Policies: n.compiled.of(policies),
 		Created:  f.job.GetCreationTimestamp().Time,
-		Attempt:  r.nextAttempt(f),
+		Since:    waitsSince(f),
+		Attempt:  attempts.After(f.past.attempt),
 	}
-	if r.Protected != nil && r.Protected(job.Namespace) {
+	if n.Protected != nil && n.Protected(job.Namespace) {
 		return job, protectedNamespace(job.Namespace), nil
 	}
-	verdict, err := r.demand(ctx, f, job)
+	verdict, err := n.demand(ctx, f, job)
 	return job, verdict, err
 }
 
-// demand fills in what the job needs, and how important it is.
-func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
+// demand fills in the job's PodSets and priority.
+func (n *needs) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
 	typed, err := trainjobs.Typed(f.job)
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	reference := typed.Spec.RuntimeRef
-	needs, err := r.demands.Of(ctx, typed)
+	derived, err := n.demands.Of(ctx, typed)
 	var status apierrors.APIStatus
 	switch {
 	case errors.Is(err, demand.ErrRuntimeNotFound):
@@ -69,10 +80,10 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 	case err != nil:
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
-	job.PodSets = needs.PodSets
-	job.Circumstances = circumstancesOf(f, job, needs.Runtime)
+	job.PodSets = derived.PodSets
+	job.Circumstances = circumstancesOf(f, job, derived.Runtime)
 	var classes schedulingv1.PriorityClassList
-	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
 	// What is wrong with the policies dispatch says.
@@ -82,37 +93,59 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
-	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, derived.PriorityClasses, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
 }
 
+// exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns how long it is
+// until the first of these workers may be asked again.
+func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire time.Duration, err error) {
+	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
+		states := map[v1alpha1.ClusterName]string{}
+		for _, refusal := range f.dispatch.Status.Refusals {
+			worker := &v1alpha1.WorkerCluster{}
+			switch err := n.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); {
+			case err == nil:
+				states[refusal.Cluster] = stateOf(worker)
+			case !apierrors.IsNotFound(err):
+				return 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
+			}
+		}
+		job.Excluded, expire = exclusions(f.dispatch, n.Clock.Now(), func(worker v1alpha1.ClusterName) string {
+			return digest(job.Circumstances, states[worker])
+		})
+	}
+	job.Class = classOf(job)
+	return expire, nil
+}
+
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	policies, namespaceLabels, err := r.policies.inputs(ctx, trainJob)
+	policies, namespaceLabels, err := r.needs.policies.inputs(ctx, trainJob)
 	if err != nil {
 		return nil, 0, err
 	}
-	job := &queue.Job{Policies: r.compiled.of(policies), Job: dispatch.Job{
+	job := &queue.Job{Policies: r.needs.compiled.of(policies), Job: dispatch.Job{
 		Labels: trainJob.GetLabels(), Annotations: trainJob.GetAnnotations(), NamespaceLabels: namespaceLabels,
 	}}
-	verdict, err := r.demand(ctx, facts{job: trainJob}, job)
+	verdict, err := r.needs.demand(ctx, facts{job: trainJob}, job)
 	if err == nil && verdict != nil {
 		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
 	}
 	return copied(job.PodSets), job.Priority, err
 }
 
-// waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.
-func (r *Reconciler) waitsSince(f facts) time.Time {
+// waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
+func waitsSince(f facts) time.Time {
 	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
 		if placed != nil && !isGate(placed.Reason) {
 			return placed.LastTransitionTime.Time
 		}
 	}
-	return r.notice(f)
+	return f.past.firstSeen
 }
 
 // classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same

@@ -1,0 +1,118 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/attempts"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// past is what is known of the earlier attempts of an unplaced job.
+type past struct {
+	// attempt is the last attempt, and worker is where the job ran last, empty if it never ran.
+	attempt int32
+	worker  v1alpha1.ClusterName
+	// firstSeen is when this process saw the job first, and explained is when its explanation was last written.
+	firstSeen, explained time.Time
+}
+
+// history is the past of unplaced jobs as far as the caches do not tell it.
+type history struct {
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// jobs under mu.
+	jobs map[types.NamespacedName]entry
+}
+
+// entry is the past of the TrainJob with a UID.
+type entry struct {
+	uid types.UID
+	past
+}
+
+// of returns the past of a job, and begins it with the first call.
+func (h *history) of(key types.NamespacedName, uid types.UID) past {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.at(key, uid).past
+}
+
+// at returns the entry of a job. An entry of an earlier job of the name is replaced. The caller holds mu.
+func (h *history) at(key types.NamespacedName, uid types.UID) entry {
+	e := h.jobs[key]
+	if e.uid != uid {
+		e = entry{uid: uid, past: past{firstSeen: h.clock.Now()}}
+		h.jobs[key] = e
+	}
+	return e
+}
+
+// deleted keeps the attempt of a Dispatch that has been deleted, in case its job goes on.
+func (h *history) deleted(d *v1alpha1.Dispatch) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	key := client.ObjectKeyFromObject(d)
+	e := h.at(key, d.Spec.TrainJob.UID)
+	e.attempt = max(e.attempt, d.Spec.Attempt)
+	e.worker = previousOf(d)
+	h.jobs[key] = e
+}
+
+// explained notes that the explanation of a job has been written.
+func (h *history) explained(key types.NamespacedName) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e, known := h.jobs[key]; known {
+		e.explained = h.clock.Now()
+		h.jobs[key] = e
+	}
+}
+
+func (h *history) forget(key types.NamespacedName) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.jobs, key)
+}
+
+// past returns what the Dispatch of an unplaced job says of its earlier attempts. Without a Dispatch it is what the last Dispatch has said,
+// if somebody has deleted it. Tombstones know the attempts of which another process has seen the end.
+func (r *Reconciler) past(ctx context.Context, f facts) (past, error) {
+	p := r.history.of(client.ObjectKeyFromObject(f.job), f.job.GetUID())
+	if f.dispatch != nil {
+		p.attempt, p.worker = f.dispatch.Spec.Attempt, previousOf(f.dispatch)
+	}
+	tombstones, err := attempts.Tombstones(ctx, r.Hub, f.job.GetUID())
+	var last v1alpha1.TombstoneSpec
+	for i := range tombstones {
+		if spec := &tombstones[i].Spec; spec.Attempt > last.Attempt {
+			last = *spec
+		}
+	}
+	p.attempt = max(p.attempt, last.Attempt)
+	if f.dispatch == nil {
+		p.worker = cmp.Or(p.worker, last.Cluster)
+	}
+	return p, err
+}
+
+// exhausted is the verdict on a job for which there is no next attempt. Nil: there is one.
+func exhausted(p past) *dispatch.Decision {
+	if p.attempt < attempts.Limit {
+		return nil
+	}
+	return &dispatch.Decision{Reason: v1alpha1.ReasonAttemptsExhausted, Message: fmt.Sprintf(
+		"the last attempt of the job is %d, and there is no higher number; delete the TrainJob and create it again", p.attempt)}
+}
