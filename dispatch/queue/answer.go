@@ -10,8 +10,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Answer says what a waiting job waits for, as of when the queue last decided on it. It is false for a job that is not on the
-// waiting list, and for a job on which the queue has not decided.
+// Answer says what a waiting job waits for, as of when the queue last decided on it. It is false for a job that is not
+// on the waiting list, and for a job on which the queue has not decided.
 func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	e := q.entries[key]
 	if e == nil {
@@ -44,7 +44,8 @@ func waitsBehind(reason string) bool {
 	return false
 }
 
-// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if theirs have.
+// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if theirs
+// have.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
 	if last == now && preemption == nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// yard is a full fleet with a long waiting list: jobs of 300 classes, of 1 to 16 pods with 1 to 8 GPUs each, half of them of
-// one GPU, in three priorities.
+// yard is a full fleet with a long waiting list: jobs of 300 classes, of 1 to 16 pods with 1 to 8 GPUs each, half of
+// them of one GPU, in three priorities.
 type yard struct {
 	*fleet
 	*queue.Queue
@@ -156,7 +156,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkIdleEvent is a worker which changes without room for anybody, by how many jobs wait. The ratio of the costs must be about 1.
+// BenchmarkIdleEvent is a worker which changes without room for anybody, by how many jobs wait. The ratio of the costs
+// must be about 1.
 func BenchmarkIdleEvent(b *testing.B) {
 	sizes := []int{1000, 10_000, 100_000}
 	var yards []*yard

@@ -11,8 +11,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// class are the jobs of equal demand, rules and priority, in order. Whatever is found out about the first holds for those behind it: they
-// need the same, and no more is held for jobs before the first than for jobs before them.
+// class are the jobs of equal demand, rules and priority, in order. Whatever is found out about the first holds for
+// those behind it: they need the same, and no more is held for jobs before the first than for jobs before them.
 type class struct {
 	name    string
 	rules   rules
@@ -20,8 +20,8 @@ type class struct {
 	bucket  *bucket
 	strict  *strictList // Nil: the policy is not StrictFIFO.
 	entries []*entry
-	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked for; original is
-	// what it was made from. Without a policy they are those of the first job, and nil.
+	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked
+	// for; original is what it was made from. Without a policy they are those of the first job, and nil.
 	policies []dispatch.Policy
 	original *v1alpha1.DispatchPolicy
 
@@ -32,10 +32,11 @@ type class struct {
 	// answer is what the first waits for, and told what has been reported of it.
 	answer dispatch.Decision
 	told   told
-	// blocker is the worker that the answer speaks of: it has room for the class, which is held for a job before it, or jobs are being
-	// stopped there to make room. Empty: there is none.
+	// blocker is the worker that the answer speaks of: it has room for the class, which is held for a job before it, or
+	// jobs are being stopped there to make room. Empty: there is none.
 	blocker v1alpha1.ClusterName
-	// searched: no worker has jobs that it could preempt, and unreservable: none can be held for it. Those that change are asked again.
+	// searched: no worker has jobs that it could preempt, and unreservable: none can be held for it. Those that change
+	// are asked again.
 	searched, unreservable bool
 	// witness is a worker on which it would fit if no job ran there. It is looked for if the policy is strict.
 	witness v1alpha1.ClusterName
@@ -116,7 +117,8 @@ type strictList struct {
 	walked, walks uint64
 }
 
-// next returns the class whose first is before those of all others that have not been looked at in a sweep, nil if there is none.
+// next returns the class whose first is before those of all others that have not been looked at in a sweep, nil if
+// there is none.
 func (l *strictList) next(sweep uint64) *class {
 	var next *class
 	for _, c := range l.classes {

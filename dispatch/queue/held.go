@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Holders returns the jobs before a waiting job for which a worker is reserved, sorted. Jobs of a class with the same holders get
-// the same explanation.
+// Holders returns the jobs before a waiting job for which a worker is reserved, sorted. Jobs of a class with the same
+// holders get the same explanation.
 func (q *Queue) Holders(key types.NamespacedName) []types.UID {
 	e := q.entries[key]
 	if e == nil {
@@ -46,13 +46,15 @@ func (q *Queue) Job(key types.NamespacedName) *Job {
 	return nil
 }
 
-// Snapshot is the workers' capacity for one waiting job: without what is reserved for jobs before it. It does not change any more.
+// Snapshot is the workers' capacity for one waiting job: without what is reserved for jobs before it. It does not
+// change any more.
 type Snapshot struct {
 	workers []dispatch.Worker
 	held    map[v1alpha1.ClusterName]bool
 }
 
-// Snapshot returns the workers' present capacity for a job. For a job that is not on the waiting list nothing is left out.
+// Snapshot returns the workers' present capacity for a job. For a job that is not on the waiting list nothing is left
+// out.
 func (q *Queue) Snapshot(key types.NamespacedName, fleet Fleet) Snapshot {
 	s := Snapshot{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
 	e := q.entries[key]

@@ -13,14 +13,16 @@ import (
 // Outcome is what a Pass has decided about a job.
 type Outcome struct {
 	Job Job
-	// Decision has a Cluster if the job has been placed: then it is no longer on the waiting list. Otherwise Decision is its Answer.
+	// Decision has a Cluster if the job has been placed: then it is no longer on the waiting list. Otherwise Decision
+	// is its Answer.
 	Decision dispatch.Decision
 	// Preemption names the jobs that are to be stopped to make room for it. Nil: none.
 	Preemption *dispatch.Preemption
 }
 
-// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those that it has
-// placed, and those of which there is something new to say: the first of a class, and all if they wait for something else now.
+// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those
+// that it has placed, and those of which there is something new to say: the first of a class, and all if they wait for
+// something else now.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now
@@ -122,7 +124,8 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// putAllBlocked puts on the agenda what may wait for a worker that has gone: the classes with a blocker, and all strict lists.
+// putAllBlocked puts on the agenda what may wait for a worker that has gone: the classes with a blocker, and all strict
+// lists.
 func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
@@ -184,7 +187,8 @@ func (p *pass) walk(l *strictList) {
 	}
 }
 
-// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job in order.
+// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job
+// in order.
 func (p *pass) help(changed []int, behind *entry) {
 	if len(changed) == 0 {
 		return
@@ -273,8 +277,8 @@ func (p *pass) advance(l *strictList, c *class) {
 	}
 }
 
-// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all workers are
-// asked, otherwise those that have changed, which are few as a rule: the others have said no.
+// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all
+// workers are asked, otherwise those that have changed, which are few as a rule: the others have said no.
 func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 	if c.fresh {
 		return p.askAll(e)
@@ -323,7 +327,8 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	q.remove(e)
 	p.freed(e)
 	if helps {
-		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other nodes now.
+		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other
+		// nodes now.
 		at := q.index[decision.Cluster]
 		p.touch(at)
 		p.help([]int{at}, e)

@@ -21,13 +21,14 @@ type Queue struct {
 
 	entries map[types.NamespacedName]*entry
 	classes map[string]*class
-	// needs has the classes of policies that are not StrictFIFO. strict has the classes of the other policies, by policy.
+	// needs has the classes of policies that are not StrictFIFO. strict has the classes of the other policies, by
+	// policy.
 	needs  needs
 	strict map[string]*strictList
 	// pending are the classes whose first job has changed, and those on which nothing has been decided.
 	pending map[*class]struct{}
-	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a blocker, and overdue
-	// those whose first could have a reservation, but there is no worker for it.
+	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a
+	// blocker, and overdue those whose first could have a reservation, but there is no worker for it.
 	preempting, blocked, overdue map[*class]struct{}
 	// erratic is how many classes have erratic rules.
 	erratic int
@@ -95,8 +96,9 @@ func (q *Queue) Keys() []types.NamespacedName {
 	return keys
 }
 
-// Stand puts a job on the waiting list. A TrainJob that is on it already keeps its Since and its reservation. If its Class, its
-// priority and its policy's rules about waiting have not changed, it keeps its answer too, and Stand returns false.
+// Stand puts a job on the waiting list. A TrainJob that is on it already keeps its Since and its reservation. If its
+// Class, its priority and its policy's rules about waiting have not changed, it keeps its answer too, and Stand returns
+// false.
 func (q *Queue) Stand(job Job) bool {
 	known := q.entries[job.Key()]
 	same := known != nil && known.UID == job.UID

@@ -17,7 +17,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// reference is what Queue should do, without any index: on each pass it decides anew on every job, in order, over all workers.
+// reference is what Queue should do, without any index: on each pass it decides anew on every job, in order, over all
+// workers.
 type reference struct {
 	jobs []*queue.Job
 	held map[v1alpha1.ClusterName]*queue.Job

@@ -12,8 +12,9 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Try says where a job would be placed if it came to the waiting list now, on any worker but one, as dispatch.Nearest does. It
-// places nothing. What is reserved for jobs before it is not there for it, and a job that StrictFIFO would hold back is Queued.
+// Try says where a job would be placed if it came to the waiting list now, on any worker but one, as dispatch.Nearest
+// does. It places nothing. What is reserved for jobs before it is not there for it, and a job that StrictFIFO would
+// hold back is Queued.
 func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
 	if l := q.strict[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
 		decision := l.queued()

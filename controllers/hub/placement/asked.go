@@ -21,9 +21,10 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that have refused the
-// job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void: the worker is asked again at once.
-// It is written with the decision, so that it costs nothing, compares no clocks and outlives a restart.
+// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that
+// have refused the job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void:
+// the worker is asked again at once. It is written with the decision, so that it costs nothing, compares no clocks and
+// outlives a restart.
 const annotationAsked = "trainyard.dev/asked"
 
 // askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The
@@ -31,7 +32,8 @@ const annotationAsked = "trainyard.dev/asked"
 const askedLimit = 64 << 10
 
 const (
-	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
+	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each
+	// time.
 	minExclusion = time.Minute
 	maxExclusion = 30 * time.Minute
 )
@@ -98,8 +100,8 @@ func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }
 
-// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which somebody deleted the
-// copy once is not among them.
+// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which
+// somebody deleted the copy once is not among them.
 func exclusions(
 	d *v1alpha1.Dispatch, now time.Time, circumstances func(v1alpha1.ClusterName) string,
 ) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {

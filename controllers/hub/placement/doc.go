@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement decides on which worker a hub TrainJob runs, and writes the decision as a Dispatch before any worker is
-// touched.
+// Package placement decides on which worker a hub TrainJob runs, and writes the decision as a Dispatch before any
+// worker is touched.
 //
 // It has three parts:
 //
@@ -22,12 +22,13 @@
 //	copies.go       a job that may be running already waits
 //	kueue/          a job that MultiKueue dispatches is not ours. A job in a queue of the hub's Kueue waits for its admission
 //
-// elsewhere.go says whether a placed job would fit on another worker. A second, small controller (validity.go) says on each
-// DispatchPolicy whether it can be applied.
+// elsewhere.go says whether a placed job would fit on another worker. A second, small controller (validity.go) says on
+// each DispatchPolicy whether it can be applied.
 //
-// Nothing polls. A waiting job is looked at again when a worker, its nodes or pods, a policy, a runtime or a Dispatch changes. A worker that
-// refused the copy of a job is tried again after a back-off, or when the worker, the job or the runtime has changed.
+// Nothing polls. A waiting job is looked at again when a worker, its nodes or pods, a policy, a runtime or a Dispatch
+// changes. A worker that refused the copy of a job is tried again after a back-off, or when the worker, the job or the
+// runtime has changed.
 //
-// In memory, each under a lock of its own, are the decider's state (rebuilt from the Dispatches and the jobs before the first decision), the
-// past of unplaced jobs, the runtimes that waiting jobs name, and the answers of expressions.
+// In memory, each under a lock of its own, are the decider's state (rebuilt from the Dispatches and the jobs before the
+// first decision), the past of unplaced jobs, the runtimes that waiting jobs name, and the answers of expressions.
 package placement

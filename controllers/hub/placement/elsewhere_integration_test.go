@@ -106,7 +106,8 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 	}
 }
 
-// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and those in line come first.
+// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and those in line come
+// first.
 func TestNoRoomElsewhere(t *testing.T) {
 	s := newScene(t)
 	d := s.displaced(t)

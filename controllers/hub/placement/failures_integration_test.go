@@ -151,7 +151,8 @@ func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	}
 }
 
-// When all refuse, the explanation has what each said; and when the job, its runtime or a worker changes, who refused is asked again at once.
+// When all refuse, the explanation has what each said; and when the job, its runtime or a worker changes, who refused
+// is asked again at once.
 func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -263,7 +264,8 @@ func (c *copies) set(key types.NamespacedName, worker v1alpha1.ClusterName) {
 	}
 }
 
-// A job that may be running already waits for somebody to decide, whenever its copy shows itself before the decision is written.
+// A job that may be running already waits for somebody to decide, whenever its copy shows itself before the decision is
+// written.
 func TestUnknownCopyHoldsItsJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -335,8 +337,8 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 	}
 }
 
-// With its watches: jobs are looked at again when a copy goes, when workers have shown what they have, and when a worker that has refused
-// them changes.
+// With its watches: jobs are looked at again when a copy goes, when workers have shown what they have, and when a
+// worker that has refused them changes.
 func TestFailuresWakeJobs(t *testing.T) {
 	s := newScene(t)
 	unknown, shown := &copies{}, sync.Map{}

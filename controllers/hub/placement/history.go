@@ -21,6 +21,7 @@ import (
 
 // past is what is known of the earlier attempts of an unplaced job.
 type past struct {
+	uid types.UID
 	// attempt is the last attempt, and worker is where the job ran last, empty if it never ran.
 	attempt int32
 	worker  v1alpha1.ClusterName
@@ -34,30 +35,24 @@ type history struct {
 
 	mu sync.Mutex
 	// jobs under mu.
-	jobs map[types.NamespacedName]entry
-}
-
-// entry is the past of the TrainJob with a UID.
-type entry struct {
-	uid types.UID
-	past
+	jobs map[types.NamespacedName]past
 }
 
 // of returns the past of a job, and begins it with the first call.
 func (h *history) of(key types.NamespacedName, uid types.UID) past {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.at(key, uid).past
+	return h.at(key, uid)
 }
 
-// at returns the entry of a job. An entry of an earlier job of the name is replaced. The caller holds mu.
-func (h *history) at(key types.NamespacedName, uid types.UID) entry {
-	e := h.jobs[key]
-	if e.uid != uid {
-		e = entry{uid: uid, past: past{firstSeen: h.clock.Now()}}
-		h.jobs[key] = e
+// at is of. It replaces the past of an earlier job of the name. The caller holds mu.
+func (h *history) at(key types.NamespacedName, uid types.UID) past {
+	p := h.jobs[key]
+	if p.uid != uid {
+		p = past{uid: uid, firstSeen: h.clock.Now()}
+		h.jobs[key] = p
 	}
-	return e
+	return p
 }
 
 // deleted keeps the attempt of a Dispatch that has been deleted, in case its job goes on.
@@ -65,19 +60,19 @@ func (h *history) deleted(d *v1alpha1.Dispatch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	key := client.ObjectKeyFromObject(d)
-	e := h.at(key, d.Spec.TrainJob.UID)
-	e.attempt = max(e.attempt, d.Spec.Attempt)
-	e.worker = previousOf(d)
-	h.jobs[key] = e
+	p := h.at(key, d.Spec.TrainJob.UID)
+	p.attempt = max(p.attempt, d.Spec.Attempt)
+	p.worker = previousOf(d)
+	h.jobs[key] = p
 }
 
 // explained notes that the explanation of a job has been written.
 func (h *history) explained(key types.NamespacedName) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e, known := h.jobs[key]; known {
-		e.explained = h.clock.Now()
-		h.jobs[key] = e
+	if p, known := h.jobs[key]; known {
+		p.explained = h.clock.Now()
+		h.jobs[key] = p
 	}
 }
 
@@ -87,8 +82,9 @@ func (h *history) forget(key types.NamespacedName) {
 	delete(h.jobs, key)
 }
 
-// past returns what the Dispatch of an unplaced job says of its earlier attempts. Without a Dispatch it is what the last Dispatch has said,
-// if somebody has deleted it. Tombstones know the attempts of which another process has seen the end.
+// past returns what the Dispatch of an unplaced job says of its earlier attempts. Without a Dispatch it is what the
+// last Dispatch has said, if somebody has deleted it. Tombstones know the attempts of which another process has seen
+// the end.
 func (r *Reconciler) past(ctx context.Context, f facts) (past, error) {
 	p := r.history.of(client.ObjectKeyFromObject(f.job), f.job.GetUID())
 	if f.dispatch != nil {

@@ -36,14 +36,27 @@ type needs struct {
 	demands  *demand.Deriver
 }
 
-// of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever capacity the
-// workers have.
+// of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever
+// capacity the workers have.
 func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
-	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
+	job, err := n.job(ctx, f)
 	if err != nil {
 		return nil, nil, err
 	}
-	job := &queue.Job{
+	if n.Protected != nil && n.Protected(job.Namespace) {
+		return job, protectedNamespace(job.Namespace), nil
+	}
+	verdict, err := n.demand(ctx, f, job)
+	return job, verdict, err
+}
+
+// job returns a job without its demand.
+func (n *needs) job(ctx context.Context, f facts) (*queue.Job, error) {
+	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
+	if err != nil {
+		return nil, err
+	}
+	return &queue.Job{
 		Job: dispatch.Job{
 			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
 			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
@@ -53,12 +66,7 @@ func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision
 		Created:  f.job.GetCreationTimestamp().Time,
 		Since:    waitsSince(f),
 		Attempt:  attempts.After(f.past.attempt),
-	}
-	if n.Protected != nil && n.Protected(job.Namespace) {
-		return job, protectedNamespace(job.Namespace), nil
-	}
-	verdict, err := n.demand(ctx, f, job)
-	return job, verdict, err
+	}, nil
 }
 
 // demand fills in the job's PodSets and priority.
@@ -99,8 +107,8 @@ func (n *needs) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.
 	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
 }
 
-// exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns how long it is
-// until the first of these workers may be asked again.
+// exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns
+// how long it is until the first of these workers may be asked again.
 func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire time.Duration, err error) {
 	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
 		states := map[v1alpha1.ClusterName]string{}
@@ -123,14 +131,12 @@ func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire ti
 
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	policies, namespaceLabels, err := r.needs.policies.inputs(ctx, trainJob)
+	f := facts{job: trainJob}
+	job, err := r.needs.job(ctx, f)
 	if err != nil {
 		return nil, 0, err
 	}
-	job := &queue.Job{Policies: r.needs.compiled.of(policies), Job: dispatch.Job{
-		Labels: trainJob.GetLabels(), Annotations: trainJob.GetAnnotations(), NamespaceLabels: namespaceLabels,
-	}}
-	verdict, err := r.needs.demand(ctx, facts{job: trainJob}, job)
+	verdict, err := r.needs.demand(ctx, f, job)
 	if err == nil && verdict != nil {
 		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
 	}
@@ -148,8 +154,8 @@ func waitsSince(f facts) time.Time {
 	return f.past.firstSeen
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
-// policy that the same workers have refused, and of which its expression says the same.
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under
+// the same policy that the same workers have refused, and of which its expression says the same.
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
@@ -171,4 +177,14 @@ func classOf(job *queue.Job) string {
 		_ = encoder.Encode(keyOf(policy.Expression, &job.Job))
 	}
 	return string(hash.Sum(nil))
+}
+
+// protectedNamespace is why a job of such a namespace waits. A copy would be in the namespace of that name on a
+// worker, where its pods could use what the worker's own components have there.
+func protectedNamespace(namespace string) *dispatch.Decision {
+	return &dispatch.Decision{
+		Reason: v1alpha1.ReasonProtectedNamespace,
+		Message: fmt.Sprintf("TrainJobs of namespace %q are not dispatched: namespaces that begin with kube-, the manager's own, "+
+			"and those of its flag --protected-namespaces are protected; create the TrainJob in another namespace", namespace),
+	}
 }

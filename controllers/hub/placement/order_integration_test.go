@@ -166,7 +166,8 @@ func TestQueueing(t *testing.T) {
 	}
 }
 
-// A job of higher priority whose policy allows it has the fewest jobs stopped that make room on one worker, and gets it.
+// A job of higher priority whose policy allows it has the fewest jobs stopped that make room on one worker, and gets
+// it.
 func TestPreemption(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, s *scene){
 		"InOneProcess": func(*testing.T, *scene) {},

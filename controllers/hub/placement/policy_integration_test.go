@@ -147,7 +147,8 @@ func TestPolicyExpression(t *testing.T) {
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != west {
 		t.Errorf("the job is on %q, want west: %+v", d.Spec.Cluster, d.Status)
 	}
-	// What the expression sees changes with what is placed: one more job fits by it, and then fewer than eight GPUs are free.
+	// What the expression sees changes with what is placed: one more job fits by it, and then fewer than eight GPUs are
+	// free.
 	s.submit(t, "second")
 	if d, _ = s.reconcile(t, "second"); d.Spec.Cluster != west {
 		t.Errorf("the second job is on %q, want west: %+v", d.Spec.Cluster, d.Status)

@@ -31,13 +31,15 @@ import (
 const (
 	fieldOwner    = client.FieldOwner("trainyard")
 	conflictDelay = 20 * time.Millisecond
-	// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it change.
+	// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it
+	// change.
 	explanationInterval = 10 * time.Second
 )
 
 // Options of the controller. All are required but Protected, UnknownCopies, Shown and Kueue.
 type Options struct {
-	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index attempts.IndexOrigin.
+	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. Tombstones must have the index
+	// attempts.IndexOrigin.
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
@@ -49,8 +51,8 @@ type Options struct {
 	Connections decider.Connections
 	// UnknownCopies holds back jobs that may be running already. Nil: there are none.
 	UnknownCopies UnknownCopies
-	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for longer than half
-	// a minute after the start, nothing is placed. Nil: as soon as it is connected.
+	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for
+	// longer than half a minute after the start, nothing is placed. Nil: as soon as it is connected.
 	Shown func(worker v1alpha1.ClusterName) bool
 	// Kueue knows the jobs that a Kueue on the hub has. Nil: none can be its.
 	Kueue Kueue
@@ -82,8 +84,8 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		Options: &options,
 		needs:   &needs{Options: &options, policies: Policies{Hub: options.Hub}, demands: demands},
 		writer:  &writer{&options},
-		waiting: &waiting{},
-		history: &history{clock: options.Clock, jobs: map[types.NamespacedName]entry{}},
+		waiting: newWaiting(),
+		history: &history{clock: options.Clock, jobs: map[types.NamespacedName]past{}},
 		inbox:   &inbox.Inbox{},
 	}
 	decisions := decider.Options{
@@ -206,8 +208,8 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f fact
 	return reconcile.Result{}, r.write(ctx, key, f, grant)
 }
 
-// write writes a grant. If the API server has refused it, what the job was given is free for others. After any other failure it is not
-// known whether the grant is on record, so the job keeps its room, and tries again.
+// write writes a grant. If the API server has refused it, what the job was given is free for others. After any other
+// failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f facts, grant *decider.Grant) error {
 	err := r.writer.place(ctx, f, grant)
 	if err == nil {
@@ -256,8 +258,8 @@ func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f f
 	return reconcile.Result{RequeueAfter: delay}, err
 }
 
-// explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that, explain returns how long
-// to wait.
+// explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
+// explain returns how long to wait.
 func (r *Reconciler) explain(ctx context.Context, f facts, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
 	d, err := r.writer.withdraw(ctx, f, job.Priority, job.PodSets)
 	if err != nil {

@@ -40,7 +40,8 @@ func (s state) String() string {
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
-	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the job.
+	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the
+	// job.
 	eviction *v1alpha1.Eviction
 	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
 	kueue kueue.Answer
@@ -78,7 +79,8 @@ func classify(managedBy string, f facts) state {
 	}
 }
 
-// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that moment.
+// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that
+// moment.
 func endedAnyway(f facts) bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
 		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()

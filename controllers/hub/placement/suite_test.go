@@ -117,8 +117,8 @@ func (e *environment) addWorker(ctx context.Context, server *servers.Server) err
 	return e.hub.Status().Update(ctx, worker)
 }
 
-// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they wrote
-// themselves and of those that they are told of, so tests do not see each other's.
+// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they
+// wrote themselves and of those that they are told of, so tests do not see each other's.
 type scene struct {
 	*environment
 	namespace  string
@@ -151,8 +151,8 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process. It sees the test's Dispatches, and has all waiting jobs in line, before it decides anything, as the
-// manager's start makes sure.
+// restart is a new process. It sees the test's Dispatches, and has all waiting jobs in line, before it decides
+// anything, as the manager's start makes sure.
 func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
@@ -224,8 +224,8 @@ func (s *scene) submit(t *testing.T, name string, changes ...func(*trainer.Train
 	must(t, s.hub.Create(t.Context(), job))
 }
 
-// turn reconciles a job as a manager does. Something may have changed, so the decider does a pass, and the job is looked at again if the
-// pass wakes it.
+// turn reconciles a job as a manager does. Something may have changed, so the decider does a pass, and the job is
+// looked at again if the pass wakes it.
 func (s *scene) turn(t *testing.T, name string) (reconcile.Result, error) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: s.namespace, Name: name}

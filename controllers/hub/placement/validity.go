@@ -26,8 +26,8 @@ import (
 // messageLimit is what the message of a condition takes.
 const messageLimit = 32768
 
-// addValidity adds the controller that says of each DispatchPolicy whether it can be applied. The API server knows only whether its
-// fields have the right form.
+// addValidity adds the controller that says of each DispatchPolicy whether it can be applied. The API server knows only
+// whether its fields have the right form.
 func addValidity(mgr ctrl.Manager, options *Options) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("dispatchpolicy").

@@ -13,57 +13,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// waiting knows all jobs that wait, for workers or for something else, and which runtime each of them names. The zero value is empty.
+// waiting has all jobs that wait, for workers or for something else.
 type waiting struct {
 	mu sync.Mutex
-	// runtimes are by job, and jobs by runtime. Runtimes of the cluster have no namespace. Both under mu.
+	// runtimes are the runtimes that the jobs name, under mu. Runtimes of the cluster have no namespace.
 	runtimes map[types.NamespacedName]types.NamespacedName
-	jobs     map[types.NamespacedName]map[types.NamespacedName]struct{}
+}
+
+func newWaiting() *waiting {
+	return &waiting{runtimes: map[types.NamespacedName]types.NamespacedName{}}
 }
 
 // put notes that a job waits, and the runtime that it names.
 func (w *waiting) put(job, runtime types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.runtimes == nil {
-		w.runtimes = map[types.NamespacedName]types.NamespacedName{}
-		w.jobs = map[types.NamespacedName]map[types.NamespacedName]struct{}{}
-	}
-	if before, known := w.runtimes[job]; known && before == runtime {
-		return
-	}
-	w.remove(job)
 	w.runtimes[job] = runtime
-	if w.jobs[runtime] == nil {
-		w.jobs[runtime] = map[types.NamespacedName]struct{}{}
-	}
-	w.jobs[runtime][job] = struct{}{}
 }
 
 // drop notes that a job does not wait any more.
 func (w *waiting) drop(job types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.remove(job)
-}
-
-// remove is drop. The caller holds mu.
-func (w *waiting) remove(job types.NamespacedName) {
-	runtime, known := w.runtimes[job]
-	if !known {
-		return
-	}
 	delete(w.runtimes, job)
-	if delete(w.jobs[runtime], job); len(w.jobs[runtime]) == 0 {
-		delete(w.jobs, runtime)
-	}
 }
 
-// of returns the waiting jobs that name a runtime.
-func (w *waiting) of(runtime types.NamespacedName) []types.NamespacedName {
+// naming returns the waiting jobs that name a runtime.
+func (w *waiting) naming(runtime types.NamespacedName) (jobs []types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Collect(maps.Keys(w.jobs[runtime]))
+	for job, named := range w.runtimes {
+		if named == runtime {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs
 }
 
 // after returns all waiting jobs: first some in the given order, then the others.

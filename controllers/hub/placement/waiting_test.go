@@ -20,7 +20,7 @@ import (
 // A change of a runtime wakes the waiting jobs that name it, and nobody else's.
 func TestRuntimeWakesItsJobs(t *testing.T) {
 	var woken []string
-	w := &watches{waiting: &waiting{}, wake: func(jobs ...types.NamespacedName) {
+	w := &watches{waiting: newWaiting(), wake: func(jobs ...types.NamespacedName) {
 		for _, key := range jobs {
 			woken = append(woken, key.String())
 		}

@@ -61,14 +61,14 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		if err := r.expectUnplaced(ctx); err != nil {
 			return err
 		}
-		inventories := inventories{decider: r.decider, fleet: fleet}
+		inventories := inventories{decider: r.decider, fleet: fleet, watched: map[v1alpha1.ClusterName]watched{}}
 		defer fleet.Subscribe(inventories.follow)()
 		return r.decider.Run(ctx)
 	}))
 }
 
-// expectUnplaced makes the Reconciler look at all jobs that are not placed before the decider decides anything: after a restart the first
-// job in order comes first, and not the first job that is read.
+// expectUnplaced makes the Reconciler look at all jobs that are not placed before the decider decides anything: after a
+// restart the first job in order comes first, and not the first job that is read.
 func (r *Reconciler) expectUnplaced(ctx context.Context, options ...client.ListOption) error {
 	jobs := &unstructured.UnstructuredList{}
 	jobs.SetGroupVersionKind(trainjobs.GroupVersionKind.GroupVersion().WithKind(trainjobs.GroupVersionKind.Kind + "List"))
@@ -117,8 +117,8 @@ func hasEnded(object client.Object) bool {
 	return ok && trainjobs.Terminal(job) != nil
 }
 
-// workerPredicate lets through what decides whether a worker takes jobs, and what a worker may have refused. What its nodes have free comes
-// from its inventory.
+// workerPredicate lets through what decides whether a worker takes jobs, and what a worker may have refused. What its
+// nodes have free comes from its inventory.
 func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
@@ -159,7 +159,7 @@ func (w *watches) workers() handler.EventHandler {
 
 // runtimes wakes the waiting jobs that name a runtime. Runtimes are users' objects: the jobs of others do not care.
 func (w *watches) runtimes() handler.EventHandler {
-	return onEvent(func(runtime client.Object) { w.wake(w.waiting.of(client.ObjectKeyFromObject(runtime))...) })
+	return onEvent(func(runtime client.Object) { w.wake(w.waiting.naming(client.ObjectKeyFromObject(runtime))...) })
 }
 
 // all wakes all waiting jobs.
@@ -170,7 +170,8 @@ func (w *watches) all() handler.EventHandler {
 // wakeAll wakes all waiting jobs, because what they need may have changed.
 func (w *watches) wakeAll() { w.wake(w.waiting.after(w.decider.WaitingList())...) }
 
-// dispatches tells the decider what Dispatches say. It wakes a job when its Dispatch goes, waits, or has an attempt that ended.
+// dispatches tells the decider what Dispatches say. It wakes a job when its Dispatch goes, waits, or has an attempt
+// that ended.
 func (w *watches) dispatches() handler.EventHandler {
 	see := func(d *v1alpha1.Dispatch) {
 		w.census.see(d)
@@ -204,9 +205,13 @@ type inventories struct {
 	fleet   *remote.Fleet
 
 	mu sync.Mutex
-	// connections are those whose inventory is watched, and cancels end that. Both under mu.
-	connections map[v1alpha1.ClusterName]*remote.Cluster
-	cancels     map[v1alpha1.ClusterName]func()
+	// watched are the connections whose inventory is watched, under mu.
+	watched map[v1alpha1.ClusterName]watched
+}
+
+type watched struct {
+	connection *remote.Cluster
+	cancel     func()
 }
 
 // follow watches the inventory of a worker's current connection.
@@ -215,19 +220,14 @@ func (i *inventories) follow(name v1alpha1.ClusterName, _ remote.Status) {
 	cluster, _ := i.fleet.Get(name)
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.connections[name] == cluster {
+	before := i.watched[name]
+	if before.connection == cluster {
 		return
 	}
-	if cancel := i.cancels[name]; cancel != nil {
-		cancel()
+	if before.cancel != nil {
+		before.cancel()
 	}
-	if i.connections == nil {
-		i.connections, i.cancels = map[v1alpha1.ClusterName]*remote.Cluster{}, map[v1alpha1.ClusterName]func(){}
-	}
-	delete(i.connections, name)
-	delete(i.cancels, name)
-	if cluster != nil {
-		i.connections[name] = cluster
-		i.cancels[name] = cluster.Inventory().Subscribe(i.decider.Changed)
+	if delete(i.watched, name); cluster != nil {
+		i.watched[name] = watched{cluster, cluster.Inventory().Subscribe(i.decider.Changed)}
 	}
 }

@@ -6,13 +6,16 @@ package placement
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -29,7 +32,8 @@ import (
 // writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
 type writer struct{ *Options }
 
-// place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that waited.
+// place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
+// waited.
 func (w *writer) place(ctx context.Context, f facts, grant *decider.Grant) error {
 	if err := w.verify(ctx, f); err != nil {
 		return err
@@ -59,7 +63,8 @@ func (w *writer) evict(ctx context.Context, f facts) error {
 	return w.write(ctx, f, d)
 }
 
-// copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original meanwhile.
+// copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original
+// meanwhile.
 func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 	return (&v1alpha1.DispatchSpec{PodSets: podSets}).DeepCopy().PodSets
 }
@@ -99,8 +104,8 @@ func (w *writer) notCreated(ctx context.Context, f facts, err error) error {
 
 func (w *writer) ender() attempts.Ender { return attempts.Ender{Hub: w.Hub, Clock: w.Clock} }
 
-// newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until the copy
-// is gone.
+// newDispatch is the record of a job that has none yet. The owner reference blocks the job's foreground deletion until
+// the copy is gone.
 func newDispatch(f facts) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{
@@ -147,8 +152,9 @@ func (w *writer) wait(ctx context.Context, f facts, job *queue.Job, verdict disp
 	return cmp.Or(w.writeStatus(ctx, f, d, verdict, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has changed. The worker
-// goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the finalizer, which guards a copy.
+// withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
+// changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
+// finalizer, which guards a copy.
 func (w *writer) withdraw(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
@@ -204,8 +210,9 @@ func (w *writer) writeStatus(
 	return err
 }
 
-// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was that did not
-// end with a refusal. Whether the worker has been lost or drained since makes no difference: it has the job's images and data.
+// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was
+// that did not end with a refusal. Whether the worker has been lost or drained since makes no difference: it has the
+// job's images and data.
 func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 	if d.Status.CopyUID != "" && d.Status.Cluster != "" {
 		return d.Status.Cluster
@@ -224,4 +231,54 @@ func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 func runtimeMissing(reference trainer.RuntimeRef) string {
 	return fmt.Sprintf("spec.runtimeRef: %s %q is not on the hub; create it there, and the job goes on",
 		ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind), reference.Name)
+}
+
+// failoverOf is what happens to a job on a worker if that is lost. It is decided when the job is placed, because the
+// copy tells the worker's agent. Where no agent answers nobody would stop the copy, so that Fenced is Hold there.
+func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
+	failover := v1alpha1.FailoverFenced
+	if policy != nil && policy.Spec.Failover != "" {
+		failover = policy.Spec.Failover
+	}
+	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
+		return v1alpha1.FailoverHold
+	}
+	return failover
+}
+
+// A worker that was given up may return at that very moment, and its copy end the job: with failover Immediate nobody
+// makes sure that it does not. Such a job is over.
+
+// errEnded is of a job that the cache shows going on, and that has ended or gone. It is a conflict as any other.
+var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, "",
+	errors.New("the job has ended"))
+
+// verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked
+// about other jobs.
+func (w *writer) verify(ctx context.Context, f facts) error {
+	if f.dispatch == nil || !f.dispatch.AttemptEnded() ||
+		meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchMirrored).Reason != v1alpha1.ReasonWorkerLost {
+		return nil
+	}
+	job := trainjobs.New()
+	err := w.HubReader.Get(ctx, client.ObjectKeyFromObject(f.job), job)
+	switch {
+	case apierrors.IsNotFound(err):
+		return errEnded
+	case err != nil:
+		return fmt.Errorf("get TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+	case job.GetUID() != f.job.GetUID(), trainjobs.Terminal(job) != nil:
+		return errEnded
+	}
+	return nil
+}
+
+// conclude says on the Dispatch of a given up attempt that the job has ended by it.
+func (w *writer) conclude(ctx context.Context, f facts) error {
+	end := trainjobs.Terminal(f.job)
+	if err := w.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+		return err
+	}
+	w.recordConcluded(f, end)
+	return nil
 }

@@ -281,8 +281,8 @@ var promises = []promise{
 		name: "attempts-count-on", words: "Attempts go on counting when somebody deletes the Dispatch.",
 		edits: []edit{{
 			file: "controllers/hub/placement/history.go",
-			find: "e.attempt = max(e.attempt, d.Spec.Attempt)",
-			put:  "e.attempt = min(e.attempt, d.Spec.Attempt)",
+			find: "p.attempt = max(p.attempt, d.Spec.Attempt)",
+			put:  "p.attempt = min(p.attempt, d.Spec.Attempt)",
 		}, {
 			file: "controllers/hub/placement/history.go",
 			find: "p.attempt = max(p.attempt, last.Attempt)",

@@ -25,8 +25,8 @@ type assignments struct {
 	grants map[types.NamespacedName]*assignment
 	// evicted are the jobs that are to leave their worker.
 	evicted map[types.UID]*assignment
-	// departed are the jobs that were evicted for another job, and whose attempts have ended. What the worker reports may still have
-	// their pods.
+	// departed are the jobs that were evicted for another job, and whose attempts have ended. What the worker reports
+	// may still have their pods.
 	departed map[types.UID]*assignment
 	// promised is the room on a worker for a job that is to leave another worker. It is not in the maps above.
 	promised map[types.UID]*assignment
@@ -45,11 +45,14 @@ type assignment struct {
 	since time.Time
 	// grant is nil when it has been written.
 	grant *Grant
-	// eviction ends the attempt. Until the attempt has ended the job takes all its room, as its copy may still make pods.
+	// eviction ends the attempt. Until the attempt has ended the job takes all its room, as its copy may still make
+	// pods.
 	eviction *v1alpha1.Eviction
-	// evictor is the job for which this process has decided the eviction, while the eviction has not been seen on the Dispatch.
+	// evictor is the job for which this process has decided the eviction, while the eviction has not been seen on the
+	// Dispatch.
 	evictor types.NamespacedName
-	// evictedAt is when the eviction was decided, as far as this process knows. overdue: the job has not stopped in EvictionPatience.
+	// evictedAt is when the eviction was decided, as far as this process knows. overdue: the job has not stopped in
+	// EvictionPatience.
 	evictedAt time.Time
 	overdue   bool
 	// promised: the job is not there yet.
@@ -153,8 +156,8 @@ func (s *assignments) drop(uid types.UID) *assignment {
 	return a
 }
 
-// on returns the jobs of a worker, and the jobs to which it has been promised, in an order that does not depend on the maps, so that
-// the same facts give the same answer.
+// on returns the jobs of a worker, and the jobs to which it has been promised, in an order that does not depend on the
+// maps, so that the same facts give the same answer.
 func (s *assignments) on(worker v1alpha1.ClusterName) []*assignment {
 	all := slices.Collect(maps.Values(s.byWorker[worker]))
 	for _, a := range s.promised {
@@ -177,8 +180,8 @@ func evictedAtOf(d *v1alpha1.Dispatch, now time.Time) time.Time {
 	return now
 }
 
-// sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of two victims of
-// equal priority goes.
+// sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of
+// two victims of equal priority goes.
 func sinceOf(d *v1alpha1.Dispatch) time.Time {
 	if d.Status.StartTime != nil {
 		return d.Status.StartTime.Time

@@ -47,7 +47,8 @@ type Decider struct {
 	startup startup
 	// expected are the jobs whose need has to be known before the first pass. Nil: these jobs are not known yet.
 	expected map[types.NamespacedName]struct{}
-	// unanswered are the jobs that the next pass has to answer. answered are those that it has woken, and that have not asked since.
+	// unanswered are the jobs that the next pass has to answer. answered are those that it has woken, and that have not
+	// asked since.
 	unanswered, answered sets.Set[types.NamespacedName]
 	// questions are answered by the next pass.
 	questions []question
@@ -95,8 +96,8 @@ func (d *Decider) Changed() {
 	}
 }
 
-// Expect names the jobs whose need has to be known before the first pass, so that the first job in order is served first, and not the
-// first job that is read.
+// Expect names the jobs whose need has to be known before the first pass, so that the first job in order is served
+// first, and not the first job that is read.
 func (d *Decider) Expect(jobs []types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,8 +121,8 @@ func (d *Decider) Met(key types.NamespacedName) {
 	}
 }
 
-// Need puts a job on the waiting list, or changes what it needs. It returns what the job waits for, and false if the next pass has to
-// decide that: it wakes the job then. A job that has been placed meanwhile is woken too.
+// Need puts a job on the waiting list, or changes what it needs. It returns what the job waits for, and false if the
+// next pass has to decide that: it wakes the job then. A job that has been placed meanwhile is woken too.
 func (d *Decider) Need(job queue.Job) (dispatch.Decision, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -158,7 +159,8 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	d.changedIf(helps)
 }
 
-// Granted returns whether a job has been placed for an attempt, or for a later one. The Grant is nil if it has been written.
+// Granted returns whether a job has been placed for an attempt, or for a later one. The Grant is nil if it has been
+// written.
 func (d *Decider) Granted(uid types.UID, attempt int32) (grant *Grant, placed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +180,8 @@ func (d *Decider) Written(uid types.UID, attempt int32) {
 	}
 }
 
-// Forget releases what a job has by an attempt, or by an earlier one: the Grant was not written, or the Dispatch is gone.
+// Forget releases what a job has by an attempt, or by an earlier one: the Grant was not written, or the Dispatch is
+// gone.
 func (d *Decider) Forget(uid types.UID, attempt int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,8 +192,8 @@ func (d *Decider) Forget(uid types.UID, attempt int32) {
 	d.changedIf(helps)
 }
 
-// Observe follows a Dispatch as the hub's cache shows it. What has been decided since stays. It wakes a job that has an Eviction which
-// the Dispatch does not show.
+// Observe follows a Dispatch as the hub's cache shows it. What has been decided since stays. It wakes a job that has an
+// Eviction which the Dispatch does not show.
 func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 	if d.observe(seen) {
 		d.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
@@ -207,7 +210,8 @@ func (d *Decider) observe(seen *v1alpha1.Dispatch) (evict bool) {
 	return seen.Spec.Eviction == nil && d.eviction(uid) != nil
 }
 
-// follow makes the assignment of a job what its Dispatch says. It returns whether that has freed something. The caller holds mu.
+// follow makes the assignment of a job what its Dispatch says. It returns whether that has freed something. The caller
+// holds mu.
 func (d *Decider) follow(seen *v1alpha1.Dispatch, known *assignment) bool {
 	uid := seen.Spec.TrainJob.UID
 	freed := seen.IsFinished() && d.fleet.unpromise(uid)
@@ -226,8 +230,8 @@ func (d *Decider) follow(seen *v1alpha1.Dispatch, known *assignment) bool {
 	return freed
 }
 
-// Eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none. It is taken
-// back if the job that it makes room for does not wait any more.
+// Eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none.
+// It is taken back if the job that it makes room for does not wait any more.
 func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
 	d.mu.Lock()
 	defer d.mu.Unlock()

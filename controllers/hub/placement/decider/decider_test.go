@@ -216,8 +216,8 @@ func TestSeenDecisionIsWritten(t *testing.T) {
 	}
 }
 
-// A pass answers every job that has told its need, the first of a class and the others. Each is woken once, and a job that asks again
-// needs no other pass.
+// A pass answers every job that has told its need, the first of a class and the others. Each is woken once, and a job
+// that asks again needs no other pass.
 func TestNeedIsAnsweredByOnePass(t *testing.T) {
 	d := startedDecider()
 	jobs := make([]queue.Job, 3)

@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package decider decides which waiting job gets which worker. It does no I/O: it is told what changes, and wakes the jobs that its
-// decisions are about.
+// Package decider decides which waiting job gets which worker. It does no I/O: it is told what changes, and wakes the
+// jobs that its decisions are about.
 //
 //	d := decider.New(options)
 //	d.Expect(unplaced)                        // nothing is decided before their needs are known
@@ -16,11 +16,12 @@
 //	d.Observe(dispatch)                       // the watches
 //	d.Changed()
 //
-// A pass (pass.go) brings the workers' capacity up to date (fleet.go, free.go), lets the waiting list decide (package dispatch/queue), and
-// records what has been placed (assignments.go). A Grant counts against its worker from the pass on. The job's reconciler writes the Grant.
-// Nothing is decided after a start until the workers have shown what they have (startup.go). Explain says for each worker why it does not
-// take a waiting job. Elsewhere says where a placed job would fit, and keeps the room for it.
+// A pass (pass.go) brings the workers' capacity up to date (fleet.go, free.go), lets the waiting list decide (package
+// dispatch/queue), and records what has been placed (assignments.go). A Grant counts against its worker from the pass
+// on. The job's reconciler writes the Grant. Nothing is decided after a start until the workers have shown what they
+// have (startup.go). Explain says for each worker why it does not take a waiting job. Elsewhere says where a placed job
+// would fit, and keeps the room for it.
 //
-// All state is under one lock, and passes are done one at a time. A restart forgets grants that have not been written, and promises of
-// room: the jobs are decided on again.
+// All state is under one lock, and passes are done one at a time. A restart forgets grants that have not been written,
+// and promises of room: the jobs are decided on again.
 package decider

@@ -22,11 +22,12 @@ type question struct {
 	ended <-chan struct{}
 }
 
-// Elsewhere waits for the next pass, because the jobs on the waiting list come first, and says then whether a placed job would get room
-// on another worker: that worker with reason Fits, or else the worker that is nearest to taking it, with what it lacks. There is no
-// reason if that is not known yet.
+// Elsewhere waits for the next pass, because the jobs on the waiting list come first, and says then whether a placed
+// job would get room on another worker: that worker with reason Fits, or else the worker that is nearest to taking it,
+// with what it lacks. There is no reason if that is not known yet.
 //
-// Room that is there is promised to the job: nobody else gets it until the job is on the waiting list, ends, or ReleasePromise is called.
+// Room that is there is promised to the job: nobody else gets it until the job is on the waiting list, ends, or
+// ReleasePromise is called.
 func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.ClusterName) (v1alpha1.ClusterExplanation, error) {
 	q := question{job: job, from: from, answer: make(chan v1alpha1.ClusterExplanation, 1), ended: ctx.Done()}
 	if !d.ask(q) {
@@ -119,7 +120,8 @@ func (f *fleet) unpromise(uid types.UID) bool {
 	return true
 }
 
-// unpromiseEnded gives back the room of a job that does not come to the waiting list. While its attempt lasts, it may still come.
+// unpromiseEnded gives back the room of a job that does not come to the waiting list. While its attempt lasts, it may
+// still come.
 func (f *fleet) unpromiseEnded(key types.NamespacedName) (helps bool) {
 	for uid, p := range f.jobs.promised {
 		if p.key == key && f.jobs.byUID[uid] == nil {

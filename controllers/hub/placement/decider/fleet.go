@@ -5,7 +5,6 @@ package decider
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,15 +66,8 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	for i := range objects {
 		f.list = append(f.list, f.snapshot(&objects[i]).Worker)
 	}
-	if len(f.snapshots) == len(objects) {
-		return
-	}
-	present := make(map[v1alpha1.ClusterName]bool, len(objects))
-	for i := range objects {
-		present[v1alpha1.ClusterName(objects[i].Name)] = true
-	}
 	for name := range f.snapshots {
-		if !present[name] {
+		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
 			delete(f.snapshots, name)
 			f.revision++
 		}
@@ -95,7 +87,12 @@ func (f *fleet) Workers() []dispatch.Worker {
 
 // find returns where a worker is in objects and list, -1 if it is not.
 func (f *fleet) find(name v1alpha1.ClusterName) int {
-	return slices.IndexFunc(f.objects, func(worker v1alpha1.WorkerCluster) bool { return worker.Name == string(name) })
+	for at := range f.objects {
+		if f.objects[at].Name == string(name) {
+			return at
+		}
+	}
+	return -1
 }
 
 // object returns the WorkerCluster of a name, an empty one if there is none.
@@ -108,12 +105,8 @@ func (f *fleet) object(name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
 
 // takesJobs says whether new jobs may come to a worker.
 func (f *fleet) takesJobs(name v1alpha1.ClusterName) bool {
-	at := f.find(name)
-	if at < 0 {
-		return false
-	}
-	worker := f.snapshot(&f.objects[at])
-	return worker.NotReady == "" && !worker.Cordoned
+	worker := f.snapshots[name]
+	return worker != nil && worker.NotReady == "" && !worker.Cordoned
 }
 
 // Assign implements queue.Fleet.
@@ -156,13 +149,13 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 	}
 }
 
-// EvictionPatience is how long a job waits for the jobs that were stopped for it. The owner of a job decides how long its pods take to
-// stop (terminationGracePeriodSeconds), and must not hold up a job of higher priority for ever. After this time other jobs are stopped,
-// or the waiting job goes to another worker.
+// EvictionPatience is how long a job waits for the jobs that were stopped for it. The owner of a job decides how long
+// its pods take to stop (terminationGracePeriodSeconds), and must not hold up a job of higher priority for ever. After
+// this time other jobs are stopped, or the waiting job goes to another worker.
 const EvictionPatience = 10 * time.Minute
 
-// losePatience marks the workers as changed on which jobs have not stopped in time, so that the jobs that wait for their room are
-// decided on.
+// losePatience marks the workers as changed on which jobs have not stopped in time, so that the jobs that wait for
+// their room are decided on.
 func (f *fleet) losePatience() {
 	for a := range f.jobs.leaving() {
 		if at := patienceEnds(a); !at.IsZero() && !a.overdue && !f.clock.Now().Before(at) {
@@ -191,8 +184,9 @@ func patienceEnds(a *assignment) time.Time {
 	return a.evictedAt.Add(EvictionPatience)
 }
 
-// Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that the job's pods are gone.
-// Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody waits for jobs that take too long.
+// Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that the
+// job's pods are gone. Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody
+// waits for jobs that take too long.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	for _, a := range f.jobs.evicted {
 		if a.eviction.For == job && !a.overdue {

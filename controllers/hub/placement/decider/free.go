@@ -16,8 +16,8 @@ import (
 
 // freeNodes is what a worker has free, for one generation of its inventory.
 //
-// What counts against a worker is every pod that is bound to its nodes, plus, for our live jobs there, the pods that are not
-// bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
+// What counts against a worker is every pod that is bound to its nodes, plus, for our live jobs there, the pods that
+// are not bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
 type freeNodes struct {
 	cluster   *remote.Cluster
 	inventory *capacity.Snapshot
@@ -41,7 +41,8 @@ func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, jobs []
 	return n
 }
 
-// free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left out.
+// free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left
+// out.
 func (n *freeNodes) free(jobs []*assignment, without map[types.NamespacedName]bool) (nodes *dispatch.Nodes, queued int) {
 	nodes = n.nodesWithout(func(gang types.NamespacedName) bool { return without[gang] })
 	for _, a := range jobs {

@@ -40,8 +40,8 @@ func (d *Decider) Run(ctx context.Context) error {
 	}
 }
 
-// Pass decides on what a change could help, and tells everybody whom the decisions are about. Run calls it, one call at a time, so that
-// no pass sees older workers than the pass before.
+// Pass decides on what a change could help, and tells everybody whom the decisions are about. Run calls it, one call at
+// a time, so that no pass sees older workers than the pass before.
 func (d *Decider) Pass(ctx context.Context) error {
 	select {
 	case <-d.changed: // What changes from now on is for the next pass.
@@ -66,8 +66,8 @@ func (d *Decider) Next() (time.Duration, bool) {
 	return max(0, d.due.Sub(d.Clock.Now())), !d.due.IsZero()
 }
 
-// decide does the part of a pass that is under the lock. It returns the jobs that are to be woken, and the subscribers that are to be
-// told.
+// decide does the part of a pass that is under the lock. It returns the jobs that are to be woken, and the subscribers
+// that are to be told.
 func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.NamespacedName, tell []func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -88,8 +88,8 @@ func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.Namespa
 	return wake, tell
 }
 
-// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and those that have waited
-// for an answer.
+// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and
+// those that have waited for an answer.
 func (d *Decider) toWake(outcomes []queue.Outcome) (keys []types.NamespacedName) {
 	for i := range outcomes {
 		key := outcomes[i].Job.Key()
@@ -123,8 +123,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Subscribe calls changed whenever there may be room where there was none, and when Elsewhere begins to have answers. changed is called
-// under no lock, and has to return at once.
+// Subscribe calls changed whenever there may be room where there was none, and when Elsewhere begins to have answers.
+// changed is called under no lock, and has to return at once.
 func (d *Decider) Subscribe(changed func()) (cancel func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -16,9 +16,10 @@ import (
 // StartupTime is how long after the start the Decider waits for workers at most.
 const StartupTime = 30 * time.Second
 
-// startup is the time after the start in which nothing is decided, because a worker that was Ready before is still being connected. The
-// worker may have a copy of a waiting job, if the hub was restored from a backup. It may have room, so that no job has to be preempted.
-// And the first job in order may be a job of Kueue's, of which it is not known yet whether it may be placed.
+// startup is the time after the start in which nothing is decided, because a worker that was Ready before is still
+// being connected. The worker may have a copy of a waiting job, if the hub was restored from a backup. It may have
+// room, so that no job has to be preempted. And the first job in order may be a job of Kueue's, of which it is not
+// known yet whether it may be placed.
 type startup struct {
 	Options
 	until time.Time
@@ -53,8 +54,9 @@ func (s *startup) isShown(name v1alpha1.ClusterName) bool {
 	return ok && cluster.Status().State == remote.Connected && (s.Shown == nil || s.Shown(name))
 }
 
-// wasReady says whether the worker was Ready, or at least answered, when this process started, as far as its status tells. A worker that
-// is being connected is not Ready any more. A worker that has never been connected has no cluster ID.
+// wasReady says whether the worker was Ready, or at least answered, when this process started, as far as its status
+// tells. A worker that is being connected is not Ready any more. A worker that has never been connected has no cluster
+// ID.
 func wasReady(worker *v1alpha1.WorkerCluster) bool {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil || worker.DeletionTimestamp != nil {
