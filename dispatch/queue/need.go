@@ -159,6 +159,17 @@ func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 	return found
 }
 
+// most returns the largest number of pods with a bucket's request that have a place on one of some workers.
+func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
+	most := int64(-1)
+	for _, i := range at {
+		if w := &workers[i]; isOpen(w) {
+			most = max(most, p.of(w.Nodes, b))
+		}
+	}
+	return most
+}
+
 // mayFit is false if the class does certainly not fit on the nodes.
 func (p places) mayFit(c *class, nodes *dispatch.Nodes) bool {
 	return p.of(nodes, c.bucket) >= c.need.pods

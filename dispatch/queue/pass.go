@@ -200,7 +200,7 @@ func (p *pass) help(changed []int, behind *entry) {
 		}
 	}
 	for _, b := range q.needs {
-		for _, c := range b.upTo(p.most(b, changed)) {
+		for _, c := range b.upTo(p.places.most(b, p.workers, changed)) {
 			wake(c)
 		}
 	}
@@ -222,17 +222,6 @@ func (p *pass) help(changed []int, behind *entry) {
 	for _, l := range q.strict {
 		p.walk(l)
 	}
-}
-
-// most is for how many pods with the request of a bucket there is a place on one of some workers.
-func (p *pass) most(b *bucket, at []int) int64 {
-	most := int64(-1)
-	for _, i := range at {
-		if w := &p.workers[i]; isOpen(w) {
-			most = max(most, p.places.of(w.Nodes, b))
-		}
-	}
-	return most
 }
 
 func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }

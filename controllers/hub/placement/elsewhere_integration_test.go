@@ -91,7 +91,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 			if again, _ := s.reconcile(t, "moved"); again.ResourceVersion != d.ResourceVersion {
 				t.Errorf("a question has changed the Dispatch")
 			}
-			s.submit(t, "other", s.priorityClass(t, -1)) // Whoever comes first in line comes first.
+			s.submit(t, "other", s.priorityClass(t, -1)) // Waiting jobs come first.
 			s.expect(t, "other", v1alpha1.ReasonNoFit)
 			test.then(t, s, d)
 			other, _ := s.reconcile(t, "other")
@@ -106,7 +106,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 	}
 }
 
-// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and those in line come
+// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and waiting jobs come
 // first.
 func TestNoRoomElsewhere(t *testing.T) {
 	s := newScene(t)

@@ -113,7 +113,7 @@ func TestOutcomesWithoutRefusal(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			s := newScene(t)
 			s.worker(t, west, cordon)
-			s.submit(t, "job", large, s.priorityClass(t, 1)) // It is the first in line, too.
+			s.submit(t, "job", large, s.priorityClass(t, 1)) // It is the first in order, too.
 			d, _ := s.reconcile(t, "job")
 			s.submit(t, "next", large)
 			s.expect(t, "next", v1alpha1.ReasonNoFit)
@@ -272,7 +272,7 @@ func TestUnknownCopyHoldsItsJob(t *testing.T) {
 		// after so many questions the copy shows itself.
 		after int
 	}{
-		"Before":  {reason: "it is not put in line", after: 0},
+		"Before":  {reason: "it does not come to the waiting list", after: 0},
 		"Between": {reason: "the pass has given it a worker, which is not written", after: 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -241,7 +241,7 @@ func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f f
 	}
 	if verdict = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), verdict); verdict != nil {
 		r.decider.Leave(key)
-		return reconcile.Result{}, r.writer.wait(ctx, f, job, *verdict)
+		return reconcile.Result{}, r.writer.wait(ctx, f, job.Priority, job.PodSets, *verdict)
 	}
 	expire, err := r.needs.exclude(ctx, f, job)
 	if err != nil {

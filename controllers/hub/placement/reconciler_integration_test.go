@@ -82,7 +82,7 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 		bound bool
 	}{
 		"InOneProcess": {
-			reason:  "the ledger knows what was decided, without any event",
+			reason:  "the decider knows what it has decided, without any event",
 			between: func(*testing.T, *scene, *v1alpha1.Dispatch) {},
 		},
 		"EventsComeIn": {

@@ -151,7 +151,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process. It sees the test's Dispatches, and has all waiting jobs in line, before it decides
+// restart is a new process. It sees the test's Dispatches, and knows what all waiting jobs need, before it decides
 // anything, as the manager's start makes sure.
 func (s *scene) restart(t *testing.T) {
 	t.Helper()

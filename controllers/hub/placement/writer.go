@@ -26,7 +26,6 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
-	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
 // writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
@@ -132,24 +131,20 @@ func (w *writer) suspend(ctx context.Context, f facts) error {
 	if f.dispatch == nil {
 		return w.sayWhetherSuspended(ctx, f)
 	}
-	d, err := w.withdraw(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets)
-	if err != nil {
-		return err
-	}
 	decision := dispatch.Decision{Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage}
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
 		decision = *kueueVerdict(f)
 	}
-	return cmp.Or(w.writeStatus(ctx, f, d, decision, nil), w.sayWhetherSuspended(ctx, f))
+	return w.wait(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets, decision)
 }
 
 // wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
-func (w *writer) wait(ctx context.Context, f facts, job *queue.Job, verdict dispatch.Decision) error {
-	d, err := w.withdraw(ctx, f, job.Priority, job.PodSets)
+func (w *writer) wait(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
+	d, err := w.withdraw(ctx, f, priority, podSets)
 	if err != nil {
 		return err
 	}
-	return cmp.Or(w.writeStatus(ctx, f, d, verdict, nil), w.sayWhetherSuspended(ctx, f))
+	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
 }
 
 // withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has

@@ -195,39 +195,13 @@ func (d *Decider) Forget(uid types.UID, attempt int32) {
 // Observe follows a Dispatch as the hub's cache shows it. What has been decided since stays. It wakes a job that has an
 // Eviction which the Dispatch does not show.
 func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
-	if d.observe(seen) {
+	d.mu.Lock()
+	d.changedIf(d.fleet.follow(seen))
+	evict := seen.Spec.Eviction == nil && d.eviction(seen.Spec.TrainJob.UID) != nil
+	d.mu.Unlock()
+	if evict {
 		d.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
 	}
-}
-
-func (d *Decider) observe(seen *v1alpha1.Dispatch) (evict bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	uid := seen.Spec.TrainJob.UID
-	if known := d.jobs.byUID[uid]; known == nil || known.attempt <= seen.Spec.Attempt {
-		d.changedIf(d.follow(seen, known))
-	}
-	return seen.Spec.Eviction == nil && d.eviction(uid) != nil
-}
-
-// follow makes the assignment of a job what its Dispatch says. It returns whether that has freed something. The caller
-// holds mu.
-func (d *Decider) follow(seen *v1alpha1.Dispatch, known *assignment) bool {
-	uid := seen.Spec.TrainJob.UID
-	freed := seen.IsFinished() && d.fleet.unpromise(uid)
-	switch {
-	case seen.Spec.Cluster == "" || seen.IsFinished() || seen.AttemptEnded():
-		return d.fleet.release(uid) || freed
-	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
-		d.fleet.assign(assignmentOf(seen, d.Clock.Now()))
-	default:
-		d.jobs.confirm(known) // It is on the API server, whatever the answer to the write was.
-		if seen.Spec.Eviction != nil || known.evictor.Name == "" {
-			d.jobs.evict(known, seen.Spec.Eviction, evictedAtOf(seen, d.Clock.Now()))
-			known.evictor = types.NamespacedName{}
-		}
-	}
-	return freed
 }
 
 // Eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none.

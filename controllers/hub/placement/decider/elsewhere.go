@@ -45,17 +45,12 @@ func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.C
 func (d *Decider) ask(q question) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.isOpen() {
+	if !d.startup.over {
 		return false
 	}
 	d.questions = append(d.questions, q)
 	d.Changed()
 	return true
-}
-
-// isOpen: passes decide. The caller holds mu.
-func (d *Decider) isOpen() bool {
-	return d.startup.over && d.expected != nil && len(d.expected) == 0
 }
 
 // answerQuestions is the end of a pass. The caller holds mu.

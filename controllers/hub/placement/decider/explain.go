@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
@@ -35,7 +37,7 @@ func (d *Decider) Explain(job *queue.Job) []v1alpha1.ClusterExplanation {
 func (d *Decider) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation, snapshot queue.Snapshot, key string, revision uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	key = d.explanationKey(job)
+	key = explanationKey(job, d.list.Holders(job.Key()))
 	d.fleet.Workers() // It brings the revision up to date.
 	if revision = d.fleet.revision; d.explainedAt != revision || len(d.explained) >= maxExplained {
 		d.explained, d.explainedAt = map[string][]v1alpha1.ClusterExplanation{}, revision
@@ -47,9 +49,9 @@ func (d *Decider) snapshot(job *queue.Job) (known []v1alpha1.ClusterExplanation,
 }
 
 // explanationKey is equal for jobs that have the same explanation.
-func (d *Decider) explanationKey(job *queue.Job) string {
+func explanationKey(job *queue.Job, holders []types.UID) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n%s\n%q", job.Class, job.Previous, d.list.Holders(job.Key()))
+	fmt.Fprintf(&b, "%s\n%s\n%q", job.Class, job.Previous, holders)
 	for _, name := range slices.Sorted(maps.Keys(job.Excluded)) {
 		fmt.Fprintf(&b, "\n%s\n%s\n%s", name, job.Excluded[name].Reason, job.Excluded[name].Message)
 	}

@@ -205,6 +205,30 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	return ""
 }
 
+// follow makes the assignment of a job what its Dispatch says, unless the assignment is a later one. It returns whether that has freed
+// something.
+func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
+	uid := seen.Spec.TrainJob.UID
+	known := f.jobs.byUID[uid]
+	if known != nil && known.attempt > seen.Spec.Attempt {
+		return false
+	}
+	freed := seen.IsFinished() && f.unpromise(uid)
+	switch {
+	case seen.Spec.Cluster == "" || seen.IsFinished() || seen.AttemptEnded():
+		return f.release(uid) || freed
+	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
+		f.assign(assignmentOf(seen, f.clock.Now()))
+	default:
+		f.jobs.confirm(known) // It is on the API server, whatever the answer to the write was.
+		if seen.Spec.Eviction != nil || known.evictor.Name == "" {
+			f.jobs.evict(known, seen.Spec.Eviction, evictedAtOf(seen, f.clock.Now()))
+			known.evictor = types.NamespacedName{}
+		}
+	}
+	return freed
+}
+
 // assign records an assignment, and takes what it needs off its worker's free nodes.
 func (f *fleet) assign(a *assignment) {
 	f.release(a.uid)
