@@ -6,21 +6,22 @@
 //
 // It has three parts:
 //
-//   - The Reconciler (reconciler.go) looks at one TrainJob. It observes the job and its Dispatch from caches and classifies them
-//     (state.go). If the job is unplaced, the Reconciler writes what the job has been granted (writer.go). Without a grant it gathers
-//     what the job needs (needs.go), tells the decider, and writes why the job waits.
-//   - The decider (package decider) owns the waiting list, the workers' capacity and the grants. It does one pass at a time, and wakes the
-//     jobs that a pass was about.
+//   - The Reconciler (reconciler.go) looks at one TrainJob. It observes the job and its Dispatch from caches and
+//     classifies them (state.go). If the job is unplaced, the Reconciler writes what the job has been granted
+//     (writer.go). Without a grant it gathers what the job needs (needs.go), tells the decider, and writes why the job
+//     waits.
+//   - The decider (package decider) owns the waiting list, the workers' capacity and the grants. It does one pass at a
+//     time, and wakes the jobs that a pass was about.
 //   - The watches (watches.go) tell the decider what has changed, and wake the jobs that a change is about.
 //
 // What a job needs comes from:
 //
 //	demand/         its pods, from its runtime
-//	policy.go       its policy, and expressions.go: what the policies' expressions say about workers that have not changed since
+//	policy.go       its policy, and expressions.go: what the policies' expressions say about workers
 //	asked.go        the workers that have refused the job lately, in the same circumstances
 //	history.go      its earlier attempts
-//	copies.go       a job that may be running already waits
-//	kueue/          a job that MultiKueue dispatches is not ours. A job in a queue of the hub's Kueue waits for its admission
+//	heldback.go     a job that somebody else may run waits
+//	kueue/          a job that MultiKueue dispatches is not ours, and a job in a queue of the hub's Kueue waits
 //
 // elsewhere.go says whether a placed job would fit on another worker. A second, small controller (validity.go) says on
 // each DispatchPolicy whether it can be applied.

@@ -205,8 +205,8 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	return ""
 }
 
-// follow makes the assignment of a job what its Dispatch says, unless the assignment is a later one. It returns whether that has freed
-// something.
+// follow makes the assignment of a job what its Dispatch says, unless the assignment is a later one. It returns
+// whether that has freed something.
 func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 	uid := seen.Spec.TrainJob.UID
 	known := f.jobs.byUID[uid]
