@@ -10,16 +10,16 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Answer says what a job in line waits for, as of when it was last asked about: that of one that nothing could help since does not
-// change. It is false for one that is not in line, or has not been asked about.
+// Answer says what a waiting job waits for, as of when the queue last decided on it. It is false for a job that is not
+// on the waiting list, and for a job on which the queue has not decided.
 func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	e := q.entries[key]
 	if e == nil {
 		return dispatch.Decision{}, false
 	}
 	c := e.class
-	if c.line != nil && c.line.holds(e) {
-		return c.line.queued(), true
+	if c.strict != nil && c.strict.holds(e) {
+		return c.strict.queued(), true
 	}
 	if first := e == c.head(); first || c.told.entry == nil {
 		return c.answer, first && c.told.entry == e
@@ -44,7 +44,8 @@ func waitsBehind(reason string) bool {
 	return false
 }
 
-// tell reports the answer for the first of a class, if it is another one, and for the others if theirs is.
+// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if theirs
+// have.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
 	if last == now && preemption == nil {
@@ -95,7 +96,7 @@ func (p *pass) answer(e *entry) dispatch.Decision {
 func (p *pass) block(c *class, worker v1alpha1.ClusterName) {
 	if c.blocker = worker; worker == "" {
 		delete(p.q.blocked, c)
-	} else if c.line == nil {
+	} else if c.strict == nil {
 		p.q.blocked[c] = struct{}{}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// yard is a full fleet with a long line in front of it: jobs of 300 classes, of 1 to 16 pods with 1 to 8 GPUs each, half of them of
-// one GPU, in three priorities.
+// yard is a full fleet with a long waiting list: jobs of 300 classes, of 1 to 16 pods with 1 to 8 GPUs each, half of
+// them of one GPU, in three priorities.
 type yard struct {
 	*fleet
 	*queue.Queue
@@ -65,7 +65,7 @@ func (y *yard) occupy() {
 	}
 }
 
-// fill puts jobs in line until there are so many.
+// fill puts jobs on the waiting list until there are so many.
 func (y *yard) fill(waiting int) {
 	for y.Len() < waiting {
 		y.Stand(y.job(y.demand(), int32(y.IntN(3))))
@@ -156,7 +156,8 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkIdleEvent is a worker which changes without room for anybody, by how many jobs wait. The ratio of the costs must be about 1.
+// BenchmarkIdleEvent is a worker which changes without room for anybody, by how many jobs wait. The ratio of the costs
+// must be about 1.
 func BenchmarkIdleEvent(b *testing.B) {
 	sizes := []int{1000, 10_000, 100_000}
 	var yards []*yard
@@ -182,7 +183,7 @@ func BenchmarkIdleEvent(b *testing.B) {
 	b.ReportMetric(float64(costs[2])/float64(costs[0]), "100000:1000")
 }
 
-// BenchmarkStand is a job that comes and goes, at the end of a long line.
+// BenchmarkStand is a job that comes and goes, at the end of a long waiting list.
 func BenchmarkStand(b *testing.B) {
 	var before, after runtime.MemStats
 	runtime.GC()

@@ -11,17 +11,17 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// class are the jobs of equal demand, rules and priority, in order. Whatever is found out about the first holds for those behind it: they
-// need the same, and no more is held for jobs before the first than for jobs before them.
+// class are the jobs of equal demand, rules and priority, in order. Whatever is found out about the first holds for
+// those behind it: they need the same, and no more is held for jobs before the first than for jobs before them.
 type class struct {
 	name    string
 	rules   rules
 	need    need
 	bucket  *bucket
-	line    *line // Nil: the policy is not strict.
+	strict  *strictList // Nil: the policy is not StrictFIFO.
 	entries []*entry
-	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked for; original is
-	// what it was made from. Without a policy they are those of the first job, and nil.
+	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked
+	// for; original is what it was made from. Without a policy they are those of the first job, and nil.
 	policies []dispatch.Policy
 	original *v1alpha1.DispatchPolicy
 
@@ -32,10 +32,11 @@ type class struct {
 	// answer is what the first waits for, and told what has been reported of it.
 	answer dispatch.Decision
 	told   told
-	// blocker is the worker that the answer speaks of: it has room for the class, which is held for a job before it, or jobs are being
-	// stopped there to make room. Empty: there is none.
+	// blocker is the worker that the answer speaks of: it has room for the class, which is held for a job before it, or
+	// jobs are being stopped there to make room. Empty: there is none.
 	blocker v1alpha1.ClusterName
-	// searched: no worker has jobs that it could preempt, and unreservable: none can be held for it. Those that change are asked again.
+	// searched: no worker has jobs that it could preempt, and unreservable: none can be held for it. Those that change
+	// are asked again.
 	searched, unreservable bool
 	// witness is a worker on which it would fit if no job ran there. It is looked for if the policy is strict.
 	witness v1alpha1.ClusterName
@@ -43,7 +44,7 @@ type class struct {
 	// queued: it is on the agenda, and considered is the last sweep in which its first has been looked at.
 	queued     bool
 	considered uint64
-	// visited is the last walk along its line that came to it.
+	// visited is the last walk along its strict list that came to it.
 	visited uint64
 }
 
@@ -104,20 +105,21 @@ func (c *class) remove(e *entry) (first bool) {
 	return true
 }
 
-// line are the classes of a policy that is StrictFIFO.
-type line struct {
+// strictList is the part of the waiting list that has the jobs of one policy with queueing StrictFIFO.
+type strictList struct {
 	policy  string
 	classes []*class
 	// holder is the class whose first holds those behind it. Nil: there is none.
 	holder *class
-	// dirty: who is in line has changed since those behind the holder were told.
+	// dirty: jobs have come or gone since the jobs behind the holder were told.
 	dirty bool
-	// walked is the last sweep that went along the line, and walks how many did.
+	// walked is the last sweep that went along the list, and walks is how many sweeps did.
 	walked, walks uint64
 }
 
-// next returns the class whose first is before those of all others that have not been looked at in a sweep, nil if there is none.
-func (l *line) next(sweep uint64) *class {
+// next returns the class whose first is before those of all others that have not been looked at in a sweep, nil if
+// there is none.
+func (l *strictList) next(sweep uint64) *class {
 	var next *class
 	for _, c := range l.classes {
 		if c.considered != sweep && (next == nil || c.head().isBefore(next.head())) {
@@ -128,7 +130,7 @@ func (l *line) next(sweep uint64) *class {
 }
 
 // visit notes that a walk has come to a class. One that the walk before did not come to has missed what changed.
-func (l *line) visit(c *class) {
+func (l *strictList) visit(c *class) {
 	if c.visited+1 < l.walks {
 		c.renew()
 	}
@@ -136,12 +138,12 @@ func (l *line) visit(c *class) {
 }
 
 // holds: a job of another class holds this one.
-func (l *line) holds(e *entry) bool {
+func (l *strictList) holds(e *entry) bool {
 	return l.holder != nil && l.holder != e.class && l.holder.head().isBefore(e)
 }
 
 // queued is the answer for those that are held.
-func (l *line) queued() dispatch.Decision {
+func (l *strictList) queued() dispatch.Decision {
 	return dispatch.Decision{Reason: v1alpha1.ReasonQueued, Message: fmt.Sprintf(
 		"a job before this one waits for room, and DispatchPolicy %s is %s", l.policy, v1alpha1.StrictFIFO)}
 }

@@ -58,7 +58,8 @@ type runs struct {
 	forJob types.UID // It is being stopped for this one.
 }
 
-// fleet is a queue.Fleet of workers whose nodes are known, and the pods on them. It fails the test where a pod has no place.
+// fleet is a queue.Fleet of workers whose nodes are known, and the pods on them. It fails the test where a pod has no
+// place.
 type fleet struct {
 	t        testing.TB
 	sites    []*site

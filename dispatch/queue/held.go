@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Holders returns the jobs before a job in line for which a worker is held, sorted. Jobs of a class with the same holders have the
-// same Explain.
+// Holders returns the jobs before a waiting job for which a worker is reserved, sorted. Jobs of a class with the same
+// holders get the same explanation.
 func (q *Queue) Holders(key types.NamespacedName) []types.UID {
 	e := q.entries[key]
 	if e == nil {
@@ -38,7 +38,7 @@ func (q *Queue) HeldFor(worker v1alpha1.ClusterName, job *Job) *Job {
 	return &r.entry.Job
 }
 
-// Job returns a job in line, nil if it is not.
+// Job returns a waiting job, nil if it is not on the waiting list.
 func (q *Queue) Job(key types.NamespacedName) *Job {
 	if e := q.entries[key]; e != nil {
 		return &e.Job
@@ -46,15 +46,17 @@ func (q *Queue) Job(key types.NamespacedName) *Job {
 	return nil
 }
 
-// Sight is the workers as a job in line sees them: without what is held for jobs before it. It may be kept.
-type Sight struct {
+// Snapshot is the workers' capacity for one waiting job: without what is reserved for jobs before it. It does not
+// change any more.
+type Snapshot struct {
 	workers []dispatch.Worker
 	held    map[v1alpha1.ClusterName]bool
 }
 
-// Sight returns what a job sees at present. One that is not in line sees all.
-func (q *Queue) Sight(key types.NamespacedName, fleet Fleet) Sight {
-	s := Sight{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
+// Snapshot returns the workers' present capacity for a job. For a job that is not on the waiting list nothing is left
+// out.
+func (q *Queue) Snapshot(key types.NamespacedName, fleet Fleet) Snapshot {
+	s := Snapshot{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
 	e := q.entries[key]
 	if e == nil {
 		return s
@@ -69,7 +71,7 @@ func (q *Queue) Sight(key types.NamespacedName, fleet Fleet) Sight {
 }
 
 // Explain is dispatch.Explain, and says of workers that are held for jobs before this one that they are.
-func (s Sight) Explain(job *Job) []v1alpha1.ClusterExplanation {
+func (s Snapshot) Explain(job *Job) []v1alpha1.ClusterExplanation {
 	lines := dispatch.Explain(job.Job, job.Policies, s.workers)
 	for i := range lines {
 		if s.held[lines[i].Cluster] && lines[i].Reason == v1alpha1.ReasonInsufficientResources {
@@ -80,7 +82,7 @@ func (s Sight) Explain(job *Job) []v1alpha1.ClusterExplanation {
 	return lines
 }
 
-// Explain is what the Sight of a job explains.
+// Explain is what the Snapshot of a job explains.
 func (q *Queue) Explain(job *Job, fleet Fleet) []v1alpha1.ClusterExplanation {
-	return q.Sight(job.Key(), fleet).Explain(job)
+	return q.Snapshot(job.Key(), fleet).Explain(job)
 }

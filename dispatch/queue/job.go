@@ -20,8 +20,8 @@ const defaultReserveAfter = 2 * time.Hour
 // Job is a job that waits.
 type Job struct {
 	dispatch.Job
-	// Class names the jobs for which the same decision holds, whoever is asked about: those of equal demand, pin and exclusions under
-	// the same policy. Priority need not be in it.
+	// Class names the jobs for which the same decision holds, whoever is asked about: those of equal demand, pin and
+	// exclusions under the same policy. Priority need not be in it.
 	Class string
 	// Policies of the hub.
 	Policies []dispatch.Policy
@@ -29,8 +29,8 @@ type Job struct {
 	Created time.Time
 	// Since is when it began to wait. Its reservation counts from there.
 	Since time.Time
-	// Attempt is the number of the placement that is sought, and Circumstances sum up what a worker that refuses it may have against it.
-	// They are for the Fleet.
+	// Attempt is the number of the placement that is sought, and Circumstances sum up what a worker that refuses it may
+	// have against it. They are for the Fleet.
 	Attempt       int32
 	Circumstances string
 }
@@ -40,12 +40,12 @@ func (j *Job) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: j.Namespace, Name: j.Name}
 }
 
-// before is the order of the line.
+// before is the order of the waiting list.
 func before(a, b *Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// entry is a job in line.
+// entry is a job on the waiting list.
 type entry struct {
 	Job
 	class       *class

@@ -27,8 +27,8 @@ type need struct {
 	pods int64
 }
 
-// needOf goes by the pods with the largest request of an extended resource, GPUs usually, and by CPU where there is none.
-// Initializers and the other pods take turns.
+// needOf goes by the pods with the largest request of an extended resource, GPUs usually, and by CPU where there is
+// none. Initializers and the other pods take turns.
 func needOf(podSets []v1alpha1.PodSet) need {
 	var most request
 	all := make([]dispatch.Resources, len(podSets))
@@ -52,7 +52,8 @@ func needOf(podSets []v1alpha1.PodSet) need {
 	return need{request: most, pods: max(pods[0], pods[1])}
 }
 
-// compare says which request tells more about where a pod can go: extended resources are what most nodes lack, and then CPU.
+// compare says which request tells more about where a pod can go: extended resources are what most nodes lack, and then
+// CPU.
 func (r request) compare(other request) int {
 	return cmp.Or(cmp.Compare(r.rank(), other.rank()), cmp.Compare(r.amount, other.amount), cmp.Compare(other.name, r.name))
 }
@@ -133,8 +134,8 @@ func (n needs) remove(c *class) {
 	}
 }
 
-// places remembers for how many pods of a bucket's request there is a place on nodes, which never change, or says a number that is too
-// high, but less than any class needs.
+// places remembers for how many pods of a bucket's request there is a place on nodes, which never change, or says a
+// number that is too high, but less than any class needs.
 type places map[placesKey]int64
 
 type placesKey struct {
@@ -156,6 +157,17 @@ func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 		p[key] = found
 	}
 	return found
+}
+
+// most returns the largest number of pods with a bucket's request that have a place on one of some workers.
+func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
+	most := int64(-1)
+	for _, i := range at {
+		if w := &workers[i]; isOpen(w) {
+			most = max(most, p.of(w.Nodes, b))
+		}
+	}
+	return most
 }
 
 // mayFit is false if the class does certainly not fit on the nodes.

@@ -13,14 +13,16 @@ import (
 // Outcome is what a Pass has decided about a job.
 type Outcome struct {
 	Job Job
-	// Decision has a Cluster if the job has been placed; then it is out of line. Otherwise it waits, and this is its Answer.
+	// Decision has a Cluster if the job has been placed: then it is no longer on the waiting list. Otherwise Decision
+	// is its Answer.
 	Decision dispatch.Decision
 	// Preemption names the jobs that are to be stopped to make room for it. Nil: none.
 	Preemption *dispatch.Preemption
 }
 
-// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those that it has
-// placed, and those of which there is something new to say: the first of a class, and all if they wait for something else now.
+// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those
+// that it has placed, and those of which there is something new to say: the first of a class, and all if they wait for
+// something else now.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now
@@ -70,7 +72,7 @@ func (p *pass) look() {
 	q.sweeps++
 	p.workers = p.fleet.Workers()
 	if !q.knows(p.workers) && q.learn(p.workers) {
-		p.mourn()
+		p.putAllBlocked()
 	}
 	for name := range q.released {
 		if at, known := q.index[name]; known {
@@ -105,7 +107,7 @@ func (q *Queue) knows(workers []dispatch.Worker) bool {
 // learn takes in which workers there are, and says whether one of the last pass has gone.
 func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	known := 0
-	seen := make([]sight, len(workers))
+	seen := make([]seenWorker, len(workers))
 	for i := range workers {
 		seen[i].name = workers[i].Name
 		if at, is := q.index[workers[i].Name]; is {
@@ -122,12 +124,13 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// mourn puts on the agenda what waits for a worker that has gone: those that held others because of it, and those that speak of it.
-func (p *pass) mourn() {
+// putAllBlocked puts on the agenda what may wait for a worker that has gone: the classes with a blocker, and all strict
+// lists.
+func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
 	}
-	for _, l := range p.q.lines {
+	for _, l := range p.q.strict {
 		p.walk(l)
 	}
 }
@@ -168,15 +171,15 @@ func (p *pass) sweep() {
 
 // put puts a class on the agenda, or of those of a strict policy the first.
 func (p *pass) put(c *class) {
-	if c.line != nil {
-		p.walk(c.line)
+	if c.strict != nil {
+		p.walk(c.strict)
 	} else if c.considered != p.q.sweeps {
 		p.agenda.add(c)
 	}
 }
 
-// walk begins to go along a line, once in a sweep.
-func (p *pass) walk(l *line) {
+// walk begins to go along a strict list, once in a sweep.
+func (p *pass) walk(l *strictList) {
 	if l.walked != p.q.sweeps {
 		l.walked = p.q.sweeps
 		l.walks++
@@ -184,7 +187,8 @@ func (p *pass) walk(l *line) {
 	}
 }
 
-// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job in order.
+// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job
+// in order.
 func (p *pass) help(changed []int, behind *entry) {
 	if len(changed) == 0 {
 		return
@@ -196,7 +200,7 @@ func (p *pass) help(changed []int, behind *entry) {
 		}
 	}
 	for _, b := range q.needs {
-		for _, c := range b.upTo(p.most(b, changed)) {
+		for _, c := range b.upTo(p.places.most(b, p.workers, changed)) {
 			wake(c)
 		}
 	}
@@ -215,20 +219,9 @@ func (p *pass) help(changed []int, behind *entry) {
 			wake(c)
 		}
 	}
-	for _, l := range q.lines {
+	for _, l := range q.strict {
 		p.walk(l)
 	}
-}
-
-// most is for how many pods with the request of a bucket there is a place on one of some workers.
-func (p *pass) most(b *bucket, at []int) int64 {
-	most := int64(-1)
-	for _, i := range at {
-		if w := &p.workers[i]; isOpen(w) {
-			most = max(most, p.places.of(w.Nodes, b))
-		}
-	}
-	return most
 }
 
 func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
@@ -237,8 +230,8 @@ func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
 func (p *pass) consider(c *class) {
 	c.considered = p.q.sweeps
 	delete(p.q.pending, c)
-	if c.line != nil {
-		c.line.visit(c)
+	if c.strict != nil {
+		c.strict.visit(c)
 	}
 	e := c.head()
 	if decision := p.ask(c, e); decision.Cluster != "" {
@@ -246,13 +239,13 @@ func (p *pass) consider(c *class) {
 	} else {
 		p.wait(e, decision)
 	}
-	if c.line != nil {
-		p.advance(c.line, c)
+	if c.strict != nil {
+		p.advance(c.strict, c)
 	}
 }
 
-// advance goes on along a line, up to the first that holds those behind it.
-func (p *pass) advance(l *line, c *class) {
+// advance goes on along a strict list, up to the first class that holds back those behind it.
+func (p *pass) advance(l *strictList, c *class) {
 	if len(c.entries) == 0 || c.considered != p.q.sweeps || c.witness == "" {
 		if next := l.next(p.q.sweeps); next != nil {
 			p.agenda.add(next)
@@ -273,8 +266,8 @@ func (p *pass) advance(l *line, c *class) {
 	}
 }
 
-// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all workers are
-// asked, otherwise those that have changed, which are few as a rule: the others have said no.
+// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all
+// workers are asked, otherwise those that have changed, which are few as a rule: the others have said no.
 func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 	if c.fresh {
 		return p.askAll(e)
@@ -323,7 +316,8 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	q.remove(e)
 	p.freed(e)
 	if helps {
-		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other nodes now.
+		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other
+		// nodes now.
 		at := q.index[decision.Cluster]
 		p.touch(at)
 		p.help([]int{at}, e)
@@ -331,7 +325,7 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	}
 	if len(c.entries) > 0 {
 		c.considered = 0
-		if c.line == nil {
+		if c.strict == nil {
 			p.agenda.add(c)
 		}
 	}
@@ -348,14 +342,14 @@ func (p *pass) freed(behind *entry) {
 	clear(p.q.released)
 }
 
-// wait keeps a job in line, and does for it what its policy allows.
+// wait keeps a job on the waiting list, and does for it what its policy allows.
 func (p *pass) wait(e *entry, decision dispatch.Decision) {
 	c := e.class
 	all := c.fresh
 	if decision.Reason != "" {
 		c.raw, c.fresh = decision, false
 	}
-	if c.line != nil {
+	if c.strict != nil {
 		p.findWitness(c, all)
 	}
 	preemption := p.preempt(e)

@@ -46,7 +46,8 @@ func shrink(steps []step, fails func([]step) bool) []step {
 // seeds is how many random cases a test has.
 var seeds = flag.Uint64("seeds", 30, "random cases for each property")
 
-// TestLikeReference: Pass places, preempts and holds what is right by the rules if on each change every job is asked about anew.
+// TestLikeReference: Pass places, preempts and holds what is right by the rules if on each change every job is asked
+// about anew.
 func TestLikeReference(t *testing.T) {
 	for seed := range *seeds {
 		workers := []int{4, 12}[seed%2]
@@ -72,7 +73,8 @@ func (s shuffled) Pass(now time.Time, f queue.Fleet) []queue.Outcome {
 	return s.Queue.Pass(now, f)
 }
 
-// TestShuffle: what is decided and said depends neither on the order of the workers nor on that in which jobs came to stand in line.
+// TestShuffle: what is decided and said depends neither on the order of the workers nor on the order in which jobs came
+// to the waiting list.
 func TestShuffle(t *testing.T) {
 	for seed := range *seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -82,7 +84,7 @@ func TestShuffle(t *testing.T) {
 			other.fleet.sort()
 			plain.do(s)
 			other.do(s)
-			if s.what == "policy" { // All stand in line again.
+			if s.what == "policy" { // All jobs are put on the waiting list again.
 				for _, j := range plain.waiting {
 					plain.Leave(j.Key())
 					plain.Stand(j)
@@ -99,8 +101,9 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// TestInvariants: whenever Pass ends, passing again changes nothing and asks for nothing; all jobs have an answer; and none that waits
-// would fit on what it may use, unless its policy is strict. That no worker is over-filled the fleet sees to.
+// TestInvariants: whenever Pass ends, passing again changes nothing and asks for nothing; all jobs have an answer; and
+// none that waits would fit on what it may use, unless its policy is strict. That no worker is over-filled the fleet
+// sees to.
 func TestInvariants(t *testing.T) {
 	reasons := map[string]int{}
 	for seed := range *seeds {

@@ -14,20 +14,21 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Queue is the line of waiting jobs. It takes one call at a time.
+// Queue is the waiting list. It takes one call at a time.
 type Queue struct {
 	// now is when the last pass was made.
 	now time.Time
 
 	entries map[types.NamespacedName]*entry
 	classes map[string]*class
-	// needs has the classes of policies that are not strict, and lines those of the others by policy.
-	needs needs
-	lines map[string]*line
-	// pending are the classes whose first is another one, or there are no answers about.
+	// needs has the classes of policies that are not StrictFIFO. strict has the classes of the other policies, by
+	// policy.
+	needs  needs
+	strict map[string]*strictList
+	// pending are the classes whose first job has changed, and those on which nothing has been decided.
 	pending map[*class]struct{}
-	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a blocker, and overdue
-	// those whose first could have a reservation, but there is no worker for it.
+	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a
+	// blocker, and overdue those whose first could have a reservation, but there is no worker for it.
 	preempting, blocked, overdue map[*class]struct{}
 	// erratic is how many classes have erratic rules.
 	erratic int
@@ -35,7 +36,7 @@ type Queue struct {
 	timers timers
 
 	// seen are the workers as of the last Pass, in the order in which they were, and index is where they are in it.
-	seen  []sight
+	seen  []seenWorker
 	index map[v1alpha1.ClusterName]int
 	// ready: one of them at least is Ready.
 	ready bool
@@ -49,21 +50,21 @@ type Queue struct {
 	released map[v1alpha1.ClusterName]struct{}
 }
 
-// sight is a worker that has been seen.
-type sight struct {
+// seenWorker is a worker that has been seen.
+type seenWorker struct {
 	name     v1alpha1.ClusterName
 	revision uint64
 	// changed is the last sweep for which it had changed.
 	changed uint64
 }
 
-// New returns an empty line.
+// New returns an empty waiting list.
 func New() *Queue {
 	return &Queue{
 		entries:      map[types.NamespacedName]*entry{},
 		classes:      map[string]*class{},
 		needs:        needs{},
-		lines:        map[string]*line{},
+		strict:       map[string]*strictList{},
 		pending:      map[*class]struct{}{},
 		preempting:   map[*class]struct{}{},
 		blocked:      map[*class]struct{}{},
@@ -78,7 +79,7 @@ func New() *Queue {
 // Len is how many jobs wait.
 func (q *Queue) Len() int { return len(q.entries) }
 
-// Has says whether a job is in line.
+// Has says whether a job is on the waiting list.
 func (q *Queue) Has(key types.NamespacedName) bool { return q.entries[key] != nil }
 
 // Keys returns the jobs that wait, in order.
@@ -95,8 +96,9 @@ func (q *Queue) Keys() []types.NamespacedName {
 	return keys
 }
 
-// Stand puts a job in line. If the same TrainJob is there already it keeps its Since and its reservation, and if neither its Class nor
-// its priority are other ones nor what its policy says about waiting, its answer too, and Stand returns false.
+// Stand puts a job on the waiting list. A TrainJob that is on it already keeps its Since and its reservation. If its
+// Class, its priority and its policy's rules about waiting have not changed, it keeps its answer too, and Stand returns
+// false.
 func (q *Queue) Stand(job Job) bool {
 	known := q.entries[job.Key()]
 	same := known != nil && known.UID == job.UID
@@ -125,8 +127,8 @@ func (q *Queue) Stand(job Job) bool {
 	if c.add(next) {
 		c.renew() // Less may be held for jobs before this one than for jobs before the one that was the first.
 		q.await(c)
-	} else if c.line != nil {
-		c.line.dirty = true
+	} else if c.strict != nil {
+		c.strict.dirty = true
 	}
 	return true
 }
@@ -154,12 +156,12 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 	if rules.strict {
 		c.bucket = newBucket(c.need.request)
 		c.bucket.classes = []*class{c}
-		c.line = q.lines[rules.policy]
-		if c.line == nil {
-			c.line = &line{policy: rules.policy}
-			q.lines[rules.policy] = c.line
+		c.strict = q.strict[rules.policy]
+		if c.strict == nil {
+			c.strict = &strictList{policy: rules.policy}
+			q.strict[rules.policy] = c.strict
 		}
-		c.line.classes = append(c.line.classes, c)
+		c.strict.classes = append(c.strict.classes, c)
 	} else {
 		q.needs.add(c)
 		if rules.preempts {
@@ -172,7 +174,7 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 	return c
 }
 
-// Leave takes a job out of line.
+// Leave takes a job off the waiting list.
 func (q *Queue) Leave(key types.NamespacedName) {
 	if e := q.entries[key]; e != nil {
 		q.remove(e)
@@ -193,12 +195,12 @@ func (q *Queue) remove(e *entry) {
 	}
 }
 
-// await has a class looked at in the next pass, whatever the workers do, because its first is another one.
+// await makes the next pass decide on a class, because its first job has changed.
 func (q *Queue) await(c *class) {
 	q.pending[c] = struct{}{}
 	delete(q.overdue, c)
-	if c.line != nil {
-		c.line.dirty = true
+	if c.strict != nil {
+		c.strict.dirty = true
 	}
 }
 
@@ -211,7 +213,7 @@ func (q *Queue) drop(c *class) {
 	if c.rules.erratic {
 		q.erratic--
 	}
-	l := c.line
+	l := c.strict
 	if l == nil {
 		q.needs.remove(c)
 		return
@@ -227,7 +229,7 @@ func (q *Queue) drop(c *class) {
 		}
 	}
 	if len(l.classes) == 0 {
-		delete(q.lines, l.policy)
+		delete(q.strict, l.policy)
 	}
 }
 

@@ -313,7 +313,7 @@ func TestNext(t *testing.T) {
 	want("which leaves", time.Time{})
 }
 
-// TestStand: a job that is in line already keeps its place, and what is held for it.
+// TestStand: a job that is on the waiting list already keeps its place, and what is held for it.
 func TestStand(t *testing.T) {
 	s := newScene(t, 2)
 	s.stand(made{name: "x", pods: 1, gpus: 8})
@@ -322,7 +322,7 @@ func TestStand(t *testing.T) {
 	s.stand(big)
 	s.pass(10)
 	if again := big.job(); s.Stand(again) || s.Len() != 1 {
-		t.Error("the same job stands in line a second time")
+		t.Error("the same job is on the waiting list twice")
 	}
 	s.check(t, "it has a reservation", []string{"a for big"}, s.held())
 	late := big.job()
@@ -338,7 +338,7 @@ func TestStand(t *testing.T) {
 	s.pass(0)
 	s.check(t, "another job of the same name has waited for no time", nil, s.held())
 	if got := s.Keys(); !slices.Equal(got, []types.NamespacedName{key("big")}) {
-		t.Errorf("in line are %v", got)
+		t.Errorf("on the waiting list are %v", got)
 	}
 }
 

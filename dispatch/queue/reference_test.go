@@ -17,7 +17,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// reference is what Queue should do, without any index: on each pass it decides anew on every job, in order, over all workers.
+// reference is what Queue should do, without any index: on each pass it decides anew on every job, in order, over all
+// workers.
 type reference struct {
 	jobs []*queue.Job
 	held map[v1alpha1.ClusterName]*queue.Job
@@ -69,7 +70,7 @@ func (r *reference) Pass(now time.Time, f queue.Fleet) (outcomes []queue.Outcome
 			if stopped[policy.Name] {
 				continue
 			}
-			if d := dispatch.Decide(j.Job, j.Policies, r.view(j, f)); d.Cluster != "" {
+			if d := dispatch.Decide(j.Job, j.Policies, r.workersFor(j, f)); d.Cluster != "" {
 				f.Assign(j, d)
 				r.Leave(j.Key())
 				outcomes = append(outcomes, queue.Outcome{Job: *j, Decision: d})
@@ -105,8 +106,8 @@ func reserveAfter(j *queue.Job) time.Duration {
 	return 2 * time.Hour
 }
 
-// view are the workers without what is held for jobs before this one.
-func (r *reference) view(j *queue.Job, f queue.Fleet) []dispatch.Worker {
+// workersFor returns the workers without what is held for jobs before this one.
+func (r *reference) workersFor(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 	workers := slices.Clone(f.Workers())
 	for i := range workers {
 		if holder := r.HeldFor(workers[i].Name, j); holder != nil {

@@ -24,9 +24,9 @@ type reservation struct {
 // isBefore says whether the worker is held for a job before this one. A nil reservation is before none.
 func (r *reservation) isBefore(e *entry) bool { return r != nil && r.entry != e && r.entry.isBefore(e) }
 
-// nodes that the jobs behind the reservation see. The worker's scheduler knows of no reservation: it may put their pods where the job
-// needs the room. So where jobs are being stopped for it, and after as long again as it took to get the reservation, they see none
-// that the job could use.
+// nodes that the jobs behind the reservation see. The worker's scheduler knows of no reservation: it may put their pods
+// where the job needs the room. So where jobs are being stopped for it, and after as long again as it took to get the
+// reservation, they see none that the job could use.
 func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dispatch.Nodes {
 	e := r.entry
 	closed := !now.Before(e.due().Add(e.class.rules.reserveAfter)) || fleet.Evicting(e.UID) == w.Name
@@ -63,8 +63,8 @@ func (q *Queue) release(e *entry) {
 	}
 }
 
-// handOver gives the reservation of a job to the entry that comes in its place. What is held is another thing if the job's demand or
-// place in order has changed.
+// handOver gives the reservation of a job to the entry that comes in its place. What is held is another thing if the
+// job's demand or place in order has changed.
 func (q *Queue) handOver(from, to *entry) {
 	if r := from.reservation; r != nil {
 		q.release(from)

@@ -126,7 +126,8 @@ type act struct {
 	change  func(*scene)
 	minutes int
 	restart bool // Of the queue.
-	// want is who is placed and who preempts, in order. waits has the reasons of those that wait then, and held which workers are held.
+	// want is who is placed and who preempts, in order. waits has the reasons of those that wait then, and held which
+	// workers are held.
 	want, waits, held []string
 }
 

@@ -90,13 +90,13 @@ func (p *pass) reserveIfDue(e *entry) {
 	worker := p.choose(e, !c.unreservable)
 	if c.unreservable = worker == ""; !c.unreservable {
 		p.reserve(e, worker)
-	} else if c.line == nil {
+	} else if c.strict == nil {
 		q.overdue[c] = struct{}{}
 	}
 }
 
-// choose returns the worker to hold for a job: of those on which it would fit if no job ran there, and that no earlier job holds, the
-// one where most of its pods have a place now. Empty: there is none.
+// choose returns the worker to hold for a job: of those on which it would fit if no job ran there, and that no earlier
+// job holds, the one where most of its pods have a place now. Empty: there is none.
 func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 	var best v1alpha1.ClusterName
 	most := int64(-1)
@@ -171,7 +171,8 @@ func (p *pass) preempt(e *entry) *dispatch.Preemption {
 	return &preemption
 }
 
-// resume holds the worker on which jobs are being stopped for a job. It is held already but for a queue that has been made since.
+// resume holds the worker on which jobs are being stopped for a job. It is held already but for a queue that has been
+// made since.
 func (p *pass) resume(e *entry, worker v1alpha1.ClusterName) {
 	at, known := p.q.index[worker]
 	if r := e.reservation; known && (r == nil || r.worker != worker) && p.mayReserve(e, at) && p.fitsEmpty(e, at) {
@@ -184,8 +185,8 @@ func (p *pass) mayPreempt(c *class, at int) bool {
 	return p.mayReserve(c.head(), at) && p.lowestOn(at) < int64(c.head().Priority)
 }
 
-// lowestOn is the lowest priority of what can be preempted on a worker. Jobs that are placed meanwhile may have a lower one: without
-// them there is the room that there was.
+// lowestOn is the lowest priority of what can be preempted on a worker. Jobs that are placed meanwhile may have a lower
+// one: without them there is the room that there was.
 func (p *pass) lowestOn(at int) int64 {
 	if lowest, known := p.lowest[at]; known {
 		return lowest

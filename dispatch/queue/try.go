@@ -12,10 +12,11 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Try says where a job would be placed if it came into line now, on any worker but one, as dispatch.Nearest does. It places nothing. What
-// is held for jobs before it is not there for it, and a job that StrictFIFO would hold back is Queued.
+// Try says where a job would be placed if it came to the waiting list now, on any worker but one, as dispatch.Nearest
+// does. It places nothing. What is reserved for jobs before it is not there for it, and a job that StrictFIFO would
+// hold back is Queued.
 func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
-	if l := q.lines[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
+	if l := q.strict[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
 		decision := l.queued()
 		return v1alpha1.ClusterExplanation{Reason: decision.Reason, Message: decision.Message}
 	}
@@ -28,7 +29,7 @@ func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1
 	return dispatch.Nearest(job.Job, job.Policies, workers)
 }
 
-// Excluding returns the jobs in line that a worker is excluded for, in any order. It looks at one job of each class.
+// Excluding returns the waiting jobs that a worker is excluded for, in any order. It looks at one job of each class.
 func (q *Queue) Excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, c := range q.classes {

@@ -12,7 +12,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// A job that is tried gets the answer that it would get in line, on another worker than its own, and nothing changes by that.
+// A job that is tried gets the answer that it would get on the waiting list, on another worker than its own, and
+// nothing changes by that.
 func TestTry(t *testing.T) {
 	small := func(minute int) made { return made{name: "tried", pods: 1, gpus: 8, minute: minute} }
 	strict := func(minute int) made {

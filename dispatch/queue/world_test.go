@@ -22,7 +22,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// step is one thing that happens. What its numbers mean depends on what there is at the time, so that steps can be left out.
+// step is one thing that happens. What its numbers mean depends on what there is at the time, so that steps can be left
+// out.
 type step struct {
 	what    string
 	a, b, c uint64

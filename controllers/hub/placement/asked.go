@@ -4,7 +4,6 @@
 package placement
 
 import (
-	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -15,8 +14,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
@@ -24,9 +21,10 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that have refused the
-// job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void: the worker is asked again at once.
-// It is written with the decision, so that it costs nothing, compares no clocks and outlives a restart.
+// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that
+// have refused the job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void:
+// the worker is asked again at once. It is written with the decision, so that it costs nothing, compares no clocks and
+// outlives a restart.
 const annotationAsked = "trainyard.dev/asked"
 
 // askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The
@@ -34,7 +32,8 @@ const annotationAsked = "trainyard.dev/asked"
 const askedLimit = 64 << 10
 
 const (
-	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each time.
+	// A worker that refused a copy, or has a foreign job of its name, is asked again after a back-off that doubles each
+	// time.
 	minExclusion = time.Minute
 	maxExclusion = 30 * time.Minute
 )
@@ -101,32 +100,8 @@ func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, annotationAsked, strings.Join(entries, ","))
 }
 
-// excluded are the workers whose refusals of the job count, and how long until the first of them may be asked again.
-func (r *Reconciler) excluded(
-	ctx context.Context, f facts, job *queue.Job,
-) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration, error) {
-	if f.dispatch == nil || len(f.dispatch.Status.Refusals) == 0 {
-		return nil, 0, nil
-	}
-	states := map[v1alpha1.ClusterName]string{}
-	for _, refusal := range f.dispatch.Status.Refusals {
-		worker := &v1alpha1.WorkerCluster{}
-		if err := r.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); err != nil {
-			if client.IgnoreNotFound(err) != nil {
-				return nil, 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
-			}
-			continue
-		}
-		states[refusal.Cluster] = stateOf(worker)
-	}
-	exclusions, first := exclusions(f.dispatch, r.Clock.Now(), func(worker v1alpha1.ClusterName) string {
-		return digest(job.Circumstances, states[worker])
-	})
-	return exclusions, first, nil
-}
-
-// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which somebody deleted the
-// copy once is not among them.
+// exclusions are the workers that refused the job lately, in the circumstances that there are now. A worker on which
+// somebody deleted the copy once is not among them.
 func exclusions(
 	d *v1alpha1.Dispatch, now time.Time, circumstances func(v1alpha1.ClusterName) string,
 ) (map[v1alpha1.ClusterName]dispatch.Exclusion, time.Duration) {

@@ -94,7 +94,8 @@ func TestExclusions(t *testing.T) {
 	}
 }
 
-// What is noted of those who have refused lasts as long as their refusals, and a worker that is asked again is noted anew.
+// What is noted of those who have refused lasts as long as their refusals, and a worker that is asked again is noted
+// anew.
 func TestNoteAsked(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "b"}}
 	for _, test := range []struct {

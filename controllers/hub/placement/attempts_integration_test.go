@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The agents of workers remember the attempts of copies, and let no lower one run. So attempts are counted on when the Dispatch is gone that
-// knew them, also by a process that has not seen it go.
+// The agents of workers remember the attempts of copies, and let no lower one run. So attempts are counted on when the
+// Dispatch is gone that knew them, also by a process that has not seen it go.
 func TestAttemptsAreCountedOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string

@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/test/laws"
 )
 
-// A worker that was given up returns at that moment, and its copy says that the job is Complete: nothing is placed for it any more, also by
-// a cache that does not show the end yet, and its Dispatch says that it has finished.
+// A worker that was given up returns at that moment, and its copy says that the job is Complete: nothing is placed for
+// it any more, also by a cache that does not show the end yet, and its Dispatch says that it has finished.
 func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string

@@ -25,8 +25,8 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// What is counted for a job is what its JobSet makes: for each runtime that the trainer module ships, the demand is compared with the
-// pods of the JobSet that the module builds, as a real API server admits them.
+// What is counted for a job is what its JobSet makes: for each runtime that the trainer module ships, the demand is
+// compared with the pods of the JobSet that the module builds, as a real API server admits them.
 func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 	s := newScene(t)
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
@@ -99,7 +99,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 					Trainer:    test.trainer, RuntimePatches: test.patches,
 				},
 			}
-			needs, err := s.reconciler.demands.Of(t.Context(), job.DeepCopy())
+			needs, err := s.reconciler.needs.demands.Of(t.Context(), job.DeepCopy())
 			must(t, err)
 			got := needs.PodSets
 			if diff := cmp.Diff(s.made(t, job), got); diff != "" {
@@ -116,8 +116,8 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 	}
 }
 
-// plainRuntime makes runtimes of kinds that the trainer module ships none of: without a framework, with a replicated job of its own
-// beside the nodes, and MPI whose launcher is not one of the nodes.
+// plainRuntime makes runtimes of kinds that the trainer module ships none of: without a framework, with a replicated
+// job of its own beside the nodes, and MPI whose launcher is not one of the nodes.
 func (s *scene) plainRuntime(t *testing.T) {
 	t.Helper()
 	pod := func(name string, resources corev1.ResourceRequirements) jobsetv1alpha2.ReplicatedJob {

@@ -19,13 +19,13 @@ import (
 // noteLimit is what an Event's note takes.
 const noteLimit = 1024
 
-func (r *Reconciler) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
-	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
+func (w *writer) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
+	w.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
 		"Placed on worker %q (attempt %d): %s", decision.Cluster, d.Spec.Attempt, decision.Message)
 }
 
 // recordWaiting says why a job waits: for each worker where workers have been asked, as many as a note takes.
-func (r *Reconciler) recordWaiting(
+func (w *writer) recordWaiting(
 	job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) {
 	note := decision.Reason + ": " + decision.Message
@@ -36,17 +36,17 @@ func (r *Reconciler) recordWaiting(
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
-	r.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, noteLimit))
+	w.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, noteLimit))
 }
 
 // recordRefused says that not even a Dispatch without a decision can be recorded.
-func (r *Reconciler) recordRefused(job *unstructured.Unstructured, err error) {
-	r.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), noteLimit))
+func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
+	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), noteLimit))
 }
 
 // recordConcluded says that a job is over although its attempt was given up.
-func (r *Reconciler) recordConcluded(f facts, end *metav1.Condition) {
-	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
+func (w *writer) recordConcluded(f facts, end *metav1.Condition) {
+	w.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
 		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, f.dispatch.Spec.Attempt, f.dispatch.Spec.Cluster)
 }
 
@@ -67,9 +67,4 @@ func eventType(reason string) string {
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal
-}
-
-// recordInvalid says what is wrong with a policy.
-func (r *Reconciler) recordInvalid(policy *v1alpha1.DispatchPolicy, faults string) {
-	r.Recorder.Eventf(policy, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", record.Cut(faults, noteLimit))
 }

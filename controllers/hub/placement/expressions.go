@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
 
-// compiled keeps the expressions of policies by their text, so that each is compiled once, and not for each decision. The zero value
-// is ready for use.
+// compiled keeps the expressions of policies by their text, so that each is compiled once, and not for each decision.
+// The zero value is ready for use.
 type compiled struct {
 	mu sync.Mutex
 	// byText under mu.
@@ -75,8 +75,8 @@ func (c *compiled) compile(text string) outcome {
 // maxKinds is of how many kinds of jobs the answers of an expression are remembered.
 const maxKinds = 256
 
-// remembering asks an expression about each worker and each kind of job once, until the worker changes. Jobs are of a kind if the
-// expression cannot tell them apart.
+// remembering asks an expression about each worker and each kind of job once, until the worker changes. Jobs are of a
+// kind if the expression cannot tell them apart.
 type remembering struct {
 	expression *expressions.Expression
 

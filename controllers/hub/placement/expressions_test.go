@@ -23,7 +23,8 @@ func expressed(name, text string) v1alpha1.DispatchPolicy {
 	return policy
 }
 
-// Each text is compiled once, however many policies have it and however often they are read, and forgotten when none has it.
+// Each text is compiled once, however many policies have it and however often they are read, and forgotten when none
+// has it.
 func TestExpressionsAreCompiledOnce(t *testing.T) {
 	var c compiled
 	policies := []v1alpha1.DispatchPolicy{

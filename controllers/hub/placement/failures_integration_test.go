@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 )
 
 // worker changes a WorkerCluster until the test ends.
@@ -112,7 +113,7 @@ func TestOutcomesWithoutRefusal(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			s := newScene(t)
 			s.worker(t, west, cordon)
-			s.submit(t, "job", large, s.priorityClass(t, 1)) // It is the first in line, too.
+			s.submit(t, "job", large, s.priorityClass(t, 1)) // It is the first in order, too.
 			d, _ := s.reconcile(t, "job")
 			s.submit(t, "next", large)
 			s.expect(t, "next", v1alpha1.ReasonNoFit)
@@ -150,7 +151,8 @@ func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	}
 }
 
-// When all refuse, the explanation has what each said; and when the job, its runtime or a worker changes, who refused is asked again at once.
+// When all refuse, the explanation has what each said; and when the job, its runtime or a worker changes, who refused
+// is asked again at once.
 func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -262,14 +264,15 @@ func (c *copies) set(key types.NamespacedName, worker v1alpha1.ClusterName) {
 	}
 }
 
-// A job that may be running already waits for somebody to decide, whenever its copy shows itself before the decision is written.
+// A job that may be running already waits for somebody to decide, whenever its copy shows itself before the decision is
+// written.
 func TestUnknownCopyHoldsItsJob(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		// after so many questions the copy shows itself.
 		after int
 	}{
-		"Before":  {reason: "it is not put in line", after: 0},
+		"Before":  {reason: "it does not come to the waiting list", after: 0},
 		"Between": {reason: "the pass has given it a worker, which is not written", after: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,7 +318,7 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 		opens  func(s *scene, shown map[v1alpha1.ClusterName]bool)
 	}{
 		"Shown": {reason: "all have", opens: func(_ *scene, shown map[v1alpha1.ClusterName]bool) { shown[west] = true }},
-		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.clock.Step(openingTime) }},
+		"Late":  {reason: "it is not waited for any longer", opens: func(s *scene, _ map[v1alpha1.ClusterName]bool) { s.clock.Step(decider.StartupTime) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -334,8 +337,8 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 	}
 }
 
-// With its watches: jobs are looked at again when a copy goes, when workers have shown what they have, and when a worker that has refused
-// them changes.
+// With its watches: jobs are looked at again when a copy goes, when workers have shown what they have, and when a
+// worker that has refused them changes.
 func TestFailuresWakeJobs(t *testing.T) {
 	s := newScene(t)
 	unknown, shown := &copies{}, sync.Map{}

@@ -21,6 +21,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 )
 
 // priorityClass makes a PriorityClass of the scene's own, and returns what gives it to a job.
@@ -165,7 +166,8 @@ func TestQueueing(t *testing.T) {
 	}
 }
 
-// A job of higher priority whose policy allows it has the fewest jobs stopped that make room on one worker, and gets it.
+// A job of higher priority whose policy allows it has the fewest jobs stopped that make room on one worker, and gets
+// it.
 func TestPreemption(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, s *scene){
 		"InOneProcess": func(*testing.T, *scene) {},
@@ -220,10 +222,10 @@ func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 			slow := s.victims(t, high, 1)[0]
 			restart(t, s)
 			s.expect(t, "high", v1alpha1.ReasonPreempting)
-			if wait, ok := s.reconciler.line.next(); !ok || wait > evictionPatience {
-				t.Fatalf("the next pass is in %s (%t), though the job's patience ends in %s", wait, ok, evictionPatience)
+			if wait, ok := s.reconciler.decider.Next(); !ok || wait > decider.EvictionPatience {
+				t.Fatalf("the next pass is in %s (%t), though the job's patience ends in %s", wait, ok, decider.EvictionPatience)
 			}
-			s.clock.Step(evictionPatience - time.Second)
+			s.clock.Step(decider.EvictionPatience - time.Second)
 			s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 1)
 			s.clock.Step(2 * time.Second)
 			var other *v1alpha1.Dispatch

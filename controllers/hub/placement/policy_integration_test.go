@@ -50,7 +50,7 @@ func (s *scene) express(t *testing.T, policy *v1alpha1.DispatchPolicy, text stri
 // validity reconciles a policy and returns its condition Valid.
 func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.Condition {
 	t.Helper()
-	_, err := s.reconciler.reconcilePolicy(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
+	_, err := (&policyReconciler{s.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
 	must(t, err)
 	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid)
@@ -147,7 +147,8 @@ func TestPolicyExpression(t *testing.T) {
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != west {
 		t.Errorf("the job is on %q, want west: %+v", d.Spec.Cluster, d.Status)
 	}
-	// What the expression sees changes with what is placed: one more job fits by it, and then fewer than eight GPUs are free.
+	// What the expression sees changes with what is placed: one more job fits by it, and then fewer than eight GPUs are
+	// free.
 	s.submit(t, "second")
 	if d, _ = s.reconcile(t, "second"); d.Spec.Cluster != west {
 		t.Errorf("the second job is on %q, want west: %+v", d.Spec.Cluster, d.Status)

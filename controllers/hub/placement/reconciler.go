@@ -4,9 +4,10 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,17 +19,27 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
+const (
+	// explanationInterval is the least time between two writes of a waiting job's explanation if only numbers in it
+	// change.
+	explanationInterval = 10 * time.Second
+)
+
 // Options of the controller. All are required but Protected, UnknownCopies, Shown and Kueue.
 type Options struct {
-	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of package records.
+	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of
+	// package records.
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
@@ -37,11 +48,11 @@ type Options struct {
 	// Protected says that no job of a namespace is placed. Nil: there is none.
 	Protected func(namespace string) bool
 	// Connections have the workers' inventories.
-	Connections Connections
+	Connections decider.Connections
 	// UnknownCopies holds back jobs that may be running already. Nil: there are none.
 	UnknownCopies UnknownCopies
-	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for longer than half
-	// a minute after the start, nothing is placed. Nil: as soon as it is connected.
+	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for
+	// longer than half a minute after the start, nothing is placed. Nil: as soon as it is connected.
 	Shown func(worker v1alpha1.ClusterName) bool
 	// Kueue knows the jobs that a Kueue on the hub has. Nil: none can be its.
 	Kueue Kueue
@@ -53,21 +64,14 @@ type Options struct {
 
 // Reconciler reconciles hub TrainJobs.
 type Reconciler struct {
-	Options
-	policies Policies
-	// compiled are the expressions of policies.
-	compiled compiled
-	demands  *demand.Deriver
-	line     *line
-	inbox    inbox.Inbox
-	wake     chan struct{}
-
-	mu sync.Mutex
-	// remembered is what is known of unplaced jobs beyond the caches, under mu.
-	remembered map[types.NamespacedName]memory
-	// subscribers are told when there may be more room, by a number of their own, and subscriptions is the last one. Under mu.
-	subscribers   map[int]func()
-	subscriptions int
+	*Options
+	decider *decider.Decider
+	needs   *needs
+	writer  *writer
+	watches *watches
+	waiting *waiting
+	history *history
+	inbox   *inbox.Inbox
 }
 
 // NewReconciler makes the controller's reconciler.
@@ -77,19 +81,21 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		return nil, err
 	}
 	r := &Reconciler{
-		Options:  options,
-		policies: Policies{Hub: options.Hub},
-		demands:  demands,
-		line:     newLine(options.Connections, options.Clock),
-		wake:     make(chan struct{}, 1),
-
-		remembered:  map[types.NamespacedName]memory{},
-		subscribers: map[int]func(){},
+		Options: &options,
+		needs:   &needs{Options: &options, policies: Policies{Hub: options.Hub}, demands: demands},
+		writer:  &writer{&options},
+		waiting: newWaiting(),
+		history: &history{clock: options.Clock, jobs: map[types.NamespacedName]past{}},
+		inbox:   &inbox.Inbox{},
 	}
-	r.line.opening.shown = options.Shown
+	decisions := decider.Options{
+		Connections: options.Connections, Workers: r.workers, Wake: r.wake, Shown: options.Shown, Clock: options.Clock,
+	}
 	if options.Kueue != nil {
-		r.line.opening.known = options.Kueue.Known
+		decisions.KueueKnown = options.Kueue.Known
 	}
+	r.decider = decider.New(decisions)
+	r.watches = &watches{decider: r.decider, waiting: r.waiting, history: r.history, wake: r.wake}
 	return r, nil
 }
 
@@ -97,15 +103,26 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 // to them.
 func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
 
-// Reconcile places one TrainJob, or says why it waits.
+// wake makes the Reconciler look at jobs.
+func (r *Reconciler) wake(jobs ...types.NamespacedName) {
+	for _, key := range jobs {
+		r.inbox.Add(key)
+	}
+}
+
+// workers lists the WorkerClusters from the cache.
+func (r *Reconciler) workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
+	var workers v1alpha1.WorkerClusterList
+	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list WorkerClusters: %w", err)
+	}
+	return workers.Items, nil
+}
+
+// Reconcile tells the decider what one TrainJob needs, writes what it has been granted, or writes why it waits.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
-	defer func() { // Whatever happens to one job, the others go on.
-		if r.line.met(key) {
-			r.signal()
-			r.wakeAll()
-		}
-	}()
+	defer r.decider.Met(key) // Whatever happens to one job, the others go on.
 	f, err := r.observe(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -118,24 +135,23 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts)
 	what := classify(r.ManagedBy, f)
 	log.FromContext(ctx).V(1).Info("Classified", "state", what)
 	if what == unplaced {
-		return r.place(ctx, f)
+		return r.place(ctx, key, f)
 	}
-	if r.line.leave(key) {
-		r.signal()
-	}
+	r.decider.Leave(key)
+	r.waiting.drop(key)
 	switch what {
 	case settled:
-		r.forget(key)
+		r.history.forget(key)
 	case evicted:
-		return reconcile.Result{}, r.evict(ctx, f)
+		return reconcile.Result{}, r.writer.evict(ctx, f)
 	case concluded:
-		return reconcile.Result{}, r.conclude(ctx, f)
+		return reconcile.Result{}, r.writer.conclude(ctx, f)
 	case orphaned:
 		// As it was seen: by now it may name a worker.
 		exactly := client.Preconditions{UID: &f.dispatch.UID, ResourceVersion: &f.dispatch.ResourceVersion}
 		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, exactly))
 	case suspended:
-		return reconcile.Result{}, r.gate(ctx, f)
+		return reconcile.Result{}, r.writer.suspend(ctx, f)
 	case occupied, unplaced:
 	}
 	return reconcile.Result{}, nil
@@ -159,7 +175,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 		return f, fmt.Errorf("get Dispatch %s: %w", key, err)
 	}
 	if f.dispatch != nil {
-		f.eviction = r.line.eviction(f.dispatch.Spec.TrainJob.UID)
+		f.eviction = r.decider.Eviction(f.dispatch.Spec.TrainJob.UID)
 	}
 	f = r.observeKueue(f)
 	if f.eviction == nil && f.job != nil && trainjobs.Suspended(f.job) {
@@ -168,143 +184,94 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	return f, nil
 }
 
-// place finds a worker for a job and records it, or records why there is none.
-func (r *Reconciler) place(ctx context.Context, f facts) (reconcile.Result, error) {
+// place writes what an unplaced job has been granted. Without a grant it tells the decider what the job needs.
+func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
 	var err error
-	if f.buried, err = r.buried(ctx, f.job.GetUID()); err != nil {
+	if f.past, err = r.past(ctx, f); err != nil {
 		return reconcile.Result{}, err
 	}
-	if a := r.line.granted(f.job.GetUID(), r.nextAttempt(f)); a != nil {
-		return r.grant(ctx, f, a)
+	grant, placed := r.decider.Granted(f.job.GetUID(), record.NextAttempt(f.past.attempt))
+	switch {
+	case grant == nil && placed:
+		return reconcile.Result{}, nil // The cache will show it.
+	case grant == nil:
+		return r.tellNeed(ctx, key, f)
+	case heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown:
+		// A copy or Kueue has shown itself since the decider was told what the job needs.
+		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
+		return r.tellNeed(ctx, key, f)
 	}
+	return reconcile.Result{}, r.write(ctx, key, f, grant)
+}
+
+// write writes a grant. If the API server has refused it, what the job was given is free for others. After any other
+// failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f facts, grant *decider.Grant) error {
+	err := r.writer.place(ctx, f, grant)
+	if err == nil {
+		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
+		r.waiting.drop(key)
+		timeToPlace.Observe(r.Clock.Since(f.past.firstSeen).Seconds())
+		r.history.forget(key)
+		return nil
+	}
+	if isRefused(err) {
+		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
+	}
+	if records.IsFinal(err) { // The job comes back with a back-off, and when what it needs or what holds for it changes.
+		r.decider.Leave(key)
+	}
+	return err
+}
+
+// tellNeed puts a job on the decider's waiting list, and says on its Dispatch why it waits if that is known.
+func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
+	r.waiting.put(key, runtimeOf(f.job)) // Before the runtime is read: a change after that wakes the job.
 	if hushed, until := r.awaitsKueue(f); hushed {
-		r.park(client.ObjectKeyFromObject(f.job))
+		r.decider.Leave(key)
 		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
 	}
-	// Before the runtime is read: a change after that wakes the job.
-	r.line.waits(client.ObjectKeyFromObject(f.job), runtimeOf(f.job))
-	job, verdict, err := r.candidate(ctx, f)
+	job, verdict, err := r.needs.of(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	job.Since = r.waitsSince(f)
-	if held := r.held(f); held != nil {
-		verdict = held
+	if verdict = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), verdict); verdict != nil {
+		r.decider.Leave(key)
+		return reconcile.Result{}, r.writer.wait(ctx, f, job.Priority, job.PodSets, *verdict)
 	}
-	if exhausted := r.exhausted(f); exhausted != nil {
-		verdict = exhausted
-	}
-	if verdict != nil {
-		r.park(job.Key())
-		return r.wait(ctx, f, job, *verdict)
-	}
-	excluded, expire, err := r.excluded(ctx, f, job)
+	expire, err := r.needs.exclude(ctx, f, job)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	job.Excluded = excluded
-	job.Class = classOf(job)
-	r.line.stand(*job)
-	if err := r.pass(ctx, job.Key()); err != nil {
-		return reconcile.Result{}, err
-	}
-	if a := r.line.granted(job.UID, job.Attempt); a != nil {
-		return r.grant(ctx, f, a)
-	}
-	answer, decided := r.line.answer(job.Key())
+	answer, decided := r.decider.Need(*job)
 	if !decided {
-		return reconcile.Result{}, nil // A pass will wake us.
+		return reconcile.Result{}, nil // The decider wakes us.
 	}
-	result, err := r.wait(ctx, f, job, answer)
-	result.RequeueAfter = requeue.Sooner(result.RequeueAfter, max(0, expire))
-	return result, err
+	delay, err := r.explain(ctx, f, job, answer)
+	if expire > 0 && (delay == 0 || expire < delay) {
+		delay = expire
+	}
+	return reconcile.Result{RequeueAfter: delay}, err
 }
 
-// park takes a job out of line that waits for something else than workers.
-func (r *Reconciler) park(key types.NamespacedName) {
-	if r.line.park(key) {
-		r.signal()
-	}
-}
-
-// held is the verdict on a job that somebody else may run. Nil: there is no sign of that.
-func (r *Reconciler) held(f facts) *dispatch.Decision {
-	if verdict := kueueVerdict(f); verdict != nil {
-		return verdict
-	}
-	return r.unknownCopy(f)
-}
-
-// pass decides on what a change could help, and has the jobs looked at that it is about, but the one that is being looked at.
-func (r *Reconciler) pass(ctx context.Context, except types.NamespacedName) error {
-	round, err := r.line.pass(r.workers(ctx))
+// explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
+// explain returns how long to wait.
+func (r *Reconciler) explain(ctx context.Context, f facts, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
+	d, err := r.writer.withdraw(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	r.follow(round, except)
-	return nil
-}
-
-// workers lists them from the cache.
-func (r *Reconciler) workers(ctx context.Context) lister {
-	return func() ([]v1alpha1.WorkerCluster, error) {
-		var workers v1alpha1.WorkerClusterList
-		if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("list WorkerClusters: %w", err)
-		}
-		return workers.Items, nil
-	}
-}
-
-// follow has everybody told of what a pass has done, but the one job that is being looked at.
-func (r *Reconciler) follow(done round, except types.NamespacedName) {
-	if done.rearm {
-		r.signal()
-	}
-	if done.changed {
-		r.tellSubscribers()
-	}
-	for _, outcome := range done.outcomes {
-		if key := outcome.Job.Key(); key != except {
-			r.inbox.Add(key)
-		}
-		if outcome.Preemption != nil {
-			for _, victim := range outcome.Preemption.Victims {
-				r.inbox.Add(victim.Key)
-			}
+	explanation := record.BoundExplanation(r.decider.Explain(job))
+	if onlyNumbersChanged(d, answer, explanation) {
+		if early := explanationInterval - r.Clock.Since(f.past.explained); early > 0 {
+			return early, nil
 		}
 	}
-}
-
-// grant writes a decision that has not been written. If the API server has refused it, what the job was given is free for others. Of any other failure it is not
-// known whether the decision is on record, so the job keeps its room, and tries again.
-//
-// Since the job was put in line, a copy may have shown itself, or Kueue: then the decision is taken back.
-func (r *Reconciler) grant(ctx context.Context, f facts, a *assignment) (reconcile.Result, error) {
-	if a.grant == nil {
-		return reconcile.Result{}, nil // The cache will show it.
+	if err := cmp.Or(r.writer.writeStatus(ctx, f, d, answer, explanation), r.writer.sayWhetherSuspended(ctx, f)); err != nil {
+		return 0, err
 	}
-	f = r.observeKueue(f)
-	if r.held(f) != nil || f.kueue.Standing == kueue.Unknown {
-		if r.line.forget(a.uid, a.attempt) {
-			r.signal()
-		}
-		return r.place(ctx, f)
-	}
-	err := r.record(ctx, f, a)
-	if err == nil {
-		r.line.written(a.uid, a.attempt)
-		timeToPlace.Observe(r.Clock.Since(r.notice(f)).Seconds())
-		r.forget(a.key)
-		return reconcile.Result{}, nil
-	}
-	if isRefused(err) && r.line.forget(a.uid, a.attempt) {
-		r.signal()
-	}
-	if records.IsFinal(err) && r.line.park(a.key) { // It comes back with a back-off, and when what it needs or what holds for it changes.
-		r.signal()
-	}
-	return reconcile.Result{}, err
+	r.history.explained(job.Key())
+	return 0, nil
 }
 
 // isRefused: what was to be written has certainly not been.

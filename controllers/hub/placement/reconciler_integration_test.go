@@ -71,8 +71,8 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// What has been placed counts before its pods are bound, so that a burst does not overfill a worker, also over a restart; when
-// they are bound they do not count twice; and what ends is free for the next.
+// What has been placed counts before its pods are bound, so that a burst does not overfill a worker, also over a
+// restart; when they are bound they do not count twice; and what ends is free for the next.
 func TestBurstDoesNotOverfill(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -82,7 +82,7 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 		bound bool
 	}{
 		"InOneProcess": {
-			reason:  "the ledger knows what was decided, without any event",
+			reason:  "the decider knows what it has decided, without any event",
 			between: func(*testing.T, *scene, *v1alpha1.Dispatch) {},
 		},
 		"EventsComeIn": {
@@ -145,7 +145,8 @@ func TestBurstDoesNotOverfill(t *testing.T) {
 	}
 }
 
-// A refused job goes to the next worker with the next attempt, and a worker that refused is asked again after a back-off.
+// A refused job goes to the next worker with the next attempt, and a worker that refused is asked again after a
+// back-off.
 func TestRefusedJobMovesAndComesBack(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job")
@@ -197,8 +198,8 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 	expect("after the doubled back-off", first.Spec.Cluster, 5)
 }
 
-// spec.suspend is a gate in front of placement, and ends the attempt of a job that is placed: a resumed job is placed anew. As long as the
-// job has no copy its status says whether it is suspended.
+// spec.suspend is a gate in front of placement, and ends the attempt of a job that is placed: a resumed job is placed
+// anew. As long as the job has no copy its status says whether it is suspended.
 func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })

@@ -40,12 +40,13 @@ func (s state) String() string {
 type facts struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
-	// eviction is what is to end the job's attempt: one that was decided on in line, or the suspension of the job.
+	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the
+	// job.
 	eviction *v1alpha1.Eviction
 	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
 	kueue kueue.Answer
-	// buried is the last attempt of the job of which there is a Tombstone. It is read for jobs that are to be placed.
-	buried burial
+	// past is only there for an unplaced job.
+	past past
 }
 
 // classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
@@ -78,7 +79,8 @@ func classify(managedBy string, f facts) state {
 	}
 }
 
-// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that moment.
+// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that
+// moment.
 func endedAnyway(f facts) bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
 		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()

@@ -84,7 +84,7 @@ func TestClassify(t *testing.T) {
 		"Foreign":   {reason: "a value that nobody owns is left alone by all", facts: facts{job: testJob("origin", spec("managedBy", "example.com/other"))}, want: settled},
 		"Suspended": {reason: "suspension is the gate", facts: facts{job: testJob("origin", spec("suspend", true))}, want: suspended},
 		"SuspendedWaiting": {
-			reason: "it leaves the line", facts: facts{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("")}, want: suspended,
+			reason: "it leaves the waiting list", facts: facts{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("")}, want: suspended,
 		},
 		"SuspendedPlaced": {
 			reason: "its attempt ends",

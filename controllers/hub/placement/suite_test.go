@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -116,14 +117,16 @@ func (e *environment) addWorker(ctx context.Context, server *servers.Server) err
 	return e.hub.Status().Update(ctx, worker)
 }
 
-// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they wrote
-// themselves and of those that they are told of, so tests do not see each other's.
+// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they
+// wrote themselves and of those that they are told of, so tests do not see each other's.
 type scene struct {
 	*environment
 	namespace  string
 	clock      *clocktesting.FakeClock
 	events     *events.FakeRecorder
 	reconciler *Reconciler
+	// woken has the jobs that the reconciler is to look at.
+	woken requestQueue
 	// unknown, kueue and shown are options of the reconcilers that are made from then on.
 	unknown UnknownCopies
 	kueue   Kueue
@@ -148,8 +151,8 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process. It sees the test's Dispatches, and has all waiting jobs in line, before it decides anything, as the
-// manager's start makes sure.
+// restart is a new process. It sees the test's Dispatches, and knows what all waiting jobs need, before it decides
+// anything, as the manager's start makes sure.
 func (s *scene) restart(t *testing.T) {
 	t.Helper()
 	var err error
@@ -163,26 +166,34 @@ func (s *scene) restart(t *testing.T) {
 	for i := range dispatches.Items {
 		s.tell(&dispatches.Items[i])
 	}
-	waiting, err := s.reconciler.unplaced(t.Context(), client.InNamespace(s.namespace))
-	must(t, err)
-	s.reconciler.line.expect(waiting)
-	for _, key := range waiting {
+	s.woken = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	t.Cleanup(s.woken.ShutDown)
+	must(t, s.reconciler.inbox.Source().Start(t.Context(), s.woken))
+	must(t, s.reconciler.expectUnplaced(t.Context(), client.InNamespace(s.namespace)))
+	for key := range s.drain() {
 		s.reconcile(t, key.Name)
 	}
 }
 
+// drain returns the jobs that have been woken.
+func (s *scene) drain() map[types.NamespacedName]bool {
+	keys := map[types.NamespacedName]bool{}
+	for s.woken.Len() > 0 {
+		request, _ := s.woken.Get()
+		s.woken.Done(request)
+		keys[request.NamespacedName] = true
+	}
+	return keys
+}
+
 // tell brings an event of the hub's Dispatches to the reconciler, as its watch does.
 func (s *scene) tell(d *v1alpha1.Dispatch) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	s.reconciler.dispatchHandler().Create(context.Background(), event.CreateEvent{Object: d}, queue)
+	s.reconciler.watches.dispatches().Create(context.Background(), event.CreateEvent{Object: d}, nil)
 }
 
 // lose brings the deletion of a Dispatch to the reconciler.
 func (s *scene) lose(d *v1alpha1.Dispatch) {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	s.reconciler.dispatchHandler().Delete(context.Background(), event.DeleteEvent{Object: d}, queue)
+	s.reconciler.watches.dispatches().Delete(context.Background(), event.DeleteEvent{Object: d}, nil)
 }
 
 // job reads a TrainJob.
@@ -213,11 +224,26 @@ func (s *scene) submit(t *testing.T, name string, changes ...func(*trainer.Train
 	must(t, s.hub.Create(t.Context(), job))
 }
 
+// turn reconciles a job as a manager does. Something may have changed, so the decider does a pass, and the job is
+// looked at again if the pass wakes it.
+func (s *scene) turn(t *testing.T, name string) (reconcile.Result, error) {
+	t.Helper()
+	key := client.ObjectKey{Namespace: s.namespace, Name: name}
+	s.drain()
+	s.reconciler.decider.Changed()
+	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	must(t, s.reconciler.decider.Pass(t.Context()))
+	if s.drain()[key] && err == nil {
+		return s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	}
+	return result, err
+}
+
 // reconcile reconciles a job, without an error, and returns its Dispatch, nil if there is none.
 func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.Dispatch, reconcile.Result) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: s.namespace, Name: name}
-	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	result, err := s.turn(t, name)
 	must(t, err)
 	d := &v1alpha1.Dispatch{}
 	if err := s.hub.Get(t.Context(), key, d); err != nil {

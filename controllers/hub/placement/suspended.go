@@ -20,10 +20,10 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to the jobs that it
-// runs. A job that was never suspended has none. Once the job has a copy, its status is the copy's, and the status of a job that MultiKueue
-// dispatches is MultiKueue's.
-func (r *Reconciler) sayWhetherSuspended(ctx context.Context, f facts) error {
+// sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to
+// the jobs that it runs. A job that was never suspended has none. Once the job has a copy, its status is the copy's,
+// and the status of a job that MultiKueue dispatches is MultiKueue's.
+func (w *writer) sayWhetherSuspended(ctx context.Context, f facts) error {
 	if f.kueue.Standing == kueue.MultiKueue {
 		return nil
 	}
@@ -33,7 +33,7 @@ func (r *Reconciler) sayWhetherSuspended(ctx context.Context, f facts) error {
 	if trainjobs.Suspended(f.job) == trainjobs.HasCondition(f.job, trainer.TrainJobSuspended) {
 		return nil
 	}
-	conditions, err := withSuspension(f.job, metav1.NewTime(r.Clock.Now()))
+	conditions, err := withSuspension(f.job, metav1.NewTime(w.Clock.Now()))
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func (r *Reconciler) sayWhetherSuspended(ctx context.Context, f facts) error {
 		return fmt.Errorf("set conditions of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
 	patch := client.MergeFromWithOptions(f.job, client.MergeFromWithOptimisticLock{})
-	if err := r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
+	if err := w.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
 		return fmt.Errorf("patch status of TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
 	}
 	return nil

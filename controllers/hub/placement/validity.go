@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,21 +29,24 @@ import (
 // messageLimit is what the message of a condition takes.
 const messageLimit = 32768
 
-// addValidity adds the controller that says of each DispatchPolicy whether it can be applied. The API server knows only whether its
-// fields have the right form.
-func (r *Reconciler) addValidity(mgr ctrl.Manager) error {
+// addValidity adds the controller that says of each DispatchPolicy whether it can be applied. The API server knows only
+// whether its fields have the right form.
+func addValidity(mgr ctrl.Manager, options *Options) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("dispatchpolicy").
 		For(&v1alpha1.DispatchPolicy{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Complete(reconcile.Func(r.reconcilePolicy))
+		Complete(&policyReconciler{options})
 	if err != nil {
 		return fmt.Errorf("add DispatchPolicy controller: %w", err)
 	}
 	return nil
 }
 
-// reconcilePolicy writes the condition Valid of a policy if it has changed.
-func (r *Reconciler) reconcilePolicy(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+// policyReconciler reconciles DispatchPolicies.
+type policyReconciler struct{ *Options }
+
+// Reconcile writes the condition Valid of a policy if it has changed.
+func (r *policyReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	policy := &v1alpha1.DispatchPolicy{}
 	if err := r.Hub.Get(ctx, request.NamespacedName, policy); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -61,7 +65,7 @@ func (r *Reconciler) reconcilePolicy(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("patch status of DispatchPolicy %q: %w", policy.Name, err))
 	}
 	if condition.Status == metav1.ConditionFalse {
-		r.recordInvalid(updated, condition.Message)
+		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", record.Cut(condition.Message, noteLimit))
 	}
 	return reconcile.Result{}, nil
 }

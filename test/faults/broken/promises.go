@@ -227,7 +227,7 @@ var promises = []promise{
 	{
 		name: "cordon", words: "Nothing new comes to a worker that is cordoned.",
 		edits: []edit{{
-			file: "controllers/hub/placement/fleet.go",
+			file: "controllers/hub/placement/decider/fleet.go",
 			find: "Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain,",
 			put:  "Cordoned: worker.Spec.Unschedulable && worker.Spec.Drain,",
 		}},
@@ -272,13 +272,13 @@ var promises = []promise{
 	{
 		name: "attempts-count-on", words: "Attempts go on counting when somebody deletes the Dispatch.",
 		edits: []edit{{
-			file: "controllers/hub/placement/memory.go",
-			find: "m.attempt = max(m.attempt, d.Spec.Attempt)",
-			put:  "m.attempt = min(m.attempt, d.Spec.Attempt)",
+			file: "controllers/hub/placement/history.go",
+			find: "p.attempt = max(p.attempt, d.Spec.Attempt)",
+			put:  "p.attempt = min(p.attempt, d.Spec.Attempt)",
 		}, {
-			file: "controllers/hub/placement/memory.go",
-			find: "highest := f.buried.attempt\n",
-			put:  "highest := min(f.buried.attempt, 0)\n",
+			file: "controllers/hub/placement/history.go",
+			find: "p.attempt = max(p.attempt, last.Attempt)",
+			put:  "p.attempt = max(p.attempt, min(last.Attempt, 0))",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultDispatchDeleted"},
 	},

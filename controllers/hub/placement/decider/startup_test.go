@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package placement
+package decider
 
 import (
 	"testing"
@@ -28,7 +28,7 @@ func registered(name, reason string, id types.UID) v1alpha1.WorkerCluster {
 }
 
 // Nobody is connected here.
-func TestOpening(t *testing.T) {
+func TestStartup(t *testing.T) {
 	type look struct {
 		after   time.Duration
 		workers []v1alpha1.WorkerCluster
@@ -81,7 +81,7 @@ func TestOpening(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-			o := opening{clock: clock, connections: nobody{}}
+			o := startup{Options: Options{Clock: clock, Connections: nobody{}}}
 			o.begin()
 			for i, look := range test.looks {
 				clock.Step(look.after)
@@ -94,13 +94,13 @@ func TestOpening(t *testing.T) {
 }
 
 // The time counts from when this process begins to decide, which may be long after it was started as a standby.
-func TestOpeningBeginsWithTheDecisions(t *testing.T) {
+func TestStartupBeginsWithTheDecisions(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	l := newLine(nobody{}, clock)
+	d := newDecider(clock)
 	clock.Step(time.Hour)
-	l.expect(nil)
-	l.decide([]v1alpha1.WorkerCluster{registered("a", v1alpha1.ReasonConnected, "id")})
-	if wait, ok := l.next(); l.opening.over || !ok || wait != openingTime {
-		t.Errorf("over: %t, next pass in %s (%t), want it to begin now, for %s", l.opening.over, wait, ok, openingTime)
+	d.Expect(nil)
+	d.pass(t, []v1alpha1.WorkerCluster{registered("a", v1alpha1.ReasonConnected, "id")})
+	if wait, ok := d.Next(); d.startup.over || !ok || wait != StartupTime {
+		t.Errorf("over: %t, next pass in %s (%t), want it to begin now, for %s", d.startup.over, wait, ok, StartupTime)
 	}
 }

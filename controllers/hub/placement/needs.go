@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -27,38 +28,55 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// candidate gathers what the decision needs, all but what depends on the time. A verdict says that the job waits whatever the workers
-// have.
-func (r *Reconciler) candidate(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
-	policies, namespaceLabels, err := r.policies.inputs(ctx, f.job)
+// needs gathers what a decision on a job needs, from the hub's caches.
+type needs struct {
+	*Options
+	policies Policies
+	compiled compiled
+	demands  *demand.Deriver
+}
+
+// of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever
+// capacity the workers have.
+func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
+	job, err := n.job(ctx, f)
 	if err != nil {
 		return nil, nil, err
 	}
-	job := &queue.Job{
-		Job: dispatch.Job{
-			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
-			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
-			Previous: r.previous(f),
-		},
-		Policies: r.compiled.of(policies),
-		Created:  f.job.GetCreationTimestamp().Time,
-		Attempt:  r.nextAttempt(f),
-	}
-	if r.Protected != nil && r.Protected(job.Namespace) {
+	if n.Protected != nil && n.Protected(job.Namespace) {
 		return job, protectedNamespace(job.Namespace), nil
 	}
-	verdict, err := r.demand(ctx, f, job)
+	verdict, err := n.demand(ctx, f, job)
 	return job, verdict, err
 }
 
-// demand fills in what the job needs, and how important it is.
-func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
+// job returns a job without its demand.
+func (n *needs) job(ctx context.Context, f facts) (*queue.Job, error) {
+	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
+	if err != nil {
+		return nil, err
+	}
+	return &queue.Job{
+		Job: dispatch.Job{
+			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
+			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
+			Previous: f.past.worker,
+		},
+		Policies: n.compiled.of(policies),
+		Created:  f.job.GetCreationTimestamp().Time,
+		Since:    waitsSince(f),
+		Attempt:  record.NextAttempt(f.past.attempt),
+	}, nil
+}
+
+// demand fills in the job's PodSets and priority.
+func (n *needs) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
 	typed, err := trainjobs.Typed(f.job)
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
 	reference := typed.Spec.RuntimeRef
-	needs, err := r.demands.Of(ctx, typed)
+	derived, err := n.demands.Of(ctx, typed)
 	var status apierrors.APIStatus
 	switch {
 	case errors.Is(err, demand.ErrRuntimeNotFound):
@@ -70,10 +88,10 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 	case err != nil:
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
 	}
-	job.PodSets = needs.PodSets
-	job.Circumstances = circumstancesOf(f, job, needs.Runtime)
+	job.PodSets = derived.PodSets
+	job.Circumstances = circumstancesOf(f, job, derived.Runtime)
 	var classes schedulingv1.PriorityClassList
-	if err := r.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
 	// What is wrong with the policies dispatch says.
@@ -83,41 +101,61 @@ func (r *Reconciler) demand(ctx context.Context, f facts, job *queue.Job) (*disp
 		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
-	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, derived.PriorityClasses, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
 }
 
+// exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns
+// how long it is until the first of these workers may be asked again.
+func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire time.Duration, err error) {
+	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
+		states := map[v1alpha1.ClusterName]string{}
+		for _, refusal := range f.dispatch.Status.Refusals {
+			worker := &v1alpha1.WorkerCluster{}
+			switch err := n.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); {
+			case err == nil:
+				states[refusal.Cluster] = stateOf(worker)
+			case !apierrors.IsNotFound(err):
+				return 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
+			}
+		}
+		job.Excluded, expire = exclusions(f.dispatch, n.Clock.Now(), func(worker v1alpha1.ClusterName) string {
+			return digest(job.Circumstances, states[worker])
+		})
+	}
+	job.Class = classOf(job)
+	return expire, nil
+}
+
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	policies, namespaceLabels, err := r.policies.inputs(ctx, trainJob)
+	f := facts{job: trainJob}
+	job, err := r.needs.job(ctx, f)
 	if err != nil {
 		return nil, 0, err
 	}
-	job := &queue.Job{Policies: r.compiled.of(policies), Job: dispatch.Job{
-		Labels: trainJob.GetLabels(), Annotations: trainJob.GetAnnotations(), NamespaceLabels: namespaceLabels,
-	}}
-	verdict, err := r.demand(ctx, facts{job: trainJob}, job)
+	verdict, err := r.needs.demand(ctx, f, job)
 	if err == nil && verdict != nil {
 		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
 	}
 	return copied(job.PodSets), job.Priority, err
 }
 
-// waitsSince is since when a job waits: as its Dispatch says, or else since it was first seen.
-func (r *Reconciler) waitsSince(f facts) time.Time {
+// waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
+func waitsSince(f facts) time.Time {
 	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
 		if placed != nil && !record.IsGate(placed.Reason) {
 			return placed.LastTransitionTime.Time
 		}
 	}
-	return r.notice(f)
+	return f.past.firstSeen
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under the same
-// policy that the same workers have refused, and of which its expression says the same.
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under
+// the same policy that the same workers have refused, and of which its expression says the same.
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
@@ -139,4 +177,14 @@ func classOf(job *queue.Job) string {
 		_ = encoder.Encode(keyOf(policy.Expression, &job.Job))
 	}
 	return string(hash.Sum(nil))
+}
+
+// protectedNamespace is why a job of such a namespace waits. A copy would be in the namespace of that name on a
+// worker, where its pods could use what the worker's own components have there.
+func protectedNamespace(namespace string) *dispatch.Decision {
+	return &dispatch.Decision{
+		Reason: v1alpha1.ReasonProtectedNamespace,
+		Message: fmt.Sprintf("TrainJobs of namespace %q are not dispatched: namespaces that begin with kube-, the manager's own, "+
+			"and those of its flag --protected-namespaces are protected; create the TrainJob in another namespace", namespace),
+	}
 }

@@ -4,6 +4,7 @@
 package placement
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -31,10 +32,16 @@ func (s *scene) displaced(t *testing.T) *v1alpha1.Dispatch {
 	return before
 }
 
+// elsewhere asks while the decider does its passes.
 func (s *scene) elsewhere(t *testing.T, d *v1alpha1.Dispatch) v1alpha1.ClusterExplanation {
 	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.reconciler.decider.Run(ctx) }()
 	answer, err := s.reconciler.Elsewhere(t.Context(), d)
+	stop()
 	must(t, err)
+	must(t, <-ended)
 	return answer
 }
 
@@ -84,7 +91,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 			if again, _ := s.reconcile(t, "moved"); again.ResourceVersion != d.ResourceVersion {
 				t.Errorf("a question has changed the Dispatch")
 			}
-			s.submit(t, "other", s.priorityClass(t, -1)) // Whoever comes first in line comes first.
+			s.submit(t, "other", s.priorityClass(t, -1)) // Waiting jobs come first.
 			s.expect(t, "other", v1alpha1.ReasonNoFit)
 			test.then(t, s, d)
 			other, _ := s.reconcile(t, "other")
@@ -99,7 +106,8 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 	}
 }
 
-// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and those in line come first.
+// A job that fits nowhere else is told which worker is the nearest and what it lacks there, and waiting jobs come
+// first.
 func TestNoRoomElsewhere(t *testing.T) {
 	s := newScene(t)
 	d := s.displaced(t)
@@ -139,7 +147,7 @@ func TestElsewhereIsNotKnownAtFirst(t *testing.T) {
 	expect := func(what string, more bool) {
 		t.Helper()
 		before := told
-		must(t, s.reconciler.pass(t.Context(), client.ObjectKey{}))
+		must(t, s.reconciler.decider.Pass(t.Context()))
 		if (told > before) != more {
 			t.Errorf("subscribers were told: %t, want %t: %s", told > before, more, what)
 		}

@@ -11,17 +11,20 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // A change of a runtime wakes the waiting jobs that name it, and nobody else's.
 func TestRuntimeWakesItsJobs(t *testing.T) {
-	r := &Reconciler{line: unconnectedLine()}
+	var woken []string
+	w := &watches{waiting: newWaiting(), wake: func(jobs ...types.NamespacedName) {
+		for _, key := range jobs {
+			woken = append(woken, key.String())
+		}
+	}}
 	stand := func(namespace, name, kind, runtime string) {
 		job := trainjobs.New()
 		job.SetNamespace(namespace)
@@ -31,7 +34,7 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 			reference["kind"] = kind
 		}
 		job.Object["spec"] = map[string]any{"runtimeRef": reference}
-		r.line.waits(client.ObjectKeyFromObject(job), runtimeOf(job))
+		w.waiting.put(client.ObjectKeyFromObject(job), runtimeOf(job))
 	}
 	stand("a", "own", trainer.TrainingRuntimeKind, "torch")
 	stand("b", "own", trainer.TrainingRuntimeKind, "torch")
@@ -40,7 +43,7 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 	stand("b", "changed", "", "torch")
 	stand("b", "changed", "", "other")
 	stand("b", "gone", "", "torch")
-	r.line.leave(types.NamespacedName{Namespace: "b", Name: "gone"})
+	w.waiting.drop(types.NamespacedName{Namespace: "b", Name: "gone"})
 	for name, test := range map[string]struct {
 		runtime client.Object
 		want    []string
@@ -50,16 +53,10 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 		"Nobody": {runtime: &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "torch"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-			defer queue.ShutDown()
-			r.runtimeHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: test.runtime, ObjectNew: test.runtime}, queue)
-			var got []string
-			for queue.Len() > 0 {
-				request, _ := queue.Get()
-				got = append(got, request.String())
-			}
-			slices.Sort(got)
-			if diff := cmp.Diff(test.want, got); diff != "" {
+			woken = nil
+			w.runtimes().Update(t.Context(), event.UpdateEvent{ObjectOld: test.runtime, ObjectNew: test.runtime}, nil)
+			slices.Sort(woken)
+			if diff := cmp.Diff(test.want, woken); diff != "" {
 				t.Errorf("jobs that are looked at (-want +got):\n%s", diff)
 			}
 		})

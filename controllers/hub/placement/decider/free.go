@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package placement
+package decider
 
 import (
 	"maps"
@@ -14,14 +14,14 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// view is a worker's free nodes for one generation of its inventory.
+// freeNodes is what a worker has free, for one generation of its inventory.
 //
-// What counts against a worker is every pod that is bound to its nodes, plus, for our live jobs there, the pods that are not
-// bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
-type view struct {
-	cluster  *remote.Cluster
-	snapshot *capacity.Snapshot
-	// nodes is nil for a view that is out of date.
+// What counts against a worker is every pod that is bound to its nodes, plus, for our live jobs there, the pods that
+// are not bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
+type freeNodes struct {
+	cluster   *remote.Cluster
+	inventory *capacity.Snapshot
+	// nodes is nil when it is out of date.
 	nodes       *dispatch.Nodes
 	allocatable dispatch.Resources
 	// queued jobs have pods that are not bound yet.
@@ -30,26 +30,26 @@ type view struct {
 	empty *dispatch.Nodes
 }
 
-func newView(cluster *remote.Cluster, snapshot *capacity.Snapshot, jobs []*assignment) *view {
-	v := &view{cluster: cluster, snapshot: snapshot, allocatable: dispatch.Resources{}}
-	for _, node := range snapshot.Nodes {
+func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, jobs []*assignment) *freeNodes {
+	n := &freeNodes{cluster: cluster, inventory: inventory, allocatable: dispatch.Resources{}}
+	for _, node := range inventory.Nodes {
 		if node.Schedulable {
-			v.allocatable.AddTimes(dispatch.Resources(node.Allocatable), node.Count)
+			n.allocatable.AddTimes(dispatch.Resources(node.Allocatable), node.Count)
 		}
 	}
-	v.nodes, v.queued = v.free(jobs, nil)
-	return v
+	n.nodes, n.queued = n.free(jobs, nil)
+	return n
 }
 
-// free is what the bound pods leave of the nodes that take pods, and what the pods leave that are to come. Jobs without which it
-// would be are not counted.
-func (v *view) free(jobs []*assignment, without map[types.NamespacedName]bool) (nodes *dispatch.Nodes, queued int) {
-	nodes = v.nodesWithout(func(gang types.NamespacedName) bool { return without[gang] })
+// free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left
+// out.
+func (n *freeNodes) free(jobs []*assignment, without map[types.NamespacedName]bool) (nodes *dispatch.Nodes, queued int) {
+	nodes = n.nodesWithout(func(gang types.NamespacedName) bool { return without[gang] })
 	for _, a := range jobs {
 		if without[a.key] {
 			continue
 		}
-		if rest := unbound(a.podSets, v.snapshot.Gangs[a.key]); len(rest) > 0 {
+		if rest := unbound(a.podSets, n.inventory.Gangs[a.key]); len(rest) > 0 {
 			nodes = nodes.Spread(rest)
 			queued++
 		}
@@ -57,18 +57,18 @@ func (v *view) free(jobs []*assignment, without map[types.NamespacedName]bool) (
 	return nodes, queued
 }
 
-// withoutJobs are the nodes without any job's pods, those of jobs that are not ours either: they end too. Other pods stay.
-func (v *view) withoutJobs() *dispatch.Nodes {
-	if v.empty == nil {
-		v.empty = v.nodesWithout(func(types.NamespacedName) bool { return true })
+// withoutJobs returns the nodes without the pods of any job, ours or not: all jobs end. Other pods stay.
+func (n *freeNodes) withoutJobs() *dispatch.Nodes {
+	if n.empty == nil {
+		n.empty = n.nodesWithout(func(types.NamespacedName) bool { return true })
 	}
-	return v.empty
+	return n.empty
 }
 
-// nodesWithout are the nodes that take pods, without what the pods of some jobs use.
-func (v *view) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Nodes {
-	groups := make([]dispatch.NodeGroup, 0, len(v.snapshot.Nodes))
-	for _, node := range v.snapshot.Nodes {
+// nodesWithout returns the nodes that take pods, without what the pods of some jobs use.
+func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Nodes {
+	groups := make([]dispatch.NodeGroup, 0, len(n.inventory.Nodes))
+	for _, node := range n.inventory.Nodes {
 		if !node.Schedulable {
 			continue
 		}
@@ -84,7 +84,7 @@ func (v *view) nodesWithout(gone func(types.NamespacedName) bool) *dispatch.Node
 	return dispatch.NewNodes(groups)
 }
 
-// unbound is the part of a demand whose pods are not to be seen yet. A pod that has succeeded is not coming back.
+// unbound is the part of a demand whose pods have not been seen. A pod that has succeeded does not come back.
 func unbound(podSets []v1alpha1.PodSet, pods map[string]capacity.GangPods) []v1alpha1.PodSet {
 	var rest []v1alpha1.PodSet
 	for _, podSet := range podSets {
@@ -97,8 +97,8 @@ func unbound(podSets []v1alpha1.PodSet, pods map[string]capacity.GangPods) []v1a
 }
 
 // hasPods says whether pods of a job are bound to nodes.
-func (v *view) hasPods(job types.NamespacedName) bool {
-	for _, pods := range v.snapshot.Gangs[job] {
+func (n *freeNodes) hasPods(job types.NamespacedName) bool {
+	for _, pods := range n.inventory.Gangs[job] {
 		if pods.Bound > 0 {
 			return true
 		}
@@ -108,9 +108,9 @@ func (v *view) hasPods(job types.NamespacedName) bool {
 
 // occupancy is what runs on a worker. It implements dispatch.Occupancy.
 type occupancy struct {
-	jobs []*assignment
-	view *view
-	// clusterID of the worker. What was placed on another cluster under its name is not there.
+	jobs  []*assignment
+	nodes *freeNodes
+	// clusterID of the worker. What was placed on another cluster under the worker's name is not there.
 	clusterID types.UID
 }
 
@@ -127,7 +127,7 @@ func (o *occupancy) Victims() []dispatch.Victim {
 
 // Without implements dispatch.Occupancy.
 func (o *occupancy) Without(victims []types.UID) *dispatch.Nodes {
-	if o.view == nil {
+	if o.nodes == nil {
 		return nil
 	}
 	gone := map[types.NamespacedName]bool{}
@@ -138,6 +138,6 @@ func (o *occupancy) Without(victims []types.UID) *dispatch.Nodes {
 			}
 		}
 	}
-	nodes, _ := o.view.free(o.jobs, gone)
+	nodes, _ := o.nodes.free(o.jobs, gone)
 	return nodes
 }

@@ -4,10 +4,12 @@
 package placement
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -27,15 +29,15 @@ type Kueue interface {
 	Known() bool
 }
 
-// Reconsider has a TrainJob looked at again, or, with an empty key, all that wait. It is for those who implement Kueue:
-// to be called when Of would answer something else than before, and when Known becomes true. It never blocks.
+// Reconsider makes the Reconciler look at a TrainJob again, or, with an empty key, at all jobs that wait. Those who
+// implement Kueue call it when an answer of Of has changed, and when Known becomes true. It never blocks.
 func (r *Reconciler) Reconsider(key types.NamespacedName) {
 	if key.Name != "" {
 		r.inbox.Add(key)
 		return
 	}
-	r.wakeAll()
-	r.signal()
+	r.watches.wakeAll()
+	r.decider.Changed()
 }
 
 // observeKueue adds to the facts what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
@@ -57,12 +59,11 @@ func (r *Reconciler) observeKueue(f facts) facts {
 // is how long that may last, 0 for as long as Kueue has nothing to say. Kueue admits a Workload before it resumes its
 // job, but the two come through two watches: what is said at once would cost each such job a Dispatch that waits.
 func (r *Reconciler) awaitsKueue(f facts) (hushed bool, until time.Duration) {
-	noticed := r.notice(f)
 	switch f.kueue.Standing {
 	case kueue.Unknown:
 		return true, 0
 	case kueue.Held:
-		until = workloadLag - r.Clock.Since(noticed)
+		until = workloadLag - r.Clock.Since(f.past.firstSeen)
 		return f.dispatch == nil && until > 0, max(until, 0)
 	case kueue.Free, kueue.MultiKueue:
 	}
@@ -80,4 +81,38 @@ func kueueVerdict(f facts) *dispatch.Decision {
 	case kueue.Free, kueue.Unknown:
 	}
 	return nil
+}
+
+// UnknownCopies knows the copies of this hub that the hub has no record of, as after its restoration from a backup.
+type UnknownCopies interface {
+	// Of returns a worker that has one with the name of a hub TrainJob, whose UID is origin. It is asked often, and
+	// must not wait.
+	Of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool)
+}
+
+// Wake makes the Reconciler look at TrainJobs again, and the decider do a pass. Those who implement UnknownCopies and
+// Shown call it when their answers have changed. A key without a name is of no job. It never blocks.
+func (r *Reconciler) Wake(keys ...types.NamespacedName) {
+	for _, key := range keys {
+		if key.Name != "" {
+			r.inbox.Add(key)
+		}
+	}
+	r.decider.Changed()
+}
+
+// heldBack is the verdict on a job that somebody else may run. Nil: there is no sign of that.
+func heldBack(copies UnknownCopies, f facts) *dispatch.Decision {
+	if verdict := kueueVerdict(f); verdict != nil || copies == nil {
+		return verdict
+	}
+	key := client.ObjectKeyFromObject(f.job)
+	worker, ok := copies.Of(key, f.job.GetUID())
+	if !ok {
+		return nil
+	}
+	return &dispatch.Decision{Reason: v1alpha1.ReasonUnknownCopy, Message: fmt.Sprintf(
+		"worker %s has a copy of this name that the hub has no record of, and that may be running; the job waits until somebody decides: "+
+			"kubectl trainyard adopt %s %s makes it the copy of this job; kubectl trainyard release %s %s leaves it to the worker",
+		worker, worker, key, worker, key)}
 }

@@ -1,0 +1,247 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// Options of a Decider. All are required but Shown and KueueKnown.
+type Options struct {
+	// Connections have the workers' inventories.
+	Connections Connections
+	// Workers lists the WorkerClusters from a cache.
+	Workers func(context.Context) ([]v1alpha1.WorkerCluster, error)
+	// Wake makes the reconciler look at jobs: at those with a Grant, a new answer or an Eviction. It must not block.
+	Wake func(jobs ...types.NamespacedName)
+	// Shown says whether the copies of a connected worker are known. Nil: they are.
+	Shown func(worker v1alpha1.ClusterName) bool
+	// KueueKnown says whether it is known which jobs are Kueue's. Nil: no job is.
+	KueueKnown func() bool
+	// Clock of this process.
+	Clock clock.Clock
+}
+
+// Decider decides which waiting job gets which worker.
+type Decider struct {
+	Options
+	// changed has an element while something has changed since the last pass began.
+	changed chan struct{}
+
+	// All below are under mu.
+	mu      sync.Mutex
+	list    *queue.Queue
+	jobs    *assignments
+	fleet   *fleet
+	startup startup
+	// expected are the jobs whose need has to be known before the first pass. Nil: these jobs are not known yet.
+	expected map[types.NamespacedName]struct{}
+	// unanswered are the jobs that the next pass has to answer. answered are those that it has woken, and that have not
+	// asked since.
+	unanswered, answered sets.Set[types.NamespacedName]
+	// questions are answered by the next pass.
+	questions []question
+	// explained are the explanations that have been made for one revision of the fleet, by what they are about.
+	explained   map[string][]v1alpha1.ClusterExplanation
+	explainedAt uint64
+	// due is when a pass is needed although nothing changes. revision is that of the fleet in the last pass.
+	due      time.Time
+	revision uint64
+	// subscribers are told when there may be more room, by a number of their own. subscriptions is the last number.
+	subscribers   map[int]func()
+	subscriptions int
+}
+
+// Grant is a decision that has not been written: the job gets the worker of the Decision.
+type Grant struct {
+	Job      *queue.Job
+	Decision dispatch.Decision
+	// Worker is the WorkerCluster as it was decided on.
+	Worker *v1alpha1.WorkerCluster
+}
+
+// New returns a Decider with an empty waiting list. It decides nothing before Expect.
+func New(options Options) *Decider {
+	jobs := newAssignments()
+	return &Decider{
+		Options:     options,
+		changed:     make(chan struct{}, 1),
+		list:        queue.New(),
+		jobs:        jobs,
+		fleet:       newFleet(options.Connections, options.Clock, jobs),
+		startup:     startup{Options: options},
+		unanswered:  sets.Set[types.NamespacedName]{},
+		answered:    sets.Set[types.NamespacedName]{},
+		explained:   map[string][]v1alpha1.ClusterExplanation{},
+		subscribers: map[int]func(){},
+	}
+}
+
+// Changed makes Run do a pass soon. It never blocks.
+func (d *Decider) Changed() {
+	select {
+	case d.changed <- struct{}{}:
+	default: // A pass is due already.
+	}
+}
+
+// Expect names the jobs whose need has to be known before the first pass, so that the first job in order is served
+// first, and not the first job that is read.
+func (d *Decider) Expect(jobs []types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.startup.begin()
+	d.expected = map[types.NamespacedName]struct{}{}
+	for _, key := range jobs {
+		d.expected[key] = struct{}{}
+	}
+	d.Changed()
+}
+
+// Met notes that the reconciler has looked at a job, whatever came of it.
+func (d *Decider) Met(key types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, is := d.expected[key]; !is {
+		return
+	}
+	if delete(d.expected, key); len(d.expected) == 0 {
+		d.Changed()
+	}
+}
+
+// Need puts a job on the waiting list, or changes what it needs. It returns what the job waits for, and false if the
+// next pass has to decide that: it wakes the job then. A job that has been placed meanwhile is woken too.
+func (d *Decider) Need(job queue.Job) (dispatch.Decision, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fleet.unpromise(job.UID)
+	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
+		return dispatch.Decision{}, false
+	}
+	key := job.Key()
+	current := len(d.changed) == 0 || d.answered.Has(key)
+	d.answered.Delete(key)
+	if d.list.Stand(job) {
+		d.Changed()
+	}
+	if answer, decided := d.list.Answer(key); decided && current {
+		return answer, true
+	}
+	d.unanswered.Insert(key)
+	d.Changed()
+	return dispatch.Decision{}, false
+}
+
+// Leave takes a job off the waiting list, and takes back a Grant that has not been written.
+func (d *Decider) Leave(key types.NamespacedName) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	helps := d.list.Has(key)
+	d.list.Leave(key)
+	d.unanswered.Delete(key)
+	d.answered.Delete(key)
+	helps = d.fleet.unpromiseEnded(key) || helps
+	if a := d.jobs.grants[key]; a != nil {
+		helps = d.fleet.release(a.uid) || helps
+	}
+	d.changedIf(helps)
+}
+
+// Granted returns whether a job has been placed for an attempt, or for a later one. The Grant is nil if it has been
+// written.
+func (d *Decider) Granted(uid types.UID, attempt int32) (grant *Grant, placed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.jobs.byUID[uid]
+	if a == nil || a.attempt < attempt {
+		return nil, false
+	}
+	return a.grant, true
+}
+
+// Written notes that the Grant of a job is on the API server.
+func (d *Decider) Written(uid types.UID, attempt int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if a := d.jobs.byUID[uid]; a != nil && a.attempt == attempt {
+		d.jobs.confirm(a)
+	}
+}
+
+// Forget releases what a job has by an attempt, or by an earlier one: the Grant was not written, or the Dispatch is
+// gone.
+func (d *Decider) Forget(uid types.UID, attempt int32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	helps := d.fleet.unpromise(uid)
+	if a := d.jobs.byUID[uid]; a != nil && a.attempt <= attempt {
+		helps = d.fleet.release(uid) || helps
+	}
+	d.changedIf(helps)
+}
+
+// Observe follows a Dispatch as the hub's cache shows it. What has been decided since stays. It wakes a job that has an
+// Eviction which the Dispatch does not show.
+func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
+	d.mu.Lock()
+	d.changedIf(d.fleet.follow(seen))
+	evict := seen.Spec.Eviction == nil && d.eviction(seen.Spec.TrainJob.UID) != nil
+	d.mu.Unlock()
+	if evict {
+		d.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
+	}
+}
+
+// Eviction returns the eviction of a job that has been decided and not been seen on its Dispatch, nil if there is none.
+// It is taken back if the job that it makes room for does not wait any more.
+func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.eviction(uid)
+}
+
+// eviction is Eviction. The caller holds mu.
+func (d *Decider) eviction(uid types.UID) *v1alpha1.Eviction {
+	a := d.jobs.byUID[uid]
+	if a == nil || a.eviction == nil || a.evictor.Name == "" {
+		return nil
+	}
+	if evictor := d.list.Job(a.evictor); evictor == nil || evictor.UID != a.eviction.For {
+		d.jobs.evict(a, nil, time.Time{})
+		return nil
+	}
+	return a.eviction
+}
+
+// WaitingList returns the jobs on the waiting list, in order.
+func (d *Decider) WaitingList() []types.NamespacedName {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.list.Keys()
+}
+
+// RefusedBy returns the jobs on the waiting list that a worker has refused.
+func (d *Decider) RefusedBy(worker v1alpha1.ClusterName) []types.NamespacedName {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.list.Excluding(worker)
+}
+
+// changedIf calls Changed if what has been done may help waiting jobs.
+func (d *Decider) changedIf(helps bool) {
+	if helps {
+		d.Changed()
+	}
+}

@@ -1,0 +1,249 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// nobody is connected.
+type nobody struct{}
+
+func (nobody) Get(v1alpha1.ClusterName) (*remote.Cluster, bool) { return nil, false }
+
+// testDecider is a Decider without connections.
+type testDecider struct {
+	*Decider
+	workers []v1alpha1.WorkerCluster
+	woken   []types.NamespacedName
+}
+
+func newDecider(clock clock.Clock) *testDecider {
+	d := &testDecider{}
+	d.Decider = New(Options{
+		Connections: nobody{}, Clock: clock,
+		Workers: func(context.Context) ([]v1alpha1.WorkerCluster, error) { return d.workers, nil },
+		Wake:    func(jobs ...types.NamespacedName) { d.woken = append(d.woken, jobs...) },
+	})
+	return d
+}
+
+// startedDecider expects no jobs.
+func startedDecider() *testDecider {
+	d := newDecider(clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	d.Expect(nil)
+	return d
+}
+
+// pass does a pass over workers, and returns the jobs that it has woken.
+func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []types.NamespacedName {
+	t.Helper()
+	d.workers, d.woken = workers, nil
+	if err := d.Pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return d.woken
+}
+
+// helps says whether a call makes a pass due, because it may help others.
+func (d *testDecider) helps(call func()) bool {
+	select {
+	case <-d.changed:
+	default:
+	}
+	call()
+	return len(d.changed) > 0
+}
+
+// An explanation is made anew only if something that it speaks of has changed, and jobs of a class have it together.
+func TestExplanationIsMadeOnce(t *testing.T) {
+	d := startedDecider()
+	job := &queue.Job{Job: dispatch.Job{UID: "a", PodSets: []v1alpha1.PodSet{{Name: "node", Count: 1}}}, Class: "class"}
+	workers := []v1alpha1.WorkerCluster{
+		{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: "1", ResourceVersion: "1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "2", ResourceVersion: "1"}},
+	}
+	explain := func() *v1alpha1.ClusterExplanation {
+		d.pass(t, workers)
+		return &d.Explain(job)[0]
+	}
+	last := explain()
+	for _, test := range []struct {
+		reason string
+		change func()
+		anew   bool
+	}{
+		{reason: "nothing has changed", change: func() {}},
+		{reason: "another job of the class", change: func() { job.UID = "b" }},
+		{reason: "another class", change: func() { job.Class = "other" }, anew: true},
+		{reason: "the first class again", change: func() { job.Class = "class" }, anew: true},
+		{reason: "a worker was changed", change: func() { workers[1].ResourceVersion = "2" }, anew: true},
+		{reason: "nothing since", change: func() {}},
+		{reason: "a job was placed", change: func() {
+			d.Observe(&v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "x"}, Cluster: "east", Attempt: 1}})
+		}, anew: true},
+		{reason: "it ended", change: func() { d.Forget("x", 1) }, anew: true},
+		{reason: "a worker said something else to this job", change: func() {
+			job.Excluded = map[v1alpha1.ClusterName]dispatch.Exclusion{"east": {Reason: "Rejected", Message: "words"}}
+		}, anew: true},
+		{reason: "and other words", change: func() {
+			job.Excluded = map[v1alpha1.ClusterName]dispatch.Exclusion{"east": {Reason: "Rejected", Message: "other words"}}
+		}, anew: true},
+		{reason: "a worker is gone", change: func() { workers = workers[:1] }, anew: true},
+		{reason: "it is there again", change: func() {
+			workers = append(workers, v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "west", UID: "2", ResourceVersion: "2"}})
+		}, anew: true},
+		{reason: "nothing since", change: func() {}},
+	} {
+		test.change()
+		next := explain()
+		if (next != last) != test.anew {
+			t.Errorf("made anew: %t, want %t: %s", next != last, test.anew, test.reason)
+		}
+		last = next
+	}
+}
+
+// What is remembered is bounded.
+func TestExplanationsAreBounded(t *testing.T) {
+	d := startedDecider()
+	d.pass(t, []v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: types.UID("1")}}})
+	for i := range 5 * maxExplained {
+		d.Explain(&queue.Job{Class: string(rune('a' + i))})
+	}
+	if len(d.explained) > maxExplained {
+		t.Errorf("%d explanations are kept, want at most %d", len(d.explained), maxExplained)
+	}
+}
+
+// Nothing is decided until every job that waited at the start has been looked at.
+func TestNothingIsDecidedBeforeAllNeedsAreKnown(t *testing.T) {
+	d := newDecider(clocktesting.NewFakeClock(time.Unix(1000, 0)))
+	d.Need(queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
+	if outcomes := d.pass(t, nil); len(outcomes) > 0 {
+		t.Errorf("decided on %d jobs before it was known which wait", len(outcomes))
+	}
+	first, second := types.NamespacedName{Namespace: "default", Name: "first"}, types.NamespacedName{Namespace: "default", Name: "second"}
+	d.Expect([]types.NamespacedName{first, second})
+	for _, key := range []types.NamespacedName{second, first} {
+		d.Need(queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
+		if outcomes := d.pass(t, nil); len(outcomes) > 0 {
+			t.Errorf("decided on %d jobs before all needs were known", len(outcomes))
+		}
+		if all := d.helps(func() { d.Met(key) }); all != (key == first) {
+			t.Errorf("Met(%s) makes a pass due: %t, want that of the last job only", key.Name, all)
+		}
+	}
+	if outcomes := d.pass(t, nil); len(outcomes) == 0 {
+		t.Error("nothing was decided when all needs were known")
+	}
+}
+
+// A decision that has not been written when its job is not to be placed any more is taken back.
+func TestUnwrittenDecisionIsTakenBack(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Attempt: 1}
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	if grant, placed := d.Granted("uid", 1); !placed || grant == nil || grant.Decision.Cluster != "east" {
+		t.Fatalf("Granted() = %+v, %t, want an unwritten grant of east", grant, placed)
+	}
+	if !d.helps(func() { d.Leave(job.Key()) }) {
+		t.Error("nothing was freed")
+	}
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	d.Written("uid", 1)
+	if grant, placed := d.Granted("uid", 1); !placed || grant != nil || d.helps(func() { d.Leave(job.Key()) }) {
+		t.Error("a decision that is written stays")
+	}
+}
+
+// A job that a pass has placed while its need was gathered does not wait again.
+func TestPlacedJobDoesNotWaitAgain(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	if d.Need(job); d.list.Has(job.Key()) {
+		t.Error("the job waits, and is placed too")
+	}
+	job.Attempt = 2
+	d.Need(job)
+	if !d.list.Has(job.Key()) {
+		t.Error("the job does not wait for its next attempt")
+	}
+}
+
+// A job that leaves the waiting list may have held others. A hub without workers can be explained.
+func TestLeavingHelpsOthers(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
+	d.Need(job)
+	d.pass(t, nil)
+	if lines := d.Explain(&job); len(lines) > 0 {
+		t.Errorf("explained are %v, and there are no workers", lines)
+	}
+	leave := func() { d.Leave(job.Key()) }
+	if !d.helps(leave) || d.helps(leave) {
+		t.Error("leaving the waiting list may help others, and only then")
+	}
+}
+
+// A Dispatch that is seen is on record, whatever the answer to its write was.
+func TestSeenDecisionIsWritten(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Attempt: 1}
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	d.Observe(&v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "job"},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "uid"}, Cluster: "east", Attempt: 1},
+	})
+	if grant, placed := d.Granted("uid", 1); !placed || grant != nil || d.helps(func() { d.Leave(job.Key()) }) {
+		t.Error("the room of a job that is placed was given back")
+	}
+}
+
+// A pass answers every job that has told its need, the first of a class and the others. Each is woken once, and a job
+// that asks again needs no other pass.
+func TestNeedIsAnsweredByOnePass(t *testing.T) {
+	d := startedDecider()
+	jobs := make([]queue.Job, 3)
+	for i, name := range []string{"a", "b", "c"} {
+		jobs[i] = queue.Job{Job: dispatch.Job{Namespace: "default", Name: name, UID: types.UID(name)}, Class: "class", Attempt: 1}
+	}
+	for i := range jobs[:2] {
+		if answer, decided := d.Need(jobs[i]); decided {
+			t.Errorf("%s waits for %s before anything was decided", jobs[i].Name, answer.Reason)
+		}
+	}
+	woken := d.pass(t, nil)
+	slices.SortFunc(woken, func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
+	if want := []types.NamespacedName{jobs[0].Key(), jobs[1].Key()}; !slices.Equal(slices.Compact(woken), want) {
+		t.Errorf("woken are %v, want %v", woken, want)
+	}
+	d.Changed() // Jobs that have been woken for their answer do not wait for yet another pass.
+	for i := range jobs[:2] {
+		if _, decided := d.Need(jobs[i]); !decided {
+			t.Errorf("%s has no answer after the pass", jobs[i].Name)
+		}
+	}
+	if woken := d.pass(t, nil); len(woken) > 0 {
+		t.Errorf("woken are %v, and nothing has changed", woken)
+	}
+	if _, decided := d.Need(jobs[2]); !decided {
+		t.Error("a job whose class has its answer, while no pass is due, waits for a pass")
+	}
+}

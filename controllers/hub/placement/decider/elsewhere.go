@@ -1,0 +1,127 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// question asks whether a placed job would get room on another worker than the one where it is.
+type question struct {
+	job    *queue.Job
+	from   v1alpha1.ClusterName
+	answer chan v1alpha1.ClusterExplanation
+	// ended is closed when nobody waits for the answer any more.
+	ended <-chan struct{}
+}
+
+// Elsewhere waits for the next pass, because the jobs on the waiting list come first, and says then whether a placed
+// job would get room on another worker: that worker with reason Fits, or else the worker that is nearest to taking it,
+// with what it lacks. There is no reason if that is not known yet.
+//
+// Room that is there is promised to the job: nobody else gets it until the job is on the waiting list, ends, or
+// ReleasePromise is called.
+func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.ClusterName) (v1alpha1.ClusterExplanation, error) {
+	q := question{job: job, from: from, answer: make(chan v1alpha1.ClusterExplanation, 1), ended: ctx.Done()}
+	if !d.ask(q) {
+		return v1alpha1.ClusterExplanation{}, nil
+	}
+	select {
+	case answer := <-q.answer:
+		return answer, nil
+	case <-ctx.Done():
+		return v1alpha1.ClusterExplanation{}, ctx.Err()
+	}
+}
+
+// ask leaves a question to the next pass. It returns false if passes do not decide anything yet.
+func (d *Decider) ask(q question) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.startup.over {
+		return false
+	}
+	d.questions = append(d.questions, q)
+	d.Changed()
+	return true
+}
+
+// answerQuestions is the end of a pass. The caller holds mu.
+func (d *Decider) answerQuestions() {
+	for _, q := range d.questions {
+		select {
+		case <-q.ended:
+		default:
+			q.answer <- d.answer(q.job, q.from)
+		}
+	}
+	d.questions = nil
+}
+
+// answer tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.
+func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
+	if p := d.jobs.promised[job.UID]; p != nil {
+		if p.worker != from && d.fleet.takesJobs(p.worker) {
+			return fits(p.worker)
+		}
+		d.fleet.unpromise(job.UID)
+	}
+	answer := d.list.Try(job, d.fleet, from)
+	if answer.Reason != v1alpha1.ReasonFits {
+		return answer
+	}
+	d.fleet.promise(&assignment{
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, priority: job.Priority,
+		promised: true,
+	})
+	return fits(answer.Cluster)
+}
+
+// fits is the answer while the promise is good.
+func fits(worker v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
+	return v1alpha1.ClusterExplanation{
+		Cluster: worker, Reason: v1alpha1.ReasonFits, Message: fmt.Sprintf("worker %s has room for the job", worker),
+	}
+}
+
+// ReleasePromise gives back the room that has been promised to a job, if there is any.
+func (d *Decider) ReleasePromise(uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changedIf(d.fleet.unpromise(uid))
+}
+
+// promise takes the room for a job that is to leave its worker.
+func (f *fleet) promise(p *assignment) {
+	f.jobs.promised[p.uid] = p
+	f.take(p)
+}
+
+// unpromise gives the room back. It returns false if there was none.
+func (f *fleet) unpromise(uid types.UID) bool {
+	p := f.jobs.promised[uid]
+	if p == nil {
+		return false
+	}
+	delete(f.jobs.promised, uid)
+	f.outdate(p.worker)
+	return true
+}
+
+// unpromiseEnded gives back the room of a job that does not come to the waiting list. While its attempt lasts, it may
+// still come.
+func (f *fleet) unpromiseEnded(key types.NamespacedName) (helps bool) {
+	for uid, p := range f.jobs.promised {
+		if p.key == key && f.jobs.byUID[uid] == nil {
+			helps = f.unpromise(uid)
+		}
+	}
+	return helps
+}

@@ -1,0 +1,340 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// Connections are the connections to workers. remote.Fleet has them.
+type Connections interface {
+	Get(name v1alpha1.ClusterName) (*remote.Cluster, bool)
+}
+
+// fleet is the capacity of all workers. It implements queue.Fleet. It is under the lock of the Decider.
+type fleet struct {
+	connections Connections
+	clock       clock.PassiveClock
+	jobs        *assignments
+	// nodes are what was last computed for each worker. snapshots are what the waiting list was last shown of it.
+	nodes     map[v1alpha1.ClusterName]*freeNodes
+	snapshots map[v1alpha1.ClusterName]*snapshot
+	// revision grows whenever a snapshot changes or goes.
+	revision uint64
+	// objects are the WorkerClusters as of the last refresh. list has their snapshots, in the same order.
+	objects []v1alpha1.WorkerCluster
+	list    []dispatch.Worker
+	// stale are the workers that have changed since list was made.
+	stale []v1alpha1.ClusterName
+}
+
+// snapshot is a worker as package dispatch is shown it, and what it was made from.
+type snapshot struct {
+	dispatch.Worker
+	uid             types.UID
+	resourceVersion string
+	nodes           *freeNodes
+}
+
+func newFleet(connections Connections, clock clock.PassiveClock, jobs *assignments) *fleet {
+	return &fleet{
+		connections: connections,
+		clock:       clock,
+		jobs:        jobs,
+		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
+		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
+	}
+}
+
+// refresh makes the snapshots of all workers that have changed.
+func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
+	f.losePatience()
+	f.objects, f.stale = objects, f.stale[:0]
+	f.list = f.list[:0]
+	for i := range objects {
+		f.list = append(f.list, f.snapshot(&objects[i]).Worker)
+	}
+	for name := range f.snapshots {
+		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
+			delete(f.snapshots, name)
+			f.revision++
+		}
+	}
+}
+
+// Workers implements queue.Fleet. The workers are as of the last refresh, with what has been assigned since.
+func (f *fleet) Workers() []dispatch.Worker {
+	for _, name := range f.stale {
+		if at := f.find(name); at >= 0 {
+			f.list[at] = f.snapshot(&f.objects[at]).Worker
+		}
+	}
+	f.stale = f.stale[:0]
+	return f.list
+}
+
+// find returns where a worker is in objects and list, -1 if it is not.
+func (f *fleet) find(name v1alpha1.ClusterName) int {
+	for at := range f.objects {
+		if f.objects[at].Name == string(name) {
+			return at
+		}
+	}
+	return -1
+}
+
+// object returns the WorkerCluster of a name, an empty one if there is none.
+func (f *fleet) object(name v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
+	if at := f.find(name); at >= 0 {
+		return &f.objects[at]
+	}
+	return &v1alpha1.WorkerCluster{}
+}
+
+// takesJobs says whether new jobs may come to a worker.
+func (f *fleet) takesJobs(name v1alpha1.ClusterName) bool {
+	worker := f.snapshots[name]
+	return worker != nil && worker.NotReady == "" && !worker.Cordoned
+}
+
+// Assign implements queue.Fleet.
+func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
+	worker := f.object(decision.Cluster)
+	f.assign(&assignment{
+		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
+		podSets: job.PodSets, priority: job.Priority, since: f.clock.Now(),
+		grant: &Grant{Job: job, Decision: decision, Worker: worker},
+	})
+}
+
+// Empty implements queue.Fleet.
+func (f *fleet) Empty(worker v1alpha1.ClusterName) *dispatch.Nodes {
+	if n := f.freeNodes(worker); n != nil {
+		return n.withoutJobs()
+	}
+	return nil
+}
+
+// Occupancy implements queue.Fleet.
+func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
+	return &occupancy{jobs: f.jobs.on(worker), nodes: f.freeNodes(worker), clusterID: f.object(worker).Status.ClusterID}
+}
+
+// Evict implements queue.Fleet.
+func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
+	for _, victim := range preemption.Victims {
+		a := f.jobs.byUID[victim.UID]
+		if a == nil {
+			continue
+		}
+		f.jobs.evict(a, &v1alpha1.Eviction{
+			Reason: v1alpha1.EvictionPreempted, For: job.UID,
+			// Without its name: it may be of another namespace, which is not everybody's to know.
+			Message: fmt.Sprintf("a TrainJob of priority %d needs the room on worker %s; the priority of this one is %d",
+				job.Priority, preemption.Cluster, a.priority),
+		}, f.clock.Now())
+		a.evictor = job.Key()
+	}
+}
+
+// EvictionPatience is how long a job waits for the jobs that were stopped for it. The owner of a job decides how long
+// its pods take to stop (terminationGracePeriodSeconds), and must not hold up a job of higher priority for ever. After
+// this time other jobs are stopped, or the waiting job goes to another worker.
+const EvictionPatience = 10 * time.Minute
+
+// losePatience marks the workers as changed on which jobs have not stopped in time, so that the jobs that wait for
+// their room are decided on.
+func (f *fleet) losePatience() {
+	for a := range f.jobs.leaving() {
+		if at := patienceEnds(a); !at.IsZero() && !a.overdue && !f.clock.Now().Before(at) {
+			a.overdue = true
+			f.outdate(a.worker)
+		}
+	}
+}
+
+// nextPatience is when the first eviction is overdue, the zero time if none will be.
+func (f *fleet) nextPatience() time.Time {
+	var next time.Time
+	for a := range f.jobs.leaving() {
+		if at := patienceEnds(a); !at.IsZero() && !a.overdue && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	return next
+}
+
+// patienceEnds is when nobody waits for the end of an attempt any more, the zero time if nobody does anyway.
+func patienceEnds(a *assignment) time.Time {
+	if a.eviction == nil || a.eviction.For == "" {
+		return time.Time{}
+	}
+	return a.evictedAt.Add(EvictionPatience)
+}
+
+// Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that the
+// job's pods are gone. Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody
+// waits for jobs that take too long.
+func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
+	for _, a := range f.jobs.evicted {
+		if a.eviction.For == job && !a.overdue {
+			return a.worker
+		}
+	}
+	for uid, a := range f.jobs.departed {
+		if a.eviction.For != job || a.overdue {
+			continue
+		}
+		if n := f.freeNodes(a.worker); n != nil && n.hasPods(a.key) {
+			return a.worker
+		}
+		delete(f.jobs.departed, uid)
+	}
+	return ""
+}
+
+// follow makes the assignment of a job what its Dispatch says, unless the assignment is a later one. It returns
+// whether that has freed something.
+func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
+	uid := seen.Spec.TrainJob.UID
+	known := f.jobs.byUID[uid]
+	if known != nil && known.attempt > seen.Spec.Attempt {
+		return false
+	}
+	freed := seen.IsFinished() && f.unpromise(uid)
+	switch {
+	case seen.Spec.Cluster == "" || seen.IsFinished() || seen.AttemptEnded():
+		return f.release(uid) || freed
+	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
+		f.assign(assignmentOf(seen, f.clock.Now()))
+	default:
+		f.jobs.confirm(known) // It is on the API server, whatever the answer to the write was.
+		if seen.Spec.Eviction != nil || known.evictor.Name == "" {
+			f.jobs.evict(known, seen.Spec.Eviction, evictedAtOf(seen, f.clock.Now()))
+			known.evictor = types.NamespacedName{}
+		}
+	}
+	return freed
+}
+
+// assign records an assignment, and takes what it needs off its worker's free nodes.
+func (f *fleet) assign(a *assignment) {
+	f.release(a.uid)
+	f.unpromise(a.uid)
+	f.jobs.put(a)
+	f.take(a)
+}
+
+// take takes what an assignment needs off its worker's free nodes.
+func (f *fleet) take(a *assignment) {
+	if n := f.nodes[a.worker]; n != nil && n.nodes != nil {
+		next := *n // A copy: the next snapshot sees by the pointer that something has changed.
+		next.nodes = n.nodes.Spread(a.podSets)
+		next.queued++
+		f.nodes[a.worker] = &next
+	}
+	f.stale = append(f.stale, a.worker)
+}
+
+// release drops an assignment, and returns true if there was one.
+func (f *fleet) release(uid types.UID) bool {
+	a := f.jobs.drop(uid)
+	if a == nil {
+		return false
+	}
+	f.outdate(a.worker)
+	return true
+}
+
+// outdate makes a worker's free nodes be computed again.
+func (f *fleet) outdate(worker v1alpha1.ClusterName) {
+	if n := f.nodes[worker]; n != nil {
+		n.nodes = nil
+	}
+	f.stale = append(f.stale, worker)
+}
+
+// snapshot returns a worker as package dispatch is shown it. It is the last snapshot if nothing has changed.
+func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
+	name := v1alpha1.ClusterName(worker.Name)
+	unready := notReady(worker)
+	var nodes *freeNodes
+	if unready == "" {
+		if nodes = f.freeNodes(name); nodes == nil {
+			unready = connecting
+		}
+	}
+	last, assigned := f.snapshots[name], len(f.jobs.byWorker[name])
+	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned {
+		return last
+	}
+	f.revision++
+	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes, Worker: dispatch.Worker{
+		Name: name, Labels: worker.Labels, NotReady: unready,
+		Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain, Draining: worker.Spec.Drain,
+		Price: dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
+		KubernetesVersion: worker.Status.KubernetesVersion, NodeGroups: worker.Status.NodeGroups,
+		Revision: f.revision,
+	}}
+	if nodes != nil {
+		next.Nodes, next.Allocatable, next.Queued = nodes.nodes, nodes.allocatable, nodes.queued
+	}
+	f.snapshots[name] = next
+	return next
+}
+
+// connecting is why a worker of which nothing is known yet takes no jobs.
+const connecting = "Connecting: the connection is being made"
+
+// SweepRefused returns the condition of a worker on which nothing new is created, nil if it has none.
+func SweepRefused(worker *v1alpha1.WorkerCluster) *metav1.Condition {
+	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)
+	if condition == nil || condition.Status != metav1.ConditionTrue {
+		return nil
+	}
+	return condition
+}
+
+// notReady says why no copies can be created on a worker. It is empty for a worker that is Ready.
+func notReady(worker *v1alpha1.WorkerCluster) string {
+	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+	switch {
+	case worker.DeletionTimestamp != nil:
+		return "Deleting: the WorkerCluster is being deleted"
+	case condition == nil:
+		return connecting
+	case condition.Status != "True":
+		return fmt.Sprintf("%s: %s", condition.Reason, condition.Message)
+	}
+	if refused := SweepRefused(worker); refused != nil {
+		return fmt.Sprintf("%s: %s", refused.Type, refused.Message)
+	}
+	return ""
+}
+
+// freeNodes returns the present free nodes of a worker, nil if it is not connected.
+func (f *fleet) freeNodes(name v1alpha1.ClusterName) *freeNodes {
+	cluster, ok := f.connections.Get(name)
+	if !ok || cluster.Status().State != remote.Connected {
+		delete(f.nodes, name)
+		return nil
+	}
+	inventory := cluster.Inventory().Snapshot()
+	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation {
+		return n
+	}
+	f.nodes[name] = newFreeNodes(cluster, inventory, f.jobs.on(name))
+	return f.nodes[name]
+}

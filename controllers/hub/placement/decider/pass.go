@@ -1,0 +1,139 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/queue"
+)
+
+// Run does a pass whenever something has changed, and when time makes a difference, until the context ends.
+func (d *Decider) Run(ctx context.Context) error {
+	for {
+		var due <-chan time.Time
+		var timer clock.Timer
+		if wait, ok := d.Next(); ok {
+			timer = d.Clock.NewTimer(wait)
+			due = timer.C()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-d.changed:
+		case <-due:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if err := d.Pass(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// Pass decides on what a change could help, and tells everybody whom the decisions are about. Run calls it, one call at
+// a time, so that no pass sees older workers than the pass before.
+func (d *Decider) Pass(ctx context.Context) error {
+	select {
+	case <-d.changed: // What changes from now on is for the next pass.
+	default:
+	}
+	workers, err := d.Workers(ctx)
+	if err != nil {
+		return err
+	}
+	wake, tell := d.decide(workers)
+	d.Wake(wake...)
+	for _, changed := range tell {
+		changed()
+	}
+	return nil
+}
+
+// Next returns how long it is until a pass is needed although nothing changes, and false if none will be.
+func (d *Decider) Next() (time.Duration, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return max(0, d.due.Sub(d.Clock.Now())), !d.due.IsZero()
+}
+
+// decide does the part of a pass that is under the lock. It returns the jobs that are to be woken, and the subscribers
+// that are to be told.
+func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.NamespacedName, tell []func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	defer d.answerQuestions()
+	if d.expected == nil || len(d.expected) > 0 {
+		return nil, nil
+	}
+	wasOver := d.startup.over
+	if d.due = d.startup.until; d.startup.look(workers) {
+		d.fleet.refresh(workers)
+		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
+		d.due = earliest(d.list.Next(), d.fleet.nextPatience())
+	}
+	if wasOver != d.startup.over || d.revision != d.fleet.revision {
+		tell = slices.Collect(maps.Values(d.subscribers))
+	}
+	d.revision = d.fleet.revision
+	return wake, tell
+}
+
+// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and
+// those that have waited for an answer.
+func (d *Decider) toWake(outcomes []queue.Outcome) (keys []types.NamespacedName) {
+	for i := range outcomes {
+		key := outcomes[i].Job.Key()
+		keys = append(keys, key)
+		if d.unanswered.Delete(key); outcomes[i].Decision.Cluster == "" {
+			d.answered.Insert(key)
+		} else {
+			d.answered.Delete(key)
+		}
+		if preemption := outcomes[i].Preemption; preemption != nil {
+			for _, victim := range preemption.Victims {
+				keys = append(keys, victim.Key)
+			}
+		}
+	}
+	for key := range d.unanswered {
+		if _, decided := d.list.Answer(key); decided {
+			d.unanswered.Delete(key)
+			d.answered.Insert(key)
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// earliest returns the earlier of two times. The zero time is no time.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// Subscribe calls changed whenever there may be room where there was none, and when Elsewhere begins to have answers.
+// changed is called under no lock, and has to return at once.
+func (d *Decider) Subscribe(changed func()) (cancel func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.subscriptions++
+	key := d.subscriptions
+	d.subscribers[key] = changed
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.subscribers, key)
+	}
+}

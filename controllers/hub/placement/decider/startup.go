@@ -1,0 +1,72 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package decider
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// StartupTime is how long after the start the Decider waits for workers at most.
+const StartupTime = 30 * time.Second
+
+// startup is the time after the start in which nothing is decided, because a worker that was Ready before is still
+// being connected. The worker may have a copy of a waiting job, if the hub was restored from a backup. It may have
+// room, so that no job has to be preempted. And the first job in order may be a job of Kueue's, of which it is not
+// known yet whether it may be placed.
+type startup struct {
+	Options
+	until time.Time
+	// awaited are the workers that have not been connected, nil until they are known.
+	awaited map[v1alpha1.ClusterName]bool
+	over    bool
+}
+
+// begin starts the time.
+func (s *startup) begin() { s.until = s.Clock.Now().Add(StartupTime) }
+
+// look says whether the time is over. Then it stays over, whatever happens to workers.
+func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
+	if s.over {
+		return true
+	}
+	waiting := map[v1alpha1.ClusterName]bool{}
+	for i := range workers {
+		name := v1alpha1.ClusterName(workers[i].Name)
+		if wasReady(&workers[i]) && (s.awaited == nil || s.awaited[name]) && !s.isShown(name) {
+			waiting[name] = true
+		}
+	}
+	s.awaited = waiting
+	s.over = len(waiting) == 0 && (s.KueueKnown == nil || s.KueueKnown()) || !s.Clock.Now().Before(s.until)
+	return s.over
+}
+
+// isShown says whether it is known what the worker has.
+func (s *startup) isShown(name v1alpha1.ClusterName) bool {
+	cluster, ok := s.Connections.Get(name)
+	return ok && cluster.Status().State == remote.Connected && (s.Shown == nil || s.Shown(name))
+}
+
+// wasReady says whether the worker was Ready, or at least answered, when this process started, as far as its status
+// tells. A worker that is being connected is not Ready any more. A worker that has never been connected has no cluster
+// ID.
+func wasReady(worker *v1alpha1.WorkerCluster) bool {
+	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
+	if ready == nil || worker.DeletionTimestamp != nil {
+		return false
+	}
+	switch ready.Reason {
+	case v1alpha1.ReasonConnecting:
+		return worker.Status.ClusterID != ""
+	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale: // It takes no jobs, and has copies.
+		return true
+	}
+	return ready.Status == metav1.ConditionTrue
+}

@@ -1,0 +1,72 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// waiting has all jobs that wait, for workers or for something else.
+type waiting struct {
+	mu sync.Mutex
+	// runtimes are the runtimes that the jobs name, under mu. Runtimes of the cluster have no namespace.
+	runtimes map[types.NamespacedName]types.NamespacedName
+}
+
+func newWaiting() *waiting {
+	return &waiting{runtimes: map[types.NamespacedName]types.NamespacedName{}}
+}
+
+// put notes that a job waits, and the runtime that it names.
+func (w *waiting) put(job, runtime types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.runtimes[job] = runtime
+}
+
+// drop notes that a job does not wait any more.
+func (w *waiting) drop(job types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.runtimes, job)
+}
+
+// naming returns the waiting jobs that name a runtime.
+func (w *waiting) naming(runtime types.NamespacedName) (jobs []types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for job, named := range w.runtimes {
+		if named == runtime {
+			jobs = append(jobs, job)
+		}
+	}
+	return jobs
+}
+
+// after returns all waiting jobs: first some in the given order, then the others.
+func (w *waiting) after(first []types.NamespacedName) []types.NamespacedName {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	others := maps.Clone(w.runtimes)
+	for _, key := range first {
+		delete(others, key)
+	}
+	return slices.AppendSeq(first, maps.Keys(others))
+}
+
+// runtimeOf returns the runtime that a TrainJob names, without a namespace if it is one of the cluster.
+func runtimeOf(job *unstructured.Unstructured) types.NamespacedName {
+	name, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "name")
+	kind, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "kind")
+	if kind == trainer.TrainingRuntimeKind {
+		return types.NamespacedName{Namespace: job.GetNamespace(), Name: name}
+	}
+	return types.NamespacedName{Name: name}
+}

@@ -1,0 +1,251 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
+)
+
+// writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
+type writer struct{ *Options }
+
+// place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
+// waited.
+func (w *writer) place(ctx context.Context, f facts, grant *decider.Grant) error {
+	if err := w.verify(ctx, f); err != nil {
+		return err
+	}
+	d := record.New(f.job)
+	if f.dispatch != nil {
+		d = f.dispatch.DeepCopy()
+	}
+	job, worker := grant.Job, grant.Worker
+	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = grant.Decision.Cluster, worker.Status.ClusterID, job.Attempt
+	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(job.PodSets), job.Priority, nil
+	d.Spec.Failover = failoverOf(grant.Decision.Policy, worker)
+	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, grant.Decision.Message)
+	noteAsked(d, digest(job.Circumstances, stateOf(worker)))
+	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
+	if err := w.write(ctx, f, d); err != nil {
+		return err
+	}
+	w.recordPlaced(f.job, d, grant.Decision)
+	return nil
+}
+
+// evict asks mirror to end the attempt of a job.
+func (w *writer) evict(ctx context.Context, f facts) error {
+	d := f.dispatch.DeepCopy()
+	d.Spec.Eviction = f.eviction.DeepCopy()
+	return w.write(ctx, f, d)
+}
+
+// copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original
+// meanwhile.
+func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
+	return (&v1alpha1.DispatchSpec{PodSets: podSets}).DeepCopy().PodSets
+}
+
+// write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
+func (w *writer) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
+	if f.dispatch == nil {
+		return w.notCreated(ctx, f, w.ender().Create(ctx, after))
+	}
+	return w.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, w.ender().Patch(ctx, f.dispatch, after))
+}
+
+// notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
+// say so; and if that is refused too, an Event on the TrainJob says it.
+func (w *writer) notCreated(ctx context.Context, f facts, err error) error {
+	if !records.IsFinal(err) {
+		return err
+	}
+	d := record.New(f.job)
+	d.Spec.Attempt = f.past.attempt
+	if failed := w.ender().Create(ctx, d); failed != nil {
+		if records.IsFinal(failed) {
+			w.recordRefused(f.job, err)
+		}
+		return err
+	}
+	return w.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
+}
+
+func (w *writer) ender() records.Writer { return records.Writer{Hub: w.Hub, Clock: w.Clock} }
+
+// suspensionMessage is for the owner of a job.
+const suspensionMessage = "the TrainJob has spec.suspend: true"
+
+// suspend says that a job is suspended, and, if it has a Dispatch, that it is not placed because of that.
+func (w *writer) suspend(ctx context.Context, f facts) error {
+	if f.dispatch == nil {
+		return w.sayWhetherSuspended(ctx, f)
+	}
+	decision := dispatch.Decision{Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage}
+	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
+		decision = *kueueVerdict(f)
+	}
+	return w.wait(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets, decision)
+}
+
+// wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
+func (w *writer) wait(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
+	d, err := w.withdraw(ctx, f, priority, podSets)
+	if err != nil {
+		return err
+	}
+	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
+}
+
+// withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
+// changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
+// finalizer, which guards a copy.
+func (w *writer) withdraw(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
+	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
+		return d, nil
+	}
+	if err := w.verify(ctx, f); err != nil {
+		return nil, err
+	}
+	d := record.New(f.job)
+	if f.dispatch != nil {
+		d = f.dispatch.DeepCopy()
+		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.Eviction = "", "", "", nil
+		delete(d.Annotations, v1alpha1.AnnotationDecision)
+		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
+	} else {
+		d.Spec.Attempt = f.past.attempt
+	}
+	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
+	return d, w.write(ctx, f, d)
+}
+
+// onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
+func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation) bool {
+	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == decision.Reason &&
+		slices.EqualFunc(d.Status.Explanation, explanation, func(a, b v1alpha1.ClusterExplanation) bool {
+			return a.Cluster == b.Cluster && a.Reason == b.Reason
+		}) &&
+		(condition.Message != record.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
+}
+
+// writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
+func (w *writer) writeStatus(
+	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
+) error {
+	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
+	err := w.ender().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		// A copy: the answer of the API server is written into it, and other jobs of the class have the same
+		// explanation.
+		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
+		status.Phase, status.Reason = v1alpha1.PhaseWaiting, decision.Reason
+		status.Cluster, status.CopyUID = "", ""
+		if before != nil && record.IsGate(before.Reason) && news {
+			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
+		}
+		record.SetCondition(status, d, metav1.Condition{
+			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
+		}, w.Clock.Now())
+	})
+	if err == nil && news {
+		w.recordWaiting(f.job, d, decision, explanation)
+	}
+	return err
+}
+
+// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was
+// that did not end with a refusal. Whether the worker has been lost or drained since makes no difference: it has the
+// job's images and data.
+func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
+	if d.Status.CopyUID != "" && d.Status.Cluster != "" {
+		return d.Status.Cluster
+	}
+	for _, attempt := range slices.Backward(d.Status.History) {
+		switch attempt.Outcome {
+		case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeAdmissionTimeout: // It never ran there.
+		default:
+			return attempt.Cluster
+		}
+	}
+	return ""
+}
+
+// runtimeMissing is what a user can act on.
+func runtimeMissing(reference trainer.RuntimeRef) string {
+	return fmt.Sprintf("spec.runtimeRef: %s %q is not on the hub; create it there, and the job goes on",
+		ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind), reference.Name)
+}
+
+// failoverOf is what happens to a job on a worker if that is lost. It is decided when the job is placed, because the
+// copy tells the worker's agent. Where no agent answers nobody would stop the copy, so that Fenced is Hold there.
+func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
+	failover := v1alpha1.FailoverFenced
+	if policy != nil && policy.Spec.Failover != "" {
+		failover = policy.Spec.Failover
+	}
+	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
+		return v1alpha1.FailoverHold
+	}
+	return failover
+}
+
+// A worker that was given up may return at that very moment, and its copy end the job: with failover Immediate nobody
+// makes sure that it does not. Such a job is over.
+
+// errEnded is of a job that the cache shows going on, and that has ended or gone. It is a conflict as any other.
+var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, "",
+	errors.New("the job has ended"))
+
+// verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked
+// about other jobs.
+func (w *writer) verify(ctx context.Context, f facts) error {
+	if !record.IsGivenUp(f.dispatch) {
+		return nil
+	}
+	job := trainjobs.New()
+	err := w.HubReader.Get(ctx, client.ObjectKeyFromObject(f.job), job)
+	switch {
+	case apierrors.IsNotFound(err):
+		return errEnded
+	case err != nil:
+		return fmt.Errorf("get TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
+	case job.GetUID() != f.job.GetUID(), trainjobs.Terminal(job) != nil:
+		return errEnded
+	}
+	return nil
+}
+
+// conclude says on the Dispatch of a given up attempt that the job has ended by it.
+func (w *writer) conclude(ctx context.Context, f facts) error {
+	end := trainjobs.Terminal(f.job)
+	if err := w.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+		return err
+	}
+	w.recordConcluded(f, end)
+	return nil
+}
