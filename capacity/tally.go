@@ -23,7 +23,7 @@ type Tally struct {
 	// locked is guarded by mu.
 	locked struct {
 		nodes      map[string]*node
-		pods       map[types.NamespacedName]podFacts
+		pods       map[types.NamespacedName]countedPod
 		gangs      map[types.NamespacedName]*gang
 		generation uint64
 		snapshot   *Snapshot
@@ -49,8 +49,8 @@ type gang struct {
 	shared map[string]GangPods
 }
 
-// podFacts are what a pod counts for.
-type podFacts struct {
+// countedPod are what a pod counts for.
+type countedPod struct {
 	node      string
 	bound     bool
 	succeeded bool
@@ -63,7 +63,7 @@ type podFacts struct {
 func NewTally() *Tally {
 	t := &Tally{}
 	t.locked.nodes = map[string]*node{}
-	t.locked.pods = map[types.NamespacedName]podFacts{}
+	t.locked.pods = map[types.NamespacedName]countedPod{}
 	t.locked.gangs = map[types.NamespacedName]*gang{}
 	return t
 }
@@ -160,18 +160,18 @@ func (t *Tally) deleteNode(name string) {
 }
 
 func (t *Tally) setPod(pod *corev1.Pod) {
-	key, facts := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, factsOf(pod)
+	key, counted := types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, countedPodOf(pod)
 	t.update(func() bool {
 		before := t.locked.pods[key]
-		if before.same(facts) {
+		if before.same(counted) {
 			return false
 		}
 		t.countLocked(before, -1)
-		t.countLocked(facts, 1)
-		if facts.same(podFacts{}) {
+		t.countLocked(counted, 1)
+		if counted.same(countedPod{}) {
 			delete(t.locked.pods, key)
 		} else {
-			t.locked.pods[key] = facts
+			t.locked.pods[key] = counted
 		}
 		return true
 	})
@@ -189,7 +189,7 @@ func (t *Tally) deletePod(key types.NamespacedName) {
 }
 
 // count adds or takes away what a pod on this node counts for.
-func (n *node) count(p podFacts, sign int32) {
+func (n *node) count(p countedPod, sign int32) {
 	n.used.add(p.requests, int64(sign))
 	n.pods += int(sign)
 	n.shared = nil
@@ -212,7 +212,7 @@ func (n *node) count(p podFacts, sign int32) {
 }
 
 // countLocked adds or takes away what a pod counts for.
-func (t *Tally) countLocked(p podFacts, sign int32) {
+func (t *Tally) countLocked(p countedPod, sign int32) {
 	if p.bound {
 		n := t.nodeLocked(p.node)
 		n.count(p, sign)
@@ -257,27 +257,27 @@ func (t *Tally) forgetLocked(name string, n *node) {
 	}
 }
 
-// factsOf a pod that counts for nothing, because it is on no node or has failed, are zero.
-func factsOf(pod *corev1.Pod) podFacts {
-	facts := podFacts{}
+// countedPodOf a pod that counts for nothing, because it is on no node or has failed, are zero.
+func countedPodOf(pod *corev1.Pod) countedPod {
+	counted := countedPod{}
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded:
-		facts.succeeded = true
+		counted.succeeded = true
 	case pod.Status.Phase == corev1.PodFailed || pod.Spec.NodeName == "":
-		return facts
+		return counted
 	default:
-		facts.node, facts.bound, facts.requests = pod.Spec.NodeName, true, requestsOf(pod)
+		counted.node, counted.bound, counted.requests = pod.Spec.NodeName, true, requestsOf(pod)
 	}
 	if name := pod.Labels[jobsetv1alpha2.JobSetNameKey]; name != "" {
-		facts.gang = types.NamespacedName{Namespace: pod.Namespace, Name: name}
-		facts.job = pod.Labels[jobsetv1alpha2.ReplicatedJobNameKey]
-	} else if facts.succeeded {
-		return podFacts{}
+		counted.gang = types.NamespacedName{Namespace: pod.Namespace, Name: name}
+		counted.job = pod.Labels[jobsetv1alpha2.ReplicatedJobNameKey]
+	} else if counted.succeeded {
+		return countedPod{}
 	}
-	return facts
+	return counted
 }
 
-func (p podFacts) same(other podFacts) bool {
+func (p countedPod) same(other countedPod) bool {
 	return p.node == other.node && p.bound == other.bound && p.succeeded == other.succeeded && p.gang == other.gang &&
 		p.job == other.job && maps.Equal(p.requests, other.requests)
 }

@@ -64,9 +64,9 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 }
 
 // observe reads the lease, and notes in the Book what it says and what is about to be answered.
-func (r *reconciler) observe(ctx context.Context) (facts, answer, error) {
+func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 	status := r.connection.Status()
-	f := facts{leading: r.Leading(), connected: status.State == remote.Connected && status.ClusterID == r.clusterID}
+	f := observation{leading: r.Leading(), connected: status.State == remote.Connected && status.ClusterID == r.clusterID}
 	var worker v1alpha1.WorkerCluster
 	if err := r.Hub.Get(ctx, types.NamespacedName{Name: string(r.worker)}, &worker); client.IgnoreNotFound(err) != nil {
 		return f, answer{}, fmt.Errorf("get WorkerCluster %q: %w", r.worker, err)
@@ -98,7 +98,7 @@ func (r *reconciler) observe(ctx context.Context) (facts, answer, error) {
 }
 
 // read reads the lease from the worker's caches.
-func (r *reconciler) read(ctx context.Context, f *facts) error {
+func (r *reconciler) read(ctx context.Context, f *observation) error {
 	worker, err := r.connection.Client()
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ func (s state) String() string {
 	return [...]string{"away", "unlisted", "absent", "unanswered", "settled"}[s]
 }
 
-// facts are what is decided on.
-type facts struct {
+// observation is what is decided on.
+type observation struct {
 	// leading, connected and registered say whether this process leads, the worker can be written to, and its WorkerCluster exists.
 	leading, connected, registered bool
 	// listed says whether the worker shows what there is, and lease is what there is.
@@ -42,7 +42,7 @@ type facts struct {
 	due bool
 }
 
-func (f facts) decide() state {
+func (f observation) decide() state {
 	switch {
 	case !f.leading || !f.connected || !f.registered:
 		return away

@@ -66,8 +66,8 @@ type attempt struct {
 	at    time.Time
 }
 
-// Sighting is what is seen of a copy.
-type Sighting struct {
+// CopyState is what is seen of a copy.
+type CopyState struct {
 	Origin Origin
 	// Copy is the UID of the copy.
 	Copy types.UID
@@ -101,12 +101,12 @@ func (a *Attempts) Keep(memory time.Duration) { a.memory = max(a.memory, memory)
 
 // Standing is that of a copy that exists, or did until now. It may be told of an earlier version of the copy than Here
 // was.
-func (a *Attempts) Standing(s Sighting, now time.Time) Standing {
+func (a *Attempts) Standing(s CopyState, now time.Time) Standing {
 	return a.see(s, now).standing(s)
 }
 
 // Later is the attempt because of which a copy is Outdated, 0 if it is not.
-func (a *Attempts) Later(s Sighting, now time.Time) int64 {
+func (a *Attempts) Later(s CopyState, now time.Time) int64 {
 	if e := a.see(s, now); e.standing(s) == Outdated {
 		return e.highest()
 	}
@@ -116,7 +116,7 @@ func (a *Attempts) Later(s Sighting, now time.Time) int64 {
 // Here notes that a copy exists. Its versions have to come in order: that a mark which was seen is gone, or that the
 // challenge is a later one, says that the hub has seen this very copy and wants it to run. It returns true if that
 // makes the copy Current.
-func (a *Attempts) Here(s Sighting, now time.Time) (accepted bool) {
+func (a *Attempts) Here(s CopyState, now time.Time) (accepted bool) {
 	e := a.see(s, now)
 	a.back(e)
 	if s.Copy == e.copy && s.Attempt > 0 {
@@ -135,14 +135,14 @@ func (a *Attempts) Here(s Sighting, now time.Time) (accepted bool) {
 }
 
 // Gone notes that a copy does not exist any more.
-func (a *Attempts) Gone(s Sighting, now time.Time) {
+func (a *Attempts) Gone(s CopyState, now time.Time) {
 	if e := a.see(s, now); e.place == nil {
 		a.retire(e)
 	}
 }
 
 // see returns what is known of the hub TrainJob of a copy.
-func (a *Attempts) see(s Sighting, now time.Time) *attempt {
+func (a *Attempts) see(s CopyState, now time.Time) *attempt {
 	a.sweep(now)
 	e, ok := a.known[s.Origin]
 	if !ok {
@@ -172,7 +172,7 @@ func (a *Attempts) see(s Sighting, now time.Time) *attempt {
 
 func (e *attempt) highest() int64 { return max(e.number, e.before) }
 
-func (e *attempt) standing(s Sighting) Standing {
+func (e *attempt) standing(s CopyState) Standing {
 	its := s.Attempt
 	if s.Copy == e.copy {
 		its = e.number

@@ -109,7 +109,7 @@ func TestStanding(t *testing.T) {
 			var a Attempts
 			var got Standing
 			for i, step := range tc.steps {
-				s := Sighting{
+				s := CopyState{
 					Origin: originOf("origin"), Copy: step.copy, Attempt: step.attempt, Fenced: !step.hold,
 					Challenge: step.challenge, Stopped: step.stopped,
 				}
@@ -143,21 +143,21 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	)
 	a.Keep(long)
 	a.Keep(time.Minute)
-	sighting := func(origin time.Duration) Sighting {
-		return Sighting{Origin: originOf(types.UID(origin.String())), Copy: "a", Attempt: 1, Fenced: true}
+	copyState := func(origin time.Duration) CopyState {
+		return CopyState{Origin: originOf(types.UID(origin.String())), Copy: "a", Attempt: 1, Fenced: true}
 	}
-	a.Here(sighting(-1), at(0)) // It stays, and nothing is heard of it any more.
+	a.Here(copyState(-1), at(0)) // It stays, and nothing is heard of it any more.
 	for i := range 20 * jobsAnHour {
 		now := at(float64(10 * i))
-		a.Here(sighting(time.Duration(i)), now)
-		a.Gone(sighting(time.Duration(i)), now)
+		a.Here(copyState(time.Duration(i)), now)
+		a.Gone(copyState(time.Duration(i)), now)
 	}
 	if n := len(a.known); n > 10*jobsAnHour {
 		t.Errorf("%d attempts are remembered of jobs that have gone long ago", n)
 	}
 	now := at(20 * jobsAnHour * 10)
 	for name, origin := range map[string]time.Duration{"there": -1, "not gone for so long": 20*jobsAnHour - long/(10*time.Second) + 1} {
-		second := sighting(origin)
+		second := copyState(origin)
 		second.Copy = "b"
 		if got := a.Standing(second, now); got != Repeated {
 			t.Errorf("a second copy of the job that is %s: got %s, want %s", name, got, Repeated)
@@ -169,19 +169,19 @@ func TestAttemptsAreForgotten(t *testing.T) {
 func TestLater(t *testing.T) {
 	var a Attempts
 	now := time.Unix(0, 0)
-	third := Sighting{Origin: originOf("job"), Copy: "c3", Attempt: 3}
+	third := CopyState{Origin: originOf("job"), Copy: "c3", Attempt: 3}
 	a.Here(third, now)
 	for name, test := range map[string]struct {
-		sighting Sighting
-		want     int64
+		copyState CopyState
+		want      int64
 	}{
-		"Earlier": {Sighting{Origin: originOf("job"), Copy: "c1", Attempt: 1}, 3},
+		"Earlier": {CopyState{Origin: originOf("job"), Copy: "c1", Attempt: 1}, 3},
 		"Same":    {third, 0},
-		"Another": {Sighting{Origin: originOf("job"), Copy: "c3-again", Attempt: 3}, 0},
-		"Unknown": {Sighting{Origin: originOf("other"), Copy: "c1", Attempt: 1}, 0},
+		"Another": {CopyState{Origin: originOf("job"), Copy: "c3-again", Attempt: 3}, 0},
+		"Unknown": {CopyState{Origin: originOf("other"), Copy: "c1", Attempt: 1}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := a.Later(test.sighting, now); got != test.want {
+			if got := a.Later(test.copyState, now); got != test.want {
 				t.Errorf("Later() = %d, want %d", got, test.want)
 			}
 		})
@@ -192,7 +192,7 @@ func TestLater(t *testing.T) {
 // namespace.
 func TestOtherJobsSayNothing(t *testing.T) {
 	now := time.Unix(0, 0)
-	victim := Sighting{Origin: originOf("job"), Copy: "victim", Attempt: 1, Fenced: true}
+	victim := CopyState{Origin: originOf("job"), Copy: "victim", Attempt: 1, Fenced: true}
 	for name, change := range map[string]func(*Origin){
 		"Hub":       func(o *Origin) { o.Hub = "other" },
 		"Namespace": func(o *Origin) { o.Namespace = "other" },
@@ -218,26 +218,26 @@ func TestOtherJobsSayNothing(t *testing.T) {
 func TestMemoryOfAttemptsIsBounded(t *testing.T) {
 	var a Attempts
 	now := time.Unix(0, 0)
-	sighting := func(namespace string, number int) Sighting {
+	copyState := func(namespace string, number int) CopyState {
 		origin := originOf(types.UID(fmt.Sprint(number)))
 		origin.Namespace = namespace
-		return Sighting{Origin: origin, Copy: "a", Attempt: 2}
+		return CopyState{Origin: origin, Copy: "a", Attempt: 2}
 	}
-	there := sighting("noisy", -1)
+	there := copyState("noisy", -1)
 	a.Here(there, now)
 	for number := range 100 {
-		a.Here(sighting("quiet", number), now)
-		a.Gone(sighting("quiet", number), now)
+		a.Here(copyState("quiet", number), now)
+		a.Gone(copyState("quiet", number), now)
 	}
 	for number := range 2 * MaxGone {
-		a.Here(sighting("noisy", number), now)
-		a.Gone(sighting("noisy", number), now)
+		a.Here(copyState("noisy", number), now)
+		a.Gone(copyState("noisy", number), now)
 	}
 	if n := len(a.known); n > MaxGone+1 {
 		t.Errorf("%d attempts are remembered, and %d at most should be", n, MaxGone+1)
 	}
-	for name, s := range map[string]Sighting{
-		"of another namespace": sighting("quiet", 0), "that is there": there, "that went last": sighting("noisy", 2*MaxGone-1),
+	for name, s := range map[string]CopyState{
+		"of another namespace": copyState("quiet", 0), "that is there": there, "that went last": copyState("noisy", 2*MaxGone-1),
 	} {
 		s.Copy, s.Attempt = "b", 1
 		if got := a.Standing(s, now); got != Outdated {

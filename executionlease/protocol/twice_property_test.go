@@ -42,8 +42,8 @@ type version struct {
 	stopped, gone bool
 }
 
-func (v version) sighting() Sighting {
-	return Sighting{
+func (v version) copyState() CopyState {
+	return CopyState{
 		Origin: originOf("origin"), Copy: types.UID(fmt.Sprint(v.copy)), Attempt: v.attempt, Fenced: true,
 		Challenge: v.challenge, Stopped: v.stopped,
 	}
@@ -77,9 +77,9 @@ func (w *watcher) next(now time.Time) {
 		w.first[w.shown.attempt] = w.shown.challenge
 	}
 	if w.shown.gone {
-		w.attempts.Gone(w.shown.sighting(), now)
+		w.attempts.Gone(w.shown.copyState(), now)
 	} else {
-		w.attempts.Here(w.shown.sighting(), now)
+		w.attempts.Here(w.shown.copyState(), now)
 	}
 }
 
@@ -235,11 +235,11 @@ func TestCreationSentTwice(t *testing.T) {
 		safe bool
 	}{
 		"Rule": {
-			rule: func(w *watcher, v version) Standing { return w.attempts.Standing(v.sighting(), start) }, safe: true,
+			rule: func(w *watcher, v version) Standing { return w.attempts.Standing(v.copyState(), start) }, safe: true,
 		},
 		"NoMemory": {rule: func(*watcher, version) Standing { return Current }},
 		"NewerIsCurrent": {rule: func(w *watcher, v version) Standing {
-			standing := w.attempts.Standing(v.sighting(), start)
+			standing := w.attempts.Standing(v.copyState(), start)
 			if standing == Repeated && v.challenge.Compare(w.first[v.attempt]) > 0 {
 				return Current
 			}

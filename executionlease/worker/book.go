@@ -161,7 +161,7 @@ func (b *book) see(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id, key := hubOf(job), keyOf(job)
-	if s := sightingOf(job); s.Origin.UID != "" && b.attempts.Here(s, b.clock.Now()) {
+	if s := copyStateOf(job); s.Origin.UID != "" && b.attempts.Here(s, b.clock.Now()) {
 		b.bells.waiting.Add(key)
 	}
 	if !isFenceable(job) {
@@ -181,7 +181,7 @@ func (b *book) see(job *trainer.TrainJob) {
 func (b *book) gone(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if s := sightingOf(job); s.Origin.UID != "" {
+	if s := copyStateOf(job); s.Origin.UID != "" {
 		b.attempts.Gone(s, b.clock.Now())
 	}
 	b.drop(hubOf(job), keyOf(job))
@@ -201,7 +201,7 @@ func (b *book) drop(id string, key types.NamespacedName) {
 
 // standing is that of a copy beside others of its origin. The caller has the lock.
 func (b *book) standing(job *trainer.TrainJob, now time.Time) protocol.Standing {
-	s := sightingOf(job)
+	s := copyStateOf(job)
 	if s.Origin.UID == "" {
 		return protocol.Current
 	}
@@ -213,7 +213,7 @@ func (b *book) later(job *trainer.TrainJob) int64 {
 	now := b.clock.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s := sightingOf(job)
+	s := copyStateOf(job)
 	if s.Origin.UID == "" {
 		return 0
 	}

@@ -41,8 +41,8 @@ type copies struct {
 	clock    clock.PassiveClock
 }
 
-// facts are what has been observed of a copy.
-type facts struct {
+// observation is what has been observed of a copy.
+type observation struct {
 	job *trainer.TrainJob
 	protocol.Copy
 	// pods that live, and may have to be told to hurry.
@@ -88,8 +88,8 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 }
 
 // observe reads from the caches what decides about a copy, its pods only if they matter.
-func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) (facts, error) {
-	f := facts{job: job, Copy: protocol.Copy{
+func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) (observation, error) {
+	f := observation{job: job, Copy: protocol.Copy{
 		Challenge: challengeOf(job),
 		Suspended: ptr.Deref(job.Spec.Suspend, false),
 		Going:     !job.DeletionTimestamp.IsZero(),
@@ -112,7 +112,7 @@ func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) 
 
 // observePods reads the pods of the copy, also those that an earlier JobSet of it has left. A JobSet of its name that is not its own
 // keeps its pods.
-func (c *copies) observePods(ctx context.Context, f *facts, jobSet *jobsetv1alpha2.JobSet) error {
+func (c *copies) observePods(ctx context.Context, f *observation, jobSet *jobsetv1alpha2.JobSet) error {
 	var list corev1.PodList
 	err := c.client.List(ctx, &list, client.InNamespace(f.job.Namespace), client.MatchingFields{podIndex: f.job.Name},
 		client.UnsafeDisableDeepCopy) // Nothing here writes to them.
@@ -148,7 +148,7 @@ func graceOf(pod *corev1.Pod) int64 {
 }
 
 // act does what was decided, and tells.
-func (c *copies) act(ctx context.Context, f facts, d decision) error {
+func (c *copies) act(ctx context.Context, f observation, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	switch d.Action {
@@ -218,7 +218,7 @@ func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) 
 }
 
 // hurry shortens the grace of the pods that live.
-func (c *copies) hurry(ctx context.Context, f facts) error {
+func (c *copies) hurry(ctx context.Context, f observation) error {
 	errs := make([]error, len(f.pods))
 	one := func(i int) {
 		pod := f.pods[i]

@@ -110,9 +110,9 @@ func challengeOf(job *trainer.TrainJob) protocol.Challenge {
 	return protocol.ParseChallenge(job.Annotations[v1alpha1.AnnotationChallenge])
 }
 
-func sightingOf(job *trainer.TrainJob) protocol.Sighting {
+func copyStateOf(job *trainer.TrainJob) protocol.CopyState {
 	_, stopped := job.Annotations[v1alpha1.AnnotationFenced]
-	return protocol.Sighting{
+	return protocol.CopyState{
 		Origin: originOf(job), Copy: job.UID, Attempt: attemptOf(job), Fenced: isFenced(job), Challenge: challengeOf(job), Stopped: stopped,
 	}
 }

@@ -30,9 +30,9 @@ func TombstoneNames(origin types.UID, attempt int32) []string {
 	return []string{string(origin), fmt.Sprintf("%s-%d", origin, attempt)}
 }
 
-// Bury writes a Tombstone, unless there is one that says as much, and returns whether it did. reader reads from the
+// AddTombstone writes a Tombstone, unless there is one that says as much, and returns whether it did. reader reads from the
 // hub's API server.
-func Bury(
+func AddTombstone(
 	ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec,
 ) (written bool, err error) {
 	for _, name := range TombstoneNames(spec.TrainJob.UID, spec.Attempt) {
@@ -51,8 +51,8 @@ func Bury(
 	return false, nil
 }
 
-// IsBuried is true if there is a Tombstone that says as much.
-func IsBuried(ctx context.Context, reader client.Reader, spec v1alpha1.TombstoneSpec) (bool, error) {
+// HasTombstone is true if there is a Tombstone that says as much.
+func HasTombstone(ctx context.Context, reader client.Reader, spec v1alpha1.TombstoneSpec) (bool, error) {
 	for _, name := range TombstoneNames(spec.TrainJob.UID, spec.Attempt) {
 		if found, err := isTombstone(ctx, reader, name, spec); found || err != nil {
 			return found, err
@@ -83,13 +83,13 @@ func Keep(
 	if spec.ClusterID == "" || spec.Attempt < 1 {
 		return true, nil // Nothing is written to a worker before its ID is on record, so nobody has seen the attempt.
 	}
-	if kept, err := IsBuried(ctx, hub, spec); kept || err != nil {
+	if kept, err := HasTombstone(ctx, hub, spec); kept || err != nil {
 		return kept, err
 	}
-	if _, err := Bury(ctx, hub, reader, spec); err != nil {
+	if _, err := AddTombstone(ctx, hub, reader, spec); err != nil {
 		return false, err
 	}
-	return IsBuried(ctx, hub, spec)
+	return HasTombstone(ctx, hub, spec)
 }
 
 // Tombstones returns those of a TrainJob. They belong to the cache. A hub that reads from caches needs the indexes.

@@ -62,14 +62,14 @@ func atOnce(n, parallel int, do func(int)) {
 
 // act does what has been decided about a Dispatch.
 func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
-	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.facts.dispatch), "state", t.decided.do)
+	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.observation.dispatch), "state", t.decided.do)
 	switch t.decided.do {
 	case hold, answered, pausing, fencing, pending:
-		return r.say(ctx, t.facts, t.decided)
+		return r.say(ctx, t.observation, t.decided)
 	case end:
 		return r.end(ctx, o, t)
 	case note:
-		return r.bury(ctx, o, t.facts.dispatch)
+		return r.addTombstone(ctx, o, t.observation.dispatch)
 	case discard:
 		return r.discard(ctx, o, t)
 	case release:
@@ -80,7 +80,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 }
 
 // say writes the condition WorkerLost. The Event goes with a reason that is new.
-func (r *Reconciler) say(ctx context.Context, f *jobFacts, decided decision) error {
+func (r *Reconciler) say(ctx context.Context, f *jobObservation, decided decision) error {
 	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		record.Lose(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
 	})
@@ -112,11 +112,11 @@ func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	jobsMoved.WithLabelValues(string(o.name), movedBy(f)).Inc()
 	// Not before: the worker may return meanwhile, and would delete a copy that goes on. And not later: from now on the Dispatch may go
 	// without waiting for the worker, and nobody would know what the copy there is.
-	return r.bury(ctx, o, f.dispatch)
+	return r.addTombstone(ctx, o, f.dispatch)
 }
 
 // movedBy is why a job could be moved.
-func movedBy(f *jobFacts) string {
+func movedBy(f *jobObservation) string {
 	if f.worker == forgotten {
 		return "Forgotten"
 	}
@@ -130,8 +130,8 @@ func movedBy(f *jobFacts) string {
 //
 // The TrainJob is always read, since one that is there, or has ended, may not be in the cache; the Dispatch only while its cache may be
 // that of a replica which was not leading, because all writes to it have a lock.
-func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobFacts, error) {
-	f, now := *t.facts, r.Clock.Now()
+func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobObservation, error) {
+	f, now := *t.observation, r.Clock.Now()
 	key := client.ObjectKeyFromObject(f.dispatch)
 	if now.Sub(r.started) < startLag {
 		stored := &v1alpha1.Dispatch{}

@@ -127,7 +127,7 @@ func TestCrash(t *testing.T) {
 				if s.dispatch(t, key) != nil {
 					t.Error("the Dispatch still waits")
 				}
-				s.isBuried(t, record)
+				s.checkTombstone(t, record)
 			}
 		}},
 		"DeletedByHand": {writes: 4, play: func(t *testing.T, s *scene) func() {
@@ -138,7 +138,7 @@ func TestCrash(t *testing.T) {
 				if s.dispatch(t, key) != nil {
 					t.Error("the Dispatch still waits")
 				}
-				s.isBuried(t, record)
+				s.checkTombstone(t, record)
 				if status := s.job(t, key).Object["status"]; status != nil {
 					t.Errorf("the TrainJob still says %v", status)
 				}

@@ -17,7 +17,7 @@ const (
 )
 
 // recordHeld tells the owner of a job that its worker is lost; the reason of the Event is that of the condition.
-func (r *Reconciler) recordHeld(f *jobFacts, decided decision) {
+func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
 	if !f.jobStays() {
 		return // Its Dispatch says for whom the deletion waits.
 	}
@@ -25,7 +25,7 @@ func (r *Reconciler) recordHeld(f *jobFacts, decided decision) {
 		"%s", record.Shorten(decided.do.reason()+": "+decided.words, eventLimit))
 }
 
-func (r *Reconciler) recordMoved(f *jobFacts, decided decision) {
+func (r *Reconciler) recordMoved(f *jobObservation, decided decision) {
 	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
 		"Gave up attempt %d, to place the job anew: %s", f.dispatch.Spec.Attempt, decided.words)
 }

@@ -35,7 +35,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 			return err
 		}
 	}
-	if err := r.bury(ctx, o, d); err != nil {
+	if err := r.addTombstone(ctx, o, d); err != nil {
 		return err
 	}
 	if err := r.records.Release(ctx, d); err != nil {
@@ -45,20 +45,20 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 	return nil
 }
 
-// bury writes the Tombstone of what the worker may have of the job.
-func (r *Reconciler) bury(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
+// addTombstone writes the Tombstone of what the worker may have of the job.
+func (r *Reconciler) addTombstone(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
 	spec := records.TombstoneOf(d, o.clusterID(d))
 	if spec.ClusterID == "" {
 		return nil // Nothing is written to a worker before its ID is on record, so it has nothing.
 	}
-	written, err := records.Bury(ctx, r.Hub, r.HubReader, spec)
+	written, err := records.AddTombstone(ctx, r.Hub, r.HubReader, spec)
 	if written {
 		tombstonesWritten.WithLabelValues(string(o.name)).Inc()
 	}
 	return err
 }
 
-// isBuried is true if there is a Tombstone of the Dispatch's attempt on this worker.
-func (r *Reconciler) isBuried(ctx context.Context, o *observation, d *v1alpha1.Dispatch) (bool, error) {
-	return records.IsBuried(ctx, r.Hub, records.TombstoneOf(d, o.clusterID(d)))
+// hasTombstone is true if there is a Tombstone of the Dispatch's attempt on this worker.
+func (r *Reconciler) hasTombstone(ctx context.Context, o *observation, d *v1alpha1.Dispatch) (bool, error) {
+	return records.HasTombstone(ctx, r.Hub, records.TombstoneOf(d, o.clusterID(d)))
 }

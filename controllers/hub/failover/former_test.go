@@ -50,7 +50,7 @@ func TestAnswerIsAReason(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := jobFacts{
+			f := jobObservation{
 				dispatch: newDispatch(policy(v1alpha1.FailoverFenced), test.said), job: newJob(nil), worker: lost,
 				fence: fence{silent: true, stoppedAt: now.Add(-time.Minute)},
 			}
@@ -72,7 +72,7 @@ func TestAnswerIsAReason(t *testing.T) {
 // The first decision about a Dispatch of the former release writes the reason. From then on the message counts for
 // nothing.
 func TestFormerAnswerGetsItsReason(t *testing.T) {
-	f := jobFacts{
+	f := jobObservation{
 		dispatch: newDispatch(policy(v1alpha1.FailoverFenced), said(v1alpha1.ReasonHold, formerAnswerOfW)),
 		job:      newJob(nil), worker: lost,
 		fence: fence{silent: true, stoppedAt: now.Add(-time.Minute)},

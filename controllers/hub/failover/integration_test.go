@@ -40,11 +40,11 @@ func (s *scene) isMoved(t *testing.T, key client.ObjectKey) {
 	if status := s.job(t, key).Object["status"]; status != nil {
 		t.Errorf("%s: the TrainJob still says %v", key.Name, status)
 	}
-	s.isBuried(t, d)
+	s.checkTombstone(t, d)
 }
 
-// isBuried checks that there is one Tombstone of the attempt.
-func (s *scene) isBuried(t *testing.T, d *v1alpha1.Dispatch) {
+// checkTombstone checks that there is one Tombstone of the attempt.
+func (s *scene) checkTombstone(t *testing.T, d *v1alpha1.Dispatch) {
 	t.Helper()
 	var found int
 	for _, tombstone := range s.tombstones(t) {
@@ -364,7 +364,7 @@ func TestForget(t *testing.T) {
 	if s.dispatch(t, deleted) != nil {
 		t.Error("the deletion still waits")
 	}
-	s.isBuried(t, record)
+	s.checkTombstone(t, record)
 	// It comes back all the same. A loss after that is a loss as any other.
 	later := s.place(t, "later", v1alpha1.FailoverHold)
 	s.answer(t, s.worker)
@@ -453,7 +453,7 @@ func TestDeletion(t *testing.T) {
 		if s.dispatch(t, client.ObjectKeyFromObject(record)) != nil {
 			t.Errorf("Dispatch %s still waits", record.Name)
 		}
-		s.isBuried(t, record)
+		s.checkTombstone(t, record)
 	}
 }
 
@@ -475,7 +475,7 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	if s.dispatch(t, fenced) != nil {
 		t.Error("the copy must have stopped, and the Dispatch still waits")
 	}
-	s.isBuried(t, record)
+	s.checkTombstone(t, record)
 	if status := s.job(t, fenced).Object["status"]; status != nil {
 		t.Errorf("the TrainJob still says %v", status)
 	}
@@ -497,7 +497,7 @@ func TestTombstonesOfTwoWorkers(t *testing.T) {
 	must(t, s.hub.Create(t.Context(), earlier))
 	s.clock.Step(time.Hour)
 	s.reconcile(t)
-	s.isBuried(t, s.dispatch(t, key))
+	s.checkTombstone(t, s.dispatch(t, key))
 	s.reconcile(t)
 	if all := s.tombstones(t); len(all) != 2 {
 		t.Errorf("there are the Tombstones %+v", all)

@@ -64,8 +64,8 @@ type fence struct {
 	stoppedAt time.Time
 }
 
-// jobFacts are what a Dispatch is decided on by.
-type jobFacts struct {
+// jobObservation is what the decision about a Dispatch depends on.
+type jobObservation struct {
 	dispatch *v1alpha1.Dispatch
 	// job is nil if it is gone.
 	job *unstructured.Unstructured
@@ -75,8 +75,8 @@ type jobFacts struct {
 	since  time.Time
 	reason string
 	fence  fence
-	// buried is true if a Tombstone says what the worker may have of the job.
-	buried bool
+	// hasTombstone is true if a Tombstone says what the worker may have of the job.
+	hasTombstone bool
 	// deletionGrace is how long a deletion waits for a worker that is away.
 	deletionGrace time.Duration
 }
@@ -91,7 +91,7 @@ type decision struct {
 }
 
 // decide says what is to be done about a Dispatch.
-func (f *jobFacts) decide(now time.Time) decision {
+func (f *jobObservation) decide(now time.Time) decision {
 	if f.worker <= withinGrace {
 		return decision{do: leave}
 	}
@@ -102,7 +102,7 @@ func (f *jobFacts) decide(now time.Time) decision {
 	case record.Leaving:
 		return f.decideEviction(now)
 	case record.Ended:
-		if record.IsGivenUp(f.dispatch) && !f.buried {
+		if record.IsGivenUp(f.dispatch) && !f.hasTombstone {
 			return decision{do: note}
 		}
 	case record.Placed, record.Copied, record.Evicting, record.Lost:
@@ -117,7 +117,7 @@ func (f *jobFacts) decide(now time.Time) decision {
 
 // decideEviction is for a Dispatch that somebody has deleted, of a job that stays. The job is placed anew when its
 // attempt has ended.
-func (f *jobFacts) decideEviction(now time.Time) decision {
+func (f *jobObservation) decideEviction(now time.Time) decision {
 	attempt := record.AttemptOf(f.dispatch)
 	switch {
 	case trainjobs.Terminal(f.job) != nil, attempt == record.Ended:
@@ -133,7 +133,7 @@ func (f *jobFacts) decideEviction(now time.Time) decision {
 }
 
 // decideLoss is for a job that goes on, here or elsewhere.
-func (f *jobFacts) decideLoss(now time.Time) decision {
+func (f *jobObservation) decideLoss(now time.Time) decision {
 	d := f.dispatch
 	worker := d.Spec.Cluster
 	switch f.worker {
@@ -165,7 +165,7 @@ func (f *jobFacts) decideLoss(now time.Time) decision {
 
 // decideFenced ends an attempt only if it has been said before, and seen, that the worker is lost: mirror takes that back, with a write
 // of its own, before it does anything for a job whose worker has returned, and of the two writes only one succeeds.
-func (f *jobFacts) decideFenced(now time.Time) decision {
+func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)
 	// The whole outage must have been silent. The condition remembers what an earlier process saw.
@@ -190,7 +190,7 @@ func isAnswer(said *metav1.Condition, worker v1alpha1.ClusterName) bool {
 }
 
 // decideDeletion is for a Dispatch whose job will not run again. Its copy waits for the worker, but not for ever.
-func (f *jobFacts) decideDeletion(now time.Time) decision {
+func (f *jobObservation) decideDeletion(now time.Time) decision {
 	d := f.dispatch
 	switch {
 	case d.DeletionTimestamp == nil:
@@ -212,12 +212,12 @@ func (f *jobFacts) decideDeletion(now time.Time) decision {
 }
 
 // jobStays is true if the hub TrainJob is there and is not going.
-func (f *jobFacts) jobStays() bool {
+func (f *jobObservation) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
 // isSaid is true if the Dispatch says already what has been decided.
-func (f *jobFacts) isSaid(decided decision) bool {
+func (f *jobObservation) isSaid(decided decision) bool {
 	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == decided.do.reason() && said.Message == decided.words &&
 		(f.dispatch.Status.Phase == v1alpha1.PhaseWorkerLost || f.dispatch.IsFinished())

@@ -92,16 +92,16 @@ func TestDecide(t *testing.T) {
 		fenced  = policy(v1alpha1.FailoverFenced)
 	)
 	for name, test := range map[string]struct {
-		reason   string
-		dispatch *v1alpha1.Dispatch
-		job      *unstructured.Unstructured
-		worker   workerState
-		ready    string
-		fence    fence
-		buried   bool
-		want     jobState
-		words    string
-		again    time.Duration
+		reason       string
+		dispatch     *v1alpha1.Dispatch
+		job          *unstructured.Unstructured
+		worker       workerState
+		ready        string
+		fence        fence
+		hasTombstone bool
+		want         jobState
+		words        string
+		again        time.Duration
 	}{
 		"NotLost":     {reason: "nothing to do", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate)), job: running, worker: notLost},
 		"WithinGrace": {reason: "a short loss changes nothing", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate)), job: running, worker: withinGrace},
@@ -200,7 +200,7 @@ func TestDecide(t *testing.T) {
 		"CompleteAndForgotten": {reason: "not even then", dispatch: newDispatch(), job: newJob(complete), worker: forgotten},
 		"Refused":              {reason: "placement has its answer", dispatch: newDispatch(refused), job: running, worker: lost},
 		"GivenUp":              {reason: "the Tombstone was not written any more", dispatch: newDispatch(givenUp), job: running, worker: lost, want: note},
-		"GivenUpAndNoted":      {reason: "all is said", dispatch: newDispatch(givenUp), job: running, worker: lost, buried: true},
+		"GivenUpAndNoted":      {reason: "all is said", dispatch: newDispatch(givenUp), job: running, worker: lost, hasTombstone: true},
 		"GivenUpAndBack":       {reason: "garbagecollection has the Dispatch to judge by", dispatch: newDispatch(givenUp), job: running, worker: notLost},
 
 		"JobGone":  {reason: "without its job the Dispatch goes", dispatch: newDispatch(), worker: lost, want: discard},
@@ -236,9 +236,9 @@ func TestDecide(t *testing.T) {
 		"DeletedByHandAndGivenUp": {reason: "its attempt has ended", dispatch: newDispatch(givenUp, deleted(0)), job: running, worker: lost, want: release},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := jobFacts{
+			f := jobObservation{
 				dispatch: test.dispatch, job: test.job, worker: test.worker, since: now.Add(-time.Hour), reason: test.ready, fence: test.fence,
-				buried: test.buried, deletionGrace: 15 * time.Minute,
+				hasTombstone: test.hasTombstone, deletionGrace: 15 * time.Minute,
 			}
 			if test.worker == gone || test.worker == elsewhere {
 				f.since = time.Time{}
@@ -274,7 +274,7 @@ func TestIsSaid(t *testing.T) {
 		"NotOnlyWords": {dispatch: newDispatch(said(v1alpha1.ReasonHold, "words")), decided: decision{do: end, words: "words"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := jobFacts{dispatch: test.dispatch}
+			f := jobObservation{dispatch: test.dispatch}
 			if got := f.isSaid(test.decided); got != test.want {
 				t.Errorf("said: %t, want %t", got, test.want)
 			}

@@ -151,7 +151,7 @@ func (r *Reconciler) treat(
 		decided := f.decide(now)
 		again = requeue.Earlier(again, decided.again)
 		if decided.do != leave && !f.isSaid(decided) {
-			todo = append(todo, task{facts: f, decided: decided})
+			todo = append(todo, task{observation: f, decided: decided})
 		}
 	}
 	return again, each(todo, r.Parallel, func(t task) error { return r.act(ctx, o, t) })
@@ -159,13 +159,13 @@ func (r *Reconciler) treat(
 
 // task is something to do about a Dispatch.
 type task struct {
-	facts   *jobFacts
-	decided decision
+	observation *jobObservation
+	decided     decision
 }
 
 // observeJob reads what a Dispatch is decided on by.
-func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobFacts, error) {
-	f := &jobFacts{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
+func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobObservation, error) {
+	f := &jobObservation{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
 	if o.worker != nil {
 		f.reason = readyReason(o.worker)
 		if state != elsewhere {
@@ -174,7 +174,7 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 	}
 	var err error
 	if record.IsGivenUp(d) {
-		if f.buried, err = r.isBuried(ctx, o, d); err != nil {
+		if f.hasTombstone, err = r.hasTombstone(ctx, o, d); err != nil {
 			return nil, err
 		}
 	}

@@ -39,7 +39,7 @@ func TestTombstoneKeepsTheAttempt(t *testing.T) {
 			s := newScene(t)
 			job := s.submit(t)
 			s.createCopy(t, job.GetUID(), "3")
-			tombstone := s.bury(t, job.GetUID(), workerName, 3)
+			tombstone := s.addTombstone(t, job.GetUID(), workerName, 3)
 			key := client.ObjectKey{Name: tombstone.Name}
 			s.collectOn(t, workerName, key)
 			expectDeleted(t, s.copy(t))
@@ -87,7 +87,7 @@ func TestKeptTombstoneGoes(t *testing.T) {
 	p := newPlant(t)
 	must(t, p.members.Join(workerName, p.workers[workerName].connection))
 	job := p.submit(t)
-	tombstone := p.bury(t, job.GetUID(), workerName, 3)
+	tombstone := p.addTombstone(t, job.GetUID(), workerName, 3)
 	p.place(t, job.GetUID(), otherName, 4)
 	eventually(t, "end of the Tombstone", func(g gomega.Gomega) {
 		g.Expect(apierrors.IsNotFound(p.hub.Get(t.Context(), client.ObjectKeyFromObject(tombstone), tombstone))).To(gomega.BeTrue())

@@ -50,6 +50,6 @@
 //   - A Dispatch that is adopted says what the job needs as placement would (Options.Needs), unless the job's runtime is not there: then
 //     only its pods are counted, where they run.
 //   - leftovers.mu guards since when JobSets have had no copy, burst.mu when jobs last waited.
-//   - Under registry.mu are the suspects of all workers and the subscribers, under opening.mu whether the workers have been looked at. No I/O
+//   - Under registry.mu are the suspects of all workers and the subscribers, under startup.mu whether the workers have been looked at. No I/O
 //     is done and nobody is called back under them.
 package garbagecollection

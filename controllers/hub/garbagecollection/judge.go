@@ -62,7 +62,7 @@ func judge(here place, copy client.Object, hub hubRecords) verdict {
 	switch {
 	case attempt == 0:
 		return unknown // Somebody took the annotation off.
-	case slices.ContainsFunc(hub.tombstones, func(t v1alpha1.Tombstone) bool { return isBuriedBy(here, copy, &t) }):
+	case slices.ContainsFunc(hub.tombstones, func(t v1alpha1.Tombstone) bool { return isCoveredBy(here, copy, &t) }):
 		return outdatedUnlessGoing(copy)
 	case d == nil, origin != d.Spec.TrainJob.UID:
 		return unknown
@@ -104,8 +104,8 @@ func outdatedUnlessGoing(copy client.Object) verdict {
 	return outdated
 }
 
-// isBuriedBy is true if the Tombstone says that the copy has to go.
-func isBuriedBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) bool {
+// isCoveredBy is true if the Tombstone says that the copy has to go.
+func isCoveredBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) bool {
 	spec := &tombstone.Spec
 	return spec.ClusterID == here.ClusterID && spec.TrainJob.UID == originOf(copy) &&
 		spec.Namespace == copy.GetNamespace() && spec.TrainJob.Name == copy.GetName() && // Users there can write any UID.

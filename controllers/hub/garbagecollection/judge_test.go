@@ -45,7 +45,7 @@ func TestJudge(t *testing.T) {
 	known.Status.CopyUID = "copy"
 	knownEnd := dispatchOn("here", "id", 2, mirrored, finished)
 	knownEnd.Status.CopyUID = "copy"
-	buried := func(id, origin types.UID, attempt int32) *v1alpha1.Tombstone {
+	tombstoneOf := func(id, origin types.UID, attempt int32) *v1alpha1.Tombstone {
 		return &v1alpha1.Tombstone{Spec: v1alpha1.TombstoneSpec{
 			Cluster: "before", ClusterID: id, TrainJob: v1alpha1.TrainJobReference{UID: origin}, Attempt: attempt,
 		}}
@@ -61,36 +61,36 @@ func TestJudge(t *testing.T) {
 		tombstone *v1alpha1.Tombstone
 		want      verdict
 	}{
-		"Current":       {reason: "it runs", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored), want: needed},
-		"CurrentOld":    {reason: "a Dispatch may name no cluster ID", attempt: "2", dispatch: dispatchOn("here", "", 2), want: needed},
-		"Finished":      {reason: "it waits for its retention", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored, finished), want: ended},
-		"FinishedKnown": {reason: "it waits for its retention", attempt: "2", uid: "copy", dispatch: knownEnd, want: ended},
-		"SecondCopy":    {reason: "it came when the copy that has finished was gone", attempt: "2", uid: "another", dispatch: knownEnd, want: outdated},
-		"OldAttempt":    {reason: "the hub has moved on", attempt: "1", dispatch: dispatchOn("here", "id", 2), want: outdated},
-		"OldAttemptOf":  {reason: "a finished job has one copy", attempt: "1", dispatch: dispatchOn("here", "id", 2, finished), want: outdated},
-		"MovedAway":     {reason: "it runs elsewhere", attempt: "1", dispatch: dispatchOn("elsewhere", "other", 2), want: outdated},
-		"AttemptEnded":  {reason: "the attempt was given up, and placement has not moved on yet", attempt: "2", dispatch: dispatchOn("here", "id", 2, over), want: outdated},
-		"EarlierEnded":  {reason: "what has ended is the attempt before", attempt: "2", dispatch: overBefore, want: needed},
-		"Renamed":       {reason: "the job was placed on this cluster, which has got another name", attempt: "2", dispatch: dispatchOn("elsewhere", "id", 2), want: needed},
-		"RenamedOld":    {reason: "nothing says that it was this cluster", attempt: "2", dispatch: dispatchOn("elsewhere", "", 2), want: unknown},
-		"OtherCluster":  {reason: "the name led to another cluster when the job was placed", attempt: "2", dispatch: dispatchOn("here", "other", 2), want: unknown},
-		"Twice":         {reason: "the same attempt is on another worker", attempt: "2", dispatch: dispatchOn("elsewhere", "other", 2), want: unknown},
-		"Waiting":       {reason: "this attempt has ended, the next has no worker yet", attempt: "2", dispatch: dispatchOn("", "", 2), want: outdated},
-		"NoRecord":      {reason: "after a restore absence proves nothing", attempt: "2", want: unknown},
-		"OtherOrigin":   {reason: "a job of this name that the hub does not know", origin: "other", attempt: "2", dispatch: dispatchOn("here", "id", 2), want: unknown},
-		"Later":         {reason: "the hub was restored from before this attempt", attempt: "3", dispatch: dispatchOn("here", "id", 2), want: unknown},
-		"NoAttempt":     {reason: "somebody took the annotation off", attempt: "", dispatch: dispatchOn("here", "id", 2), want: unknown},
-		"Edited":        {reason: "it is the copy on record, whatever was written on it", origin: "other", attempt: "1", uid: "copy", dispatch: known, want: needed},
-		"EditedLater":   {reason: "it is the copy on record", attempt: "7", uid: "copy", dispatch: known, want: needed},
-		"EditedOther":   {reason: "another copy is on record", attempt: "1", uid: "another", dispatch: known, want: outdated},
-		"Deleting":      {reason: "it is going already", attempt: "1", deleting: true, dispatch: dispatchOn("here", "id", 2), want: needed},
-		"UnknownGoing":  {reason: "its job must wait until it is gone", attempt: "1", deleting: true, want: unknown},
-		"Buried":        {reason: "its job was deleted while the worker was away", attempt: "2", tombstone: buried("id", "origin", 2), want: outdated},
-		"BuriedGoing":   {reason: "it is going already", attempt: "2", deleting: true, tombstone: buried("id", "origin", 2), want: needed},
-		"BuriedEarlier": {reason: "a Tombstone is about attempts up to its own", attempt: "3", tombstone: buried("id", "origin", 2), want: unknown},
-		"BuriedThere":   {reason: "it is about another cluster", attempt: "2", tombstone: buried("other", "origin", 2), want: unknown},
-		"BuriedOther":   {reason: "it is about another job", attempt: "2", tombstone: buried("id", "other", 2), want: unknown},
-		"BuriedForged":  {reason: "a user of another namespace has written the UID on it", attempt: "2", namespace: "other", tombstone: buried("id", "origin", 2), want: unknown},
+		"Current":          {reason: "it runs", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored), want: needed},
+		"CurrentOld":       {reason: "a Dispatch may name no cluster ID", attempt: "2", dispatch: dispatchOn("here", "", 2), want: needed},
+		"Finished":         {reason: "it waits for its retention", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored, finished), want: ended},
+		"FinishedKnown":    {reason: "it waits for its retention", attempt: "2", uid: "copy", dispatch: knownEnd, want: ended},
+		"SecondCopy":       {reason: "it came when the copy that has finished was gone", attempt: "2", uid: "another", dispatch: knownEnd, want: outdated},
+		"OldAttempt":       {reason: "the hub has moved on", attempt: "1", dispatch: dispatchOn("here", "id", 2), want: outdated},
+		"OldAttemptOf":     {reason: "a finished job has one copy", attempt: "1", dispatch: dispatchOn("here", "id", 2, finished), want: outdated},
+		"MovedAway":        {reason: "it runs elsewhere", attempt: "1", dispatch: dispatchOn("elsewhere", "other", 2), want: outdated},
+		"AttemptEnded":     {reason: "the attempt was given up, and placement has not moved on yet", attempt: "2", dispatch: dispatchOn("here", "id", 2, over), want: outdated},
+		"EarlierEnded":     {reason: "what has ended is the attempt before", attempt: "2", dispatch: overBefore, want: needed},
+		"Renamed":          {reason: "the job was placed on this cluster, which has got another name", attempt: "2", dispatch: dispatchOn("elsewhere", "id", 2), want: needed},
+		"RenamedOld":       {reason: "nothing says that it was this cluster", attempt: "2", dispatch: dispatchOn("elsewhere", "", 2), want: unknown},
+		"OtherCluster":     {reason: "the name led to another cluster when the job was placed", attempt: "2", dispatch: dispatchOn("here", "other", 2), want: unknown},
+		"Twice":            {reason: "the same attempt is on another worker", attempt: "2", dispatch: dispatchOn("elsewhere", "other", 2), want: unknown},
+		"Waiting":          {reason: "this attempt has ended, the next has no worker yet", attempt: "2", dispatch: dispatchOn("", "", 2), want: outdated},
+		"NoRecord":         {reason: "after a restore absence proves nothing", attempt: "2", want: unknown},
+		"OtherOrigin":      {reason: "a job of this name that the hub does not know", origin: "other", attempt: "2", dispatch: dispatchOn("here", "id", 2), want: unknown},
+		"Later":            {reason: "the hub was restored from before this attempt", attempt: "3", dispatch: dispatchOn("here", "id", 2), want: unknown},
+		"NoAttempt":        {reason: "somebody took the annotation off", attempt: "", dispatch: dispatchOn("here", "id", 2), want: unknown},
+		"Edited":           {reason: "it is the copy on record, whatever was written on it", origin: "other", attempt: "1", uid: "copy", dispatch: known, want: needed},
+		"EditedLater":      {reason: "it is the copy on record", attempt: "7", uid: "copy", dispatch: known, want: needed},
+		"EditedOther":      {reason: "another copy is on record", attempt: "1", uid: "another", dispatch: known, want: outdated},
+		"Deleting":         {reason: "it is going already", attempt: "1", deleting: true, dispatch: dispatchOn("here", "id", 2), want: needed},
+		"UnknownGoing":     {reason: "its job must wait until it is gone", attempt: "1", deleting: true, want: unknown},
+		"Tombstone":        {reason: "its job was deleted while the worker was away", attempt: "2", tombstone: tombstoneOf("id", "origin", 2), want: outdated},
+		"TombstoneGoing":   {reason: "it is going already", attempt: "2", deleting: true, tombstone: tombstoneOf("id", "origin", 2), want: needed},
+		"TombstoneEarlier": {reason: "a Tombstone is about attempts up to its own", attempt: "3", tombstone: tombstoneOf("id", "origin", 2), want: unknown},
+		"TombstoneThere":   {reason: "it is about another cluster", attempt: "2", tombstone: tombstoneOf("other", "origin", 2), want: unknown},
+		"TombstoneOther":   {reason: "it is about another job", attempt: "2", tombstone: tombstoneOf("id", "other", 2), want: unknown},
+		"TombstoneForged":  {reason: "a user of another namespace has written the UID on it", attempt: "2", namespace: "other", tombstone: tombstoneOf("id", "origin", 2), want: unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.origin == "" {
@@ -101,7 +101,7 @@ func TestJudge(t *testing.T) {
 			copy.SetNamespace(test.namespace)
 			hub := hubRecords{dispatch: test.dispatch}
 			if test.tombstone != nil {
-				hub.tombstones = []v1alpha1.Tombstone{*buried("elsewhere", "origin", 9), *test.tombstone}
+				hub.tombstones = []v1alpha1.Tombstone{*tombstoneOf("elsewhere", "origin", 9), *test.tombstone}
 			}
 			got := judge(place{Cluster: "here", ClusterID: "id"}, copy, hub)
 			if got != test.want {

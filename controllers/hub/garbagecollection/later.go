@@ -35,7 +35,7 @@ func (r *reconciler) heed(ctx context.Context, copy client.Object, hub hubRecord
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",
 		"dispatch", client.ObjectKeyFromObject(d), "attempt", d.Spec.Attempt, "later", later)
-	_, err = records.Bury(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
+	_, err = records.AddTombstone(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
 		Cluster: r.Cluster, ClusterID: r.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
 	})
 	return err

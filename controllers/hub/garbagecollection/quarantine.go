@@ -46,7 +46,7 @@ type QuarantineOptions struct {
 type Quarantine struct {
 	QuarantineOptions
 	registry registry
-	opening  opening
+	startup  startup
 	inbox    inbox.Inbox
 }
 
@@ -74,7 +74,7 @@ func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) bool {
 		q.sayHeld(ctx, d, worker)
 		return true
 	}
-	return !q.opened(ctx)
+	return !q.isStartupOver(ctx)
 }
 
 // Subscribe has f called with the key of a job whenever a copy appears or goes that Of tells of, and with an empty key when Swept has become
@@ -105,7 +105,7 @@ func (q *Quarantine) Add(mgr ctrl.Manager) error {
 }
 
 // Begin is called when this process begins to work. Until then, and until the workers have been looked at, Holds is true.
-func (q *Quarantine) Begin() { q.opening.begin(q.Clock.Now()) }
+func (q *Quarantine) Begin() { q.startup.begin(q.Clock.Now()) }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
@@ -211,7 +211,7 @@ func (q *Quarantine) recall(ctx context.Context, name v1alpha1.ClusterName) erro
 
 // isEarly is true as long as a copy that appears on a worker may be one that another process has asked for.
 func (q *Quarantine) isEarly(worker v1alpha1.ClusterName) bool {
-	return !q.registry.isSwept(worker) || q.opening.isEarly(q.Clock.Now())
+	return !q.registry.isSwept(worker) || q.startup.isEarly(q.Clock.Now())
 }
 
 // swept takes in what a worker has, and has the garbage collector look at it.

@@ -262,8 +262,8 @@ func (s *scene) say(t *testing.T, d *v1alpha1.Dispatch, condition string, status
 	must(t, s.hub.Status().Update(t.Context(), d))
 }
 
-// bury writes the Tombstone of a job.
-func (s *scene) bury(t *testing.T, origin types.UID, on v1alpha1.ClusterName, attempt int32) *v1alpha1.Tombstone {
+// addTombstone writes the Tombstone of a job.
+func (s *scene) addTombstone(t *testing.T, origin types.UID, on v1alpha1.ClusterName, attempt int32) *v1alpha1.Tombstone {
 	t.Helper()
 	tombstone := &v1alpha1.Tombstone{
 		ObjectMeta: metav1.ObjectMeta{Name: string(origin)},

@@ -47,11 +47,11 @@ func TestSweep(t *testing.T) {
 		"Ended": {reason: "the attempt was ended while the worker was lost", deleted: true, prepare: func(t *testing.T, s *scene) {
 			s.say(t, s.place(t, "origin", workerName, 2), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonWorkerLost)
 		}},
-		"Buried": {reason: "the job was deleted while the worker was away", deleted: true, prepare: func(t *testing.T, s *scene) {
-			s.bury(t, types.UID("sweep-"+s.key.Namespace), workerName, 2)
+		"Tombstone": {reason: "the job was deleted while the worker was away", deleted: true, prepare: func(t *testing.T, s *scene) {
+			s.addTombstone(t, types.UID("sweep-"+s.key.Namespace), workerName, 2)
 		}},
-		"BuriedElsewhere": {reason: "the Tombstone is about another cluster", prepare: func(t *testing.T, s *scene) {
-			s.bury(t, types.UID("sweep-"+s.key.Namespace), otherName, 2)
+		"TombstoneElsewhere": {reason: "the Tombstone is about another cluster", prepare: func(t *testing.T, s *scene) {
+			s.addTombstone(t, types.UID("sweep-"+s.key.Namespace), otherName, 2)
 		}},
 		"Current": {reason: "it runs", prepare: func(t *testing.T, s *scene) { s.place(t, "origin", workerName, 2) }},
 		"Unknown": {reason: "nobody knows it", prepare: func(*testing.T, *scene) {}},
@@ -111,10 +111,10 @@ func (r refusingClient) Delete(context.Context, client.Object, ...client.DeleteO
 // A Tombstone is executed: the copy that it names goes, and when no pod of it is alive the Tombstone goes too.
 func TestTombstone(t *testing.T) {
 	s := newScene(t)
-	origin := types.UID("buried-" + s.key.Namespace)
+	origin := types.UID("tombstoneOf-" + s.key.Namespace)
 	s.createCopy(t, origin, "2")
 	endPod := s.run(t, workerName)
-	tombstone := s.bury(t, origin, workerName, 2)
+	tombstone := s.addTombstone(t, origin, workerName, 2)
 	key := client.ObjectKey{Name: tombstone.Name}
 	stands := func() bool {
 		err := s.hub.Get(t.Context(), key, &v1alpha1.Tombstone{})
@@ -170,7 +170,7 @@ func TestTombstoneOfUnlabelledCopy(t *testing.T) {
 			}
 			copy.SetLabels(labels)
 			must(t, s.workers[workerName].Admin.Update(t.Context(), copy))
-			tombstone := s.bury(t, origin, workerName, 2)
+			tombstone := s.addTombstone(t, origin, workerName, 2)
 			s.collectOn(t, workerName, client.ObjectKeyFromObject(tombstone))
 			if goes := s.copy(t).GetDeletionTimestamp() != nil; goes != test.goes {
 				t.Errorf("the copy goes: %t, want %t: %s", goes, test.goes, test.reason)
@@ -193,7 +193,7 @@ func TestTombstoneWithoutCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			origin := types.UID("never-" + s.key.Namespace)
-			tombstone := s.bury(t, origin, workerName, 2)
+			tombstone := s.addTombstone(t, origin, workerName, 2)
 			if test.origin != "" {
 				origin = types.UID(test.origin)
 			}
@@ -476,7 +476,7 @@ func TestTombstoneAppears(t *testing.T) {
 	must(t, p.members.Join(workerName, p.workers[workerName].connection))
 	origin := types.UID("appears-" + p.key.Namespace)
 	p.createCopy(t, origin, "1")
-	tombstone := p.bury(t, origin, workerName, 1)
+	tombstone := p.addTombstone(t, origin, workerName, 1)
 	eventually(t, "deletion of the copy", func(g gomega.Gomega) {
 		copy := p.copy(t)
 		g.Expect(copy == nil || copy.GetDeletionTimestamp() != nil).To(gomega.BeTrue())

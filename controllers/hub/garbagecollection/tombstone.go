@@ -43,7 +43,7 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isBuriedBy(r.here(), existing, tombstone) {
+	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isCoveredBy(r.here(), existing, tombstone) {
 		return reconcile.Result{RequeueAfter: goneCheck}, r.delete(ctx, worker, existing, "outdated")
 	}
 	if existing == nil { // Otherwise what runs under that name belongs to another TrainJob, which could not begin before it was free.

@@ -162,7 +162,7 @@ func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
 		return v.nameTaken(ctx, found.copy)
 	}
 	v.copy = found.copy // The cache lags.
-	return v.act(ctx, decide(v.Cluster, v.facts))
+	return v.act(ctx, decide(v.Cluster, v.observation))
 }
 
 // nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if that is the copy of

@@ -85,8 +85,8 @@ func (k *knownCopy) believe(copy *unstructured.Unstructured, now time.Time) {
 	k.unseen, k.uid, k.since = copy, copy.GetUID(), now
 }
 
-// complete adds to the facts what the caches do not show yet.
-func (k *knownCopy) complete(f *facts, now time.Time) {
+// complete adds to the observation what the caches do not show yet.
+func (k *knownCopy) complete(f *observation, now time.Time) {
 	f.uid = k.uid
 	switch f.presenceOf(f.copy) {
 	case current:

@@ -111,7 +111,7 @@ func TestKnownCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var k knownCopy
 			k.believe(made, begin)
-			f := facts{hubID: "hub", dispatch: testDispatch(), copy: test.cached}
+			f := observation{hubID: "hub", dispatch: testDispatch(), copy: test.cached}
 			k.complete(&f, begin.Add(test.after))
 			if f.believed != test.believed || string(f.uid) != test.uid || !f.copied || (f.copy != nil) != (test.cached != nil || test.believed) {
 				t.Errorf("believed %t, uid %q, copied %t, copy %v", f.believed, f.uid, f.copied, f.copy)

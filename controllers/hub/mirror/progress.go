@@ -67,7 +67,7 @@ func startTime(jobSet *jobsetv1alpha2.JobSet) *metav1.Time {
 
 // showProgress brings steps, restarts and times to the status of the Dispatch, which may be about an earlier attempt.
 // Values of this attempt stay when its JobSet is gone.
-func (f *facts) showProgress(status *v1alpha1.DispatchStatus) {
+func (f *observation) showProgress(status *v1alpha1.DispatchStatus) {
 	if !f.dispatch.WasCopied() {
 		record.ClearProgress(status)
 	}
@@ -115,7 +115,7 @@ func endSteps(steps []v1alpha1.Step, end string) {
 }
 
 // hasProgressed is true if the Dispatch has to show another phase, other steps or restarts.
-func (f *facts) hasProgressed() bool {
+func (f *observation) hasProgressed() bool {
 	shown := &f.dispatch.Status
 	if phase, _ := f.phase(); phase != shown.Phase {
 		return true
@@ -126,7 +126,7 @@ func (f *facts) hasProgressed() bool {
 }
 
 // phase is the phase, with its reason, of a job that has a copy.
-func (f *facts) phase() (v1alpha1.DispatchPhase, string) {
+func (f *observation) phase() (v1alpha1.DispatchPhase, string) {
 	if f.isHeld() {
 		return v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
 	}

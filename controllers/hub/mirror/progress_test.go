@@ -146,19 +146,19 @@ func TestShowProgress(t *testing.T) {
 		return steps
 	}
 	for name, test := range map[string]struct {
-		reason string
-		facts  facts
-		want   v1alpha1.DispatchStatus
+		reason      string
+		observation observation
+		want        v1alpha1.DispatchStatus
 		// progress is whether a Dispatch that says Running is written for it.
 		progress bool
 	}{
 		"NothingKnown": {
-			reason: "a copy that was just created",
-			facts:  facts{job: testJob("origin"), copy: testCopy("origin", "2"), dispatch: testDispatch()},
+			reason:      "a copy that was just created",
+			observation: observation{job: testJob("origin"), copy: testCopy("origin", "2"), dispatch: testDispatch()},
 		},
 		"OrderOfTheRuntime": {
 			reason: "JobSet sorts by name",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(inRuntimeOrder), course: &course{startTime: at(t, created)},
 				copy: testCopy("origin", "2", reporting("node", "", "model-initializer", "ready", "extra", "", "dataset-initializer", "succeeded")),
 			},
@@ -168,17 +168,17 @@ func TestShowProgress(t *testing.T) {
 			},
 		},
 		"EarlierAttempt": {
-			reason: "what the status says is of another copy, perhaps on another worker",
-			facts:  facts{job: testJob("origin"), copy: testCopy("origin", "2"), dispatch: testDispatch(shows(t, 1))},
+			reason:      "what the status says is of another copy, perhaps on another worker",
+			observation: observation{job: testJob("origin"), copy: testCopy("origin", "2"), dispatch: testDispatch(shows(t, 1))},
 		},
 		"JobSetUnknown": {
-			reason: "JobSets cannot be read now, and what was said of this attempt holds",
-			facts:  facts{job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2))},
-			want:   v1alpha1.DispatchStatus{Steps: steps("trainer", "Running"), Restarts: 3, StartTime: at(t, created)},
+			reason:      "JobSets cannot be read now, and what was said of this attempt holds",
+			observation: observation{job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2))},
+			want:        v1alpha1.DispatchStatus{Steps: steps("trainer", "Running"), Restarts: 3, StartTime: at(t, created)},
 		},
 		"Restarted": {
 			reason: "a restart alone is worth a write",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2)),
 				course: &course{restarts: 4, startTime: at(t, created)},
 			},
@@ -187,7 +187,7 @@ func TestShowProgress(t *testing.T) {
 		},
 		"ResumedUnseen": {
 			reason: "a time alone is not worth a write; it comes with the next one",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "ready")), dispatch: testDispatch(shows(t, 2)),
 				course: &course{restarts: 3, startTime: at(t, resumed)},
 			},
@@ -195,7 +195,7 @@ func TestShowProgress(t *testing.T) {
 		},
 		"Suspended": {
 			reason: "a suspended job has no start",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), copy: testCopy("origin", "2", reporting("node", "suspended")), dispatch: testDispatch(shows(t, 2)),
 				course: &course{restarts: 3},
 			},
@@ -204,7 +204,7 @@ func TestShowProgress(t *testing.T) {
 		},
 		"Complete": {
 			reason: "MPI's workers are still there when the launcher has succeeded",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(inRuntimeOrder),
 				copy: testCopy("origin", "2", endedAt("Complete", over), reporting("node", "ready", "launcher", "succeeded")),
 			},
@@ -214,7 +214,7 @@ func TestShowProgress(t *testing.T) {
 		},
 		"Failed": {
 			reason: "what ran ends with the job, and what waited never ran",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(inRuntimeOrder),
 				copy: testCopy("origin", "2", endedAt("Failed", over),
 					reporting("node", "", "model-initializer", "ready", "dataset-initializer", "failed")),
@@ -226,7 +226,7 @@ func TestShowProgress(t *testing.T) {
 		},
 		"HubHasTheLastWord": {
 			reason: "the end is final, also when the copy says something else by now",
-			facts: facts{
+			observation: observation{
 				job:      testJob("origin", endedAt("Complete", over), reporting("node", "succeeded")),
 				copy:     testCopy("origin", "2", endedAt("Failed", resumed), reporting("node", "failed")),
 				dispatch: testDispatch(shows(t, 2)),
@@ -237,21 +237,21 @@ func TestShowProgress(t *testing.T) {
 			progress: true,
 		},
 		"CopyGone": {
-			reason: "the process ended between the two writes of the end, and the copy is gone",
-			facts:  facts{job: testJob("origin", endedAt("Failed", over), reporting("node", "failed")), dispatch: testDispatch()},
-			want:   v1alpha1.DispatchStatus{Steps: steps("trainer", "Failed"), CompletionTime: at(t, over)},
+			reason:      "the process ended between the two writes of the end, and the copy is gone",
+			observation: observation{job: testJob("origin", endedAt("Failed", over), reporting("node", "failed")), dispatch: testDispatch()},
+			want:        v1alpha1.DispatchStatus{Steps: steps("trainer", "Failed"), CompletionTime: at(t, over)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := *test.facts.dispatch.Status.DeepCopy()
-			test.facts.showProgress(&status)
+			status := *test.observation.dispatch.Status.DeepCopy()
+			test.observation.showProgress(&status)
 			got := v1alpha1.DispatchStatus{
 				Steps: status.Steps, Restarts: status.Restarts, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
 			}
-			if got := test.facts.dispatch.WasCopied() && test.facts.hasProgressed(); got != test.progress {
+			if got := test.observation.dispatch.WasCopied() && test.observation.hasProgressed(); got != test.progress {
 				t.Errorf("hasProgressed() = %t: %s", got, test.reason)
 			}
 		})
@@ -265,7 +265,7 @@ func TestUnreadableJobsStatus(t *testing.T) {
 			copy := testCopy("origin", "2")
 			copy.Object["status"] = map[string]any{"jobsStatus": jobsStatus}
 			status := v1alpha1.DispatchStatus{}
-			f := facts{job: testJob("origin"), copy: copy, dispatch: testDispatch()}
+			f := observation{job: testJob("origin"), copy: copy, dispatch: testDispatch()}
 			f.showProgress(&status)
 			if len(status.Steps) > 0 {
 				t.Errorf("steps %+v", status.Steps)

@@ -56,7 +56,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	what := decide(r.Cluster, v.facts)
+	what := decide(r.Cluster, v.observation)
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
 	due, err := v.act(ctx, what)
 	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
@@ -129,14 +129,14 @@ type visit struct {
 // hubSide is the part of a visit that needs no worker: its methods read from the hub and write to it.
 type hubSide struct {
 	*reconciler
-	facts
+	observation
 	// memory of the attempt. It is empty if the attempt is not live on this worker.
 	memory *memory
 }
 
 // observe reads the key's objects from the caches, and adds what this process remembers.
 func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (*visit, error) {
-	v := &visit{hubSide: hubSide{reconciler: r, facts: facts{hubID: r.HubID}, memory: &memory{}}, worker: worker}
+	v := &visit{hubSide: hubSide{reconciler: r, observation: observation{hubID: r.HubID}, memory: &memory{}}, worker: worker}
 	dispatch := &v1alpha1.Dispatch{}
 	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
 		r.memories.Delete(key)
@@ -156,7 +156,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		return v, nil
 	}
 	v.memory = r.memoryOf(key, dispatch)
-	v.memory.copy.complete(&v.facts, r.Clock.Now())
+	v.memory.copy.complete(&v.observation, r.Clock.Now())
 	v.observeCourse(ctx)
 	return v, nil
 }

@@ -173,7 +173,7 @@ func (h *hubSide) setCopied(status *v1alpha1.DispatchStatus) {
 }
 
 // setCopyUID says which copy the attempt has, if it is there.
-func (f *facts) setCopyUID(status *v1alpha1.DispatchStatus) {
+func (f *observation) setCopyUID(status *v1alpha1.DispatchStatus) {
 	if f.isCurrent(f.copy) {
 		status.CopyUID = f.copy.GetUID()
 	}

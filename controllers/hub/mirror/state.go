@@ -42,8 +42,8 @@ func (s state) String() string {
 	}[s]
 }
 
-// decide says what is to be done on worker for the observed facts.
-func decide(worker v1alpha1.ClusterName, f facts) state {
+// decide says what is to be done on worker for the observed observation.
+func decide(worker v1alpha1.ClusterName, f observation) state {
 	switch {
 	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
 		return idle
@@ -69,7 +69,7 @@ func decide(worker v1alpha1.ClusterName, f facts) state {
 }
 
 // decideLive is decide for an attempt that is live on this worker.
-func decideLive(f facts) state {
+func decideLive(f observation) state {
 	has := f.presenceOf(f.copy)
 	missing := has == nothing || has == second || has == foreign && f.wasCopied()
 	switch {
@@ -98,8 +98,8 @@ func decideLive(f facts) state {
 	}
 }
 
-// facts are what has been observed of a key. Any of the three objects may be nil.
-type facts struct {
+// observation is what has been observed of a key. Any of the three objects may be nil.
+type observation struct {
 	// hubID is what this hub's copies are labelled with.
 	hubID    string
 	job      *unstructured.Unstructured
@@ -144,7 +144,7 @@ func (p presence) String() string {
 // presenceOf says what a TrainJob of the Dispatch's name is to the current attempt. The UID on record counts more than
 // labels and annotations, which somebody may have edited. A copy of another hub is foreign even if both hubs were made
 // from one backup, so that both know the job.
-func (f *facts) presenceOf(copy *unstructured.Unstructured) presence {
+func (f *observation) presenceOf(copy *unstructured.Unstructured) presence {
 	switch {
 	case copy == nil:
 		return nothing
@@ -162,29 +162,31 @@ func (f *facts) presenceOf(copy *unstructured.Unstructured) presence {
 }
 
 // isCurrent is true if copy is that of the Dispatch's current attempt.
-func (f *facts) isCurrent(copy *unstructured.Unstructured) bool { return f.presenceOf(copy) == current }
+func (f *observation) isCurrent(copy *unstructured.Unstructured) bool {
+	return f.presenceOf(copy) == current
+}
 
 // isOurs is true if copy was made for the Dispatch's TrainJob in any attempt, by its labels or by the UID on record.
-func (f *facts) isOurs(copy *unstructured.Unstructured) bool {
+func (f *observation) isOurs(copy *unstructured.Unstructured) bool {
 	uid := f.dispatch.Status.CopyUID
 	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(f.dispatch.Spec.TrainJob.UID) || f.isKnown(copy) ||
 		uid != "" && uid == copy.GetUID()
 }
 
 // isKnown is true if copy is the one that the current attempt is known to have.
-func (f *facts) isKnown(copy *unstructured.Unstructured) bool {
+func (f *observation) isKnown(copy *unstructured.Unstructured) bool {
 	uid := copy.GetUID()
 	return uid != "" && (uid == f.uid || uid == f.dispatch.RecordedCopy())
 }
 
 // knownUID is the UID of the copy that the current attempt is known to have, empty if no copy is known.
-func (f *facts) knownUID() types.UID { return cmp.Or(f.uid, f.dispatch.RecordedCopy()) }
+func (f *observation) knownUID() types.UID { return cmp.Or(f.uid, f.dispatch.RecordedCopy()) }
 
 // wasCopied is true if the current attempt is known to have had a copy.
-func (f *facts) wasCopied() bool { return f.copied || f.dispatch.WasCopied() }
+func (f *observation) wasCopied() bool { return f.copied || f.dispatch.WasCopied() }
 
 // keepsOlder is true if there is a copy of an earlier attempt, and nobody has begun to delete it.
-func (f *facts) keepsOlder() bool {
+func (f *observation) keepsOlder() bool {
 	if f.copy == nil || f.copy.GetDeletionTimestamp() != nil {
 		return false
 	}
@@ -193,23 +195,23 @@ func (f *facts) keepsOlder() bool {
 }
 
 // leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.
-func (f *facts) leaving() bool { return f.dispatch.DeletionTimestamp != nil || !f.jobStays() }
+func (f *observation) leaving() bool { return f.dispatch.DeletionTimestamp != nil || !f.jobStays() }
 
 // jobStays is true if the hub TrainJob is there, is not being deleted, and is not another one of the same name.
-func (f *facts) jobStays() bool {
+func (f *observation) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
 // isFenced is true if the worker's agent has to stop the copy when the agent hears nothing from the hub.
-func (f *facts) isFenced() bool { return f.dispatch.Spec.Failover == v1alpha1.FailoverFenced }
+func (f *observation) isFenced() bool { return f.dispatch.Spec.Failover == v1alpha1.FailoverFenced }
 
 // isStopped is true if the worker's agent has stopped the copy.
-func (f *facts) isStopped() bool {
+func (f *observation) isStopped() bool {
 	_, stopped := f.copy.GetAnnotations()[v1alpha1.AnnotationFenced]
 	return stopped
 }
 
 // isHeld is true if the worker keeps the copy suspended although its job may run.
-func (f *facts) isHeld() bool {
+func (f *observation) isHeld() bool {
 	return trainjobs.Suspended(f.copy) && !trainjobs.Suspended(f.job) && !f.isStopped()
 }

@@ -124,7 +124,7 @@ func TestPresenceOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := facts{hubID: "hub", dispatch: test.dispatch}
+			f := observation{hubID: "hub", dispatch: test.dispatch}
 			if f.dispatch == nil {
 				f.dispatch = testDispatch()
 			}
@@ -140,270 +140,270 @@ func TestDecide(t *testing.T) {
 	elsewhere := func(d *v1alpha1.Dispatch) { d.Spec.Cluster = "elsewhere" }
 	waits := func(d *v1alpha1.Dispatch) { d.Spec.Cluster = "" }
 	for name, test := range map[string]struct {
-		reason string
-		facts  facts
-		want   state
+		reason      string
+		observation observation
+		want        state
 	}{
 		"NoDispatch": {
-			reason: "without a record nothing is done, whatever is on the worker",
-			facts:  facts{job: testJob("origin"), copy: testCopy("origin", "2")},
-			want:   idle,
+			reason:      "without a record nothing is done, whatever is on the worker",
+			observation: observation{job: testJob("origin"), copy: testCopy("origin", "2")},
+			want:        idle,
 		},
 		"PlacedElsewhere": {
-			reason: "another worker's mirror has this job; our copy of an older attempt is garbage collection's",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(elsewhere), copy: testCopy("origin", "1")},
-			want:   idle,
+			reason:      "another worker's mirror has this job; our copy of an older attempt is garbage collection's",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(elsewhere), copy: testCopy("origin", "1")},
+			want:        idle,
 		},
-		"Waiting":   {reason: "no worker is chosen", facts: facts{job: testJob("origin"), dispatch: testDispatch(waits)}, want: idle},
-		"NoCopyYet": {reason: "the copy is to be created", facts: facts{job: testJob("origin"), dispatch: testDispatch()}, want: absent},
+		"Waiting":   {reason: "no worker is chosen", observation: observation{job: testJob("origin"), dispatch: testDispatch(waits)}, want: idle},
+		"NoCopyYet": {reason: "the copy is to be created", observation: observation{job: testJob("origin"), dispatch: testDispatch()}, want: absent},
 		"CopyRuns": {
-			reason: "the usual case",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
-			want:   mirrored,
+			reason:      "the usual case",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:        mirrored,
 		},
 		"SecondCopy": {
-			reason: "an attempt has one copy; one that comes when that has gone is not the attempt's",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("second"))},
-			want:   copyDeleted,
+			reason:      "an attempt has one copy; one that comes when that has gone is not the attempt's",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("second"))},
+			want:        copyDeleted,
 		},
 		"SecondCopyOfOneNotOnRecord": {
 			reason: "as SecondCopy, but only this process knows of the first",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", withUID("second")), copied: true, uid: "copy",
 			},
 			want: copyDeleted,
 		},
 		"SecondCopyEnded": {
 			reason: "nothing that it says is the job's",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "2", withUID("second"), ended("Complete")),
 			},
 			want: copyDeleted,
 		},
 		"SecondCopyEvicted": {
-			reason: "it has to go too",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("origin", "2", withUID("second"))},
-			want:   evicting,
+			reason:      "it has to go too",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("origin", "2", withUID("second"))},
+			want:        evicting,
 		},
 		"CopyOfOlderAttempt": {
-			reason: "an old attempt never comes back: its copy must go before ours is created",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "1")},
-			want:   blocked,
+			reason:      "an old attempt never comes back: its copy must go before ours is created",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "1")},
+			want:        blocked,
 		},
 		"CopyOfAnotherJob": {
-			reason: "a copy that the record does not speak of is not ours to touch",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "2")},
-			want:   conflicting,
+			reason:      "a copy that the record does not speak of is not ours to touch",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "2")},
+			want:        conflicting,
 		},
 		"CopyBeingDeleted": {
-			reason: "its end is awaited before anything else is done",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", deleting)},
-			want:   blocked,
+			reason:      "its end is awaited before anything else is done",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", deleting)},
+			want:        blocked,
 		},
 		"CopyComplete": {
-			reason: "the hub must say so",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Complete"))},
-			want:   finished,
+			reason:      "the hub must say so",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Complete"))},
+			want:        finished,
 		},
 		"CopyFailedAndBeingDeleted": {
-			reason: "the end counts, even of a copy that goes",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Failed"), deleting)},
-			want:   finished,
+			reason:      "the end counts, even of a copy that goes",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("origin", "2", ended("Failed"), deleting)},
+			want:        finished,
 		},
 		"HubSaysCompleteDispatchDoesNot": {
-			reason: "a crash between the two writes: the second is made, with or without the copy",
-			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch()},
-			want:   finished,
+			reason:      "a crash between the two writes: the second is made, with or without the copy",
+			observation: observation{job: testJob("origin", ended("Complete")), dispatch: testDispatch()},
+			want:        finished,
 		},
 		"Finished": {
-			reason: "nothing is done for finished jobs, not even when the copy goes",
-			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(condition("Finished", "True", 2))},
-			want:   idle,
+			reason:      "nothing is done for finished jobs, not even when the copy goes",
+			observation: observation{job: testJob("origin", ended("Complete")), dispatch: testDispatch(condition("Finished", "True", 2))},
+			want:        idle,
 		},
 		"Rejected": {
-			reason: "the attempt is over, placement decides",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 2))},
-			want:   idle,
+			reason:      "the attempt is over, placement decides",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 2))},
+			want:        idle,
 		},
 		"RejectedBefore": {
-			reason: "what an earlier attempt met says nothing of this one",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 1))},
-			want:   absent,
+			reason:      "what an earlier attempt met says nothing of this one",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 1))},
+			want:        absent,
 		},
 		"WorkerIsBack": {
-			reason: "that is on record before anything else is done: somebody may be giving the attempt up",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
-			want:   returned,
+			reason:      "that is on record before anything else is done: somebody may be giving the attempt up",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
+			want:        returned,
 		},
 		"WorkerIsBackAndTheCopyHasEnded": {
 			reason: "even then",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2", ended("Complete")),
 			},
 			want: returned,
 		},
 		"WorkerIsBackTooLate": {
 			reason: "the attempt was given up; its copy is garbage collection's",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "False", 2)), copy: testCopy("origin", "2", ended("Complete")),
 			},
 			want: idle,
 		},
 		"WorkerIsBackAndTheJobGone": {
-			reason: "the copy has to go, whoever says so first",
-			facts:  facts{dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "the copy has to go, whoever says so first",
+			observation: observation{dispatch: testDispatch(condition("WorkerLost", "True", 2)), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"OriginEdited": {
-			reason: "a copy with the UID on record is ours, whatever it says",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
-			want:   mirrored,
+			reason:      "a copy with the UID on record is ours, whatever it says",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
+			want:        mirrored,
 		},
 		"AttemptEdited": {
-			reason: "and of this attempt",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "9")},
-			want:   mirrored,
+			reason:      "and of this attempt",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy), copy: testCopy("origin", "9")},
+			want:        mirrored,
 		},
 		"MarksEditedBeforeTheReport": {
-			reason: "this process knows the UID of what it created",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "x"), copied: true, uid: "copy"},
-			want:   mirrored,
+			reason:      "this process knows the UID of what it created",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copy: testCopy("other", "x"), copied: true, uid: "copy"},
+			want:        mirrored,
 		},
 		"MarksEditedAndTheJobGone": {
-			reason: "nothing of a job that is gone may stay",
-			facts:  facts{dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
-			want:   withdrawing,
+			reason:      "nothing of a job that is gone may stay",
+			observation: observation{dispatch: testDispatch(withCopy), copy: testCopy("other", "2")},
+			want:        withdrawing,
 		},
 		"MarksEditedAndEvicted": {
-			reason: "it is ours to stop",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("other", "2")},
-			want:   evicting,
+			reason:      "it is ours to stop",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testCopy("other", "2")},
+			want:        evicting,
 		},
 		"AnotherJobInPlaceOfAnEvictedCopy": {
-			reason: "the eviction goes on, and its outcome is that of the eviction",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testJob("foreign")},
-			want:   evicting,
+			reason:      "the eviction goes on, and its outcome is that of the eviction",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(withCopy, evicted), copy: testJob("foreign")},
+			want:        evicting,
 		},
 		"AnotherJobInPlaceOfTheCopy": {
-			reason: "the pods of ours may run on, so the worker is asked before the attempt ends",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2)), copy: testCopy("other", "2")},
-			want:   copyDeleted,
+			reason:      "the pods of ours may run on, so the worker is asked before the attempt ends",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2)), copy: testCopy("other", "2")},
+			want:        copyDeleted,
 		},
 		"CopyDeletedByHand": {
-			reason: "there was a copy of this attempt, and a second must not be made in its name",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2))},
-			want:   copyDeleted,
+			reason:      "there was a copy of this attempt, and a second must not be made in its name",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(condition("Mirrored", "True", 2))},
+			want:        copyDeleted,
 		},
 		"CopyDeletedBeforeTheDispatchSaidRunning": {
-			reason: "this process remembers the copy",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(), copied: true},
-			want:   copyDeleted,
+			reason:      "this process remembers the copy",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(), copied: true},
+			want:        copyDeleted,
 		},
 		"JobGone": {
-			reason: "the copy goes first",
-			facts:  facts{dispatch: testDispatch(), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "the copy goes first",
+			observation: observation{dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"JobGoneCopyOfOlderAttempt": {
-			reason: "every copy of the job goes, of whichever attempt",
-			facts:  facts{dispatch: testDispatch(), copy: testCopy("origin", "1")},
-			want:   withdrawing,
+			reason:      "every copy of the job goes, of whichever attempt",
+			observation: observation{dispatch: testDispatch(), copy: testCopy("origin", "1")},
+			want:        withdrawing,
 		},
-		"JobGoneAndCopyGone": {reason: "then the Dispatch", facts: facts{dispatch: testDispatch()}, want: released},
+		"JobGoneAndCopyGone": {reason: "then the Dispatch", observation: observation{dispatch: testDispatch()}, want: released},
 		"JobGoneForeignCopy": {
-			reason: "what is not ours does not hold the Dispatch",
-			facts:  facts{dispatch: testDispatch(), copy: testCopy("other", "2")},
-			want:   released,
+			reason:      "what is not ours does not hold the Dispatch",
+			observation: observation{dispatch: testDispatch(), copy: testCopy("other", "2")},
+			want:        released,
 		},
 		"JobBeingDeleted": {
-			reason: "foreground deletion waits for us",
-			facts:  facts{job: testJob("origin", deleting), dispatch: testDispatch(), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "foreground deletion waits for us",
+			observation: observation{job: testJob("origin", deleting), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"JobRecreated": {
-			reason: "the same name, another job: what there was for the old one goes",
-			facts:  facts{job: testJob("new"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "the same name, another job: what there was for the old one goes",
+			observation: observation{job: testJob("new"), dispatch: testDispatch(), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"DispatchDeletedByHand": {
-			reason: "an eviction: the copy goes, then the Dispatch, and placement makes another",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(gone), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "an eviction: the copy goes, then the Dispatch, and placement makes another",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(gone), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"EvictedWhileItRuns": {
-			reason: "the copy is to be stopped",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
-			want:   evicting,
+			reason:      "the copy is to be stopped",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
+			want:        evicting,
 		},
 		"EvictedBeforeTheCopy": {
-			reason: "none is to be created any more",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted)},
-			want:   evicting,
+			reason:      "none is to be created any more",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted)},
+			want:        evicting,
 		},
 		"EvictedCopyBeingDeleted": {
-			reason: "whoever deletes it, its end is awaited",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", deleting)},
-			want:   evicting,
+			reason:      "whoever deletes it, its end is awaited",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", deleting)},
+			want:        evicting,
 		},
 		"EvictedCopyGone": {
-			reason: "the attempt ends with the eviction, and not because somebody deleted the copy",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "True", 2)), copied: true},
-			want:   evicting,
+			reason:      "the attempt ends with the eviction, and not because somebody deleted the copy",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "True", 2)), copied: true},
+			want:        evicting,
 		},
 		"EvictedCopyComplete": {
-			reason: "what has finished is not to be stopped",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Complete"))},
-			want:   finished,
+			reason:      "what has finished is not to be stopped",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Complete"))},
+			want:        finished,
 		},
 		"EvictedCopyFailedAndBeingDeleted": {
-			reason: "the end counts, even if it came while the copy was being stopped",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Failed"), deleting)},
-			want:   finished,
+			reason:      "the end counts, even if it came while the copy was being stopped",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "2", ended("Failed"), deleting)},
+			want:        finished,
 		},
 		"EvictedHubSaysComplete": {
-			reason: "the end is final, with or without the copy",
-			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted)},
-			want:   finished,
+			reason:      "the end is final, with or without the copy",
+			observation: observation{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted)},
+			want:        finished,
 		},
 		"EvictedAfterTheEnd": {
-			reason: "it has no object",
-			facts:  facts{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted, condition("Finished", "True", 2))},
-			want:   idle,
+			reason:      "it has no object",
+			observation: observation{job: testJob("origin", ended("Complete")), dispatch: testDispatch(evicted, condition("Finished", "True", 2))},
+			want:        idle,
 		},
 		"EvictedAndDone": {
-			reason: "the attempt is over, placement decides and takes the eviction away",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "False", 2))},
-			want:   idle,
+			reason:      "the attempt is over, placement decides and takes the eviction away",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted, condition("Mirrored", "False", 2))},
+			want:        idle,
 		},
 		"EvictedCopyOfOlderAttempt": {
-			reason: "the job must not be placed elsewhere while an old copy of it may run",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "1")},
-			want:   blocked,
+			reason:      "the job must not be placed elsewhere while an old copy of it may run",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("origin", "1")},
+			want:        blocked,
 		},
 		"EvictedCopyOfAnotherJob": {
-			reason: "the attempt ends, and the next must not be made there",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("other", "2")},
-			want:   conflicting,
+			reason:      "the attempt ends, and the next must not be made there",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), copy: testCopy("other", "2")},
+			want:        conflicting,
 		},
 		"EvictedJobGone": {
-			reason: "there is nothing to place again",
-			facts:  facts{dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
-			want:   withdrawing,
+			reason:      "there is nothing to place again",
+			observation: observation{dispatch: testDispatch(evicted), copy: testCopy("origin", "2")},
+			want:        withdrawing,
 		},
 		"EvictedOnAnotherCluster": {
-			reason: "the copy is where the name does not lead any more",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch(evicted), otherCluster: true},
-			want:   misplaced,
+			reason:      "the copy is where the name does not lead any more",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch(evicted), otherCluster: true},
+			want:        misplaced,
 		},
 		"FinishedJobGone": {
-			reason: "a retained copy does not outlive its job",
-			facts:  facts{dispatch: testDispatch(condition("Finished", "True", 2)), copy: testCopy("origin", "2", ended("Complete"))},
-			want:   withdrawing,
+			reason:      "a retained copy does not outlive its job",
+			observation: observation{dispatch: testDispatch(condition("Finished", "True", 2)), copy: testCopy("origin", "2", ended("Complete"))},
+			want:        withdrawing,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.facts.hubID = "hub"
-			if got := decide("here", test.facts); got != test.want {
+			test.observation.hubID = "hub"
+			if got := decide("here", test.observation); got != test.want {
 				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})

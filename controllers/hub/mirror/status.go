@@ -96,7 +96,7 @@ func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
 
 // hasNews is true if the copy's status says something that the hub's does not. Counters that are all zero are no news
 // to a hub that has none, and a copy without a status says nothing.
-func (f *facts) hasNews() bool {
+func (f *observation) hasNews() bool {
 	if f.copy.Object["status"] == nil || equality.Semantic.DeepEqual(f.job.Object["status"], f.copy.Object["status"]) {
 		return false
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 // displace has a job leave a worker that is being drained, if there is room for it elsewhere and its policy lets one more move.
-func (r *Reconciler) displace(ctx context.Context, f facts, t turn) error {
+func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error {
 	if !t.spent.allows(f.policy) {
 		return nil // The end of another move brings us back.
 	}
@@ -48,7 +48,7 @@ func (r *Reconciler) displace(ctx context.Context, f facts, t turn) error {
 }
 
 // kindOf is equal for jobs of which one has no room where another one before it has none. Empty: it is like no other.
-func kindOf(f facts) string {
+func kindOf(f observation) string {
 	d := f.dispatch
 	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {
 		return ""
@@ -64,7 +64,7 @@ func kindOf(f facts) string {
 
 // giveUp has a job leave a worker that has not let it run in time. While there is no room for it elsewhere it would only lose its place
 // there, so it stays.
-func (r *Reconciler) giveUp(ctx context.Context, f facts) error {
+func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 	answer, err := r.Room.Elsewhere(ctx, f.dispatch)
 	if err != nil {
 		return fmt.Errorf("look for room for TrainJob %s: %w", client.ObjectKeyFromObject(f.dispatch), err)
@@ -79,7 +79,7 @@ func (r *Reconciler) giveUp(ctx context.Context, f facts) error {
 
 // keepRoom has the room kept that a job was evicted for: this process may not be the one that did it, and the room may have gone with
 // its worker. A preempted or suspended job was evicted without room elsewhere.
-func (r *Reconciler) keepRoom(ctx context.Context, f facts) error {
+func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 	eviction := f.dispatch.Spec.Eviction
 	if eviction == nil || eviction.Reason == v1alpha1.EvictionPreempted || eviction.Reason == v1alpha1.EvictionSuspended {
 		return nil
@@ -91,7 +91,7 @@ func (r *Reconciler) keepRoom(ctx context.Context, f facts) error {
 }
 
 // evict asks mirror to end the attempt. If that could not be written, the room is free again until the job is looked at again.
-func (r *Reconciler) evict(ctx context.Context, f facts, reason v1alpha1.EvictionReason, message string) error {
+func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.EvictionReason, message string) error {
 	updated := f.dispatch.DeepCopy()
 	record.Evict(updated, reason, message)
 	if err := r.writer().Patch(ctx, f.dispatch, updated); err != nil {
@@ -163,7 +163,7 @@ type said struct {
 
 // stay says on the Dispatch that the job fits on no other worker. What is said stays while the same worker is the nearest for the same
 // reason: how much exactly is free there changes all the time.
-func (r *Reconciler) stay(ctx context.Context, f facts, answer v1alpha1.ClusterExplanation) error {
+func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.ClusterExplanation) error {
 	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
 	memory := r.workers[d.Spec.Cluster]
 	if record.Stays(d) && memory.said[d.Spec.TrainJob.UID] == now {

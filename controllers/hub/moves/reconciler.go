@@ -129,22 +129,22 @@ func homeOf(worker *v1alpha1.WorkerCluster) home {
 }
 
 // observe reads the live jobs of a worker, as far as there may be something to do about them, in the order of the line.
-func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]facts, error) {
+func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]observation, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	dispatches, err := records.Live(ctx, r.Hub, name)
 	if err != nil {
 		return nil, err
 	}
 	past := r.remember(name, dispatches)
-	var jobs []facts
+	var jobs []observation
 	for i := range dispatches {
-		f := facts{dispatch: &dispatches[i], home: homeOf(worker)}
+		f := observation{dispatch: &dispatches[i], home: homeOf(worker)}
 		if err := r.complete(ctx, &f, past); err != nil {
 			return nil, err
 		}
 		jobs = append(jobs, f)
 	}
-	slices.SortFunc(jobs, func(a, b facts) int {
+	slices.SortFunc(jobs, func(a, b observation) int {
 		return cmp.Or(cmp.Compare(b.dispatch.Spec.Priority, a.dispatch.Spec.Priority),
 			a.dispatch.CreationTimestamp.Compare(b.dispatch.CreationTimestamp.Time), cmp.Compare(a.dispatch.UID, b.dispatch.UID))
 	})
@@ -152,7 +152,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 }
 
 // complete reads what is behind a Dispatch, if it matters.
-func (r *Reconciler) complete(ctx context.Context, f *facts, past *memory) error {
+func (r *Reconciler) complete(ctx context.Context, f *observation, past *memory) error {
 	d := f.dispatch
 	written, ok := r.written[d.Spec.TrainJob.UID]
 	f.written = ok && written.attempt == d.Spec.Attempt
@@ -206,7 +206,7 @@ type turn struct {
 }
 
 // actOn does what is to be done about each job. What one meets does not keep the others.
-func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, jobs []facts) (reconcile.Result, error) {
+func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, jobs []observation) (reconcile.Result, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	spent, err := r.spent(ctx, homeOf(worker))
 	if err != nil {
@@ -252,7 +252,7 @@ func worst(errs []error) error {
 }
 
 // act does what the state of a job asks for.
-func (r *Reconciler) act(ctx context.Context, what state, f facts, t turn) error {
+func (r *Reconciler) act(ctx context.Context, what state, f observation, t turn) error {
 	switch what {
 	case leaving:
 		return r.keepRoom(ctx, f)

@@ -50,8 +50,8 @@ const (
 	silent
 )
 
-// facts are what has been observed of a job.
-type facts struct {
+// observation is what has been observed of a job.
+type observation struct {
 	dispatch *v1alpha1.Dispatch
 	// job is nil if it is gone, or does not matter.
 	job  *unstructured.Unstructured
@@ -65,7 +65,7 @@ type facts struct {
 }
 
 // decide says what is to be done about a job.
-func decide(f facts, now time.Time) state {
+func decide(f observation, now time.Time) state {
 	d := f.dispatch
 	switch record.StateOf(d) {
 	case record.Placed, record.Copied, record.Evicting, record.Lost:

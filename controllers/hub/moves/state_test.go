@@ -116,41 +116,41 @@ func TestDecide(t *testing.T) {
 	job := testJob("origin")
 	heldFor := func(age time.Duration) patience { return patience{since: now.Add(-age), seen: now.Add(-age)} }
 	for name, test := range map[string]struct {
-		reason string
-		facts  facts
-		want   state
+		reason      string
+		observation observation
+		want        state
 	}{
-		"Placed":       {reason: "it is where it is to be", facts: facts{dispatch: testDispatch(), job: job}, want: settled},
-		"Unlimited":    {reason: "its policy does not mind how long it takes", facts: facts{dispatch: testDispatch(), job: job, patience: heldFor(time.Hour)}, want: settled},
-		"Held":         {reason: "its time is not over", facts: facts{dispatch: testDispatch(), job: job, policy: limited, patience: heldFor(9 * time.Minute)}, want: held},
-		"Overdue":      {reason: "its time is over", facts: facts{dispatch: testDispatch(), job: job, policy: limited, patience: heldFor(10 * time.Minute)}, want: overdue},
-		"Drain":        {reason: "it is to go when there is room", facts: facts{dispatch: testDispatch(), job: job, home: draining}, want: displaced},
-		"NotYetCopied": {reason: "what is not there yet is not to come", facts: facts{dispatch: testDispatch(placedAgain), job: job, home: draining}, want: displaced},
-		"DrainOverdue": {reason: "it goes either way", facts: facts{dispatch: testDispatch(), job: job, home: draining, policy: limited, patience: heldFor(time.Hour)}, want: displaced},
+		"Placed":       {reason: "it is where it is to be", observation: observation{dispatch: testDispatch(), job: job}, want: settled},
+		"Unlimited":    {reason: "its policy does not mind how long it takes", observation: observation{dispatch: testDispatch(), job: job, patience: heldFor(time.Hour)}, want: settled},
+		"Held":         {reason: "its time is not over", observation: observation{dispatch: testDispatch(), job: job, policy: limited, patience: heldFor(9 * time.Minute)}, want: held},
+		"Overdue":      {reason: "its time is over", observation: observation{dispatch: testDispatch(), job: job, policy: limited, patience: heldFor(10 * time.Minute)}, want: overdue},
+		"Drain":        {reason: "it is to go when there is room", observation: observation{dispatch: testDispatch(), job: job, home: draining}, want: displaced},
+		"NotYetCopied": {reason: "what is not there yet is not to come", observation: observation{dispatch: testDispatch(placedAgain), job: job, home: draining}, want: displaced},
+		"DrainOverdue": {reason: "it goes either way", observation: observation{dispatch: testDispatch(), job: job, home: draining, policy: limited, patience: heldFor(time.Hour)}, want: displaced},
 		"Suspended": {
-			reason: "placement ends its attempt", facts: facts{dispatch: testDispatch(), job: testJob("origin", suspended), home: draining}, want: left,
+			reason: "placement ends its attempt", observation: observation{dispatch: testDispatch(), job: testJob("origin", suspended), home: draining}, want: left,
 		},
-		"SuspendedAtHome": {reason: "it stays", facts: facts{dispatch: testDispatch(), job: testJob("origin", suspended)}, want: settled},
+		"SuspendedAtHome": {reason: "it stays", observation: observation{dispatch: testDispatch(), job: testJob("origin", suspended)}, want: settled},
 		"Evicted": {
-			reason: "mirror has it", facts: facts{dispatch: testDispatch(evictedFor(v1alpha1.EvictionPreempted)), job: job, home: draining}, want: leaving,
+			reason: "mirror has it", observation: observation{dispatch: testDispatch(evictedFor(v1alpha1.EvictionPreempted)), job: job, home: draining}, want: leaving,
 		},
-		"EvictedUnseen": {reason: "the cache lags", facts: facts{dispatch: testDispatch(), job: job, home: draining, written: true}, want: leaving},
+		"EvictedUnseen": {reason: "the cache lags", observation: observation{dispatch: testDispatch(), job: job, home: draining, written: true}, want: leaving},
 		"EvictionOver": {
-			reason: "it waits again", facts: facts{dispatch: testDispatch(evictedFor(v1alpha1.EvictionDrained), ended("Drained")), job: job, home: draining}, want: left,
+			reason: "it waits again", observation: observation{dispatch: testDispatch(evictedFor(v1alpha1.EvictionDrained), ended("Drained")), job: job, home: draining}, want: left,
 		},
-		"Unreachable": {reason: "failover has it", facts: facts{dispatch: testDispatch(), job: job, home: silent}, want: away},
+		"Unreachable": {reason: "failover has it", observation: observation{dispatch: testDispatch(), job: job, home: silent}, want: away},
 		"UnreachableEvicted": {
-			reason: "failover has it", facts: facts{dispatch: testDispatch(evictedFor(v1alpha1.EvictionDrained)), home: silent}, want: away,
+			reason: "failover has it", observation: observation{dispatch: testDispatch(evictedFor(v1alpha1.EvictionDrained)), home: silent}, want: away,
 		},
-		"Finished":  {reason: "its copy may stay", facts: facts{dispatch: testDispatch(finished), job: job, home: draining}, want: left},
-		"Complete":  {reason: "it has ended", facts: facts{dispatch: testDispatch(), job: testJob("origin", says("Complete", nil)), home: draining}, want: left},
-		"Gone":      {reason: "mirror takes the copy away", facts: facts{dispatch: testDispatch(), home: draining}, want: left},
-		"Going":     {reason: "mirror takes the copy away", facts: facts{dispatch: testDispatch(), job: testJob("origin", deleting), home: draining}, want: left},
-		"Recreated": {reason: "this Dispatch is of another job", facts: facts{dispatch: testDispatch(), job: testJob("other"), home: draining}, want: left},
-		"ByHand":    {reason: "somebody has deleted the Dispatch", facts: facts{dispatch: testDispatch(goes), job: job, home: draining}, want: left},
+		"Finished":  {reason: "its copy may stay", observation: observation{dispatch: testDispatch(finished), job: job, home: draining}, want: left},
+		"Complete":  {reason: "it has ended", observation: observation{dispatch: testDispatch(), job: testJob("origin", says("Complete", nil)), home: draining}, want: left},
+		"Gone":      {reason: "mirror takes the copy away", observation: observation{dispatch: testDispatch(), home: draining}, want: left},
+		"Going":     {reason: "mirror takes the copy away", observation: observation{dispatch: testDispatch(), job: testJob("origin", deleting), home: draining}, want: left},
+		"Recreated": {reason: "this Dispatch is of another job", observation: observation{dispatch: testDispatch(), job: testJob("other"), home: draining}, want: left},
+		"ByHand":    {reason: "somebody has deleted the Dispatch", observation: observation{dispatch: testDispatch(goes), job: job, home: draining}, want: left},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := decide(test.facts, now); got != test.want {
+			if got := decide(test.observation, now); got != test.want {
 				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})

@@ -59,7 +59,7 @@ func stateOf(worker *v1alpha1.WorkerCluster) string {
 }
 
 // circumstancesOf sums up what of a job a refusal may be about: the job, its runtime and its policy.
-func circumstancesOf(f facts, job *queue.Job, runtime string) string {
+func circumstancesOf(f observation, job *queue.Job, runtime string) string {
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
 	var rules []any
 	if err == nil && policy != nil {

@@ -20,15 +20,15 @@ import (
 func TestAttemptsAreCountedOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// buried are the attempts of Tombstones. waits: there is a Dispatch that waits and knows of none.
-		buried []int32
-		waits  bool
-		want   int32
+		// tombstones are the attempts of Tombstones. waits: there is a Dispatch that waits and knows of none.
+		tombstones []int32
+		waits      bool
+		want       int32
 	}{
 		"New":       {reason: "nothing is known of it", want: 1},
-		"Buried":    {reason: "its Dispatch was deleted, and the manager died", buried: []int32{3}, want: 4},
-		"Twice":     {reason: "of two workers the later attempt counts", buried: []int32{5, 2}, want: 6},
-		"AndWaited": {reason: "its copy was deleted while it waited for that", buried: []int32{3}, waits: true, want: 4},
+		"Tombstone": {reason: "its Dispatch was deleted, and the manager died", tombstones: []int32{3}, want: 4},
+		"Twice":     {reason: "of two workers the later attempt counts", tombstones: []int32{5, 2}, want: 6},
+		"AndWaited": {reason: "its copy was deleted while it waited for that", tombstones: []int32{3}, waits: true, want: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
@@ -39,7 +39,7 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 				s.worker(t, west, cordon)
 				s.reconcile(t, "job")
 			}
-			for i, attempt := range test.buried {
+			for i, attempt := range test.tombstones {
 				tombstone := &v1alpha1.Tombstone{
 					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", job.UID, i)},
 					Spec: v1alpha1.TombstoneSpec{

@@ -45,7 +45,7 @@ func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
 }
 
 // recordConcluded says that a job is over although its attempt was given up.
-func (w *writer) recordConcluded(f facts, end *metav1.Condition) {
+func (w *writer) recordConcluded(f observation, end *metav1.Condition) {
 	w.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeNormal, "Finished", "Conclude",
 		"The job is %s by attempt %d on worker %q, which had been given up", end.Type, f.dispatch.Spec.Attempt, f.dispatch.Spec.Cluster)
 }

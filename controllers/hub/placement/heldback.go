@@ -40,9 +40,9 @@ func (r *Reconciler) Reconsider(key types.NamespacedName) {
 	r.decider.Changed()
 }
 
-// observeKueue adds to the facts what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
+// observeKueue adds to the observation what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
 // MultiKueue makes its copy whether ours is there or not, so ours is the one that can go.
-func (r *Reconciler) observeKueue(f facts) facts {
+func (r *Reconciler) observeKueue(f observation) observation {
 	if r.Kueue == nil || f.job == nil || trainjobs.ManagedBy(f.job) != r.ManagedBy {
 		return f
 	}
@@ -58,7 +58,7 @@ func (r *Reconciler) observeKueue(f facts) facts {
 // awaitsKueue is true for a job of which nothing is said yet because its Workload is probably about to tell. The time
 // is how long that may last, 0 for as long as Kueue has nothing to say. Kueue admits a Workload before it resumes its
 // job, but the two come through two watches: what is said at once would cost each such job a Dispatch that waits.
-func (r *Reconciler) awaitsKueue(f facts) (hushed bool, until time.Duration) {
+func (r *Reconciler) awaitsKueue(f observation) (hushed bool, until time.Duration) {
 	switch f.kueue.Standing {
 	case kueue.Unknown:
 		return true, 0
@@ -72,7 +72,7 @@ func (r *Reconciler) awaitsKueue(f facts) (hushed bool, until time.Duration) {
 
 // kueueVerdict says why a job that Kueue has is not placed. Nil: Kueue does not stand in the way, or it is not known
 // yet.
-func kueueVerdict(f facts) *dispatch.Decision {
+func kueueVerdict(f observation) *dispatch.Decision {
 	switch f.kueue.Standing {
 	case kueue.MultiKueue:
 		return &dispatch.Decision{Reason: v1alpha1.ReasonManagedByMultiKueue, Message: f.kueue.Message}
@@ -102,7 +102,7 @@ func (r *Reconciler) Wake(keys ...types.NamespacedName) {
 }
 
 // heldBack is the verdict on a job that somebody else may run. Nil: there is no sign of that.
-func heldBack(copies UnknownCopies, f facts) *dispatch.Decision {
+func heldBack(copies UnknownCopies, f observation) *dispatch.Decision {
 	if verdict := kueueVerdict(f); verdict != nil || copies == nil {
 		return verdict
 	}

@@ -86,7 +86,7 @@ func (h *history) forget(key types.NamespacedName) {
 // past returns what the Dispatch of an unplaced job says of its earlier attempts. Without a Dispatch it is what the
 // last Dispatch has said, if somebody has deleted it. Tombstones know the attempts of which another process has seen
 // the end.
-func (r *Reconciler) past(ctx context.Context, f facts) (past, error) {
+func (r *Reconciler) past(ctx context.Context, f observation) (past, error) {
 	p := r.history.of(client.ObjectKeyFromObject(f.job), f.job.GetUID())
 	if f.dispatch != nil {
 		p.attempt, p.worker = f.dispatch.Spec.Attempt, previousOf(f.dispatch)

@@ -38,7 +38,7 @@ type needs struct {
 
 // of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever
 // capacity the workers have.
-func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision, error) {
+func (n *needs) of(ctx context.Context, f observation) (*queue.Job, *dispatch.Decision, error) {
 	job, err := n.job(ctx, f)
 	if err != nil {
 		return nil, nil, err
@@ -51,7 +51,7 @@ func (n *needs) of(ctx context.Context, f facts) (*queue.Job, *dispatch.Decision
 }
 
 // job returns a job without its demand.
-func (n *needs) job(ctx context.Context, f facts) (*queue.Job, error) {
+func (n *needs) job(ctx context.Context, f observation) (*queue.Job, error) {
 	policies, namespaceLabels, err := n.policies.inputs(ctx, f.job)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (n *needs) job(ctx context.Context, f facts) (*queue.Job, error) {
 }
 
 // demand fills in the job's PodSets and priority.
-func (n *needs) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.Decision, error) {
+func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dispatch.Decision, error) {
 	typed, err := trainjobs.Typed(f.job)
 	if err != nil {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
@@ -109,7 +109,7 @@ func (n *needs) demand(ctx context.Context, f facts, job *queue.Job) (*dispatch.
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns
 // how long it is until the first of these workers may be asked again.
-func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire time.Duration, err error) {
+func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (expire time.Duration, err error) {
 	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
 		states := map[v1alpha1.ClusterName]string{}
 		for _, refusal := range f.dispatch.Status.Refusals {
@@ -131,7 +131,7 @@ func (n *needs) exclude(ctx context.Context, f facts, job *queue.Job) (expire ti
 
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	f := facts{job: trainJob}
+	f := observation{job: trainJob}
 	job, err := r.needs.job(ctx, f)
 	if err != nil {
 		return nil, 0, err
@@ -144,7 +144,7 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 }
 
 // waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
-func waitsSince(f facts) time.Time {
+func waitsSince(f observation) time.Time {
 	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
 		if placed != nil && !record.IsGate(placed.Reason) {

@@ -130,8 +130,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return requeue.AfterLag(r.act(ctx, key, f))
 }
 
-// act does what the state of the facts asks for.
-func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
+// act does what the state asks for.
+func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	what := classify(r.ManagedBy, f)
 	log.FromContext(ctx).V(1).Info("Classified", "state", what)
 	if what == unplaced {
@@ -158,8 +158,8 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f facts)
 }
 
 // observe reads the job and its Dispatch from the caches.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (facts, error) {
-	var f facts
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
+	var f observation
 	job := trainjobs.New()
 	switch err := r.Hub.Get(ctx, key, job); {
 	case err == nil:
@@ -185,7 +185,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 }
 
 // place writes what an unplaced job has been granted. Without a grant it tells the decider what the job needs.
-func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
+func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	var err error
 	if f.past, err = r.past(ctx, f); err != nil {
 		return reconcile.Result{}, err
@@ -206,7 +206,7 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f fact
 
 // write writes a grant. If the API server has refused it, what the job was given is free for others. After any other
 // failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
-func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f facts, grant *decider.Grant) error {
+func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) error {
 	err := r.writer.place(ctx, f, grant)
 	if err == nil {
 		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
@@ -225,7 +225,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f fact
 }
 
 // tellNeed puts a job on the decider's waiting list, and says on its Dispatch why it waits if that is known.
-func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f facts) (reconcile.Result, error) {
+func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	r.waiting.put(key, runtimeOf(f.job)) // Before the runtime is read: a change after that wakes the job.
 	if hushed, until := r.awaitsKueue(f); hushed {
 		r.decider.Leave(key)
@@ -256,7 +256,7 @@ func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f f
 
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
 // explain returns how long to wait.
-func (r *Reconciler) explain(ctx context.Context, f facts, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
+func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
 	d, err := r.writer.withdraw(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
 		return 0, err

@@ -36,8 +36,8 @@ func (s state) String() string {
 	return [...]string{"settled", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
 }
 
-// facts are what has been observed of a key. The first three may be nil.
-type facts struct {
+// observation is what has been observed of a key. The first three may be nil.
+type observation struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
 	// eviction is what is to end the job's attempt: an eviction that the decider has decided, or the suspension of the
@@ -49,8 +49,8 @@ type facts struct {
 	past past
 }
 
-// classify says what is to be done for the observed facts. managedBy is the value that this manager owns.
-func classify(managedBy string, f facts) state {
+// classify says what is to be done for the observed observation. managedBy is the value that this manager owns.
+func classify(managedBy string, f observation) state {
 	switch {
 	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
 		if isWaiting(f.dispatch) {
@@ -81,7 +81,7 @@ func classify(managedBy string, f facts) state {
 
 // endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that
 // moment.
-func endedAnyway(f facts) bool {
+func endedAnyway(f observation) bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
 		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()
 }

@@ -72,79 +72,79 @@ func mirroredFalse(attempt int32) dispatchOption {
 
 func TestClassify(t *testing.T) {
 	for name, test := range map[string]struct {
-		reason string
-		facts  facts
-		want   state
+		reason      string
+		observation observation
+		want        state
 	}{
-		"New":       {reason: "a worker has to be found", facts: facts{job: testJob("origin")}, want: unplaced},
-		"Waiting":   {reason: "it is looked at again", facts: facts{job: testJob("origin"), dispatch: testDispatch("")}, want: unplaced},
-		"Placed":    {reason: "mirror has it", facts: facts{job: testJob("origin"), dispatch: testDispatch("w")}, want: settled},
-		"BuiltIn":   {reason: "the hub's own controller has it", facts: facts{job: testJob("origin", spec("managedBy", v1alpha1.ManagedByBuiltIn))}, want: settled},
-		"NobodySet": {reason: "absent is the built-in value", facts: facts{job: testJob("origin", spec("managedBy", nil))}, want: settled},
-		"Foreign":   {reason: "a value that nobody owns is left alone by all", facts: facts{job: testJob("origin", spec("managedBy", "example.com/other"))}, want: settled},
-		"Suspended": {reason: "suspension is the gate", facts: facts{job: testJob("origin", spec("suspend", true))}, want: suspended},
+		"New":       {reason: "a worker has to be found", observation: observation{job: testJob("origin")}, want: unplaced},
+		"Waiting":   {reason: "it is looked at again", observation: observation{job: testJob("origin"), dispatch: testDispatch("")}, want: unplaced},
+		"Placed":    {reason: "mirror has it", observation: observation{job: testJob("origin"), dispatch: testDispatch("w")}, want: settled},
+		"BuiltIn":   {reason: "the hub's own controller has it", observation: observation{job: testJob("origin", spec("managedBy", v1alpha1.ManagedByBuiltIn))}, want: settled},
+		"NobodySet": {reason: "absent is the built-in value", observation: observation{job: testJob("origin", spec("managedBy", nil))}, want: settled},
+		"Foreign":   {reason: "a value that nobody owns is left alone by all", observation: observation{job: testJob("origin", spec("managedBy", "example.com/other"))}, want: settled},
+		"Suspended": {reason: "suspension is the gate", observation: observation{job: testJob("origin", spec("suspend", true))}, want: suspended},
 		"SuspendedWaiting": {
-			reason: "it leaves the waiting list", facts: facts{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("")}, want: suspended,
+			reason: "it leaves the waiting list", observation: observation{job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("")}, want: suspended,
 		},
 		"SuspendedPlaced": {
 			reason: "its attempt ends",
-			facts: facts{
+			observation: observation{
 				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended},
 			},
 			want: evicted,
 		},
 		"AttemptEnded": {
-			reason: "mirror has said that there is no copy and will be none",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", mirroredFalse(1))}, want: unplaced,
+			reason:      "mirror has said that there is no copy and will be none",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w", mirroredFalse(1))}, want: unplaced,
 		},
 		"EarlierAttemptEnded": {
-			reason: "what an earlier attempt met does not move the current one: there may be a copy",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", mirroredFalse(0))}, want: settled,
+			reason:      "what an earlier attempt met does not move the current one: there may be a copy",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w", mirroredFalse(0))}, want: settled,
 		},
 		"Evicted": {
-			reason: "it has to make room, and mirror does not know yet",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: evicted,
+			reason:      "it has to make room, and mirror does not know yet",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: evicted,
 		},
 		"EvictedAndWritten": {
-			reason: "mirror has it",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch), eviction: &v1alpha1.Eviction{}}, want: settled,
+			reason:      "mirror has it",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch), eviction: &v1alpha1.Eviction{}}, want: settled,
 		},
 		"EvictedAndOver": {
-			reason: "it waits again",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch, mirroredFalse(1))}, want: unplaced,
+			reason:      "it waits again",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w", evictedDispatch, mirroredFalse(1))}, want: unplaced,
 		},
 		"EvictedAndComplete": {
-			reason: "it has made room by itself",
-			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: settled,
+			reason:      "it has made room by itself",
+			observation: observation{job: testJob("origin", complete), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{}}, want: settled,
 		},
-		"Complete": {reason: "it has ended", facts: facts{job: testJob("origin", complete)}, want: settled},
+		"Complete": {reason: "it has ended", observation: observation{job: testJob("origin", complete)}, want: settled},
 		"CompleteGivenUp": {
-			reason: "the copy ended when its worker was given up, and its Dispatch has to say so",
-			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1))}, want: concluded,
+			reason:      "the copy ended when its worker was given up, and its Dispatch has to say so",
+			observation: observation{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1))}, want: concluded,
 		},
 		"CompleteGivenUpGoing": {
-			reason: "nothing is said of what goes",
-			facts:  facts{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1), deletingDispatch)}, want: settled,
+			reason:      "nothing is said of what goes",
+			observation: observation{job: testJob("origin", complete), dispatch: testDispatch("w", mirroredFalse(1), deletingDispatch)}, want: settled,
 		},
-		"CompleteWaiting": {reason: "a Dispatch that waits for nothing goes", facts: facts{job: testJob("origin", complete), dispatch: testDispatch("")}, want: orphaned},
-		"GoneWaiting":     {reason: "we do not wait for the garbage collector", facts: facts{dispatch: testDispatch("")}, want: orphaned},
-		"GonePlaced":      {reason: "mirror takes the copy away first", facts: facts{dispatch: testDispatch("w")}, want: settled},
-		"Going":           {reason: "nothing is placed for a job that is being deleted", facts: facts{job: testJob("origin", deletingJob)}, want: settled},
+		"CompleteWaiting": {reason: "a Dispatch that waits for nothing goes", observation: observation{job: testJob("origin", complete), dispatch: testDispatch("")}, want: orphaned},
+		"GoneWaiting":     {reason: "we do not wait for the garbage collector", observation: observation{dispatch: testDispatch("")}, want: orphaned},
+		"GonePlaced":      {reason: "mirror takes the copy away first", observation: observation{dispatch: testDispatch("w")}, want: settled},
+		"Going":           {reason: "nothing is placed for a job that is being deleted", observation: observation{job: testJob("origin", deletingJob)}, want: settled},
 		"Recreated": {
-			reason: "the Dispatch of the old job must go first",
-			facts:  facts{job: testJob("new"), dispatch: testDispatch("w")}, want: occupied,
+			reason:      "the Dispatch of the old job must go first",
+			observation: observation{job: testJob("new"), dispatch: testDispatch("w")}, want: occupied,
 		},
 		"RecreatedWhileWaiting": {
-			reason: "the old job's Dispatch guards no copy and goes at once",
-			facts:  facts{job: testJob("new"), dispatch: testDispatch("")}, want: orphaned,
+			reason:      "the old job's Dispatch guards no copy and goes at once",
+			observation: observation{job: testJob("new"), dispatch: testDispatch("")}, want: orphaned,
 		},
 		"DispatchDeletedByHand": {
-			reason: "an eviction: when it is gone the job is placed anew",
-			facts:  facts{job: testJob("origin"), dispatch: testDispatch("w", deletingDispatch)}, want: occupied,
+			reason:      "an eviction: when it is gone the job is placed anew",
+			observation: observation{job: testJob("origin"), dispatch: testDispatch("w", deletingDispatch)}, want: occupied,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := classify(v1alpha1.ManagedByMultiKueue, test.facts); got != test.want {
+			if got := classify(v1alpha1.ManagedByMultiKueue, test.observation); got != test.want {
 				t.Errorf("classify() = %s, want %s: %s", got, test.want, test.reason)
 			}
 		})

@@ -34,7 +34,7 @@ type writer struct{ *Options }
 
 // place writes a grant, before anything is done on the worker: one create for a new job, one patch for a job that
 // waited.
-func (w *writer) place(ctx context.Context, f facts, grant *decider.Grant) error {
+func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant) error {
 	if err := w.verify(ctx, f); err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (w *writer) place(ctx context.Context, f facts, grant *decider.Grant) error
 }
 
 // evict asks mirror to end the attempt of a job.
-func (w *writer) evict(ctx context.Context, f facts) error {
+func (w *writer) evict(ctx context.Context, f observation) error {
 	d := f.dispatch.DeepCopy()
 	d.Spec.Eviction = f.eviction.DeepCopy()
 	return w.write(ctx, f, d)
@@ -70,7 +70,7 @@ func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 }
 
 // write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
-func (w *writer) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) error {
+func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispatch) error {
 	if f.dispatch == nil {
 		return w.notCreated(ctx, f, w.ender().Create(ctx, after))
 	}
@@ -79,7 +79,7 @@ func (w *writer) write(ctx context.Context, f facts, after *v1alpha1.Dispatch) e
 
 // notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
 // say so; and if that is refused too, an Event on the TrainJob says it.
-func (w *writer) notCreated(ctx context.Context, f facts, err error) error {
+func (w *writer) notCreated(ctx context.Context, f observation, err error) error {
 	if !records.IsFinal(err) {
 		return err
 	}
@@ -100,7 +100,7 @@ func (w *writer) ender() records.Writer { return records.Writer{Hub: w.Hub, Cloc
 const suspensionMessage = "the TrainJob has spec.suspend: true"
 
 // suspend says that a job is suspended, and, if it has a Dispatch, that it is not placed because of that.
-func (w *writer) suspend(ctx context.Context, f facts) error {
+func (w *writer) suspend(ctx context.Context, f observation) error {
 	if f.dispatch == nil {
 		return w.sayWhetherSuspended(ctx, f)
 	}
@@ -112,7 +112,7 @@ func (w *writer) suspend(ctx context.Context, f facts) error {
 }
 
 // wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
-func (w *writer) wait(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
+func (w *writer) wait(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
 	d, err := w.withdraw(ctx, f, priority, podSets)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func (w *writer) wait(ctx context.Context, f facts, priority int32, podSets []v1
 // withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
 // changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
 // finalizer, which guards a copy.
-func (w *writer) withdraw(ctx context.Context, f facts, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
+func (w *writer) withdraw(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
 	}
@@ -155,7 +155,7 @@ func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explan
 
 // writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
 func (w *writer) writeStatus(
-	ctx context.Context, f facts, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
+	ctx context.Context, f observation, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
@@ -223,7 +223,7 @@ var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs
 
 // verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked
 // about other jobs.
-func (w *writer) verify(ctx context.Context, f facts) error {
+func (w *writer) verify(ctx context.Context, f observation) error {
 	if !record.IsGivenUp(f.dispatch) {
 		return nil
 	}
@@ -241,7 +241,7 @@ func (w *writer) verify(ctx context.Context, f facts) error {
 }
 
 // conclude says on the Dispatch of a given up attempt that the job has ended by it.
-func (w *writer) conclude(ctx context.Context, f facts) error {
+func (w *writer) conclude(ctx context.Context, f observation) error {
 	end := trainjobs.Terminal(f.job)
 	if err := w.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err

@@ -44,7 +44,7 @@ var errEarlierJobs = errors.New("waiting for the Jobs of an earlier JobSet of th
 
 // build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others. It does nothing if the last build
 // was of the same TrainJob and what it made is as it was.
-func (r *Reconciler) build(ctx context.Context, f facts, s state, past *recollection) error {
+func (r *Reconciler) build(ctx context.Context, f observation, s state, past *jobMemory) error {
 	changes := r.memory.changesOf(client.ObjectKeyFromObject(f.trainJob))
 	if past.built.isCurrent(f, s, changes) {
 		return nil
@@ -116,7 +116,7 @@ func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error
 
 // applyBeside applies an object beside the JobSet. Whoever deletes a TrainJob in the foreground sees its objects go while its JobSet
 // still ends, and a cache that has yet to see the deletion must not make them again. Without a JobSet, observe has asked.
-func (r *Reconciler) applyBeside(ctx context.Context, f facts, object apiruntime.ApplyConfiguration) error {
+func (r *Reconciler) applyBeside(ctx context.Context, f observation, object apiruntime.ApplyConfiguration) error {
 	if f.jobSet != nil {
 		var job trainer.TrainJob
 		err := r.live.Get(ctx, client.ObjectKeyFromObject(f.trainJob), &job)
@@ -140,7 +140,7 @@ func (r *Reconciler) apply(ctx context.Context, job *trainer.TrainJob, object ap
 
 // applyJobSet applies the JobSet, or deletes it to be made anew if that is the only way to what the TrainJob wants.
 func (r *Reconciler) applyJobSet(
-	ctx context.Context, f facts, jobSet *jobsetapply.JobSetApplyConfiguration, past *recollection, done *built,
+	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *jobMemory, done *built,
 ) error {
 	if f.jobSet != nil {
 		// To apply creates what is not there. With the UID it is a conflict if the JobSet is gone and the cache has yet to see it: only

@@ -94,13 +94,13 @@ func setFailed(status *trainer.TrainJobStatus, reason, message string, now time.
 }
 
 // setLiveConditions sets the extended conditions of a job that is to go on, as far as they do not depend on the action.
-func setLiveConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
+func setLiveConditions(status *trainer.TrainJobStatus, f observation, d decision, now time.Time) {
 	setStarted(status, f, d.state, now)
 	setStalled(status, f.trainJob, d, now)
 }
 
 // setEndConditions sets the extended conditions of a job that has just ended. Started stays as it was last.
-func setEndConditions(status *trainer.TrainJobStatus, f facts, d decision, now time.Time) {
+func setEndConditions(status *trainer.TrainJobStatus, f observation, d decision, now time.Time) {
 	setStalled(status, f.trainJob, d, now)
 	if d.state != stateFailed {
 		return
@@ -118,7 +118,7 @@ func setEndConditions(status *trainer.TrainJobStatus, f facts, d decision, now t
 
 // setStarted is True from the first step that runs until the job is suspended or restarts. A pod that is not ready for a moment
 // does not take that back.
-func setStarted(status *trainer.TrainJobStatus, f facts, s state, now time.Time) {
+func setStarted(status *trainer.TrainJobStatus, f observation, s state, now time.Time) {
 	c := metav1.Condition{Type: ConditionStarted, Status: metav1.ConditionFalse, ObservedGeneration: f.trainJob.Generation}
 	switch s {
 	case stateSuspended:
@@ -184,7 +184,7 @@ func runs(s state) bool {
 
 // setResourcesCreated records how the action of a live job has ended. What passes by itself (a conflict, a predecessor's objects)
 // changes nothing.
-func setResourcesCreated(status *trainer.TrainJobStatus, f facts, s state, err error, now time.Time) {
+func setResourcesCreated(status *trainer.TrainJobStatus, f observation, s state, err error, now time.Time) {
 	c := metav1.Condition{Type: ConditionResourcesCreated, ObservedGeneration: f.trainJob.Generation}
 	var p *problem
 	switch {

@@ -164,17 +164,17 @@ func TestExtendedConditions(t *testing.T) {
 			want: []metav1.Condition{
 				{
 					Type: "Failed", Status: "True", Reason: "TrainingRuntimeNotSupported", LastTransitionTime: t0Meta,
-					Message: unsupportedMessage(facts{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported}),
+					Message: unsupportedMessage(observation{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported}),
 				},
 				extended("ResourcesCreated", "False", "RuntimeNotSupported",
-					unsupportedMessage(facts{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported})),
+					unsupportedMessage(observation{trainJob: job(kind("ServingRuntime")), runtimeKinds: supported})),
 			},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			generation7(tc.job)
-			f := facts{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, health: health.Input{Pods: tc.pods}, runtimeKinds: supported}
+			f := observation{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, health: health.Input{Pods: tc.pods}, runtimeKinds: supported}
 			first := decideExtended(f, tc.err, t0)
 			if diff := cmp.Diff(tc.want, first.Conditions); diff != "" {
 				t.Errorf("%s\nconditions (-want +got):\n%s", tc.reason, diff)
@@ -189,7 +189,7 @@ func TestExtendedConditions(t *testing.T) {
 }
 
 // decideExtended is what Reconcile does between observing and writing.
-func decideExtended(f facts, err error, now time.Time) trainer.TrainJobStatus {
+func decideExtended(f observation, err error, now time.Time) trainer.TrainJobStatus {
 	d := decide(f, rules{extendedConditions: true, limits: health.DefaultLimits()}, now)
 	if isLive(d.state) {
 		setResourcesCreated(&d.status, f, d.state, err, now)
@@ -205,7 +205,7 @@ func TestFailureNamesItsCause(t *testing.T) {
 			ExitCode: 137, Reason: "OOMKilled", FinishedAt: t0Meta,
 		}},
 	}}}
-	f := facts{
+	f := observation{
 		trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(jobsStatus(0), failed),
 		health: health.Input{Pods: []*corev1.Pod{pod}}, runtimeKinds: supported,
 	}

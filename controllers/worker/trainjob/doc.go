@@ -37,7 +37,7 @@
 //   - The runtimes must read through a cache (the manager's client). They write a snapshot of the training runtime with
 //     the kind as the reader reports it, and only cached reads report one; a snapshot without it is refused from then on.
 //   - The framework changes the TrainJob that it is given (torchtune and Flux rewrite the command). It gets a copy.
-//   - A pass for a job is given to one goroutine at a time by the queue. That is what lets a recollection go without a lock.
+//   - A pass for a job is given to one goroutine at a time by the queue. That is what lets a jobMemory go without a lock.
 //
 // State in memory: memory.jobs and memory.changes, under memory.mu, and what package health has seen. All of it may be lost at any
 // time: it saves work and repetition. What decides is read from the cluster.

@@ -72,17 +72,17 @@ type announcer struct {
 }
 
 // problem tells the TrainJob's owner about a problem, unless it is the one that was told last.
-func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *recollection) {
+func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *jobMemory) {
 	a.warnOnce(job, past, p.reason, p.action, p.Error())
 }
 
 // jobSetTaken tells that the TrainJob waits for a JobSet of its name that belongs to something else.
-func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *recollection) {
+func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *jobMemory) {
 	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
 }
 
 // waiting tells what the job waits for, if that takes long.
-func (a *announcer) waiting(job *trainer.TrainJob, past *recollection, what string) {
+func (a *announcer) waiting(job *trainer.TrainJob, past *jobMemory, what string) {
 	now := a.clock.Now()
 	if past.waitingSince.IsZero() {
 		past.waitingSince = now
@@ -93,11 +93,11 @@ func (a *announcer) waiting(job *trainer.TrainJob, past *recollection, what stri
 }
 
 // held tells why the job may not start.
-func (a *announcer) held(job *trainer.TrainJob, past *recollection, why string) {
+func (a *announcer) held(job *trainer.TrainJob, past *jobMemory, why string) {
 	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
 }
 
-func (a *announcer) warnOnce(job *trainer.TrainJob, past *recollection, reason, act, note string) {
+func (a *announcer) warnOnce(job *trainer.TrainJob, past *jobMemory, reason, act, note string) {
 	note = shorten(note, maxNote)
 	now := a.clock.Now()
 	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {

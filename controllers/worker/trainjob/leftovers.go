@@ -28,13 +28,13 @@ import (
 const leftoverTime = 20 * time.Second
 
 // isDue says whether the garbage collector has had its time.
-func (r *Reconciler) isDue(past *recollection) bool {
+func (r *Reconciler) isDue(past *jobMemory) bool {
 	return !past.waitingSince.IsZero() && r.clock.Since(past.waitingSince) >= leftoverTime
 }
 
 // deletePredecessorsJobSet deletes the JobSet of an earlier TrainJob of the same name, once that is due. Names are unique, so its owner is
 // gone if the API server has this TrainJob; the cache may be behind.
-func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f facts, past *recollection) error {
+func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f observation, past *jobMemory) error {
 	if !r.isDue(past) {
 		return nil
 	}
@@ -49,7 +49,7 @@ func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f facts, past
 }
 
 // deleteLeftovers deletes what a build waits for, once that is due: it has read this TrainJob from the API server, and there is no JobSet.
-func (r *Reconciler) deleteLeftovers(ctx context.Context, f facts, waiting error, past *recollection) error {
+func (r *Reconciler) deleteLeftovers(ctx context.Context, f observation, waiting error, past *jobMemory) error {
 	switch {
 	case !r.isDue(past):
 		return nil

@@ -18,13 +18,13 @@ import (
 // and decides nothing.
 type memory struct {
 	mu   sync.Mutex
-	jobs map[types.NamespacedName]*recollection // under mu; what it points to belongs to the pass that works on the job
+	jobs map[types.NamespacedName]*jobMemory // under mu; what it points to belongs to the pass that works on the job
 	// changes counts what has happened to a job's objects beside the JobSet, for jobs with an entry in jobs.
 	changes map[types.NamespacedName]int // under mu
 }
 
-// recollection is what is remembered of one job. The queue gives a job to one pass at a time, so it needs no lock.
-type recollection struct {
+// jobMemory is what is remembered of one job. The queue gives a job to one pass at a time, so it needs no lock.
+type jobMemory struct {
 	uid types.UID
 	// state in the last pass.
 	state state
@@ -54,11 +54,11 @@ type built struct {
 }
 
 func newMemory() *memory {
-	return &memory{jobs: map[types.NamespacedName]*recollection{}, changes: map[types.NamespacedName]int{}}
+	return &memory{jobs: map[types.NamespacedName]*jobMemory{}, changes: map[types.NamespacedName]int{}}
 }
 
 // recall returns what is remembered of a job, which is nothing if it is another one of the same name.
-func (m *memory) recall(job *trainer.TrainJob) *recollection {
+func (m *memory) recall(job *trainer.TrainJob) *jobMemory {
 	key := client.ObjectKeyFromObject(job)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *memory) recall(job *trainer.TrainJob) *recollection {
 	if ok {
 		countState(past.state, -1)
 	}
-	past = &recollection{uid: job.UID, restarts: -1}
+	past = &jobMemory{uid: job.UID, restarts: -1}
 	m.jobs[key] = past
 	countState(past.state, +1)
 	return past
@@ -101,8 +101,8 @@ func (m *memory) changesOf(key types.NamespacedName) int {
 	return m.changes[key]
 }
 
-// isCurrent says whether a build for the given facts would do what the last one did.
-func (b *built) isCurrent(f facts, s state, changes int) bool {
+// isCurrent says whether a build for the given observation would do what the last one did.
+func (b *built) isCurrent(f observation, s state, changes int) bool {
 	switch {
 	case b == nil || b.generation != f.trainJob.Generation || b.changes != changes:
 		return false

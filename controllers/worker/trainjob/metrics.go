@@ -61,7 +61,7 @@ func countState(s state, n float64) {
 }
 
 // measureState counts a live job where it is, and measures how long it took to start if this process has seen it wait.
-func measureState(job *trainer.TrainJob, s state, past *recollection, now time.Time) {
+func measureState(job *trainer.TrainJob, s state, past *jobMemory, now time.Time) {
 	if s != past.state {
 		countState(past.state, -1)
 		countState(s, +1)

@@ -19,19 +19,19 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// observe reads what decide needs. Without a TrainJob, the facts are empty.
+// observe reads what decide needs. Without a TrainJob, the observation is empty.
 //
 // If there is no JobSet, the next step may be to create one, so the TrainJob is then read again, from the API server. The cache
 // of JobSets can be ahead of the cache of TrainJobs: it may have dropped the JobSet of a job whose end, or whose deletion, the
 // other one has yet to see, and the job would run again.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (facts, error) {
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	job := &trainer.TrainJob{}
 	if err := r.client.Get(ctx, key, job); apierrors.IsNotFound(err) {
-		return facts{}, nil
+		return observation{}, nil
 	} else if err != nil {
-		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
+		return observation{}, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
-	f := facts{trainJob: job, runtimeKinds: r.kinds}
+	f := observation{trainJob: job, runtimeKinds: r.kinds}
 	if resting(job) {
 		return f, nil
 	}
@@ -43,9 +43,9 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 	}
 	f.trainJob = &trainer.TrainJob{}
 	if err := r.live.Get(ctx, key, f.trainJob); apierrors.IsNotFound(err) {
-		return facts{}, nil
+		return observation{}, nil
 	} else if err != nil {
-		return facts{}, fmt.Errorf("get TrainJob %s: %w", key, err)
+		return observation{}, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
 	if open, why := r.gate(f.trainJob); !open {
 		f.held = why
@@ -54,7 +54,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (fac
 }
 
 // observeJobSet reads the JobSet of the TrainJob's name and, if it is the TrainJob's, what it means for the TrainJob's status.
-func (r *Reconciler) observeJobSet(ctx context.Context, f *facts) error {
+func (r *Reconciler) observeJobSet(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	jobSet := &jobsetv1alpha2.JobSet{}
 	if err := r.client.Get(ctx, key, jobSet); apierrors.IsNotFound(err) {
@@ -79,10 +79,10 @@ func (r *Reconciler) observeJobSet(ctx context.Context, f *facts) error {
 }
 
 // observeHealth reads the pods of a JobSet that is meant to run.
-func (r *Reconciler) observeHealth(ctx context.Context, f *facts) error {
+func (r *Reconciler) observeHealth(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	if !f.ownsJobSet() || ptr.Deref(f.jobSet.Spec.Suspend, false) {
-		r.sightings.Forget(key)
+		r.healthMemory.Forget(key)
 		return nil
 	}
 	pods, err := health.List(ctx, r.client, f.jobSet)
@@ -90,7 +90,7 @@ func (r *Reconciler) observeHealth(ctx context.Context, f *facts) error {
 		return err
 	}
 	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
-	r.sightings.Observe(key, &f.health, r.standingTrouble(f.trainJob), r.clock.Now())
+	r.healthMemory.Observe(key, &f.health, r.standingTrouble(f.trainJob), r.clock.Now())
 	return nil
 }
 

@@ -27,7 +27,7 @@ import (
 // annotations, node selectors, tolerations and scheduling gates of pods, and a TrainJob's runtimePatches can hold more. If the
 // JobSet has never started, nothing is lost by making it anew, and the change takes effect. It returns nil if that is under way,
 // and else the refusal.
-func (r *Reconciler) rebuild(ctx context.Context, f facts, refusal error) error {
+func (r *Reconciler) rebuild(ctx context.Context, f observation, refusal error) error {
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal
 	}

@@ -50,8 +50,8 @@ type Reconciler struct {
 	clock    clock.PassiveClock
 	announce *announcer
 	memory   *memory
-	// sightings are what package health remembers.
-	sightings health.Memory
+	// healthMemory is what package health remembers.
+	healthMemory health.Memory
 }
 
 // NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the client. Of the
@@ -104,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // act does what was decided.
-func (r *Reconciler) act(ctx context.Context, f facts, d decision, past *recollection) error {
+func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *jobMemory) error {
 	switch d.action {
 	case actionBuild:
 		err := r.build(ctx, f, d.state, past)
@@ -121,7 +121,7 @@ func (r *Reconciler) act(ctx context.Context, f facts, d decision, past *recolle
 }
 
 // follow keeps the books once the status says where the job is.
-func (r *Reconciler) follow(ctx context.Context, f facts, d decision, past *recollection, now time.Time) {
+func (r *Reconciler) follow(ctx context.Context, f observation, d decision, past *jobMemory, now time.Time) {
 	measureState(f.trainJob, d.state, past, now)
 	if d.state != stateComplete && d.state != stateFailed && d.state != stateForeign {
 		return
@@ -140,7 +140,7 @@ func (r *Reconciler) follow(ctx context.Context, f facts, d decision, past *reco
 
 func (r *Reconciler) forget(key types.NamespacedName) {
 	r.memory.forget(key)
-	r.sightings.Forget(key)
+	r.healthMemory.Forget(key)
 }
 
 // deleteJobSet deletes the JobSet. Its end comes as an event.
@@ -171,7 +171,7 @@ func (r *Reconciler) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) 
 }
 
 // tell announces what is new for the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
-func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
+func (r *Reconciler) tell(f observation, d decision, err error, past *jobMemory) {
 	var p *problem
 	switch {
 	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // That is normal, and it goes by itself.
@@ -201,7 +201,7 @@ func (r *Reconciler) tell(f facts, d decision, err error, past *recollection) {
 }
 
 // tellTrouble announces that trouble has begun, is another one, or is over for a job that still runs.
-func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *recollection) {
+func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *jobMemory) {
 	if !isLive(d.state) {
 		return // What was the trouble last is the cause, until the status says so.
 	}

@@ -36,7 +36,7 @@ const maxReplacements = 3
 // that has not been suspended yet would go on with all that it has. So a Job that is suspended and has more than it should is
 // deleted, and the JobSet makes it from the new template. It returns nil if the JobSet can be resumed.
 func (r *Reconciler) prepareJobs(
-	ctx context.Context, f facts, wanted *jobsetapply.JobSetApplyConfiguration, past *recollection,
+	ctx context.Context, f observation, wanted *jobsetapply.JobSetApplyConfiguration, past *jobMemory,
 ) error {
 	if len(f.trainJob.Spec.RuntimePatches) == 0 && f.jobSet.Generation == 1 {
 		return nil // The template has never been another one.

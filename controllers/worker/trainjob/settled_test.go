@@ -53,7 +53,7 @@ func (l *life) settle() error {
 
 // settled returns nil if what is in the cluster is as it should be, and what is not otherwise.
 func (l *life) settled(ctx context.Context) (isSuspended bool, err error) {
-	f, err := l.facts(ctx)
+	f, err := l.observation(ctx)
 	if err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
@@ -77,7 +77,7 @@ func (l *life) settled(ctx context.Context) (isSuspended bool, err error) {
 }
 
 // followed says whether the JobSet is as the TrainJob wants it.
-func (l *life) followed(f facts) error {
+func (l *life) followed(f observation) error {
 	if want, got := ptr.Deref(f.trainJob.Spec.Suspend, false), ptr.Deref(f.jobSet.Spec.Suspend, false); want != got {
 		return fmt.Errorf("suspend of the JobSet is %t, of the TrainJob %t", got, want)
 	}
@@ -189,7 +189,7 @@ func (l *life) awaitStandstill() error {
 
 // unlessStuck returns the error if there is a JobSet that is suspended, which will do something about it.
 func (l *life) unlessStuck(ctx context.Context, err error) error {
-	f, readErr := l.facts(ctx)
+	f, readErr := l.observation(ctx)
 	if readErr != nil {
 		return client.IgnoreNotFound(readErr)
 	}
@@ -232,9 +232,9 @@ func (l *life) awaitUnlessStuck(what string, there func(context.Context, *traine
 	})
 }
 
-// facts are read from the API server.
-func (l *life) facts(ctx context.Context) (facts, error) {
-	f := facts{trainJob: l.object(), jobSet: &jobsetv1alpha2.JobSet{}}
+// observation is read from the API server.
+func (l *life) observation(ctx context.Context) (observation, error) {
+	f := observation{trainJob: l.object(), jobSet: &jobsetv1alpha2.JobSet{}}
 	key := client.ObjectKeyFromObject(f.trainJob)
 	if err := l.e.Get(ctx, key, f.trainJob); err != nil {
 		return f, err

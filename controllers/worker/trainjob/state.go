@@ -88,8 +88,8 @@ func (a action) String() string {
 	return [...]string{"None", "Build", "DeleteJobSet", "DeletePredecessor", "DeleteTrainJob"}[a]
 }
 
-// facts is what one pass has observed.
-type facts struct {
+// observation is what one pass has observed.
+type observation struct {
 	trainJob *trainer.TrainJob
 	// jobSet has the TrainJob's name. It need not be the TrainJob's. nil: there is none.
 	jobSet *jobsetv1alpha2.JobSet
@@ -106,7 +106,7 @@ type facts struct {
 }
 
 // ownsJobSet says whether this very TrainJob, not a namesake, controls the JobSet.
-func (f facts) ownsJobSet() bool {
+func (f observation) ownsJobSet() bool {
 	return f.jobSet != nil && metav1.IsControlledBy(f.jobSet, f.trainJob)
 }
 
@@ -133,7 +133,7 @@ type decision struct {
 }
 
 // decide says where a TrainJob is, what is to be done and what its status is to be. It depends on its arguments only.
-func decide(f facts, r rules, now time.Time) decision {
+func decide(f observation, r rules, now time.Time) decision {
 	job := f.trainJob
 	status := job.Status.DeepCopy()
 	switch {
@@ -170,7 +170,7 @@ func decide(f facts, r rules, now time.Time) decision {
 }
 
 // decideEnded is about a job whose status says that it is over. The status does not change any more.
-func decideEnded(f facts, now time.Time) decision {
+func decideEnded(f observation, now time.Time) decision {
 	d := decision{state: endState(&f.trainJob.Status), status: f.trainJob.Status}
 	if failedByDeadline(f.trainJob) && f.ownsJobSet() {
 		d.state = stateStopping
@@ -188,7 +188,7 @@ func decideEnded(f facts, now time.Time) decision {
 }
 
 // decideEnding is about a job whose status is now to say that it is over. What follows from that is done once the status says so.
-func decideEnding(f facts, r rules, status *trainer.TrainJobStatus, now time.Time) decision {
+func decideEnding(f observation, r rules, status *trainer.TrainJobStatus, now time.Time) decision {
 	d := decision{state: endState(status)}
 	if d.state == stateFailed {
 		d.failure = endOf(status).Message
@@ -204,7 +204,7 @@ func decideEnding(f facts, r rules, status *trainer.TrainJobStatus, now time.Tim
 }
 
 // decideLive is about a job that is to go on.
-func decideLive(f facts, r rules, now time.Time) decision {
+func decideLive(f observation, r rules, now time.Time) decision {
 	d := decision{state: liveState(f)}
 	switch d.state {
 	case stateBlocked:
@@ -228,7 +228,7 @@ func decideLive(f facts, r rules, now time.Time) decision {
 }
 
 // liveState returns the state of a job that is to go on.
-func liveState(f facts) state {
+func liveState(f observation) state {
 	switch {
 	case f.jobSet != nil && !f.ownsJobSet():
 		return stateBlocked
@@ -253,7 +253,7 @@ func liveState(f facts) state {
 }
 
 // steps of the job, as its JobSet reports them.
-func (f facts) steps() []v1alpha1.Step {
+func (f observation) steps() []v1alpha1.Step {
 	if f.reported == nil {
 		return nil
 	}
@@ -298,12 +298,12 @@ func endState(status *trainer.TrainJobStatus) state {
 	return stateFailed
 }
 
-// runtimeKind returns the kind of runtime that a TrainJob refers to, in the form of facts.runtimeKinds.
+// runtimeKind returns the kind of runtime that a TrainJob refers to, in the form of observation.runtimeKinds.
 func runtimeKind(job *trainer.TrainJob) string {
 	return trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 }
 
-func unsupportedMessage(f facts) string {
+func unsupportedMessage(f observation) string {
 	kinds := slices.Sorted(slices.Values(f.runtimeKinds))
 	return fmt.Sprintf("runtimeRef has the unsupported kind %q; supported are: %s", runtimeKind(f.trainJob), strings.Join(kinds, ", "))
 }

@@ -384,7 +384,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			f := facts{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, runtimeKinds: supported}
+			f := observation{trainJob: tc.job, jobSet: tc.jobSet, reported: tc.reported, runtimeKinds: supported}
 			before := tc.job.DeepCopy()
 			d := decide(f, rules{}, t0)
 			got := want{d.state, d.action, d.status, d.failure, d.recheck}
@@ -406,7 +406,7 @@ func TestDecide(t *testing.T) {
 
 func TestHeldJobIsNotBuilt(t *testing.T) {
 	for _, j := range []*trainer.TrainJob{job(), job(suspend)} {
-		f := facts{trainJob: j, runtimeKinds: supported, held: "its hub has yet to answer"}
+		f := observation{trainJob: j, runtimeKinds: supported, held: "its hub has yet to answer"}
 		if d := decide(f, rules{}, t0); d.action != actionNone {
 			t.Errorf("%s: a job that is held gets the action %s", d.state, d.action)
 		}
@@ -418,7 +418,7 @@ func reportsOnly(cs ...metav1.Condition) trainer.TrainJobStatus {
 }
 
 func TestEmptyReportKeepsStatus(t *testing.T) {
-	f := facts{trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(nil), runtimeKinds: supported}
+	f := observation{trainJob: job(), jobSet: jobSet("uid-1", false), reported: reports(nil), runtimeKinds: supported}
 	f.trainJob.Status.JobsStatus = jobsStatus(1)
 	got := decide(f, rules{}, t0)
 	if diff := cmp.Diff(jobsStatus(1), got.status.JobsStatus); diff != "" {

@@ -65,39 +65,39 @@ func (f *Factory) explain(ctx context.Context, name string, flags *output.Flags)
 		return err
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
-	facts := explanation.Facts{Now: time.Now()}
-	if facts.Job, err = h.Job(ctx, key); err != nil {
+	observation := explanation.Observation{Now: time.Now()}
+	if observation.Job, err = h.Job(ctx, key); err != nil {
 		return err
 	}
-	if facts.Dispatch, err = h.Dispatch(ctx, key); err != nil {
+	if observation.Dispatch, err = h.Dispatch(ctx, key); err != nil {
 		return err
 	}
 	if !flags.ForPeople() {
-		if facts.Dispatch == nil {
+		if observation.Dispatch == nil {
 			return fmt.Errorf("TrainJob %q has no Dispatch that could be printed; without --output it is said why", name)
 		}
-		facts.Dispatch.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
-		return flags.PrintObjects(f.Streams.Out, []runtime.Object{facts.Dispatch})
+		observation.Dispatch.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
+		return flags.PrintObjects(f.Streams.Out, []runtime.Object{observation.Dispatch})
 	}
-	completeFacts(ctx, h, &facts)
-	return explanation.Describe(f.Streams.Out, facts, flags.Wide())
+	completeObservation(ctx, h, &observation)
+	return explanation.Describe(f.Streams.Out, observation, flags.Wide())
 }
 
-// completeFacts reads what is good to know, as far as the user may.
-func completeFacts(ctx context.Context, h *hub.Hub, facts *explanation.Facts) {
-	if facts.State() == explanation.Waiting {
+// completeObservation reads what is good to know, as far as the user may.
+func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
+	if observation.State() == explanation.Waiting {
 		if line, err := readLine(ctx, h, ""); err == nil {
-			facts.Place, facts.Length = line.Find(facts.Job.GetUID())
+			observation.Place, observation.Length = line.Find(observation.Job.GetUID())
 		}
 	}
-	if state := facts.State(); state == explanation.Unmanaged || state == explanation.Ended {
+	if state := observation.State(); state == explanation.Unmanaged || state == explanation.Ended {
 		return
 	}
 	if clusters, err := h.Workers(ctx); err == nil {
-		facts.Clusters = clusters
+		observation.Clusters = clusters
 	}
 	if policies, err := h.Policies(ctx); err == nil {
-		labels, _ := h.NamespaceLabels(ctx, facts.Job.GetNamespace()) // Not everybody may. Most policies do not ask for them.
-		facts.Policy = policyName(policies, dispatch.Job{Labels: facts.Job.GetLabels(), NamespaceLabels: labels})
+		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not everybody may. Most policies do not ask for them.
+		observation.Policy = policyName(policies, dispatch.Job{Labels: observation.Job.GetLabels(), NamespaceLabels: labels})
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Describe writes what there is to say of a job.
-func Describe(out io.Writer, f Facts, wide bool) error {
+func Describe(out io.Writer, f Observation, wide bool) error {
 	var b bytes.Buffer
 	head(&b, f)
 	sections := []struct {
@@ -41,7 +41,7 @@ func Describe(out io.Writer, f Facts, wide bool) error {
 }
 
 // head writes a line for each fact, as kubectl describe does.
-func head(b *bytes.Buffer, f Facts) {
+func head(b *bytes.Buffer, f Observation) {
 	w := printers.GetNewTabWriter(b)
 	line := func(name, value string) {
 		if value != "" {
@@ -76,7 +76,7 @@ func head(b *bytes.Buffer, f Facts) {
 // oneLine is for what may have several lines, such as the words of a worker.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-func (f Facts) position() string {
+func (f Observation) position() string {
 	if f.Place == nil {
 		return ""
 	}
@@ -105,7 +105,7 @@ func indented(b *bytes.Buffer, name string, table *metav1.Table, wide bool) erro
 }
 
 // demand has a row for each PodSet.
-func (f Facts) demand() *metav1.Table {
+func (f Observation) demand() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "PodSet"}, output.Column{Name: "Pods"}, output.Column{Name: "Each-Requests"},
 		output.Column{Name: "Role", Wide: true}, output.Column{Name: "Node-Selector", Wide: true})
 	if f.Dispatch == nil {
@@ -118,14 +118,14 @@ func (f Facts) demand() *metav1.Table {
 }
 
 // workers has the explanation of a job that waits.
-func (f Facts) workers() *metav1.Table {
+func (f Observation) workers() *metav1.Table {
 	if f.Dispatch == nil || f.State() != Waiting {
 		return output.NewTable()
 	}
 	return Workers(f.Dispatch, f.Clusters, f.Now)
 }
 
-func (f Facts) attempts() *metav1.Table {
+func (f Observation) attempts() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Attempt"}, output.Column{Name: "Worker"}, output.Column{Name: "Ended"},
 		output.Column{Name: "Outcome"}, output.Column{Name: "Message"})
 	if f.Dispatch == nil {

@@ -96,14 +96,14 @@ func TestDescribe(t *testing.T) {
 		Jobs: 3, Conditions: []metav1.Condition{condition(v1alpha1.WorkerClusterReady, metav1.ConditionTrue, "Connected", "")},
 	}}}
 	tests := map[string]struct {
-		reason string
-		facts  explanation.Facts
-		wide   bool
-		want   string
+		reason      string
+		observation explanation.Observation
+		wide        bool
+		want        string
 	}{
 		"Waiting": {
 			reason: "why each worker does not take it, those first that are nearest; what only sums this up is left out",
-			facts: explanation.Facts{
+			observation: explanation.Observation{
 				Job: trainJob(), Dispatch: dispatchOf(noFit, explained), Policy: "gold", Place: &jobs.Place{Position: 3}, Length: 9,
 			},
 			want: `
@@ -128,7 +128,7 @@ Workers:
 		},
 		"Wide": {
 			reason: "and the state of the workers that the user may read", wide: true,
-			facts: explanation.Facts{Job: trainJob(), Dispatch: dispatchOf(noFit, explained), Clusters: clusters},
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(noFit, explained), Clusters: clusters},
 			want: `
 Name:         llama
 Namespace:    research
@@ -148,8 +148,8 @@ Workers:
 `,
 		},
 		"Running": {
-			reason: "why it is there, and where it was before",
-			facts:  explanation.Facts{Job: trainJob(), Dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")))},
+			reason:      "why it is there, and where it was before",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")))},
 			want: `
 Name:         llama
 Namespace:    research
@@ -169,9 +169,9 @@ Attempts:
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			tc.facts.Now = now
+			tc.observation.Now = now
 			var out bytes.Buffer
-			if err := explanation.Describe(&out, tc.facts, tc.wide); err != nil {
+			if err := explanation.Describe(&out, tc.observation, tc.wide); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), out.String()); diff != "" {
@@ -279,8 +279,8 @@ func TestStates(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			facts := explanation.Facts{Job: tc.job, Dispatch: tc.dispatch, Place: tc.place, Length: 5, Now: now}
-			if err := explanation.Describe(&out, facts, false); err != nil {
+			observation := explanation.Observation{Job: tc.job, Dispatch: tc.dispatch, Place: tc.place, Length: 5, Now: now}
+			if err := explanation.Describe(&out, observation, false); err != nil {
 				t.Fatal(err)
 			}
 			for _, want := range tc.want {

@@ -246,7 +246,7 @@ func tellWorkload(tell func(types.NamespacedName), object any) {
 // tellChange tells of the TrainJob of a Workload that says something else than before.
 func tellChange(tell func(types.NamespacedName), before, after any) {
 	was, is := before.(*workload), after.(*workload)
-	if was.equal(&is.facts) {
+	if was.equal(&is.observation) {
 		return
 	}
 	tellWorkload(tell, is)

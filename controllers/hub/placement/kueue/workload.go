@@ -22,11 +22,11 @@ const (
 // workload is what the cache keeps of a Workload.
 type workload struct {
 	metav1.ObjectMeta
-	facts
+	observation
 }
 
-// facts are what answers depend on.
-type facts struct {
+// observation is what answers depend on.
+type observation struct {
 	// job is the TrainJob that controls the Workload, and owner its UID. Both are empty if another kind of job does.
 	job   types.NamespacedName
 	owner types.UID
@@ -40,8 +40,8 @@ type facts struct {
 	admitted bool
 }
 
-// equal compares facts.
-func (f *facts) equal(other *facts) bool {
+// equal compares observation.
+func (f *observation) equal(other *observation) bool {
 	return f.job == other.job && f.owner == other.owner &&
 		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
 		f.admitted == other.admitted && slices.Equal(f.checks, other.checks)

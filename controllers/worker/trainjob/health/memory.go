@@ -17,11 +17,11 @@ import (
 // that the job is known to have stays. The zero value is ready for use, by several goroutines.
 type Memory struct {
 	mu   sync.Mutex
-	jobs map[types.NamespacedName]*sightings // under mu
+	jobs map[types.NamespacedName]*history // under mu
 }
 
-// sightings are what was seen of a job.
-type sightings struct {
+// history is what was seen of a job.
+type history struct {
 	idle, unscheduled, running stretch
 	crashes                    int32
 	crashed                    time.Time
@@ -54,9 +54,9 @@ func (m *Memory) Observe(job types.NamespacedName, in *Input, standing string, n
 	defer m.mu.Unlock()
 	s, known := m.jobs[job]
 	if !known {
-		s = firstSighting(in, places, standing, now)
+		s = newHistory(in, places, standing, now)
 		if m.jobs == nil {
-			m.jobs = map[types.NamespacedName]*sightings{}
+			m.jobs = map[types.NamespacedName]*history{}
 		}
 		m.jobs[job] = s
 	}
@@ -72,8 +72,8 @@ func (m *Memory) Forget(job types.NamespacedName) {
 	delete(m.jobs, job)
 }
 
-func firstSighting(in *Input, places []place, standing string, now time.Time) *sightings {
-	s := &sightings{crashes: crashes(places), progress: fingerprint(in.Progress), progressed: now}
+func newHistory(in *Input, places []place, standing string, now time.Time) *history {
+	s := &history{crashes: crashes(places), progress: fingerprint(in.Progress), progressed: now}
 	switch standing {
 	case NoPodReady:
 		s.idle.on = true
@@ -87,7 +87,7 @@ func firstSighting(in *Input, places []place, standing string, now time.Time) *s
 	return s
 }
 
-func (s *sightings) see(progress *trainer.TrainerStatus, places []place, now time.Time) {
+func (s *history) see(progress *trainer.TrainerStatus, places []place, now time.Time) {
 	s.idle.see(idle(places), now)
 	s.unscheduled.see(unscheduled(places), now)
 	s.running.see(running(places), now)

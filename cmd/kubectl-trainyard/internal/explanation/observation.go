@@ -17,8 +17,8 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 )
 
-// Facts are what is known of a job.
-type Facts struct {
+// Observation is what is known of a job.
+type Observation struct {
 	Job *unstructured.Unstructured
 	// Dispatch of the job. Nil: there is none.
 	Dispatch *v1alpha1.Dispatch
@@ -73,7 +73,7 @@ func (s State) String() string {
 }
 
 // State of the job.
-func (f Facts) State() State {
+func (f Observation) State() State {
 	d := f.Dispatch
 	switch {
 	case f.Job.GetDeletionTimestamp() != nil:
@@ -102,7 +102,7 @@ func (f Facts) State() State {
 	return Placed
 }
 
-func (f Facts) stateWithoutDispatch() State {
+func (f Observation) stateWithoutDispatch() State {
 	switch trainjobs.ManagedBy(f.Job) {
 	case v1alpha1.ManagedByMultiKueue, v1alpha1.ManagedByDispatcher:
 	default:
@@ -115,7 +115,7 @@ func (f Facts) stateWithoutDispatch() State {
 }
 
 // headline is the state with where and why, in a few words.
-func (f Facts) headline() string {
+func (f Observation) headline() string {
 	state, d := f.State(), f.Dispatch
 	switch state {
 	case Ended:
@@ -140,7 +140,7 @@ func (f Facts) headline() string {
 }
 
 // message says why it is so, and what can be done about it, in the words of the record where there is one.
-func (f Facts) message() string {
+func (f Observation) message() string {
 	d, manager := f.Dispatch, trainjobs.ManagedBy(f.Job)
 	switch f.State() {
 	case Unmanaged:
@@ -175,7 +175,7 @@ func (f Facts) message() string {
 }
 
 // trouble is what the copy's mirror has to say of a placed job, if it is nothing good.
-func (f Facts) trouble() string {
+func (f Observation) trouble() string {
 	mirrored := f.condition(v1alpha1.DispatchMirrored)
 	if mirrored == nil || mirrored.Status == "True" {
 		return ""
@@ -184,7 +184,7 @@ func (f Facts) trouble() string {
 }
 
 // deletion says for what the deletion of the job waits.
-func (f Facts) deletion() string {
+func (f Observation) deletion() string {
 	text := "the job goes when its copy is gone" + at(f.Dispatch)
 	if f.Dispatch == nil {
 		return text
@@ -196,7 +196,7 @@ func (f Facts) deletion() string {
 }
 
 // staying is why a job stays on a worker that is being drained.
-func (f Facts) staying() string {
+func (f Observation) staying() string {
 	if state := f.State(); state != Placed && state != Queued && state != Running {
 		return ""
 	}
@@ -207,7 +207,7 @@ func (f Facts) staying() string {
 }
 
 // condition of the Dispatch, nil if there is none of this type.
-func (f Facts) condition(of string) *metav1.Condition {
+func (f Observation) condition(of string) *metav1.Condition {
 	return meta.FindStatusCondition(f.Dispatch.Status.Conditions, of)
 }
 

@@ -16,33 +16,33 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// openingTime is how long after the start workers are waited for at most. Placement waits as long.
-const openingTime = 30 * time.Second
+// startupTime is how long after the start workers are waited for at most. Placement waits as long.
+const startupTime = 30 * time.Second
 
-// opening is the time after the start in which it is not known yet what the workers have. If the hub was restored from a backup, a
+// startup is the time after the start in which it is not known yet what the workers have. If the hub was restored from a backup, a
 // Dispatch may name a worker that its job has left since.
-type opening struct {
+type startup struct {
 	mu sync.Mutex
 	// began is when it began, zero before; until is when it ends at the latest; done is true once it has ended. Under mu.
 	began, until time.Time
 	done         bool
 }
 
-func (o *opening) begin(now time.Time) {
+func (o *startup) begin(now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.began, o.until = now, now.Add(openingTime)
+	o.began, o.until = now, now.Add(startupTime)
 }
 
 // isEarly is true as long as something may arrive on a worker that the process before has asked for.
-func (o *opening) isEarly(now time.Time) bool {
+func (o *startup) isEarly(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.began.IsZero() || now.Sub(o.began) < arrivalTime
 }
 
 // due is true if it has to be looked whether the time is over, which done says otherwise.
-func (o *opening) due(now time.Time) (due, done bool) {
+func (o *startup) due(now time.Time) (due, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.done && !o.until.IsZero() && !now.Before(o.until) {
@@ -51,15 +51,15 @@ func (o *opening) due(now time.Time) (due, done bool) {
 	return !o.done && !o.until.IsZero(), o.done
 }
 
-func (o *opening) end() {
+func (o *startup) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.done = true
 }
 
-// opened is true once all workers have been swept that are Ready, or were when this process began. Once it is, it stays so.
-func (q *Quarantine) opened(ctx context.Context) bool {
-	due, done := q.opening.due(q.Clock.Now())
+// isStartupOver is true once all workers have been swept that are Ready, or were when this process began. Once it is, it stays so.
+func (q *Quarantine) isStartupOver(ctx context.Context) bool {
+	due, done := q.startup.due(q.Clock.Now())
 	if !due {
 		return done
 	}
@@ -73,7 +73,7 @@ func (q *Quarantine) opened(ctx context.Context) bool {
 			return false
 		}
 	}
-	q.opening.end()
+	q.startup.end()
 	return true
 }
 

@@ -1,0 +1,79 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spelling_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// root is the repository.
+const root = "../.."
+
+// TestWordsOfTheCode checks the names of the product's code against the words that docs/design.md gives up.
+func TestWordsOfTheCode(t *testing.T) {
+	design, err := os.ReadFile(filepath.Join(root, "docs/design.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	paragraph := regexp.MustCompile(`(?s)Names in the code do not use these words.*?\. A test`).FindString(string(design))
+	banned := map[string]bool{}
+	for _, match := range regexp.MustCompile("`([a-z]+)`").FindAllStringSubmatch(paragraph, -1) {
+		banned[match[1]] = true
+	}
+	if len(banned) == 0 {
+		t.Fatal("docs/design.md names no words")
+	}
+	for _, directory := range []string{
+		"api", "capacity", "cmd", "controllers", "dispatch", "executionlease", "internal", "kubeconfigs", "remote", "webhooks",
+	} {
+		err := filepath.WalkDir(filepath.Join(root, directory), func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") {
+				checkWords(t, path, banned)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func checkWords(t *testing.T, path string, banned map[string]bool) {
+	t.Helper()
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, nil, 0)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if name, ok := node.(*ast.Ident); ok {
+			for _, word := range wordsOf(name.Name) {
+				if banned[word] {
+					t.Errorf("%s: the name %s has the word %q: docs/design.md says which word to use", files.Position(name.Pos()), name.Name, word)
+				}
+			}
+		}
+		return true
+	})
+}
+
+var word = regexp.MustCompile(`[A-Z]?[a-z]+`)
+
+// wordsOf splits a name: "firstSighting" has the words "first" and "sighting".
+func wordsOf(name string) []string {
+	words := word.FindAllString(name, -1)
+	for i := range words {
+		words[i] = strings.ToLower(words[i])
+	}
+	return words
+}
