@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,8 +88,9 @@ func startWorld(ctx context.Context) (err error) {
 		return err
 	}
 	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
-	o.CRDs = append(crds,
-		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml")
+	o.CRDs = slices.Concat(crds, []string{
+		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml",
+	})
 	if world.cluster, err = clusters.Start(ctx, o); err != nil {
 		return err
 	}

@@ -130,8 +130,8 @@ var promises = []promise{
 			put:  "		return needed\n	}\n	return needed\n",
 		}, {
 			file: "controllers/hub/garbagecollection/tombstone.go",
-			find: "isBuriedBy(r.here(), existing, tombstone) {",
-			put:  "isBuriedBy(r.here(), existing, tombstone) && r.HubID == \"\" {",
+			find: "isCoveredBy(r.here(), existing, tombstone) {",
+			put:  "isCoveredBy(r.here(), existing, tombstone) && r.HubID == \"\" {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultFenced", "TestFaultForgotten"},
 	},
