@@ -11,7 +11,7 @@
 //   - Who may write the marks of copies, the worker's API server decides by itself (config/admission, marks_test.go).
 //   - ClusterTrainingRuntimes and TrainingRuntimes are validated as upstream does it, TrainingRuntimes on updates too (runtimes.go).
 //
-// Use: call Setup with a manager whose scheme has the types of controllers/worker/trainjob and whose webhook server has certificates,
+// Use: call Add with a manager whose scheme has the types of controllers/worker/trainjob and whose webhook server has certificates,
 // and apply config/webhook. What reaches this package is decided there; nothing here relies on it.
 //
 // Watch out:

@@ -118,10 +118,10 @@ func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Schem
 	if err != nil {
 		return err
 	}
-	if err := trainjob.Setup(ctx, e.manager, trainjob.Options{SkipNameValidation: true}); err != nil {
+	if err := trainjob.Add(ctx, e.manager, trainjob.Options{SkipNameValidation: true}); err != nil {
 		return err
 	}
-	if err := Setup(ctx, e.manager, Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
+	if err := Add(ctx, e.manager, Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
 		return err
 	}
 	ctx, e.stop = context.WithCancel(ctx)

@@ -56,7 +56,7 @@ func run(ctx context.Context, o options) error {
 	if err := setUpFencing(ctx, mgr, o, &trainJobs); err != nil {
 		return err
 	}
-	if err := trainjob.Setup(ctx, mgr, trainJobs); err != nil {
+	if err := trainjob.Add(ctx, mgr, trainJobs); err != nil {
 		return err
 	}
 	if o.capacityReport {

@@ -136,7 +136,7 @@ func setUpWebhooks(ctx context.Context, mgr ctrl.Manager, server webhook.Server,
 	if err := mgr.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
 		return fmt.Errorf("add readiness check of webhooks: %w", err)
 	}
-	return webhooks.Setup(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes})
+	return webhooks.Add(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes})
 }
 
 // waitingServer starts when there are certificates. Controllers do not wait for that.

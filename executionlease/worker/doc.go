@@ -5,7 +5,7 @@
 // can run their jobs elsewhere. What it decides is in package executionlease/protocol.
 //
 //	fencer, err := workerlease.Add(mgr, workerlease.Options{Identity: name, Election: &workerlease.Election{...}})
-//	err = trainjob.Setup(ctx, mgr, trainjob.Options{Gate: fencer.Gate, Rechecks: fencer.Rechecks()})
+//	err = trainjob.Add(ctx, mgr, trainjob.Options{Gate: fencer.Gate, Rechecks: fencer.Rechecks()})
 //
 // Every replica watches ExecutionLeases, copies (TrainJobs with the label trainyard.dev/hub) and their pods, and answers Gate. One, by
 // a Lease of its own (LeaseName), writes challenges and stops copies. That lease is not the one of the TrainJob controller, so fencing

@@ -123,7 +123,7 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 	must(t, err)
 	a.fencer = fencer
 	if special.trainJobs {
-		must(t, trainjob.Setup(ctx, mgr, trainjob.Options{SkipNameValidation: true, Gate: fencer.Gate, Rechecks: fencer.Rechecks()}))
+		must(t, trainjob.Add(ctx, mgr, trainjob.Options{SkipNameValidation: true, Gate: fencer.Gate, Rechecks: fencer.Rechecks()}))
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()

@@ -82,21 +82,21 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Setup adds the controller to a manager whose scheme has AddToScheme's types and whose cache has CacheOptions. The CRDs of
+// Add adds the controller to a manager whose scheme has AddToScheme's types and whose cache has CacheOptions. The CRDs of
 // TrainJob, TrainingRuntime, ClusterTrainingRuntime and JobSet must exist when the manager starts.
-func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	runtimes, err := NewRuntimes(ctx, mgr.GetClient(), mgr.GetFieldIndexer())
 	if err != nil {
 		return err
 	}
 	clients := Clients{Cached: mgr.GetClient(), Live: mgr.GetAPIReader()}
 	r := NewReconciler(clients, mgr.GetEventRecorder(ControllerName), runtimes, opts)
-	return r.SetupWithManager(ctx, mgr, opts)
+	return r.Add(ctx, mgr, opts)
 }
 
-// SetupWithManager registers the watches: TrainJobs, what the runtime framework builds of them, the runtimes that they may wait
+// Add registers the watches: TrainJobs, what the runtime framework builds of them, the runtimes that they may wait
 // for, JobSets in their way, and their pods.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	opts.setDefaults()
 	if err := startInformers(ctx, mgr); err != nil {
 		return err

@@ -29,7 +29,7 @@
 //   - A TrainJob can be held back (Options.Gate): nothing is created for it.
 //   - While a job runs and nothing of what was built for it has changed, nothing is built or applied.
 //
-// Use: register AddToScheme, give CacheOptions to the manager, and call Setup. Several instances can live in one process, each
+// Use: register AddToScheme, give CacheOptions to the manager, and call Add. Several instances can live in one process, each
 // with a manager of its own; their metrics are sums.
 //
 // Watch out:

@@ -190,7 +190,7 @@ func (e *lifeEnvironment) startController() error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	err = Setup(ctx, mgr, Options{
+	err = Add(ctx, mgr, Options{
 		SkipNameValidation: true,
 		RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, time.Second),
 	})

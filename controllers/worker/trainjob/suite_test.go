@@ -102,7 +102,7 @@ func (e *environment) startController(ctx context.Context) error {
 		return err
 	}
 	e.cached = mgr.GetClient()
-	err = Setup(ctx, mgr, Options{
+	err = Add(ctx, mgr, Options{
 		MaxConcurrentReconciles: 1,
 		Clock:                   e.clock,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour),

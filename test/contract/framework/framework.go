@@ -89,9 +89,9 @@ func (f *Framework) RunManager(cfg *rest.Config, startControllers bool) (context
 
 	ctx, cancel := context.WithCancel(context.Background())
 	if startControllers {
-		succeed(trainjob.Setup(ctx, mgr, trainjob.Options{SkipNameValidation: true}))
+		succeed(trainjob.Add(ctx, mgr, trainjob.Options{SkipNameValidation: true}))
 	}
-	succeed(webhooks.Setup(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes}))
+	succeed(webhooks.Add(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes}))
 	stopped := make(chan error, 1)
 	f.stop = func() error { cancel(); return <-stopped }
 	go func() { stopped <- mgr.Start(ctx) }()

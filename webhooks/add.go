@@ -18,8 +18,8 @@ import (
 // statusPath is where the status of TrainJobs is validated. The other paths are controller-runtime's, and so upstream's.
 const statusPath = "/validate-trainer-kubeflow-org-v1alpha1-trainjob-status"
 
-// Setup registers all webhooks with the manager's webhook server. They answer when the manager has started.
-func Setup(ctx context.Context, mgr ctrl.Manager, opts Options) error {
+// Add registers all webhooks with the manager's webhook server. They answer when the manager has started.
+func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
