@@ -105,10 +105,12 @@ func ClearProgress(status *v1alpha1.DispatchStatus) {
 	status.Steps, status.Restarts, status.StartTime, status.CompletionTime = nil, 0, nil, nil
 }
 
-// clearTroubles removes the conditions that are there only while they say something: Evicting and WorkerLost.
+// clearTroubles removes the conditions that are there only while they say something: Evicting, WorkerLost and
+// WriteRefused. What was refused was about the attempt that is over.
 func clearTroubles(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
 }
 
 // SetCondition sets a condition of type, status, reason and message, as observed of the Dispatch as it is.

@@ -57,7 +57,9 @@ func TestEnd(t *testing.T) {
 				Phase: v1alpha1.PhaseWorkerLost, Reason: "Some", Cluster: "worker", Attempt: 2, CopyUID: "copy", Restarts: 3,
 				Steps: []v1alpha1.Step{{Name: "trainer"}}, StartTime: &metav1.Time{Time: now}, CompletionTime: &metav1.Time{Time: now},
 			}
-			for _, kind := range []string{v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchMirrored} {
+			for _, kind := range []string{
+				v1alpha1.DispatchEvicting, v1alpha1.DispatchWorkerLost, v1alpha1.DispatchMirrored, v1alpha1.DispatchWriteRefused,
+			} {
 				SetCondition(&status, dispatch, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Some"}, now)
 			}
 			End(&status, dispatch, outcome, "words", now)

@@ -112,7 +112,6 @@ func (h *hubSide) reportFinished(ctx context.Context) error {
 		end = trainjobs.Terminal(h.copy)
 	}
 	err := h.ender().Finish(ctx, h.dispatch, end, func(status *v1alpha1.DispatchStatus) {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused) // The TrainJob says how the copy ended.
 		h.showProgress(status)
 		h.setCopyUID(status)
 	})
