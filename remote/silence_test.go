@@ -212,7 +212,7 @@ func TestSilence(t *testing.T) {
 		"Reset":      {reason: "Somebody takes the connection and resets it.", fault: resetting},
 		"Mute":       {reason: "The machine is there; it is its API server that hangs.", fault: mute},
 		"Babbling":   {reason: "It is no TLS, but something.", fault: babbling},
-		"Error":      {reason: "A machine on the route says that there is no backend.", fault: failing},
+		"Error":      {reason: "A machine on the way says that there is no backend.", fault: failing},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

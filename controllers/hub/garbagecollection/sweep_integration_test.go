@@ -111,7 +111,7 @@ func (r refusingClient) Delete(context.Context, client.Object, ...client.DeleteO
 // A Tombstone is executed: the copy that it names goes, and when no pod of it is alive the Tombstone goes too.
 func TestTombstone(t *testing.T) {
 	s := newScene(t)
-	origin := types.UID("tombstoneOf-" + s.key.Namespace)
+	origin := types.UID("tombstone-" + s.key.Namespace)
 	s.createCopy(t, origin, "2")
 	endPod := s.run(t, workerName)
 	tombstone := s.addTombstone(t, origin, workerName, 2)
