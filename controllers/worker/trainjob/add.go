@@ -32,35 +32,35 @@ import (
 )
 
 const (
-	// ControllerName is the name in logs, in metrics and as the reporting controller of Events.
+	// ControllerName is the controller's name in logs and metrics, and the reporting controller of its Events.
 	ControllerName = "trainjob"
 
 	defaultConcurrency = 10
-	// The longest delay is far below controller-runtime's 17 minutes, because a job whose objects are refused (quota, a webhook
-	// that is down) has no event that tells when to try again, and because its deadline is looked at only when it is tried.
+	// maxRetryDelay is far below controller-runtime's 17 minutes. If the API server refuses objects (quota, a webhook that
+	// is down), no event says when to retry. The controller also checks the job's deadline only when it retries.
 	minRetryDelay = 50 * time.Millisecond
 	maxRetryDelay = 2 * time.Minute
 )
 
-// Options of the controller. The zero value is what a process with one controller needs.
+// Options configures the controller. A process with one controller can use the zero value.
 type Options struct {
-	// ExtendedConditions adds ResourcesCreated, Started and Stalled to a TrainJob's conditions. The Kubeflow Trainer has none of them,
-	// and its Python SDK takes a job for running only while it has no condition at all.
+	// ExtendedConditions adds the conditions ResourcesCreated, Started and Stalled to TrainJobs. The Kubeflow Trainer has
+	// none of them, and its Python SDK takes a job for running only while the job has no condition at all.
 	ExtendedConditions bool
-	// Health says from when on it is trouble if a job does not get on. nil: health.DefaultLimits.
+	// Health says after what time missing progress counts as trouble. nil: health.DefaultLimits.
 	Health *health.Limits
-	// Gate says whether a TrainJob that has no JobSet may get one now and, if not, why: a sentence that is the same as long as the cause
-	// is. nil: all may.
+	// Gate says whether a TrainJob without a JobSet may get a JobSet now. If not, why is a sentence that stays the same
+	// while the cause does. nil: every TrainJob may.
 	Gate func(*trainer.TrainJob) (open bool, why string)
-	// Rechecks are TrainJobs for which Gate may say something else now. nil: they come with an event of their own only.
+	// Rechecks sends TrainJobs whose Gate may have changed. nil: the controller checks Gate only at other events.
 	Rechecks source.Source
-	// MaxConcurrentReconciles is how many TrainJobs are worked on at once. 0: 10.
+	// MaxConcurrentReconciles is how many TrainJobs the controller handles at once. 0: 10.
 	MaxConcurrentReconciles int
-	// Clock stamps conditions and measures deadlines. nil: the real one.
+	// Clock stamps conditions and measures deadlines. nil: the real clock.
 	Clock clock.PassiveClock
-	// RateLimiter says when to try again after an error. nil: after 50 ms to 2 min, doubling.
+	// RateLimiter says when to retry after an error. nil: after 50 ms, doubling up to 2 min.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// SkipNameValidation allows more than one controller in a process, whose metrics then are the sum. For tests.
+	// SkipNameValidation allows several controllers in one process, for tests. Their metrics are sums.
 	SkipNameValidation bool
 }
 
@@ -82,8 +82,8 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Add adds the controller to a manager whose scheme has AddToScheme's types and whose cache has CacheOptions. The CRDs of
-// TrainJob, TrainingRuntime, ClusterTrainingRuntime and JobSet must exist when the manager starts.
+// Add adds the controller to a manager that has AddToScheme's types in its scheme and CacheOptions in its cache. The
+// CRDs of TrainJob, TrainingRuntime, ClusterTrainingRuntime and JobSet must exist when the manager starts.
 func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	runtimes, err := NewRuntimes(ctx, mgr.GetClient(), mgr.GetFieldIndexer())
 	if err != nil {
@@ -94,8 +94,8 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	return r.Add(ctx, mgr, opts)
 }
 
-// Add registers the watches: TrainJobs, what the runtime framework builds of them, the runtimes that they may wait
-// for, JobSets in their way, and their pods.
+// Add registers the watches: TrainJobs, the objects that the framework builds for them, the runtimes that they may wait
+// for, JobSets of other owners that have their names, and their pods.
 func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	opts.setDefaults()
 	if err := startInformers(ctx, mgr); err != nil {
@@ -118,7 +118,7 @@ func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) er
 			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 			RateLimiter:             opts.RateLimiter,
 			SkipNameValidation:      &opts.SkipNameValidation,
-			// A replica that waits for the lease has its caches full and takes over at once.
+			// A replica that waits for the lease fills its caches, so that it takes over at once.
 			EnableWarmup: new(true),
 		})
 	if opts.Rechecks != nil {
@@ -137,7 +137,7 @@ func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) er
 	return nil
 }
 
-// startInformers makes sure that the cache counts as synced only when all that Reconcile reads is there.
+// startInformers makes sure that the cache counts as synced only when it has all that Reconcile reads.
 func startInformers(ctx context.Context, mgr ctrl.Manager) error {
 	for _, object := range []client.Object{
 		&trainer.TrainJob{}, &trainer.TrainingRuntime{}, &trainer.ClusterTrainingRuntime{},
@@ -150,8 +150,8 @@ func startInformers(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// ours lets pass TrainJobs for which there can be something to do. What somebody else manages costs no queue work, and on a
-// restart neither do finished jobs, except that one which failed by its deadline may still have its JobSet, and one may have a TTL.
+// ours passes events of TrainJobs that may need work. It drops TrainJobs that another controller manages and, on a
+// restart, finished jobs, unless the job failed by its deadline (its JobSet may still exist) or has a TTL.
 func ours() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return !resting(e.Object.(*trainer.TrainJob)) },
@@ -165,7 +165,7 @@ func isOurs(object client.Object) bool {
 	return ok && !trainjobutil.IsManagedByExternalController(job)
 }
 
-// newSpec lets pass runtimes that are new or have another spec.
+// newSpec passes runtimes that are new or whose spec has changed.
 func newSpec() predicate.Predicate {
 	return predicate.And(predicate.GenerationChangedPredicate{}, predicate.Funcs{
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
@@ -179,7 +179,7 @@ func deletions() predicate.Predicate {
 	}
 }
 
-// podChanges lets pass what can be news about a job's health.
+// podChanges passes pod events that can change the health of a job.
 func podChanges() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		old, ok := e.ObjectOld.(*corev1.Pod)
@@ -188,9 +188,9 @@ func podChanges() predicate.Predicate {
 	}}
 }
 
-// builtObjects sees all events of all watches, and is about those of the objects that the framework makes beside the JobSet. They
-// are watched so that one which was deleted or changed is made again, which is noted here. That one of them exists is no news:
-// its creation was ours, and every job would be built once more for each.
+// builtObjects sees the events of all watches. It handles the objects that the framework makes besides the JobSet: it
+// notes a change or deletion of such an object, and the next pass builds the object again. It drops creations, which
+// are the controller's own: each would cause one more build of its job.
 func (r *Reconciler) builtObjects() predicate.Predicate {
 	note := func(object client.Object) bool {
 		if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == trainer.TrainJobKind && !isJobSet(object) {
@@ -216,7 +216,7 @@ func isJobSet(object client.Object) bool {
 	return ok
 }
 
-// jobOfPod returns the TrainJob that a pod may belong to: a JobSet has its TrainJob's name.
+// jobOfPod returns the TrainJob that a pod may belong to. A JobSet has the name of its TrainJob.
 func jobOfPod(_ context.Context, pod client.Object) []reconcile.Request {
 	if key, ok := health.JobSetOf(pod); ok {
 		return []reconcile.Request{{NamespacedName: key}}
@@ -233,7 +233,7 @@ func (r *Reconciler) waitingForRuntime(ctx context.Context, runtime client.Objec
 		client.InNamespace(runtime.GetNamespace()), client.MatchingFields{indexer.TrainJobRuntimeRefKey: runtime.GetName()})
 }
 
-// waiting returns the TrainJobs among those listed that want a JobSet and have none.
+// waiting returns the listed TrainJobs that want a JobSet and have none.
 func (r *Reconciler) waiting(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	var jobs trainer.TrainJobList
 	if err := r.client.List(ctx, &jobs, opts...); err != nil {
@@ -253,7 +253,7 @@ func (r *Reconciler) waiting(ctx context.Context, opts ...client.ListOption) []r
 	return requests
 }
 
-// blockedBy returns the TrainJob that may have waited for the JobSet to go. Those that a TrainJob owns have their own handler.
+// blockedBy returns the TrainJob that may wait for the deletion of the JobSet. Owned JobSets have their own handler.
 func (r *Reconciler) blockedBy(ctx context.Context, jobSet client.Object) []reconcile.Request {
 	if owner := metav1.GetControllerOf(jobSet); owner != nil && owner.Kind == trainer.TrainJobKind && owner.Name == jobSet.GetName() {
 		return nil

@@ -33,17 +33,17 @@ const (
 	jobSetKind = "JobSet"
 )
 
-// errPredecessor: what an earlier TrainJob of the same name has left is still there.
+// errPredecessor: objects of an earlier TrainJob of the same name still exist.
 var errPredecessor = errors.New("waiting for the objects of an earlier TrainJob of the same name to be garbage-collected")
 
-// errPodsLeft: the pods of an earlier JobSet of the same name may still run. Those of a new one would have their host names.
+// errPodsLeft: pods of an earlier JobSet may still run. Pods of a new JobSet would have the same host names.
 var errPodsLeft = errors.New("waiting for the pods of an earlier JobSet of the same name to end")
 
-// errEarlierJobs: the Jobs of an earlier JobSet of the same name may still make pods.
+// errEarlierJobs: Jobs of an earlier JobSet of the same name may still make pods.
 var errEarlierJobs = errors.New("waiting for the Jobs of an earlier JobSet of the same name to be garbage-collected")
 
-// build makes the TrainJob's objects and applies them, the JobSet last: its pods need the others. It does nothing if the last build
-// was of the same TrainJob and what it made is as it was.
+// build makes the TrainJob's objects and applies them. It applies the JobSet last, because its pods need the others. It
+// does nothing if neither the TrainJob nor its objects have changed since the last build.
 func (r *Reconciler) build(ctx context.Context, f observation, s state, past *jobMemory) error {
 	changes := r.memory.changesOf(client.ObjectKeyFromObject(f.trainJob))
 	if past.built.isCurrent(f, s, changes) {
@@ -69,7 +69,7 @@ func (r *Reconciler) build(ctx context.Context, f observation, s state, past *jo
 			err = r.applyBeside(ctx, f, object)
 		case s == stateSuspended || s == stateCreated:
 			err = r.applyJobSet(ctx, f, jobSet, past, done)
-		default: // It can only be here because it has just been deleted. The event of that decides what to do.
+		default: // The JobSet was deleted after this pass read it. The deletion's event starts the next pass.
 		}
 		if err != nil {
 			return err
@@ -79,11 +79,11 @@ func (r *Reconciler) build(ctx context.Context, f observation, s state, past *jo
 	return nil
 }
 
-// awaitEarlier returns errPodsLeft or errEarlierJobs while pods of an earlier JobSet may run, or may yet be made: a JobSet that was
-// deleted in the background goes before its Jobs, and these before their pods. What cannot be excluded is that a controller which has
-// yet to see that a JobSet or Job is gone still makes a Job or a pod of it.
+// awaitEarlier returns errPodsLeft or errEarlierJobs while pods of an earlier JobSet may run or may still be made.
+// Deletion in the background removes the JobSet first, then its Jobs, then their pods. A controller that has not seen
+// the deletion of a JobSet or Job can still make a Job or pod for it. awaitEarlier cannot exclude that.
 func (r *Reconciler) awaitEarlier(ctx context.Context, job *trainer.TrainJob) error {
-	if err := r.awaitPods(ctx, job); err != nil { // This first, because it costs no request.
+	if err := r.awaitPods(ctx, job); err != nil { // First, because it costs no request.
 		return err
 	}
 	jobs, err := r.jobsOf(ctx, client.ObjectKeyFromObject(job))
@@ -95,14 +95,14 @@ func (r *Reconciler) awaitEarlier(ctx context.Context, job *trainer.TrainJob) er
 			return fmt.Errorf("%w: Job %s", errEarlierJobs, klog.KObj(&jobs[i]))
 		}
 	}
-	return r.awaitPods(ctx, job) // Jobs that went in between may have made some.
+	return r.awaitPods(ctx, job) // A Job that was deleted since the first check may have made pods.
 }
 
-// awaitPods returns errPodsLeft while pods of an earlier JobSet may run. Their ends come as events.
+// awaitPods returns errPodsLeft while pods of an earlier JobSet may run. The end of a pod brings an event.
 func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error {
 	var pods corev1.PodList
 	err := r.client.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingFields{health.JobSetIndex: job.Name},
-		client.UnsafeDisableDeepCopy) // Nothing here writes to them.
+		client.UnsafeDisableDeepCopy) // This function only reads the pods.
 	if err != nil {
 		return fmt.Errorf("list pods of earlier JobSets of TrainJob %s: %w", klog.KObj(job), err)
 	}
@@ -114,8 +114,9 @@ func (r *Reconciler) awaitPods(ctx context.Context, job *trainer.TrainJob) error
 	return nil
 }
 
-// applyBeside applies an object beside the JobSet. Whoever deletes a TrainJob in the foreground sees its objects go while its JobSet
-// still ends, and a cache that has yet to see the deletion must not make them again. Without a JobSet, observe has asked.
+// applyBeside applies an object that is not the JobSet. A foreground deletion of a TrainJob deletes these objects while
+// the JobSet still ends. The cache may not have seen that deletion, so applyBeside asks the API server: it must not
+// recreate the objects. If there is no JobSet, observe has already asked.
 func (r *Reconciler) applyBeside(ctx context.Context, f observation, object apiruntime.ApplyConfiguration) error {
 	if f.jobSet != nil {
 		var job trainer.TrainJob
@@ -138,13 +139,13 @@ func (r *Reconciler) apply(ctx context.Context, job *trainer.TrainJob, object ap
 	return nil
 }
 
-// applyJobSet applies the JobSet, or deletes it to be made anew if that is the only way to what the TrainJob wants.
+// applyJobSet applies the JobSet. It deletes a JobSet if only a new JobSet can have what the TrainJob wants.
 func (r *Reconciler) applyJobSet(
 	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *jobMemory, done *built,
 ) error {
 	if f.jobSet != nil {
-		// To apply creates what is not there. With the UID it is a conflict if the JobSet is gone and the cache has yet to see it: only
-		// a pass that has seen that there is none has read the TrainJob from the API server.
+		// To apply a missing object creates it. The UID makes that a conflict if the JobSet is gone and the cache has not
+		// seen it yet. Only a pass that has seen no JobSet has read the TrainJob from the API server.
 		jobSet.WithUID(f.jobSet.UID)
 		if !isSuspended(f.trainJob) {
 			if err := r.prepareJobs(ctx, f, jobSet, past); err != nil {
@@ -156,18 +157,18 @@ func (r *Reconciler) applyJobSet(
 		return r.rebuild(ctx, f, err)
 	}
 	past.replacements = 0
-	// The API server's answer is in what was applied.
+	// Apply writes the API server's answer into jobSet.
 	done.jobSet, done.jobSetGeneration = ptr.Deref(jobSet.UID, ""), ptr.Deref(jobSet.Generation, 0)
-	if f.jobSet == nil && past.built == nil && len(f.trainJob.Status.JobsStatus) == 0 { // The first one.
+	if f.jobSet == nil && past.built == nil && len(f.trainJob.Status.JobsStatus) == 0 { // The first JobSet.
 		jobSetSeconds.Observe(r.clock.Since(f.trainJob.CreationTimestamp.Time).Seconds())
 	}
 	return nil
 }
 
-// newObjects asks the runtime framework for the TrainJob's objects. The framework also writes the snapshot of the runtime.
+// newObjects asks the runtime framework for the TrainJob's objects. The framework also writes the runtime's snapshot.
 //
-// It dereferences optional fields without looking (Flux without spec.trainer.numNodes, MPI with a runtime that was not defaulted),
-// so a panic here is about one job's data, and its owner should read about it.
+// The framework dereferences optional fields without a check (Flux: spec.trainer.numNodes, MPI: a runtime without
+// defaults). So newObjects recovers from a panic. The cause is the data of one job, and the job's owner should see it.
 func (r *Reconciler) newObjects(ctx context.Context, job *trainer.TrainJob) (objects []apiruntime.ApplyConfiguration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -191,7 +192,7 @@ func (r *Reconciler) newObjects(ctx context.Context, job *trainer.TrainJob) (obj
 	return nil, p
 }
 
-// hasPredecessorsSnapshot tells why the framework has refused a snapshot. With one of an earlier TrainJob there is only to wait.
+// hasPredecessorsSnapshot says whether the snapshot is an earlier TrainJob's. The build waits for its deletion.
 func (r *Reconciler) hasPredecessorsSnapshot(ctx context.Context, job *trainer.TrainJob) bool {
 	var snapshot corev1.ConfigMap
 	if err := r.client.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, &snapshot); err != nil {
@@ -206,7 +207,7 @@ func isPredecessors(object metav1.Object, job *trainer.TrainJob) bool {
 	return owner != nil && owner.Kind == trainer.TrainJobKind && owner.Name == job.Name && owner.UID != job.UID
 }
 
-// isRuntimeNotFound tells a missing runtime from everything else that may not be there, such as a CRD.
+// isRuntimeNotFound says whether err is about a missing runtime, and not about another missing object such as a CRD.
 func isRuntimeNotFound(err error, ref trainer.RuntimeRef) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -15,24 +15,23 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Conditions that a TrainJob has with Options.ExtendedConditions, beside the three of the Kubeflow Trainer. They carry the
-// generation that was looked at.
+// Conditions that Options.ExtendedConditions adds to the three of the Kubeflow Trainer. observedGeneration is set.
 const (
-	// ConditionResourcesCreated: what the TrainJob needs to run, above all its JobSet, exists as the TrainJob wants it. False: the
-	// reason and the API server's words say why not.
+	// ConditionResourcesCreated: what the TrainJob needs to run, above all its JobSet, exists as the TrainJob wants it.
+	// False: the reason and the API server's message say why not.
 	ConditionResourcesCreated = "ResourcesCreated"
-	// ConditionStarted: a step of the job has begun since the job was created, last resumed or last restarted. True: the reason is
-	// the current step. False: the reason is what the job waits for.
+	// ConditionStarted: a step of the job has begun since the job was created, last resumed or last restarted. True: the
+	// reason is the current step. False: the reason is what the job waits for.
 	ConditionStarted = "Started"
-	// ConditionStalled: the job is meant to run, and something keeps it from getting on. It is absent until that happens. True: the
-	// reason is one of package health.
+	// ConditionStalled: the job is meant to run, and something keeps it from making progress. A job that had no trouble
+	// has no such condition. True: the reason comes from package health.
 	ConditionStalled = "Stalled"
 )
 
-// Reasons of ConditionResourcesCreated. If it is False, it has one of a Warning Event: ReasonBuildFailed, ReasonApplyFailed,
-// ReasonRuntimeNotFound, ReasonJobSetConflict, or ReasonRuntimeNotSupported.
+// Reasons of ConditionResourcesCreated. False has the reason of a Warning Event (ReasonBuildFailed, ReasonApplyFailed,
+// ReasonRuntimeNotFound, ReasonJobSetConflict) or ReasonRuntimeNotSupported.
 const (
-	// ReasonResourcesCreated: all is there.
+	// ReasonResourcesCreated: all objects exist.
 	ReasonResourcesCreated = "ResourcesCreated"
 	// ReasonRuntimeNotSupported: the TrainJob refers to a kind of runtime that does not exist.
 	ReasonRuntimeNotSupported = "RuntimeNotSupported"
@@ -40,11 +39,11 @@ const (
 
 // Reasons of ConditionStarted.
 const (
-	// ReasonDatasetInitializer: the dataset is being loaded.
+	// ReasonDatasetInitializer: the job loads the dataset.
 	ReasonDatasetInitializer = "DatasetInitializer"
-	// ReasonModelInitializer: the model is being loaded.
+	// ReasonModelInitializer: the job loads the model.
 	ReasonModelInitializer = "ModelInitializer"
-	// ReasonTrainer: the training itself, or any other step.
+	// ReasonTrainer: the job trains, or runs any other step.
 	ReasonTrainer = "Trainer"
 	// ReasonSuspended: the job waits to be resumed.
 	ReasonSuspended = "Suspended"
@@ -52,19 +51,19 @@ const (
 	ReasonWaitingForResources = "WaitingForResources"
 	// ReasonWaitingForPods: the job waits for pods to become ready.
 	ReasonWaitingForPods = "WaitingForPods"
-	// ReasonRestarting: the JobSet is making its Jobs anew.
+	// ReasonRestarting: the JobSet recreates its Jobs.
 	ReasonRestarting = "Restarting"
 )
 
 // Reasons of ConditionStalled when it is False.
 const (
-	// ReasonRecovered, which is also that of an Event: what it told of is over.
+	// ReasonRecovered: the trouble is over. An Event has this reason too.
 	ReasonRecovered = "Recovered"
-	// ReasonNotRunning: the job is not meant to run, or not at present.
+	// ReasonNotRunning: the job is not meant to run now.
 	ReasonNotRunning = "NotRunning"
 )
 
-// setCondition sets a condition, and never lets its time go back, whatever this machine's clock does.
+// setCondition sets a condition. The condition's time never goes back, also if the machine's clock does.
 func setCondition(status *trainer.TrainJobStatus, c metav1.Condition, now time.Time) {
 	c.LastTransitionTime = metav1.NewTime(now)
 	if old := meta.FindStatusCondition(status.Conditions, c.Type); old != nil && c.LastTransitionTime.Before(&old.LastTransitionTime) {
@@ -73,7 +72,7 @@ func setCondition(status *trainer.TrainJobStatus, c metav1.Condition, now time.T
 	meta.SetStatusCondition(&status.Conditions, c)
 }
 
-// setSuspended records whether the job is suspended. That it is not is only worth a condition if it has been.
+// setSuspended records whether the job is suspended. False is recorded only if the job was suspended before.
 func setSuspended(status *trainer.TrainJobStatus, suspended bool, now time.Time) {
 	c := metav1.Condition{Type: trainer.TrainJobSuspended}
 	switch {
@@ -93,13 +92,13 @@ func setFailed(status *trainer.TrainJobStatus, reason, message string, now time.
 	}, now)
 }
 
-// setLiveConditions sets the extended conditions of a job that is to go on, as far as they do not depend on the action.
+// setLiveConditions sets the extended conditions of a live job, except ResourcesCreated, which depends on the action.
 func setLiveConditions(status *trainer.TrainJobStatus, f observation, d decision, now time.Time) {
 	setStarted(status, f, d.state, now)
 	setStalled(status, f.trainJob, d, now)
 }
 
-// setEndConditions sets the extended conditions of a job that has just ended. Started stays as it was last.
+// setEndConditions sets the extended conditions of a job that has just ended. Started keeps its last value.
 func setEndConditions(status *trainer.TrainJobStatus, f observation, d decision, now time.Time) {
 	setStalled(status, f.trainJob, d, now)
 	if d.state != stateFailed {
@@ -112,12 +111,12 @@ func setEndConditions(status *trainer.TrainJobStatus, f observation, d decision,
 			Message: failed.Message, ObservedGeneration: f.trainJob.Generation,
 		}, now)
 	}
-	// After the call above, which may have moved the conditions.
+	// setCondition above may have moved the conditions, so the condition is looked up again.
 	meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed).Message = shorten(d.failure, maxConditionMessage)
 }
 
-// setStarted is True from the first step that runs until the job is suspended or restarts. A pod that is not ready for a moment
-// does not take that back.
+// setStarted sets True from the first step that runs until the job is suspended or restarts, also if a pod is not ready
+// for a moment.
 func setStarted(status *trainer.TrainJobStatus, f observation, s state, now time.Time) {
 	c := metav1.Condition{Type: ConditionStarted, Status: metav1.ConditionFalse, ObservedGeneration: f.trainJob.Generation}
 	switch s {
@@ -138,7 +137,7 @@ func setStarted(status *trainer.TrainJobStatus, f observation, s state, now time
 	setCondition(status, c, now)
 }
 
-// currentStep is the first that runs, else the first that has not succeeded.
+// currentStep is the first step that runs or, if none runs, the first step that has not succeeded.
 func currentStep(steps []v1alpha1.Step) string {
 	for _, wanted := range []v1alpha1.StepState{v1alpha1.StepRunning, v1alpha1.StepFailed, v1alpha1.StepWaiting} {
 		for _, step := range steps {
@@ -161,7 +160,7 @@ func stepReason(step string) string {
 	}
 }
 
-// setStalled records trouble, and its end if there has been any.
+// setStalled records trouble, and the end of earlier trouble.
 func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, d decision, now time.Time) {
 	c := metav1.Condition{Type: ConditionStalled, ObservedGeneration: job.Generation}
 	switch {
@@ -182,8 +181,8 @@ func runs(s state) bool {
 	return s >= stateRestarting
 }
 
-// setResourcesCreated records how the action of a live job has ended. What passes by itself (a conflict, a predecessor's objects)
-// changes nothing.
+// setResourcesCreated records the result of a live job's action. An error that passes by itself (a conflict, objects of
+// an earlier TrainJob) changes nothing.
 func setResourcesCreated(status *trainer.TrainJobStatus, f observation, s state, err error, now time.Time) {
 	c := metav1.Condition{Type: ConditionResourcesCreated, ObservedGeneration: f.trainJob.Generation}
 	var p *problem

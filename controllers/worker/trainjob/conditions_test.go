@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// extended returns a condition of the extended ones, of generation 7.
+// extended returns an extended condition with generation 7.
 func extended(kind, status, reason, message string) metav1.Condition {
 	return metav1.Condition{
 		Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message,
@@ -30,7 +30,7 @@ func extended(kind, status, reason, message string) metav1.Condition {
 
 func generation7(j *trainer.TrainJob) { j.Generation = 7 }
 
-// unpullable is a pod of the trainer whose image does not exist.
+// unpullable returns a pod of the trainer whose image does not exist.
 func unpullable() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "llm-node-0-0-abcde", Namespace: "team-a", Labels: map[string]string{
@@ -47,7 +47,7 @@ func unpullable() *corev1.Pod {
 	}
 }
 
-// TestExtendedConditions replays every state of a live job and every way to end, and checks that nothing is written twice.
+// TestExtendedConditions replays every state of a live job and every end. It checks that no condition is written twice.
 func TestExtendedConditions(t *testing.T) {
 	created := extended("ResourcesCreated", "True", "ResourcesCreated", "the JobSet and what it needs exist")
 	denied := &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf("apply JobSet of TrainJob team-a/llm: %w",
@@ -188,7 +188,7 @@ func TestExtendedConditions(t *testing.T) {
 	}
 }
 
-// decideExtended is what Reconcile does between observing and writing.
+// decideExtended does what Reconcile does between its reads and its writes.
 func decideExtended(f observation, err error, now time.Time) trainer.TrainJobStatus {
 	d := decide(f, rules{extendedConditions: true, limits: health.DefaultLimits()}, now)
 	if isLive(d.state) {
@@ -197,7 +197,7 @@ func decideExtended(f observation, err error, now time.Time) trainer.TrainJobSta
 	return d.status
 }
 
-// TestFailureNamesItsCause: the JobSet says which of its Jobs failed, the pods why.
+// TestFailureNamesItsCause: the JobSet says which of its Jobs failed. The pods say why.
 func TestFailureNamesItsCause(t *testing.T) {
 	pod := unpullable()
 	pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, ContainerStatuses: []corev1.ContainerStatus{{

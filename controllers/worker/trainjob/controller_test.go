@@ -102,7 +102,7 @@ func TestForeignJobIsLeftAlone(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	j := e.createJob(t, ns, "dispatched", managedBy("kueue.x-k8s.io/multikueue"))
-	// A runtime that is missing would be worth an Event, and suspension a condition.
+	// A missing runtime would cause an Event, and suspension a condition.
 	k := e.createJob(t, ns, "dispatched-and-broken", managedBy("kueue.x-k8s.io/multikueue"), suspend, func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.Name = "missing"
 	})
@@ -197,7 +197,7 @@ func TestDeletingBuildsNothing(t *testing.T) {
 	j := e.createJob(t, ns, "deleted", suspend)
 	js := e.awaitJobSet(t, j)
 	e.awaitConditions(t, j, suspended)
-	// In the foreground the TrainJob stays until its JobSet is gone, which here is our business.
+	// Foreground deletion keeps the TrainJob until its JobSet is gone. The test must delete the JobSet itself.
 	if err := e.Delete(t.Context(), j, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// deadlineOf returns when a TrainJob has to be over, if it has a deadline and its time runs: since the last resumption, else
-// since the creation. The time stops while the job is suspended.
+// deadlineOf returns when a TrainJob must have ended, if it has a deadline and is not suspended. The time counts from
+// the last resumption or, if there was none, from the creation.
 func deadlineOf(job *trainer.TrainJob, status *trainer.TrainJobStatus) (time.Time, bool) {
 	if job.Spec.ActiveDeadlineSeconds == 0 || isSuspended(job) {
 		return time.Time{}, false
@@ -33,10 +33,10 @@ func failedByDeadline(job *trainer.TrainJob) bool {
 	return end != nil && end.Type == trainer.TrainJobFailed && end.Reason == trainer.TrainJobDeadlineExceededReason
 }
 
-// expiryOf returns when a TrainJob that is over has to go, if it has a TTL. One that cannot be read is none: the
-// webhook refuses it, and where there is no webhook, to keep a job too long is better than to delete it too early. A
-// copy has none, whoever has annotated it: its hub deletes it, and would run the job again if the copy went before the
-// hub has seen its end.
+// expiryOf returns when the controller deletes a TrainJob that has ended, if the job has a TTL. An unreadable TTL
+// counts as none: the webhook refuses it, and without a webhook it is better to keep a job too long than to delete it
+// too early. A copy has no TTL, whatever its annotation says: its hub deletes it. A hub that has not seen the copy's
+// end would run the job again if the worker deleted the copy.
 func expiryOf(job *trainer.TrainJob) (time.Time, bool) {
 	ttl, limited, err := trainjobs.TTL(job.Annotations)
 	end := endOf(&job.Status)
@@ -46,7 +46,7 @@ func expiryOf(job *trainer.TrainJob) (time.Time, bool) {
 	return end.LastTransitionTime.Add(ttl), true
 }
 
-// runningSince is since when a JobSet's pods are meant to run: its last restart or resumption, else its creation.
+// runningSince is when the JobSet's pods were last meant to start: its last restart, resumption or creation.
 func runningSince(jobSet *jobsetv1alpha2.JobSet) time.Time {
 	since := jobSet.CreationTimestamp.Time
 	for _, kind := range []jobsetv1alpha2.JobSetConditionType{jobsetv1alpha2.JobSetSuspended, jobsetv1alpha2.JobSetRestarting} {
@@ -58,7 +58,7 @@ func runningSince(jobSet *jobsetv1alpha2.JobSet) time.Time {
 	return since
 }
 
-// restartsOf counts how often a JobSet has restarted, wholly or one of its Jobs.
+// restartsOf counts the restarts of a JobSet and the restarts of single Jobs of it.
 func restartsOf(jobSet *jobsetv1alpha2.JobSet) int32 {
 	restarts := jobSet.Status.Restarts
 	for _, job := range jobSet.Status.ReplicatedJobsStatus {

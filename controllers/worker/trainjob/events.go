@@ -30,11 +30,11 @@ const (
 	ReasonApplyFailed = "ApplyFailed"
 	// ReasonJobSetConflict: a JobSet of the TrainJob's name belongs to something else.
 	ReasonJobSetConflict = "JobSetConflict"
-	// ReasonJobSetRebuilt: the JobSet had not started yet and was deleted, so that a change that it would not take takes effect.
+	// ReasonJobSetRebuilt: the controller deleted a JobSet that had not started. Only a new JobSet can have a change.
 	ReasonJobSetRebuilt = "JobSetRebuilt"
 	// ReasonRestarted: the JobSet has restarted.
 	ReasonRestarted = "Restarted"
-	// ReasonWaiting: what is left of an earlier JobSet or TrainJob of the name does not go.
+	// ReasonWaiting: objects of an earlier JobSet or TrainJob of the same name still exist after waitTold.
 	ReasonWaiting = "Waiting"
 	// ReasonHeld: the TrainJob may not get a JobSet now (Options.Gate).
 	ReasonHeld = "Held"
@@ -45,8 +45,8 @@ const (
 // problem is an error that the TrainJob's owner should read.
 type problem struct {
 	reason string
-	// action is what was tried. Events of one reason and action are merged into a series by client-go, which keeps the first
-	// message only, so it names the kind of object that was applied.
+	// action is what was tried. client-go merges Events with the same reason and action into a series and keeps only the
+	// first message. So action names the kind of the applied object.
 	action string
 	err    error
 }
@@ -57,11 +57,11 @@ func (p *problem) Unwrap() error { return p.err }
 const (
 	// maxNote is the API server's limit for an Event's note.
 	maxNote = 1024
-	// maxConditionMessage is far below the API server's 32 Ki: a status is read by people and kept in many caches.
+	// maxConditionMessage is far below the API server's 32 Ki: people read a status, and many caches keep it.
 	maxConditionMessage = 2048
-	// waitTold is after how long it is told that something which goes by itself has not gone.
+	// waitTold is how long a job waits for a deletion that others do before an Event reports the wait.
 	waitTold = time.Minute
-	// repeatAfter is when a problem that is still the same is told again: Events live for an hour by default.
+	// repeatAfter is when an Event repeats a problem that has not changed. An Event is kept for an hour by default.
 	repeatAfter = 30 * time.Minute
 )
 
@@ -71,17 +71,17 @@ type announcer struct {
 	clock    clock.PassiveClock
 }
 
-// problem tells the TrainJob's owner about a problem, unless it is the one that was told last.
+// problem reports a problem to the TrainJob's owner, unless the last Event reported the same.
 func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *jobMemory) {
 	a.warnOnce(job, past, p.reason, p.action, p.Error())
 }
 
-// jobSetTaken tells that the TrainJob waits for a JobSet of its name that belongs to something else.
+// jobSetTaken reports that the TrainJob waits for the deletion of a JobSet that has its name and another owner.
 func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *jobMemory) {
 	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
 }
 
-// waiting tells what the job waits for, if that takes long.
+// waiting reports what the job waits for, once it has waited for waitTold.
 func (a *announcer) waiting(job *trainer.TrainJob, past *jobMemory, what string) {
 	now := a.clock.Now()
 	if past.waitingSince.IsZero() {
@@ -92,7 +92,7 @@ func (a *announcer) waiting(job *trainer.TrainJob, past *jobMemory, what string)
 	}
 }
 
-// held tells why the job may not start.
+// held reports why the job may not start.
 func (a *announcer) held(job *trainer.TrainJob, past *jobMemory, why string) {
 	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
 }
@@ -106,13 +106,13 @@ func (a *announcer) warnOnce(job *trainer.TrainJob, past *jobMemory, reason, act
 	}
 }
 
-// rebuilt tells that the JobSet goes and comes back.
+// rebuilt reports that the controller deletes the JobSet to create it again.
 func (a *announcer) rebuilt(job *trainer.TrainJob) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonJobSetRebuilt, "Rebuild",
 		"the JobSet had not started yet and is made anew, because JobSet does not allow the changes of the TrainJob on an existing one")
 }
 
-// restarted tells that the JobSet has restarted, and what it says about it.
+// restarted reports that the JobSet has restarted, and why.
 func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) {
 	why := "a Job of it was restarted by its failure policy"
 	if c := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetRestarting)); c != nil &&
@@ -120,12 +120,12 @@ func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobS
 		why = c.Message
 	}
 	restarts := restartsOf(jobSet)
-	// Each restart has an action of its own: client-go keeps only the first note of Events that are alike.
+	// Each restart has its own action: client-go keeps only the first note of Events with the same reason and action.
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, fmt.Sprintf("Restart%d", restarts), "restart %d: %s",
 		restarts, shorten(why, maxNote/2))
 }
 
-// trouble tells what keeps the job from getting on, or that nothing does any more.
+// trouble reports what keeps the job from making progress, or that the trouble is over.
 func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
 	if t == nil {
 		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "nothing is known to keep the job from getting on")
@@ -134,7 +134,7 @@ func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
 }
 
-// failed tells why the job has failed.
+// failed reports why the job has failed.
 func (a *announcer) failed(job *trainer.TrainJob, message string) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", shorten(message, maxNote))
 }
@@ -147,11 +147,11 @@ func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
 	return note
 }
 
-// shorten cuts a text to at most limit bytes, and shows that it did.
+// shorten cuts a text to at most limit bytes. A text that was cut ends with dots.
 func shorten(text string, limit int) string {
 	if len(text) <= limit {
 		return text
 	}
-	// Half a letter would be stored as another one, and the same text would never be the same as what is stored.
+	// The API server would replace an incomplete character, and the stored text would always differ from this text.
 	return strings.ToValidUTF8(text[:limit-4], "") + " ..."
 }

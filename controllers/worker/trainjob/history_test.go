@@ -31,23 +31,23 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// change is what a watch has told about one object.
+// change is what a watch reported about one object.
 type change struct {
 	version int
-	isNew   bool // the object was created with it
-	isGone  bool // the object was removed with it
+	isNew   bool // this change created the object
+	isGone  bool // this change removed the object
 	object  client.Object
 }
 
-// history is all that has happened to the TrainJobs, JobSets, Jobs and pods of a namespace. One etcd counts their versions, so changes
-// of different kinds have an order as well.
+// history is all changes of the TrainJobs, JobSets, Jobs and pods of a namespace. All objects share one etcd, whose
+// versions order changes of different kinds too.
 type history struct {
 	mu      sync.Mutex
 	changes []change // under mu
 
-	// deletions are when the deletion of a TrainJob was answered to the test. The controller's own are in its requests.
+	// deletions is when the API server answered the test's deletions of TrainJobs. The requests have the controller's.
 	deletions map[types.UID]time.Time // under mu
-	// startsBefore is how often the controller had been started when it began.
+	// startsBefore is how often the controller had been started when the history began.
 	startsBefore int
 }
 
@@ -55,7 +55,7 @@ var historyLists = []client.ObjectList{
 	&trainer.TrainJobList{}, &jobsetv1alpha2.JobSetList{}, &batchv1.JobList{}, &corev1.PodList{},
 }
 
-// record begins the history of a namespace that is still empty.
+// record begins the history of an empty namespace.
 func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
 	t.Helper()
 	_, starts := e.requests.of(namespace)
@@ -76,8 +76,8 @@ func (e *lifeEnvironment) record(t *testing.T, namespace string) *history {
 	return h
 }
 
-// watchAll watches the objects of a namespace from now on. The API server ends a watch whose client is too slow for it, and it does so
-// without a word, so the watch goes on from where it was.
+// watchAll watches the objects of a namespace from now on. The API server silently ends a watch whose client is too
+// slow. So the watch resumes at its last version.
 func (e *lifeEnvironment) watchAll(t *testing.T, list client.ObjectList, namespace string) watch.Interface {
 	t.Helper()
 	newList := func() client.ObjectList { return list.DeepCopyObject().(client.ObjectList) }
@@ -88,7 +88,7 @@ func (e *lifeEnvironment) watchAll(t *testing.T, list client.ObjectList, namespa
 	watches := &toolscache.ListWatch{WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 		return e.watcher.Watch(ctx, newList(), client.InNamespace(namespace), &client.ListOptions{Raw: &opts})
 	}}
-	// It has to outlive the test's context, whose end is an error to a watch.
+	// The watch must outlive the test's context. The end of the context would be an error to the watch.
 	w, err := watchtools.NewRetryWatcherWithContext(context.Background(), now.GetResourceVersion(), watches)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func (h *history) add(event watch.Event) error {
 	return nil
 }
 
-// all returns the changes in their order.
+// all returns the changes in order.
 func (h *history) all() []change {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +126,7 @@ func (h *history) deleted(uid types.UID) {
 	}
 }
 
-// catchUp waits until the watches have told all that there is.
+// catchUp waits until the watches have reported every change so far.
 func (h *history) catchUp(t *testing.T, e *lifeEnvironment, namespace string) {
 	t.Helper()
 	eventually(t, "watches", func(g gomega.Gomega) {
@@ -154,7 +154,7 @@ func versionOf(object client.Object) string {
 	return fmt.Sprintf("%T %s at version %s", object, object.GetName(), object.GetResourceVersion())
 }
 
-// checks of a history, by the promise that they are about. Each returns what is against it.
+// checks has a check of the history for each promise. A check returns the violations of its promise.
 var checks = map[string]func(*history, []request, int) []string{
 	"terminal is final":                       checkFinal,
 	"no JobSet after the end":                 checkNoneAfterEnd,
@@ -164,7 +164,7 @@ var checks = map[string]func(*history, []request, int) []string{
 	"no JobSet applied without need":          checkApplies,
 }
 
-// violations returns what is against the promises in the history of a namespace, each once.
+// violations returns each violation of a promise in the history of a namespace once.
 func (h *history) violations(t *testing.T, e *lifeEnvironment, namespace string) (all []string) {
 	t.Helper()
 	h.catchUp(t, e, namespace)
@@ -179,7 +179,7 @@ func (h *history) violations(t *testing.T, e *lifeEnvironment, namespace string)
 	return all
 }
 
-// check reports what is against the promises in the history of a namespace.
+// check reports the violations of promises in the history of a namespace.
 func (h *history) check(t *testing.T, e *lifeEnvironment, namespace string) {
 	t.Helper()
 	for _, violation := range h.violations(t, e, namespace) {
@@ -204,7 +204,7 @@ func checkFinal(h *history, _ []request, _ int) (violations []string) {
 	return violations
 }
 
-// checkNoneAfterEnd: no JobSet is created for a TrainJob that has said that it is over.
+// checkNoneAfterEnd: no JobSet is created for a TrainJob whose status says that it has ended.
 func checkNoneAfterEnd(h *history, _ []request, _ int) (violations []string) {
 	ended := map[types.UID]bool{}
 	for _, c := range h.all() {
@@ -220,13 +220,13 @@ func checkNoneAfterEnd(h *history, _ []request, _ int) (violations []string) {
 	return violations
 }
 
-// checkNoneWhileDeleting: whoever creates a JobSet of a TrainJob has read the TrainJob before, from the API server and in the same
-// pass. That the deletion comes between the read and the creation cannot be helped: nothing makes a write depend on another object.
-// But no such read may have begun when the deletion was answered, for then it has seen it. Objects beside the JobSet may be made again
-// without a read if they go while the JobSet is there: if the TrainJob goes as well, they go with it.
+// checkNoneWhileDeleting: a pass that creates a JobSet has read the TrainJob from the API server before. A deletion
+// between that read and the creation cannot be avoided: no write can depend on another object. But the read must not
+// have begun after the deletion was answered, because then it has seen the deletion. Other objects may be recreated
+// without a read while the JobSet exists. If the TrainJob is deleted, they are deleted with it.
 func checkNoneWhileDeleting(h *history, requests []request, _ int) (violations []string) {
 	deleted := h.allDeletions(requests)
-	reads := map[types.UID]time.Time{} // the beginning of each pass's last read of its TrainJob
+	reads := map[types.UID]time.Time{} // the start of each pass's last read of its TrainJob
 	for _, r := range requests {
 		if r.method == http.MethodGet && r.resource == "trainjobs" {
 			reads[r.pass] = r.begun
@@ -246,7 +246,7 @@ func checkNoneWhileDeleting(h *history, requests []request, _ int) (violations [
 	return violations
 }
 
-// allDeletions are those of the test and of the controller.
+// allDeletions returns the deletions by the test and by the controller.
 func (h *history) allDeletions(requests []request) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,9 +260,9 @@ func (h *history) allDeletions(requests []request) map[types.UID]time.Time {
 	return deleted
 }
 
-// checkOneRuns: pods of two JobSets of one TrainJob never run at the same time. Whoever creates a JobSet has asked in the same pass which
-// Jobs there are. What comes after that cannot be helped: the controllers of JobSets and Jobs may have yet to see that one is gone, and
-// make a Job or a pod of it.
+// checkOneRuns: pods of two JobSets of one TrainJob never run at the same time. A pass that creates a JobSet has asked
+// for the Jobs before. A controller that has not seen the deletion of a JobSet or Job may still make a Job or pod for
+// it.
 func checkOneRuns(h *history, requests []request, _ int) (violations []string) {
 	asked, made, gone := jobsAsked(requests), h.versions(isNew), h.versions(isGone)
 	owners := map[types.UID]types.UID{}                  // TrainJobs by JobSet
@@ -301,7 +301,7 @@ func checkOneRuns(h *history, requests []request, _ int) (violations []string) {
 	return violations
 }
 
-// versions are those of the changes that a function is true for, by object.
+// versions returns, by object, the versions of the changes for which a function is true.
 func (h *history) versions(of func(change) bool) map[types.UID]int {
 	versions := map[types.UID]int{}
 	for _, c := range h.all() {
@@ -317,7 +317,7 @@ func isGone(c change) bool { return c.isGone }
 
 func jobSetOf(pod *corev1.Pod) types.UID { return types.UID(pod.Labels[jobsetv1alpha2.JobSetUIDKey]) }
 
-// jobsAsked returns, by JobSet that was created, of which version the Jobs were that its creator knew.
+// jobsAsked returns, by created JobSet, the version of the list of Jobs that its creator had read.
 func jobsAsked(requests []request) map[types.UID]int {
 	byPass, byJobSet := map[types.UID]int{}, map[types.UID]int{}
 	for _, r := range requests {
@@ -333,7 +333,7 @@ func jobsAsked(requests []request) map[types.UID]int {
 	return byJobSet
 }
 
-// checkStatusWrites: each patch of a status names a version and leads to another one.
+// checkStatusWrites: each patch of a status names a version and changes the object.
 func checkStatusWrites(_ *history, requests []request, _ int) (violations []string) {
 	for _, r := range requests {
 		if r.resource != "trainjobs" || r.subresource != "status" {
@@ -350,10 +350,10 @@ func checkStatusWrites(_ *history, requests []request, _ int) (violations []stri
 	return violations
 }
 
-// checkApplies: a JobSet is applied in vain at most once for each spec of its own, for each of its TrainJob, and for each start of
-// the controller, which cannot know what an earlier one has done.
+// checkApplies: an apply of a JobSet may change nothing at most once for each spec of the JobSet, each spec of its
+// TrainJob, and each start of the controller. After a start, the controller cannot know what was applied before.
 func checkApplies(h *history, requests []request, starts int) (violations []string) {
-	useful := map[string]bool{} // versions of JobSets that differ from the ones before in more than the status
+	useful := map[string]bool{} // versions of JobSets whose change is not only a change of the status
 	specs := map[types.UID]map[int64]bool{}
 	last := map[types.UID]*jobsetv1alpha2.JobSet{}
 	for _, c := range h.all() {
@@ -378,7 +378,7 @@ func checkApplies(h *history, requests []request, starts int) (violations []stri
 		if !useful[version] {
 			vain[uid]++
 		}
-		useful[version] = false // Who gets the same version again has changed nothing.
+		useful[version] = false // The same version again means that the apply changed nothing.
 	}
 	for uid, n := range vain {
 		if allowed := len(specs[uid]) + len(specs[owners[uid]]) + starts; n > allowed {

@@ -21,9 +21,10 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// The tests in this file are named after holes of the Kubeflow Trainer. Those that leave the controller alone run at the same time.
+// The tests in this file are named after faults of the Kubeflow Trainer. Tests that do not stop the controller are
+// parallel.
 
-// runThrough returns when the controller has seen a job from its creation to its end, and so what happened before to others.
+// runThrough returns when the controller has seen a new job end. By then it has seen all earlier events of other jobs.
 func (e *lifeEnvironment) runThrough(t *testing.T, namespace string) {
 	t.Helper()
 	name := fmt.Sprintf("through-%d", namespaces.Add(1))
@@ -31,7 +32,7 @@ func (e *lifeEnvironment) runThrough(t *testing.T, namespace string) {
 	e.awaitEnd(t, j, trainer.TrainJobComplete)
 }
 
-// expectJobSets checks how many JobSets a TrainJob has had once the controller has looked at it again.
+// expectJobSets checks how many JobSets a TrainJob has had, after one more pass of the controller.
 func (e *lifeEnvironment) expectJobSets(t *testing.T, h *history, j *trainer.TrainJob, want int) {
 	t.Helper()
 	e.runThrough(t, j.Namespace)
@@ -57,7 +58,7 @@ func TestHoleManagedByIgnored(t *testing.T) {
 	}
 }
 
-// TestHoleJobSetRecreatedAfterTTL: the JobSets are gone some milliseconds after they have said that they are over.
+// TestHoleJobSetRecreatedAfterTTL: JobSets are deleted a few milliseconds after they report their end.
 func TestHoleJobSetRecreatedAfterTTL(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -127,7 +128,7 @@ func TestHoleJobSetCreatedWhileDeleting(t *testing.T) {
 			if err := e.Delete(t.Context(), j, client.PropagationPolicy(tc.policy)); err != nil {
 				t.Fatal(err)
 			}
-			for _, suspend := range []bool{true, false} { // Each is a reason to look at it again.
+			for _, suspend := range []bool{true, false} { // Each value brings one more pass.
 				err := e.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)))
 				if client.IgnoreNotFound(err) != nil {
 					t.Fatal(err)
@@ -149,7 +150,7 @@ func TestHoleJobSetCreatedWhileDeleting(t *testing.T) {
 	}
 }
 
-// TestHolePodsOfTwoJobSets: a JobSet that is deleted in the background goes before its pods, which take their time.
+// TestHolePodsOfTwoJobSets: background deletion removes the JobSet before its pods, which take some time to end.
 func TestHolePodsOfTwoJobSets(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -200,8 +201,7 @@ metadata: {name: NAME}
 spec: {policyName: NAME, validationActions: [Deny]}
 `
 
-// TestHoleDeadlineDeletionNotRetried: the JobSet cannot be deleted when the deadline comes, and nothing happens to the TrainJob when
-// it can be.
+// TestHoleDeadlineDeletionNotRetried: the JobSet cannot be deleted at the deadline. Later it can, without an event.
 func TestHoleDeadlineDeletionNotRetried(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -215,7 +215,7 @@ func TestHoleDeadlineDeletionNotRetried(t *testing.T) {
 	eventually(t, "policy", func(g gomega.Gomega) {
 		g.Expect(e.Delete(t.Context(), probe, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring("stay for now")))
 	})
-	// Long enough for the JobSet to be made before it, on a machine with other work.
+	// This is long enough for the JobSet to be created before the deadline on a busy machine.
 	j := e.createJob(t, ns, "late", deadline(10*time.Second), pods(clusters.RunForAnnotation, clusters.RunForever))
 	js := e.awaitJobSet(t, j)
 	if end := endOf(&e.awaitEnd(t, j, trainer.TrainJobFailed).Status); end.Reason != trainer.TrainJobDeadlineExceededReason {
@@ -241,7 +241,7 @@ func TestHoleDeadlineDeletionNotRetried(t *testing.T) {
 	}
 }
 
-// TestHoleNamesOf63Characters: the CRD allows them, JobSet does not.
+// TestHoleNamesOf63Characters: the CRD allows names of 63 characters, JobSet does not.
 func TestHoleNamesOf63Characters(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -255,7 +255,7 @@ func TestHoleNamesOf63Characters(t *testing.T) {
 	}
 }
 
-// TestHoleNoTTL: a TrainJob stays forever, unless its annotation says for how long.
+// TestHoleNoTTL: a TrainJob stays for ever, unless its annotation has a TTL.
 func TestHoleNoTTL(t *testing.T) {
 	e := lifeEnv(t)
 	t.Run("Due", func(t *testing.T) {
@@ -274,7 +274,7 @@ func TestHoleNoTTL(t *testing.T) {
 		j := e.createJob(t, ns, "short", ttl("3"), clusterRuntime(brittleRuntime), pods(clusters.RunForAnnotation, "50ms"))
 		ended := e.awaitEnd(t, j, trainer.TrainJobComplete)
 		start := e.stopControllerFor(t)
-		if err := e.Delete(t.Context(), e.awaitJobSet(t, j)); err != nil { // Its events would be about the TrainJob, too.
+		if err := e.Delete(t.Context(), e.awaitJobSet(t, j)); err != nil { // Its events would wake the TrainJob.
 			t.Fatal(err)
 		}
 		due, _ := expiryOf(ended)
@@ -286,7 +286,7 @@ func TestHoleNoTTL(t *testing.T) {
 	})
 }
 
-// TestHoleRestartsNotShown: a JobSet that restarts, and ends when it may not any more.
+// TestHoleRestartsNotShown: a JobSet restarts, and fails when it may not restart any more.
 func TestHoleRestartsNotShown(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -304,7 +304,7 @@ func TestHoleRestartsNotShown(t *testing.T) {
 	e.awaitNote(t, j, ReasonFailed, end.Message, "out of luck", "exit code 1")
 }
 
-// frailty returns a change that lets pods run on frail nodes, and nowhere else.
+// frailty returns a change that lets pods run on frail nodes only.
 func frailty(j *trainer.TrainJob) {
 	patchRuntime(&trainer.PodTemplatePatch{
 		Metadata: annotated(clusters.RunForAnnotation, clusters.RunForever),
@@ -326,8 +326,8 @@ func (e *lifeEnvironment) addFrailNode(t *testing.T) {
 	}
 }
 
-// TestHoleNodeFailure: the pods of two jobs are lost with their node. One may restart and completes on another node, the other fails,
-// and its owner reads why. It takes the pod garbage collector up to a minute to believe that a node is gone.
+// TestHoleNodeFailure: two jobs lose their pods with the node. A job that may restart completes on another node. The
+// other job fails, and says why. The pod garbage collector waits up to a minute before it treats a node as gone.
 func TestHoleNodeFailure(t *testing.T) {
 	t.Parallel()
 	e := lifeEnv(t)
@@ -355,7 +355,7 @@ func TestHoleNodeFailure(t *testing.T) {
 	if again.Spec.NodeName == lost.Spec.NodeName {
 		t.Errorf("the new pod runs on the lost node %s", again.Spec.NodeName)
 	}
-	again.Status.Phase = corev1.PodSucceeded // What a pod that was to run forever does not do by itself.
+	again.Status.Phase = corev1.PodSucceeded // A pod that is to run for ever does not succeed by itself.
 	if err := e.Status().Update(t.Context(), &again); err != nil {
 		t.Fatal(err)
 	}

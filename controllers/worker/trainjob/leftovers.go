@@ -22,18 +22,18 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// leftoverTime is what the garbage collector has for what an earlier TrainJob of the same name has left. An API server that has begun
-// anew does not serve its CustomResourceDefinitions for a moment; a garbage collector that asks then forgets what it knew of
-// their objects, and never deletes what those have owned that go meanwhile. The name would be taken for ever.
+// leftoverTime is how long the garbage collector has to delete objects of an earlier TrainJob of the same name. After
+// its restart, an API server serves no custom resources for a moment. A garbage collector that asks then forgets their
+// objects, and never deletes what they owned. Then the name would be taken for ever.
 const leftoverTime = 20 * time.Second
 
-// isDue says whether the garbage collector has had its time.
+// isDue says whether the garbage collector has had leftoverTime.
 func (r *Reconciler) isDue(past *jobMemory) bool {
 	return !past.waitingSince.IsZero() && r.clock.Since(past.waitingSince) >= leftoverTime
 }
 
-// deletePredecessorsJobSet deletes the JobSet of an earlier TrainJob of the same name, once that is due. Names are unique, so its owner is
-// gone if the API server has this TrainJob; the cache may be behind.
+// deletePredecessorsJobSet deletes the JobSet of an earlier TrainJob of the same name, once isDue says so. The
+// cache may be behind. If the API server has this TrainJob, the earlier one is gone, because names are unique.
 func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f observation, past *jobMemory) error {
 	if !r.isDue(past) {
 		return nil
@@ -43,12 +43,12 @@ func (r *Reconciler) deletePredecessorsJobSet(ctx context.Context, f observation
 		return client.IgnoreNotFound(err)
 	}
 	if job.UID != f.trainJob.UID {
-		return nil // The event of it is on its way.
+		return nil // The event of the other TrainJob will start the next pass.
 	}
 	return r.deleteLeftover(ctx, f.jobSet)
 }
 
-// deleteLeftovers deletes what a build waits for, once that is due: it has read this TrainJob from the API server, and there is no JobSet.
+// deleteLeftovers deletes what a build waits for, once isDue says so. observe has read the TrainJob live.
 func (r *Reconciler) deleteLeftovers(ctx context.Context, f observation, waiting error, past *jobMemory) error {
 	switch {
 	case !r.isDue(past):
@@ -74,7 +74,7 @@ func (r *Reconciler) deletePredecessorsSnapshot(ctx context.Context, job *traine
 func (r *Reconciler) deleteEarlierJobs(ctx context.Context, job *trainer.TrainJob) error {
 	key := client.ObjectKeyFromObject(job)
 	if err := r.live.Get(ctx, key, &jobsetv1alpha2.JobSet{}); err == nil || !apierrors.IsNotFound(err) {
-		return err // The event of it is on its way.
+		return err // If there is a JobSet, its event will start the next pass.
 	}
 	jobs, err := r.jobsOf(ctx, key)
 	if err != nil {
@@ -89,7 +89,7 @@ func (r *Reconciler) deleteEarlierJobs(ctx context.Context, job *trainer.TrainJo
 	return errors.Join(errs...)
 }
 
-// isOfJobSet says whether a JobSet of the name controls a Job.
+// isOfJobSet says whether a JobSet of this name controls a Job.
 func isOfJobSet(job *batchv1.Job, name string) bool {
 	owner := metav1.GetControllerOf(job)
 	return owner != nil && owner.Kind == jobSetKind && owner.Name == name

@@ -32,19 +32,19 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// Runtimes beside upstream's torch-distributed. In all of them a pod that fails fails its Job.
+// Runtimes besides upstream's torch-distributed. In all of them, a failed pod fails its Job.
 const (
-	// brittleRuntime has no failure policy: the first failure is the end.
+	// brittleRuntime has no failure policy: the first failure ends the job.
 	brittleRuntime = "brittle"
 	// restartsRuntime restarts the JobSet twice.
 	restartsRuntime = "restarts"
-	// ttlRuntime has JobSets that delete themselves when they are over.
+	// ttlRuntime has JobSets that are deleted when they have ended.
 	ttlRuntime = "ttl"
 	// stepsRuntime loads a dataset before it trains.
 	stepsRuntime = "steps"
 )
 
-// lifeRuntimes are templates, because a runtime is mostly its one replicated job.
+// lifeRuntimes are templates, because most of a runtime is its one replicated job.
 const lifeRuntimes = `
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: ClusterTrainingRuntime
@@ -87,14 +87,14 @@ spec:
 const nodeFields = `name: node, template: {metadata: {labels: {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, ` +
 	`spec: {backoffLimit: 0, template: {spec: {containers: [{name: node, image: example.com/trainer:1}]}}}}`
 
-// poolLabel tells the nodes of a lifeEnvironment apart: half of them are in pool a, half in pool b.
+// poolLabel marks the nodes of a lifeEnvironment: half of them are in pool a, half in pool b.
 const poolLabel = "example.com/pool"
 
-// lifeEnvironment is a whole cluster with the controller at work: the Job controllers, JobSet's controller and webhooks, a scheduler,
-// and nodes that kwok plays. TrainJobs meet no webhook here. The controller, in this process, can be stopped and started again, and
-// what it asks of the API server is recorded.
+// lifeEnvironment is a whole cluster: the controller, the Job controllers, JobSet's controller and webhooks, a
+// scheduler, and nodes that kwok simulates. TrainJobs have no webhook here. The controller runs in this process. A test
+// can stop and start it, and the environment records its requests.
 type lifeEnvironment struct {
-	*environment // its clock is nil: the controller has the real one
+	*environment // its clock is nil: the controller uses the real clock
 	watcher      client.WithWatch
 	requests     *requestLog
 
@@ -119,7 +119,7 @@ func lifeEnv(t *testing.T) *lifeEnvironment {
 	return sharedLife.env
 }
 
-// stopLife stops the shared cluster if a test has started it.
+// stopLife stops the shared cluster if it was started.
 func stopLife() error {
 	e := sharedLife.env
 	if e == nil {
@@ -165,7 +165,7 @@ func (e *lifeEnvironment) prepare(ctx context.Context) (err error) {
 	return e.startController()
 }
 
-// startController starts the controller unless it runs.
+// startController starts the controller unless it runs already.
 func (e *lifeEnvironment) startController() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +182,7 @@ func (e *lifeEnvironment) startController() error {
 		Scheme:  scheme,
 		Cache:   CacheOptions(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
-		// controller-runtime's own queue can block for ever when it is shut down with work in it, and the manager then waits for
+		// controller-runtime's own queue can block for ever if it has work when it is shut down. Then the manager waits for
 		// its grace period: https://github.com/kubernetes-sigs/controller-runtime/issues/3538
 		Controller: config.Controller{UsePriorityQueue: new(false)},
 	})
@@ -204,7 +204,7 @@ func (e *lifeEnvironment) startController() error {
 	return nil
 }
 
-// stopController returns when the controller has ended, and with it its last pass.
+// stopController returns when the controller and its last pass have ended.
 func (e *lifeEnvironment) stopController() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -235,7 +235,7 @@ func (e *lifeEnvironment) stopControllerFor(t *testing.T) (start func()) {
 	return start
 }
 
-// patchRuntime returns a change of a TrainJob that patches its trainer's pods.
+// patchRuntime returns a change of a TrainJob that patches the pods of its trainer.
 func patchRuntime(pod *trainer.PodTemplatePatch) func(*trainer.TrainJob) {
 	return func(j *trainer.TrainJob) {
 		j.Spec.RuntimePatches = []trainer.RuntimePatch{{
@@ -250,7 +250,7 @@ func patchRuntime(pod *trainer.PodTemplatePatch) func(*trainer.TrainJob) {
 	}
 }
 
-// pods returns a change that makes the pods of a job do what these annotations (pairs of key and value) say.
+// pods returns a change that puts annotations (pairs of key and value) on the pods of a job. They say what kwok does.
 func pods(annotations ...string) func(*trainer.TrainJob) {
 	return patchRuntime(&trainer.PodTemplatePatch{Metadata: annotated(annotations...)})
 }
@@ -263,7 +263,7 @@ func annotated(pairs ...string) *metav1.ObjectMeta {
 	return m
 }
 
-// poolAffinity has the same effect as a node selector for poolLabel, and JobSet does not allow to change it.
+// poolAffinity has the effect of a node selector for poolLabel, but JobSet does not allow changes of it.
 func poolAffinity(pool string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -292,7 +292,7 @@ func hasAll(first string, words []string) gomega.OmegaMatcher {
 	return gomega.SatisfyAll(matchers...)
 }
 
-// awaitEnd waits until a job is over and returns it. The end has to be of the given type.
+// awaitEnd waits until a job has ended with a condition of the given type, and returns the job.
 func (e *lifeEnvironment) awaitEnd(t *testing.T, j *trainer.TrainJob, kind string) *trainer.TrainJob {
 	t.Helper()
 	var got *trainer.TrainJob
@@ -306,7 +306,7 @@ func (e *lifeEnvironment) awaitEnd(t *testing.T, j *trainer.TrainJob, kind strin
 	return got
 }
 
-// podsOf lists the pods of the JobSet of the job's name.
+// podsOf lists the pods of the JobSet with the job's name.
 func (e *lifeEnvironment) podsOf(t *testing.T, j *trainer.TrainJob) []corev1.Pod {
 	t.Helper()
 	var list corev1.PodList
@@ -317,7 +317,7 @@ func (e *lifeEnvironment) podsOf(t *testing.T, j *trainer.TrainJob) []corev1.Pod
 	return list.Items
 }
 
-// awaitRunning waits until so many pods of the job are running, and no others, and returns them.
+// awaitRunning waits until exactly this number of the job's pods runs, and returns the pods.
 func (e *lifeEnvironment) awaitRunning(t *testing.T, j *trainer.TrainJob, count int) []corev1.Pod {
 	t.Helper()
 	var running []corev1.Pod
@@ -333,7 +333,7 @@ func (e *lifeEnvironment) awaitRunning(t *testing.T, j *trainer.TrainJob, count 
 	return running
 }
 
-// awaitGone waits until there is no object of that name, kind and UID.
+// awaitGone waits until no object has this name, kind and UID.
 func (e *lifeEnvironment) awaitGone(t *testing.T, object client.Object) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%T %s to go", object, object.GetName()), func(g gomega.Gomega) {
@@ -354,7 +354,7 @@ func jobSetsOf(h *history, uid types.UID) int {
 	return count
 }
 
-// printErrors is for TestMain, which has no test to fail.
+// printErrors prints errors for TestMain, which has no testing.T.
 func printErrors(errs ...error) (code int) {
 	if err := errors.Join(errs...); err != nil {
 		fmt.Fprintln(os.Stderr, err)

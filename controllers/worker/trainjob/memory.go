@@ -14,34 +14,34 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// memory is what this process remembers of jobs that are not over. All of it may be lost at any time: it saves work and repetition,
-// and decides nothing.
+// memory is what this process remembers of jobs that have not ended. The process may lose all of it at any time: it
+// saves work and repeated Events, and decides nothing.
 type memory struct {
 	mu   sync.Mutex
-	jobs map[types.NamespacedName]*jobMemory // under mu; what it points to belongs to the pass that works on the job
-	// changes counts what has happened to a job's objects beside the JobSet, for jobs with an entry in jobs.
+	jobs map[types.NamespacedName]*jobMemory // under mu; only the pass that works on the job uses a jobMemory
+	// changes counts changes and deletions of a job's objects besides the JobSet, for jobs with an entry in jobs.
 	changes map[types.NamespacedName]int // under mu
 }
 
-// jobMemory is what is remembered of one job. The queue gives a job to one pass at a time, so it needs no lock.
+// jobMemory is what the process remembers of one job. It needs no lock: the queue gives a job to one pass at a time.
 type jobMemory struct {
 	uid types.UID
-	// state in the last pass.
+	// state is the state in the last pass.
 	state state
-	// built is the last build of the job's objects that succeeded. nil: none.
+	// built is the last successful build of the job's objects. nil: none.
 	built *built
-	// replacements is how often Jobs were made anew for the next resumption.
+	// replacements is how often Jobs were replaced for the next resumption.
 	replacements int
-	// told is the last problem that was told in an Event, at toldAt.
+	// told is the last problem that an Event reported, at toldAt.
 	told   string
 	toldAt time.Time
-	// trouble is the last trouble with pods, or empty if there is none.
+	// trouble is the last known trouble with pods. Empty: none.
 	trouble health.Trouble
-	// restarts of the JobSet. -1: not known yet.
+	// restarts is the JobSet's last known number of restarts. -1: not known yet.
 	restarts int32
-	// waitingSince is since when the job waits for what goes by itself. Zero: it does not.
+	// waitingSince is when the job began to wait for a deletion that others do. Zero: it does not wait.
 	waitingSince time.Time
-	// waited: the job was seen before a step of it began, which none has since it was last resumed.
+	// waited: no step of the job has begun since its creation or last resumption, and this process has seen it wait.
 	waited bool
 }
 
@@ -57,7 +57,7 @@ func newMemory() *memory {
 	return &memory{jobs: map[types.NamespacedName]*jobMemory{}, changes: map[types.NamespacedName]int{}}
 }
 
-// recall returns what is remembered of a job, which is nothing if it is another one of the same name.
+// recall returns the memory of a job. It replaces the memory of an earlier job with the same name.
 func (m *memory) recall(job *trainer.TrainJob) *jobMemory {
 	key := client.ObjectKeyFromObject(job)
 	m.mu.Lock()
@@ -75,7 +75,7 @@ func (m *memory) recall(job *trainer.TrainJob) *jobMemory {
 	return past
 }
 
-// forget drops what is remembered of a job that is over.
+// forget deletes the memory of a job that is over.
 func (m *memory) forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -86,7 +86,7 @@ func (m *memory) forget(key types.NamespacedName) {
 	delete(m.changes, key)
 }
 
-// noteChange says that an object of a job has changed or gone, so that a build has to look after it.
+// noteChange records that an object of a job was changed or deleted, so that the next pass builds it again.
 func (m *memory) noteChange(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +101,7 @@ func (m *memory) changesOf(key types.NamespacedName) int {
 	return m.changes[key]
 }
 
-// isCurrent says whether a build for the given observation would do what the last one did.
+// isCurrent says whether a build for this observation would do the same as the last build.
 func (b *built) isCurrent(f observation, s state, changes int) bool {
 	switch {
 	case b == nil || b.generation != f.trainJob.Generation || b.changes != changes:

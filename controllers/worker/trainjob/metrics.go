@@ -14,7 +14,7 @@ import (
 	jobset "sigs.k8s.io/jobset/pkg/constants"
 )
 
-// One of each per process, as controller-runtime's own metrics and its registry are.
+// One set of metrics per process, like controller-runtime's own metrics and registry.
 var (
 	jobsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "trainyard_trainjobs",
@@ -60,7 +60,7 @@ func countState(s state, n float64) {
 	}
 }
 
-// measureState counts a live job where it is, and measures how long it took to start if this process has seen it wait.
+// measureState counts a live job in its state. It measures the job's start time if this process has seen the job wait.
 func measureState(job *trainer.TrainJob, s state, past *jobMemory, now time.Time) {
 	if s != past.state {
 		countState(past.state, -1)
@@ -68,7 +68,7 @@ func measureState(job *trainer.TrainJob, s state, past *jobMemory, now time.Time
 		past.state = s
 	}
 	switch s {
-	case stateSuspended, stateCreated: // Starting is not one of them: it comes between two steps too.
+	case stateSuspended, stateCreated: // Not stateStarting: a job has it between two steps too.
 		past.waited = true
 	case stateInitializing, stateRunning:
 		if past.waited {
@@ -79,7 +79,7 @@ func measureState(job *trainer.TrainJob, s state, past *jobMemory, now time.Time
 	}
 }
 
-// measureEnd counts a job whose status says since now that it is over.
+// measureEnd counts a job that has just ended.
 func measureEnd(job *trainer.TrainJob, end *metav1.Condition, now time.Time) {
 	finishedTotal.WithLabelValues(end.Type, countedReason(end.Reason)).Inc()
 	finishSeconds.WithLabelValues(end.Type).Observe(now.Sub(activeSince(job)).Seconds())
@@ -88,8 +88,8 @@ func measureEnd(job *trainer.TrainJob, end *metav1.Condition, now time.Time) {
 // otherReason stands for every reason that neither JobSet nor Kubeflow Trainer gives.
 const otherReason = "Other"
 
-// countedReason is a reason as a label of a metric. Reasons come from the status of the JobSet, which users may be able
-// to write, and must not make as many metrics as there are texts.
+// countedReason returns a reason as a label of a metric. A reason comes from the JobSet's status, which users may be
+// able to write. They must not be able to create any number of metrics.
 func countedReason(reason string) string {
 	switch reason {
 	case jobset.AllJobsCompletedReason, jobset.FailedJobsReason, jobset.ReachedMaxRestartsReason, jobset.FailJobSetActionReason,
@@ -100,7 +100,7 @@ func countedReason(reason string) string {
 	}
 }
 
-// activeSince is when a job was last resumed, or else created.
+// activeSince is when a job was last resumed or, if it never was, created.
 func activeSince(job *trainer.TrainJob) time.Time {
 	c := meta.FindStatusCondition(job.Status.Conditions, trainer.TrainJobSuspended)
 	if c != nil && c.Status == metav1.ConditionFalse {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestReasonsDoNotMakeMetrics: whoever writes the status of JobSets cannot make metrics without end.
+// TestReasonsDoNotMakeMetrics: a writer of JobSet statuses cannot create any number of metrics.
 func TestReasonsDoNotMakeMetrics(t *testing.T) {
 	for reason, want := range map[string]string{
 		"AllJobsCompleted": "AllJobsCompleted", "FailedJobs": "FailedJobs", "ReachedMaxRestarts": "ReachedMaxRestarts",

@@ -21,9 +21,9 @@ import (
 
 // observe reads what decide needs. Without a TrainJob, the observation is empty.
 //
-// If there is no JobSet, the next step may be to create one, so the TrainJob is then read again, from the API server. The cache
-// of JobSets can be ahead of the cache of TrainJobs: it may have dropped the JobSet of a job whose end, or whose deletion, the
-// other one has yet to see, and the job would run again.
+// Without a JobSet, the next step may be to create one, so observe reads the TrainJob again, from the API server. The
+// cache of JobSets can be ahead of the cache of TrainJobs. It may have dropped the JobSet of a job that has ended or is
+// being deleted, before the other cache shows that. The job would run again.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	job := &trainer.TrainJob{}
 	if err := r.client.Get(ctx, key, job); apierrors.IsNotFound(err) {
@@ -53,7 +53,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 	return f, nil
 }
 
-// observeJobSet reads the JobSet of the TrainJob's name and, if it is the TrainJob's, what it means for the TrainJob's status.
+// observeJobSet reads the JobSet with the TrainJob's name. If the TrainJob owns it, the framework derives the status.
 func (r *Reconciler) observeJobSet(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	jobSet := &jobsetv1alpha2.JobSet{}
@@ -68,7 +68,7 @@ func (r *Reconciler) observeJobSet(ctx context.Context, f *observation) error {
 		return nil
 	}
 	reported, err := runtime.TrainJobStatus(ctx, f.trainJob)
-	if apierrors.IsNotFound(err) { // The cache has dropped the JobSet since.
+	if apierrors.IsNotFound(err) { // The cache has dropped the JobSet meanwhile.
 		f.jobSet = nil
 		return nil
 	} else if err != nil {
@@ -94,7 +94,7 @@ func (r *Reconciler) observeHealth(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// standingTrouble is the trouble that a job is said to have, by its condition or, without one, as this process remembers.
+// standingTrouble is the trouble in the job's condition or, without the condition, in this process's memory.
 func (r *Reconciler) standingTrouble(job *trainer.TrainJob) string {
 	if c := meta.FindStatusCondition(job.Status.Conditions, ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Reason

@@ -17,14 +17,14 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// The tests in this file are about one hole of the Kubeflow Trainer: patches that are accepted and never take effect.
+// The tests in this file are about one fault of the Kubeflow Trainer: it accepts patches that never take effect.
 
-// placed patches the pods to run forever, with a change of their spec.
+// placed returns a change that patches the spec of the pods. The pods run for ever.
 func placed(spec trainer.PodSpecPatch) func(*trainer.TrainJob) {
 	return patchRuntime(&trainer.PodTemplatePatch{Metadata: annotated(clusters.RunForAnnotation, clusters.RunForever), Spec: &spec})
 }
 
-// suspendAndAwait suspends a job that runs, and returns when that is done.
+// suspendAndAwait suspends a running job and waits until it is suspended.
 func (e *lifeEnvironment) suspendAndAwait(t *testing.T, j *trainer.TrainJob) {
 	t.Helper()
 	update(t, e.environment, j, suspend)
@@ -41,7 +41,7 @@ func (e *lifeEnvironment) suspendAndAwait(t *testing.T, j *trainer.TrainJob) {
 
 func resume(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }
 
-// expectPool checks on which nodes the two pods of a job run.
+// expectPool checks in which pool the two pods of a job run.
 func (e *lifeEnvironment) expectPool(t *testing.T, j *trainer.TrainJob, pool string) {
 	t.Helper()
 	for _, pod := range e.awaitRunning(t, j, 2) {
@@ -65,7 +65,7 @@ func TestHolePatchStuckBeforeStart(t *testing.T) {
 	e.awaitNote(t, j, ReasonJobSetRebuilt, "had not started yet")
 	e.awaitGone(t, first)
 	second := e.awaitJobSet(t, j)
-	// Patch and resume in one request.
+	// One request patches and resumes.
 	update(t, e.environment, j, func(j *trainer.TrainJob) {
 		placed(trainer.PodSpecPatch{Affinity: poolAffinity("a")})(j)
 		resume(j)
@@ -94,9 +94,9 @@ func TestHolePatchStuckAfterStart(t *testing.T) {
 	}
 }
 
-// TestHolePatchNotTakenBack: when a JobSet is resumed, its controller merges node selectors, labels, annotations, tolerations and
-// scheduling gates into the Jobs that exist. So what a patch has added would stay with the pods when the patch is taken back, and a
-// scheduling gate would keep them waiting forever.
+// TestHolePatchNotTakenBack: when a JobSet is resumed, its controller only adds node selectors, labels, annotations,
+// tolerations and scheduling gates to existing Jobs. So what a removed patch had added would stay on the pods, and a
+// scheduling gate would keep them waiting for ever.
 func TestHolePatchNotTakenBack(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// seedVariable sets the seed of TestRandomLives, which then runs once. What happens still depends on how fast everybody is.
+	// seedVariable sets the seed of TestRandomLives, which then runs once. The timing still differs each time.
 	seedVariable = "TRAINYARD_LIVES_SEED"
 
 	randomSeeds = 2
@@ -41,8 +41,8 @@ const (
 	finalizer = "example.com/test"
 )
 
-// TestRandomLives lets random things happen to many TrainJobs at once, and checks what the controller has made of it: over the whole
-// history (see checks), and when all is quiet (see life.settled).
+// TestRandomLives lets random things happen to many TrainJobs at once. It checks what the controller did over the whole
+// history (see checks), and the state when nothing happens any more (see life.settled).
 func TestRandomLives(t *testing.T) {
 	e := lifeEnv(t)
 	seeds := make([]uint64, randomSeeds)
@@ -79,16 +79,16 @@ func (e *lifeEnvironment) randomLives(t *testing.T, seed uint64) {
 			wrong = append(wrong, l.err.Error())
 		}
 	}
-	defer func() { report(t, seed, all, wrong) }() // It may be that the history cannot be read.
+	defer func() { report(t, seed, all, wrong) }() // in case the history cannot be read
 	wrong = append(wrong, h.violations(t, e, ns)...)
-	for _, l := range all { // Make room for the next.
+	for _, l := range all { // Delete the jobs, so that the next run has room.
 		if err := errors.Join(l.removeFinalizer(), client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground))); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// report tells what went wrong, and before it what had happened to the jobs concerned: the end of a log is what everybody gets to see.
+// report prints first what happened to the jobs concerned, then what is wrong, because readers see the end of a log.
 func report(t *testing.T, seed uint64, all []*life, wrong []string) {
 	t.Helper()
 	if len(wrong) == 0 && !t.Failed() {
@@ -106,7 +106,7 @@ func report(t *testing.T, seed uint64, all []*life, wrong []string) {
 	}
 }
 
-// life is what happens to the TrainJobs of one name, one after another.
+// life is what happens to the TrainJobs of one name, one after the other.
 type life struct {
 	e        *lifeEnvironment
 	h        *history
@@ -114,23 +114,23 @@ type life struct {
 	ns, name string
 	random   *rand.Rand
 	trace    []string
-	// err is what ended it early, and last what was in the cluster then.
+	// err is why the life ended early. last describes what the cluster had then.
 	err  error
 	last string
 
 	uid types.UID // of the present TrainJob
-	// wishes are what its runtimePatches say.
+	// wishes are what the TrainJob's runtimePatches say.
 	wishes wishes
-	// loose: the patches changed while the JobSet may not have been suspended, or are not known to have been seen while it was. They
-	// take effect at the next suspension. Users have the webhook, which refuses such patches while pods run.
+	// loose: the JobSet may not have been suspended when the patches changed, or it may not have seen them while it was.
+	// They take effect at the next suspension. For users, the webhook refuses such patches while pods run.
 	loose    bool
 	deleting bool
 }
 
-// wishes are what a TrainJob's pods are to have beyond the runtime's.
+// wishes are what a TrainJob's pods get beyond what the runtime says.
 type wishes struct {
 	pool, affinity, runFor, fail string
-	// lingers: how long a pod goes on after its deletion. It never changes.
+	// lingers is how long a pod runs on after its deletion. It never changes.
 	lingers string
 }
 
@@ -149,8 +149,7 @@ func (w wishes) template() *trainer.PodTemplatePatch {
 	return p
 }
 
-// happening is something that can happen to a TrainJob. Those that are refused because the TrainJob, or the JobSet, is not there do not
-// happen.
+// happening is something that can happen to a TrainJob. Nothing happens if the object that it changes does not exist.
 type happening struct {
 	name   string
 	weight int
@@ -176,7 +175,7 @@ var happenings = []happening{
 	{"delete in the foreground", 1, func(l *life) error { return l.delete(metav1.DeletePropagationForeground) }},
 	{"delete with a finalizer", 1, (*life).deleteWithFinalizer},
 	{"restart controller", 1, func(l *life) error {
-		if l.random.IntN(5) > 0 { // There is one for all.
+		if l.random.IntN(5) > 0 { // All lives share one controller.
 			return nil
 		}
 		return l.e.restartController()
@@ -245,13 +244,13 @@ func (l *life) create() error {
 	return err
 }
 
-// over says whether nothing interesting can happen to the present TrainJob any more.
+// over says whether the present TrainJob has no interesting events ahead.
 func (l *life) over() bool {
 	j := l.object()
 	return l.e.Get(l.t.Context(), client.ObjectKeyFromObject(j), j) == nil && hasEnded(&j.Status)
 }
 
-// createAgain deletes the TrainJob unless that has happened, and creates another of the same name as soon as that is possible.
+// createAgain deletes the TrainJob if it still exists, and creates a TrainJob of the same name as soon as possible.
 func (l *life) createAgain() error {
 	if err := client.IgnoreNotFound(l.delete(metav1.DeletePropagationBackground)); err != nil {
 		return err
@@ -262,7 +261,7 @@ func (l *life) createAgain() error {
 	return l.create()
 }
 
-// wish changes one thing about the pods.
+// wish changes one wish about the pods.
 func (l *life) wish() {
 	switch l.random.IntN(4) {
 	case 0:
@@ -276,7 +275,7 @@ func (l *life) wish() {
 	}
 }
 
-// patch sets the runtimePatches and, unless it is nil, suspend in one request.
+// patch sets the runtimePatches and, unless suspend is nil, spec.suspend, in one request.
 func (l *life) patch(suspend *bool) error {
 	l.loose = true
 	var j trainer.TrainJob
@@ -291,8 +290,8 @@ func (l *life) suspend(suspend bool) error {
 	return l.merge(map[string]any{"spec": map[string]any{"suspend": suspend}})
 }
 
-// patchAndResume does it as the webhook demands, and so that controller and JobSet have surely seen the suspension. A JobSet that was
-// resumed before it had suspended its Jobs would leave their pods as they are.
+// patchAndResume patches as the webhook demands. Controller and JobSet have surely seen the suspension: a JobSet that
+// is resumed before it has suspended its Jobs leaves their pods unchanged.
 func (l *life) patchAndResume() error {
 	for _, step := range []func() error{
 		func() error { return l.suspend(false) }, l.settle, func() error { return l.suspend(true) }, l.settle, l.awaitStandstill,
@@ -325,7 +324,7 @@ func (l *life) deleteJobSet(policy metav1.DeletionPropagation) error {
 		&jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: l.ns, Name: l.name}}, client.PropagationPolicy(policy))
 }
 
-// deletePod deletes one pod, which fails its Job.
+// deletePod deletes one pod. That fails the pod's Job.
 func (l *life) deletePod() error {
 	var list corev1.PodList
 	err := l.e.List(l.t.Context(), &list, client.InNamespace(l.ns), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: l.name})
@@ -345,7 +344,7 @@ func (l *life) delete(policy metav1.DeletionPropagation) error {
 }
 
 func (l *life) deleteWithFinalizer() error {
-	if l.deleting { // Finalizers cannot be added any more.
+	if l.deleting { // An object that is being deleted takes no new finalizers.
 		return nil
 	}
 	if err := l.merge(map[string]any{"metadata": map[string]any{"finalizers": []string{finalizer}}}); err != nil {
@@ -354,7 +353,7 @@ func (l *life) deleteWithFinalizer() error {
 	return l.delete(oneOf(l.random, metav1.DeletePropagationBackground, metav1.DeletePropagationForeground))
 }
 
-// removeFinalizer leaves foreground deletion its own.
+// removeFinalizer removes only the test's finalizer, not the finalizer of foreground deletion.
 func (l *life) removeFinalizer() error {
 	return l.await("finalizer to go", func(ctx context.Context) error {
 		j := l.object()
@@ -379,13 +378,13 @@ func without(list []string, value string) (rest []string) {
 	return rest
 }
 
-// await tries until it succeeds.
+// await calls try until it succeeds.
 func (l *life) await(what string, try func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(l.t.Context(), 20*time.Millisecond, waitLimit, true, func(ctx context.Context) (bool, error) {
 		err := try(ctx)
 		if ctx.Err() == nil && (err == nil || !strings.Contains(err.Error(), "rate limiter")) {
-			last = err // It says more than that there is no time left to ask.
+			last = err // This error says more than an error about the deadline.
 		}
 		return err == nil, nil
 	})
@@ -395,7 +394,7 @@ func (l *life) await(what string, try func(context.Context) error) error {
 	return nil
 }
 
-// describe tells what there is, for who has to find out what went wrong.
+// describe lists what the cluster has, for whoever looks for the fault.
 func (l *life) describe() string {
 	text := ""
 	for _, kind := range []string{"trainjob", "jobset", "job", "pod"} {

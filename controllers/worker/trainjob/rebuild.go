@@ -23,10 +23,10 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// rebuild deals with a JobSet that the API server would not change. On a suspended JobSet, JobSet's webhook allows to change labels,
-// annotations, node selectors, tolerations and scheduling gates of pods, and a TrainJob's runtimePatches can hold more. If the
-// JobSet has never started, nothing is lost by making it anew, and the change takes effect. It returns nil if that is under way,
-// and else the refusal.
+// rebuild handles a change of a JobSet that the API server has refused. On a suspended JobSet, JobSet's webhook allows
+// changes of labels, annotations, node selectors, tolerations and scheduling gates of pods. A TrainJob's runtimePatches
+// can have more. If the JobSet has never started, rebuild deletes it and returns nil: nothing is lost, and the new
+// JobSet has the change. Otherwise it returns the refusal.
 func (r *Reconciler) rebuild(ctx context.Context, f observation, refusal error) error {
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal
@@ -37,11 +37,11 @@ func (r *Reconciler) rebuild(ctx context.Context, f observation, refusal error) 
 	}
 	started := trainjobs.HasStarted(f.jobSet, jobs)
 	if started && isSuspended(f.trainJob) {
-		// What can be done of the change is done: the user wants the pods to stop.
+		// The user wants the pods to stop. This part of the change is possible.
 		err = r.suspendJobSet(ctx, f.jobSet)
 	}
 	if started {
-		// The refusal comes last: it holds all replicated jobs, and its end does not fit into an Event.
+		// The refusal comes last: it lists all replicated jobs, and its end does not fit into an Event.
 		return &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf(
 			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w",
 			errors.Join(refusal, err))}
@@ -66,7 +66,7 @@ func (r *Reconciler) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.J
 	return nil
 }
 
-// jobsOf reads the Jobs of JobSets of a name from the API server: they are not watched, and this is rare.
+// jobsOf reads the Jobs of JobSets with this name. It asks the API server: this is rare, and Jobs are not watched.
 func (r *Reconciler) jobsOf(ctx context.Context, jobSet types.NamespacedName) ([]batchv1.Job, error) {
 	var jobs batchv1.JobList
 	err := r.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
@@ -76,7 +76,7 @@ func (r *Reconciler) jobsOf(ctx context.Context, jobSet types.NamespacedName) ([
 	return jobs.Items, nil
 }
 
-// isImmutable says whether the API server refuses a change because of what is there, and not because of what is wanted.
+// isImmutable says whether the API server refuses only because fields are immutable, not because a value is wrong.
 func isImmutable(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {

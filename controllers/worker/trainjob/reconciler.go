@@ -28,7 +28,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// conflictDelay is how long to wait after a write that met a newer object. Its event usually comes first.
+// conflictDelay is how long to wait after a write fails with Conflict. The newer object's event usually comes first.
 const conflictDelay = 500 * time.Millisecond
 
 // Clients are the two views of a cluster that a Reconciler needs.
@@ -50,12 +50,12 @@ type Reconciler struct {
 	clock    clock.PassiveClock
 	announce *announcer
 	memory   *memory
-	// healthMemory is what package health remembers.
+	// healthMemory is the memory of package health.
 	healthMemory health.Memory
 }
 
-// NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the client. Of the
-// options it takes what is about single jobs; their clock stamps conditions and is what deadlines are measured by.
+// NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the
+// client. It uses the options that concern single jobs. Their clock stamps conditions and measures deadlines.
 func NewReconciler(
 	clients Clients, recorder events.EventRecorder, runtimes map[string]trainerruntime.Runtime, opts Options,
 ) *Reconciler {
@@ -73,7 +73,7 @@ func NewReconciler(
 	}
 }
 
-// Reconcile brings one TrainJob's objects and status to what they should be.
+// Reconcile creates and updates the objects of one TrainJob, and writes its status.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	f, err := r.observe(ctx, req.NamespacedName)
 	if err != nil {
@@ -103,7 +103,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result(d, err)
 }
 
-// act does what was decided.
 func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *jobMemory) error {
 	switch d.action {
 	case actionBuild:
@@ -120,7 +119,7 @@ func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *j
 	return nil
 }
 
-// follow keeps the books once the status says where the job is.
+// follow updates metrics and memory, and reports a failure, once the status says it.
 func (r *Reconciler) follow(ctx context.Context, f observation, d decision, past *jobMemory, now time.Time) {
 	measureState(f.trainJob, d.state, past, now)
 	if d.state != stateComplete && d.state != stateFailed && d.state != stateForeign {
@@ -143,7 +142,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	r.healthMemory.Forget(key)
 }
 
-// deleteJobSet deletes the JobSet. Its end comes as an event.
+// deleteJobSet deletes the JobSet. An event says when it is gone.
 func (r *Reconciler) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
 	if err := r.deleteOwner(ctx, jobSet); err != nil {
 		return fmt.Errorf("delete JobSet %s: %w", klog.KObj(jobSet), err)
@@ -151,15 +150,15 @@ func (r *Reconciler) deleteJobSet(ctx context.Context, jobSet *jobsetv1alpha2.Jo
 	return nil
 }
 
-// deleteOwner deletes this very object, if it is there, and lets the garbage collector take what it owns.
+// deleteOwner deletes the object with this UID, if it exists. The garbage collector deletes what the object owns.
 func (r *Reconciler) deleteOwner(ctx context.Context, object client.Object) error {
 	uid := object.GetUID()
 	err := r.client.Delete(ctx, object, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	return client.IgnoreNotFound(err)
 }
 
-// deleteTrainJob deletes a TrainJob that has outlived its end long enough. In the foreground, so that one of the same name that
-// comes next does not meet its JobSet.
+// deleteTrainJob deletes a TrainJob after its TTL. It deletes in the foreground, so that a new TrainJob of the same
+// name never meets the old JobSet.
 func (r *Reconciler) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) error {
 	err := r.client.Delete(ctx, job, client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 		client.PropagationPolicy(metav1.DeletePropagationForeground))
@@ -170,11 +169,11 @@ func (r *Reconciler) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) 
 	return nil
 }
 
-// tell announces what is new for the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
+// tell reports news to the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
 func (r *Reconciler) tell(f observation, d decision, err error, past *jobMemory) {
 	var p *problem
 	switch {
-	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // That is normal, and it goes by itself.
+	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // This is normal and ends by itself.
 		r.announce.waiting(f.trainJob, past, conflictMessage(f.jobSet))
 	case d.state == stateBlocked:
 		r.announce.jobSetTaken(f.trainJob, f.jobSet, past)
@@ -185,7 +184,7 @@ func (r *Reconciler) tell(f observation, d decision, err error, past *jobMemory)
 	case errors.As(err, &p) && !isPassing(err):
 		r.announce.problem(f.trainJob, p, past)
 	case err == nil:
-		past.waitingSince, past.told = time.Time{}, "" // If the job gets the same problem again, that is news.
+		past.waitingSince, past.told = time.Time{}, "" // If the problem comes back, tell reports it again.
 	}
 	if !f.ownsJobSet() {
 		return
@@ -200,10 +199,10 @@ func (r *Reconciler) tell(f observation, d decision, err error, past *jobMemory)
 	r.tellTrouble(f.trainJob, d, past)
 }
 
-// tellTrouble announces that trouble has begun, is another one, or is over for a job that still runs.
+// tellTrouble reports that trouble has begun or changed, or that it is over for a job that still runs.
 func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *jobMemory) {
 	if !isLive(d.state) {
-		return // What was the trouble last is the cause, until the status says so.
+		return // Until the status says so, the last trouble counts as the cause.
 	}
 	trouble := ptr.Deref(d.trouble, health.Trouble{})
 	before := past.trouble
@@ -219,12 +218,12 @@ func (r *Reconciler) tellTrouble(job *trainer.TrainJob, d decision, past *jobMem
 	}
 }
 
-// isLive says whether a job in this state is to go on.
+// isLive says whether a job in this state has not ended and is not being deleted.
 func isLive(s state) bool {
 	return s >= stateBlocked
 }
 
-// result is the one place where errors that are part of normal life end.
+// result turns errors that are normal into a short delay. It is the only place that does so.
 func result(d decision, err error) (ctrl.Result, error) {
 	switch {
 	case err == nil:
@@ -236,14 +235,14 @@ func result(d decision, err error) (ctrl.Result, error) {
 	}
 }
 
-// isWaiting says whether err is that something is still there which goes by itself.
+// isWaiting says whether err means that the job waits for a deletion or an end that others bring about.
 func isWaiting(err error) bool {
 	return errors.Is(err, errPredecessor) || errors.Is(err, errPodsLeft) || errors.Is(err, errEarlierJobs) || errors.Is(err, errJobsLeft)
 }
 
-// isPassing says whether all of err is that somebody else was faster, or that the namespace or the TrainJob is going.
+// isPassing says whether each part of err is normal: a conflict, a wait, or a namespace that is being deleted.
 func isPassing(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { // What Reconcile has joined.
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // Reconcile joined these errors.
 		return !slices.ContainsFunc(joined.Unwrap(), func(e error) bool { return !isPassing(e) })
 	}
 	return isWaiting(err) ||

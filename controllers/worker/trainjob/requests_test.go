@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 )
 
-// request is one that the controller has sent and that was answered: every write but Events, every read of a single TrainJob, and
-// every list of Jobs.
+// request is a request of the controller that was answered: every write except of Events, every read of a single
+// TrainJob, and every list of Jobs.
 type request struct {
-	// pass is the call of Reconcile that it belongs to. Empty: none.
+	// pass is the call of Reconcile that sent the request. Empty: none.
 	pass                  types.UID
 	method                string
 	resource, subresource string
@@ -32,20 +32,20 @@ type request struct {
 	begun, answered       time.Time
 	code                  int
 	sent, got             body
-	// listed is the version at which a list was read.
+	// listed is the version of a list that was read.
 	listed int
 }
 
-// body is what the checks want to know of an object in a request or an answer. It is empty if that was not JSON.
+// body is what the checks need of an object in a request or an answer. It is empty if the object was not JSON.
 type body struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
-	// Preconditions are those of a deletion.
+	// Preconditions has the preconditions of a deletion.
 	Preconditions struct {
 		UID types.UID `json:"uid"`
 	} `json:"preconditions"`
 }
 
-// owner is the UID of the TrainJob that an object belongs to.
+// owner is the UID of the TrainJob that the object belongs to.
 func (b body) owner() types.UID { return ownerOf(&b.Metadata) }
 
 func ownerOf(object metav1.Object) types.UID {
@@ -55,17 +55,16 @@ func ownerOf(object metav1.Object) types.UID {
 	return ""
 }
 
-// isApply says whether the request was to apply an object of the resource.
+// isApply says whether the request applied an object of the resource.
 func (r request) isApply(resource string) bool {
 	return r.method == http.MethodPatch && r.resource == resource && r.subresource == ""
 }
 
-// requestLog records what the controller asks of the API server, over its restarts. Times are of this process, so they can be compared
-// with those of a test.
+// requestLog records the controller's requests over all its starts. Its times come from this process, like the tests'.
 type requestLog struct {
 	mu      sync.Mutex
 	entries []request // under mu
-	starts  int       // of the controller; under mu
+	starts  int       // starts of the controller; under mu
 }
 
 func (l *requestLog) started() {
@@ -74,7 +73,7 @@ func (l *requestLog) started() {
 	l.starts++
 }
 
-// of returns the requests about a namespace in the order of their answers, and how often the controller has been started.
+// of returns the requests about a namespace in the order of their answers, and the number of the controller's starts.
 func (l *requestLog) of(namespace string) (requests []request, starts int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +120,8 @@ func (l *requestLog) transport(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// parseRequest reads a request's path: /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE]], or /api/VERSION/...
+// parseRequest reads a request's path:
+// /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE[/NAME[/SUBRESOURCE]] or /api/VERSION/...
 func parseRequest(r *http.Request) (entry request, wanted bool) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	at := slices.Index(parts, "namespaces")
@@ -151,13 +151,13 @@ func parseBody(stream io.ReadCloser) (io.ReadCloser, body, error) {
 		return nil, body{}, err
 	}
 	var parsed body
-	if json.Unmarshal(data, &parsed) != nil { // Protobuf, which only Kubernetes' own types have.
+	if json.Unmarshal(data, &parsed) != nil { // The object is in protobuf, which only Kubernetes' own types have.
 		parsed = body{}
 	}
 	return io.NopCloser(bytes.NewReader(data)), parsed, stream.Close()
 }
 
-// parseList reads the version of a list of Kubernetes' own objects, in any encoding. 0: it is none, but a refusal.
+// parseList reads the version of a list of Kubernetes' own objects, in any encoding. 0: the answer is a refusal.
 func parseList(stream io.ReadCloser) (io.ReadCloser, int, error) {
 	data, err := io.ReadAll(stream)
 	if err != nil {

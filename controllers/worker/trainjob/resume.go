@@ -23,23 +23,23 @@ import (
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 )
 
-// errJobsLeft: the Jobs of the JobSet are not yet as they have to be before it is resumed.
+// errJobsLeft: the JobSet cannot be resumed yet. A Job of it still runs, or is being replaced.
 var errJobsLeft = errors.New("waiting for the Jobs of the JobSet to be suspended, or made anew")
 
-// maxReplacements is how often the Jobs of a JobSet are made anew before a resumption. Once does; should something add to the pod
-// templates of Jobs what no JobSet says, the job is resumed with it.
+// maxReplacements is how often the Jobs of a JobSet are replaced before a resumption. Usually once is enough. If
+// another program adds to the pod templates of Jobs what no JobSet has, the job is resumed with the addition.
 const maxReplacements = 3
 
-// prepareJobs sees to it that the pods of a JobSet that is about to be resumed get the wanted template. When JobSet resumes a Job, it
-// merges labels, annotations, node selectors, tolerations and scheduling gates into what the Job has (v0.12 jobset_controller.go,
-// resumeJob): what a runtime patch has brought and taken back would stay, and a scheduling gate would hold the pods for ever. A Job
-// that has not been suspended yet would go on with all that it has. So a Job that is suspended and has more than it should is
-// deleted, and the JobSet makes it from the new template. It returns nil if the JobSet can be resumed.
+// prepareJobs makes sure that the pods of a JobSet that is about to be resumed get the wanted template. It returns nil
+// if the JobSet can be resumed. When JobSet resumes a Job, it only adds labels, annotations, node selectors,
+// tolerations and scheduling gates to the Job (v0.12 jobset_controller.go, resumeJob). What a removed runtime patch had
+// added would stay, and a scheduling gate would hold the pods for ever. A Job that still runs would get no change. So
+// prepareJobs waits until each Job is suspended, and deletes Jobs that have more. JobSet recreates them.
 func (r *Reconciler) prepareJobs(
 	ctx context.Context, f observation, wanted *jobsetapply.JobSetApplyConfiguration, past *jobMemory,
 ) error {
 	if len(f.trainJob.Spec.RuntimePatches) == 0 && f.jobSet.Generation == 1 {
-		return nil // The template has never been another one.
+		return nil // The template has never changed.
 	}
 	jobs, err := r.unfinishedJobs(ctx, f.jobSet)
 	if err != nil {
@@ -62,7 +62,7 @@ func (r *Reconciler) prepareJobs(
 		return nil
 	}
 	past.replacements++
-	// First the template, so that the new Jobs are made from it.
+	// The template comes first, so that the JobSet makes the new Jobs from it.
 	wanted.Spec.WithSuspend(true)
 	if err := r.apply(ctx, f.trainJob, wanted); err != nil {
 		return r.rebuild(ctx, f, err)
@@ -76,7 +76,7 @@ func (r *Reconciler) prepareJobs(
 	return errJobsLeft
 }
 
-// unfinishedJobs are the Jobs of this very JobSet that can still have pods.
+// unfinishedJobs returns the Jobs that this JobSet controls and that can still have pods.
 func (r *Reconciler) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]*batchv1.Job, error) {
 	all, err := r.jobsOf(ctx, client.ObjectKeyFromObject(jobSet))
 	if err != nil {
@@ -91,14 +91,14 @@ func (r *Reconciler) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.
 	return jobs, nil
 }
 
-// isFinished says whether a Job has no pods that run, and will have none.
+// isFinished says whether a Job has no running pods and will never have any.
 func isFinished(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 	})
 }
 
-// podTemplates are those of a JobSet's replicated jobs, by name.
+// podTemplates returns the pod templates of a JobSet by the names of its replicated jobs.
 func podTemplates(jobSet *jobsetapply.JobSetApplyConfiguration) (map[string]*corev1.PodTemplateSpec, error) {
 	text, err := json.Marshal(jobSet)
 	if err != nil {
@@ -115,7 +115,7 @@ func podTemplates(jobSet *jobsetapply.JobSetApplyConfiguration) (map[string]*cor
 	return templates, nil
 }
 
-// hasMore says whether a template has something that is merged on resumption and that the wanted one lacks.
+// hasMore says whether a template has something that a resumption would keep and that the wanted template lacks.
 func hasMore(template, wanted *corev1.PodTemplateSpec) bool {
 	return moreKeys(template.Labels, wanted.Labels) || moreKeys(template.Annotations, wanted.Annotations) ||
 		moreKeys(template.Spec.NodeSelector, wanted.Spec.NodeSelector) ||
@@ -138,7 +138,7 @@ func moreKeys(has, wanted map[string]string) bool {
 	return false
 }
 
-// isSystems says whether a key is one that the controllers of Jobs and JobSets add to the pod templates of Jobs.
+// isSystems says whether the controllers of Jobs and JobSets add this key to the pod templates of Jobs.
 func isSystems(key string) bool {
 	prefix, _, _ := strings.Cut(key, "/")
 	return prefix == "controller-uid" || prefix == "job-name" || prefix == "batch.kubernetes.io" || strings.HasSuffix(prefix, "jobset.sigs.k8s.io")

@@ -25,14 +25,14 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// runtimesMu orders the calls of runtimecore.New. It hands the TrainingRuntime that it makes to the ClusterTrainingRuntime
-// through a package variable (trainingRuntimeFactory, trainer v2.3.0 pkg/runtime/core/trainingruntime.go), so of two calls at
-// once, one may get the other's client. Afterwards each keeps its own.
+// runtimesMu serializes calls of runtimecore.New. New passes its TrainingRuntime to the ClusterTrainingRuntime through
+// a package variable (trainingRuntimeFactory, trainer v2.3.0 pkg/runtime/core/trainingruntime.go). Two calls at once
+// could mix up their clients. After the call, each runtime keeps its own client.
 var runtimesMu sync.Mutex
 
-// NewRuntimes returns the runtime framework of one cluster, by "Kind.group". The client must read through a cache (see the
-// package's documentation). It indexes TrainJobs and runtimes, so there can be one per indexer. It can be called concurrently,
-// but not with runtimecore.New.
+// NewRuntimes returns the runtime framework of one cluster, by "Kind.group". The client must read through a cache (see
+// the package's documentation). NewRuntimes adds indexes for TrainJobs and runtimes, so call it once per indexer.
+// Concurrent calls of NewRuntimes are safe, but not together with runtimecore.New.
 func NewRuntimes(ctx context.Context, c client.Client, i client.FieldIndexer) (map[string]trainerruntime.Runtime, error) {
 	runtimesMu.Lock()
 	defer runtimesMu.Unlock()
@@ -43,22 +43,22 @@ func NewRuntimes(ctx context.Context, c client.Client, i client.FieldIndexer) (m
 	return runtimes, nil
 }
 
-// AddToScheme registers all types that the runtime framework asks for: Kubernetes' own, TrainJobs and their runtimes, JobSets,
-// and the PodGroups of scheduler-plugins and Volcano, also where their CRDs are not installed.
+// AddToScheme registers all types that the runtime framework asks for: Kubernetes' own, TrainJobs and their runtimes,
+// JobSets, and the PodGroups of scheduler-plugins and Volcano, also where their CRDs are not installed.
 func AddToScheme(s *apiruntime.Scheme) error {
 	builder := apiruntime.NewSchemeBuilder(clientgoscheme.AddToScheme, trainer.AddToScheme, jobsetv1alpha2.AddToScheme,
 		schedulerpluginsv1alpha1.AddToScheme, volcanov1beta1.AddToScheme)
 	return builder.AddToScheme(s)
 }
 
-// CacheOptions keep out of memory what neither the framework nor the controller reads.
+// CacheOptions keeps out of memory what neither the framework nor the controller reads.
 //
-// The framework watches all Secrets and ConfigMaps of the cluster (its MPI and Flux plugins make some for their jobs, and make
-// them again when they are deleted), and what it makes has no label to select by. Restricting the watch to the field
-// type=kubernetes.io/ssh-auth would do for MPI's Secrets but hides Flux's, which are opaque. So everything is watched, and the
-// contents are dropped: of a Secret the framework only asks whether it exists (mpi.go, Build), and of ConfigMaps it reads the
-// data of <trainjob>-runtime-snapshot only, and refuses that one before looking at the data if the TrainJob does not control it
-// (snapshot.go, getRuntimeSnapshot). Of a JobSet, spec.suspend and the status are read (jobset.go, Build, Status and Validate).
+// The framework watches all Secrets and ConfigMaps of the cluster: its MPI and Flux plugins make some for their jobs,
+// without a label to select by, and recreate deleted ones. A watch of the field type=kubernetes.io/ssh-auth would find
+// MPI's Secrets but not Flux's, which are opaque. So the cache has all objects and drops their contents. Of a Secret,
+// the framework only asks whether it exists (mpi.go, Build). Of ConfigMaps, it reads only the data of
+// <trainjob>-runtime-snapshot, and only if the TrainJob controls the ConfigMap (snapshot.go, getRuntimeSnapshot). Of a
+// JobSet, it reads spec.suspend and the status (jobset.go, Build, Status and Validate).
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -85,7 +85,7 @@ func stripJobSet(j *jobsetv1alpha2.JobSet) {
 	j.Spec = jobsetv1alpha2.JobSetSpec{Suspend: j.Spec.Suspend}
 }
 
-// stripped applies strip to objects of its type, and takes the managed fields from all.
+// stripped returns a transform that applies strip to objects of type T and removes the managed fields of all objects.
 func stripped[T any](strip func(*T)) toolscache.TransformFunc {
 	managedFields := cache.TransformStripManagedFields()
 	return func(in any) (any, error) {

@@ -25,7 +25,7 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// conclude is the last that happens: all comes to rest. Patches that wait for a suspension get one.
+// conclude ends the life: it waits until nothing changes any more. Patches that wait for a suspension get a suspension.
 func (l *life) conclude() error {
 	if l.loose {
 		if err := l.suspend(true); err != nil {
@@ -35,7 +35,7 @@ func (l *life) conclude() error {
 	return l.settle()
 }
 
-// settle waits until the controller has done all that there is to do for the present TrainJob.
+// settle waits until the controller has done all work for the present TrainJob.
 func (l *life) settle() error {
 	if l.deleting {
 		return nil
@@ -51,7 +51,7 @@ func (l *life) settle() error {
 	return err
 }
 
-// settled returns nil if what is in the cluster is as it should be, and what is not otherwise.
+// settled returns nil if the cluster is as it should be, and otherwise the difference.
 func (l *life) settled(ctx context.Context) (isSuspended bool, err error) {
 	f, err := l.observation(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (l *life) settled(ctx context.Context) (isSuspended bool, err error) {
 	return ptr.Deref(job.Spec.Suspend, false), nil
 }
 
-// followed says whether the JobSet is as the TrainJob wants it.
+// followed returns nil if the JobSet is as the TrainJob wants it.
 func (l *life) followed(f observation) error {
 	if want, got := ptr.Deref(f.trainJob.Spec.Suspend, false), ptr.Deref(f.jobSet.Spec.Suspend, false); want != got {
 		return fmt.Errorf("suspend of the JobSet is %t, of the TrainJob %t", got, want)
@@ -90,7 +90,7 @@ func (l *life) followed(f observation) error {
 	return nil
 }
 
-// excused returns nil if JobSet does not allow what the TrainJob wants, and the TrainJob's owner was told so.
+// excused returns nil if JobSet does not allow what the TrainJob wants, and an Event has told the TrainJob's owner.
 func (l *life) excused(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
 	var jobs batchv1.JobList
 	err := l.e.List(ctx, &jobs, client.InNamespace(l.ns), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: l.name})
@@ -118,13 +118,13 @@ func (l *life) excused(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error
 	return fmt.Errorf("the owner was not told, but: %q", notes)
 }
 
-// wantedPods is what runtimePatches say about the trainer's pods.
+// wantedPods is what the TrainJob's runtimePatches say about the trainer's pods.
 func wantedPods(job *trainer.TrainJob) wishes {
 	pod := job.Spec.RuntimePatches[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
 	return wishesOf(pod.Metadata.Annotations, pod.Spec.NodeSelector, pod.Spec.Affinity)
 }
 
-// gotPods is what the JobSet says about them.
+// gotPods is what the JobSet says about the trainer's pods.
 func gotPods(jobSet *jobsetv1alpha2.JobSet) wishes {
 	for _, job := range jobSet.Spec.ReplicatedJobs {
 		if pod := job.Template.Spec.Template; job.Name == "node" {
@@ -162,7 +162,7 @@ func (l *life) awaitPods() error {
 	})
 }
 
-// awaitStandstill waits until a suspended JobSet has suspended its Jobs, and their pods have ended.
+// awaitStandstill waits until a suspended JobSet has suspended its Jobs and their pods have ended.
 func (l *life) awaitStandstill() error {
 	return l.await("pods to end", func(ctx context.Context) error {
 		var jobs batchv1.JobList
@@ -187,7 +187,7 @@ func (l *life) awaitStandstill() error {
 	})
 }
 
-// unlessStuck returns the error if there is a JobSet that is suspended, which will do something about it.
+// unlessStuck returns err if there is a suspended JobSet, because its controller will stop the pods. Otherwise nil.
 func (l *life) unlessStuck(ctx context.Context, err error) error {
 	f, readErr := l.observation(ctx)
 	if readErr != nil {
@@ -199,8 +199,9 @@ func (l *life) unlessStuck(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitEnd waits until the TrainJob is over, unless it runs forever, or it may be that no node is right for its pods, or its Jobs try
-// again for minutes: on resumption JobSet merges pod annotations, so a pod may fail although the TrainJob does not say so any more.
+// awaitEnd waits until the TrainJob has ended. It does not wait for a TrainJob that runs for ever, whose pods may fit
+// no node, or whose Jobs may retry for minutes. Such retries come from pod annotations that JobSet keeps on resumption:
+// a pod may fail although the TrainJob does not ask for it any more.
 func (l *life) awaitEnd() error {
 	return l.awaitUnlessStuck("end", func(_ context.Context, job *trainer.TrainJob) error {
 		w := wantedPods(job)
@@ -211,7 +212,7 @@ func (l *life) awaitEnd() error {
 	})
 }
 
-// awaitUnlessStuck waits for something, for as long as the TrainJob is meant to run and nothing is known to be in its way.
+// awaitUnlessStuck waits until there returns nil. It stops if the TrainJob is not meant to run or is known to be stuck.
 func (l *life) awaitUnlessStuck(what string, there func(context.Context, *trainer.TrainJob) error) error {
 	return l.await(what, func(ctx context.Context) error {
 		j := l.object()
@@ -232,7 +233,7 @@ func (l *life) awaitUnlessStuck(what string, there func(context.Context, *traine
 	})
 }
 
-// observation is read from the API server.
+// observation reads TrainJob and JobSet from the API server.
 func (l *life) observation(ctx context.Context) (observation, error) {
 	f := observation{trainJob: l.object(), jobSet: &jobsetv1alpha2.JobSet{}}
 	key := client.ObjectKeyFromObject(f.trainJob)

@@ -25,37 +25,37 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// state is where a TrainJob is in its life. The first that applies, in this order, is its state.
+// state is where a TrainJob is in its life: the first state in this order that applies.
 type state int
 
 const (
-	// stateForeign: somebody else manages the job.
+	// stateForeign: another controller manages the job.
 	stateForeign state = iota
 	// stateDeleting: the job has a deletionTimestamp. The garbage collector does the rest.
 	stateDeleting
 	// stateStopping: the job has failed by its deadline, and its JobSet still exists.
 	stateStopping
-	// stateComplete: the job has ended well.
+	// stateComplete: the job has completed.
 	stateComplete
-	// stateFailed: the job has ended badly.
+	// stateFailed: the job has failed.
 	stateFailed
-	// stateBlocked: a JobSet of the job's name belongs to something else.
+	// stateBlocked: a JobSet with the job's name has another owner.
 	stateBlocked
-	// stateSuspended: the JobSet is to exist, suspended.
+	// stateSuspended: the JobSet must exist and be suspended.
 	stateSuspended
 	// stateCreated: the JobSet does not exist yet, or is still suspended.
 	stateCreated
-	// stateRestarting: the JobSet is making its Jobs anew.
+	// stateRestarting: the JobSet recreates its Jobs.
 	stateRestarting
-	// stateRunning: the pods of the trainer, or of any step that is no initializer, are ready.
+	// stateRunning: the pods of a step that is no initializer are ready.
 	stateRunning
 	// stateInitializing: the pods of an initializer are ready.
 	stateInitializing
-	// stateStarting: the JobSet runs, and no step of it is ready.
+	// stateStarting: the JobSet is not suspended, and no step is ready.
 	stateStarting
 )
 
-// String returns the state's name as it stands in logs and metrics.
+// String returns the state's name in logs and metrics.
 func (s state) String() string {
 	names := [...]string{
 		"Foreign", "Deleting", "Stopping", "Complete", "Failed", "Blocked",
@@ -67,45 +67,45 @@ func (s state) String() string {
 	return names[s]
 }
 
-// action is what is to be done before the status is written.
+// action is what the controller does before it writes the status.
 type action int
 
 const (
-	// actionNone: only the status is written, if it differs.
+	// actionNone: the controller only writes the status, if it changed.
 	actionNone action = iota
 	// actionBuild makes or updates the job's objects.
 	actionBuild
 	// actionDeleteJobSet ends the job's pods.
 	actionDeleteJobSet
-	// actionDeletePredecessor removes the JobSet of an earlier TrainJob of the same name, should nobody else.
+	// actionDeletePredecessor deletes an earlier TrainJob's JobSet that was not garbage-collected.
 	actionDeletePredecessor
-	// actionDeleteTrainJob removes a job whose time after its end is over.
+	// actionDeleteTrainJob deletes a job whose TTL is over.
 	actionDeleteTrainJob
 )
 
-// String returns the action's name as it stands in logs.
+// String returns the action's name in logs.
 func (a action) String() string {
 	return [...]string{"None", "Build", "DeleteJobSet", "DeletePredecessor", "DeleteTrainJob"}[a]
 }
 
-// observation is what one pass has observed.
+// observation is what one pass has read.
 type observation struct {
 	trainJob *trainer.TrainJob
-	// jobSet has the TrainJob's name. It need not be the TrainJob's. nil: there is none.
+	// jobSet has the TrainJob's name. The TrainJob need not own it. nil: there is no such JobSet.
 	jobSet *jobsetv1alpha2.JobSet
-	// reported is the status that the runtime framework derives from the TrainJob's own JobSet. nil: it has none.
+	// reported is the status that the runtime framework derives from the TrainJob's own JobSet. nil: it has no JobSet.
 	reported *trainer.TrainJobStatus
-	// held says why a job without a JobSet must not get one now. Empty: it may.
+	// held says why a job without a JobSet must not get one now. Empty: it may get one.
 	held string
-	// health is what its pods say, while the TrainJob's own JobSet is meant to run.
+	// health is what the job's pods show, while the TrainJob's own JobSet is meant to run.
 	health health.Input
-	// lastTrouble is what the pods had when there was one last, or empty. Pods that failed may be gone by now.
+	// lastTrouble is the last known trouble of the job, or empty. Failed pods may be deleted by now.
 	lastTrouble health.Trouble
 	// runtimeKinds are the kinds of runtime that exist, as "Kind.group".
 	runtimeKinds []string
 }
 
-// ownsJobSet says whether this very TrainJob, not a namesake, controls the JobSet.
+// ownsJobSet says whether this TrainJob, by its UID, controls the JobSet.
 func (f observation) ownsJobSet() bool {
 	return f.jobSet != nil && metav1.IsControlledBy(f.jobSet, f.trainJob)
 }
@@ -114,25 +114,25 @@ func (f observation) ownsJobSet() bool {
 type rules struct {
 	// extendedConditions adds ResourcesCreated, Started and Stalled to the three conditions of the Kubeflow Trainer.
 	extendedConditions bool
-	// limits of what counts as trouble with pods.
+	// limits say what counts as trouble with pods.
 	limits health.Limits
 }
 
-// decision is what is to be done about a TrainJob.
+// decision is what the controller must do about a TrainJob.
 type decision struct {
 	state  state
 	action action
-	// status that the TrainJob is to have, provided that the action succeeds.
+	// status is the TrainJob's new status, if the action succeeds.
 	status trainer.TrainJobStatus
-	// trouble with the pods, if there is any.
+	// trouble is the trouble with the pods. nil: none.
 	trouble *health.Trouble
-	// failure says why the job fails with this decision, as far as its pods show it. Empty if it does not.
+	// failure says why the job fails with this decision, as far as its pods show it. Empty: the job does not fail now.
 	failure string
-	// recheck is how long to wait if nothing happens before. 0: until something happens.
+	// recheck is when to look again if no event comes before. 0: only at an event.
 	recheck time.Duration
 }
 
-// decide says where a TrainJob is, what is to be done and what its status is to be. It depends on its arguments only.
+// decide returns a TrainJob's state, action and new status. It depends on its arguments only.
 func decide(f observation, r rules, now time.Time) decision {
 	job := f.trainJob
 	status := job.Status.DeepCopy()
@@ -151,7 +151,7 @@ func decide(f observation, r rules, now time.Time) decision {
 	case !slices.Contains(f.runtimeKinds, runtimeKind(job)):
 		setFailed(status, trainer.TrainJobRuntimeNotSupportedReason, unsupportedMessage(f), now)
 	case hasEnded(status):
-		// The JobSet says so, and that goes before what the clock says.
+		// The JobSet says that the job has ended. This counts more than the deadline.
 	case limited && !now.Before(deadline):
 		setFailed(status, trainer.TrainJobDeadlineExceededReason, constants.TrainJobDeadlineExceededMessage, now)
 	}
@@ -169,7 +169,7 @@ func decide(f observation, r rules, now time.Time) decision {
 	return d
 }
 
-// decideEnded is about a job whose status says that it is over. The status does not change any more.
+// decideEnded decides about a job whose status says that it has ended. The status never changes any more.
 func decideEnded(f observation, now time.Time) decision {
 	d := decision{state: endState(&f.trainJob.Status), status: f.trainJob.Status}
 	if failedByDeadline(f.trainJob) && f.ownsJobSet() {
@@ -187,7 +187,7 @@ func decideEnded(f observation, now time.Time) decision {
 	return d
 }
 
-// decideEnding is about a job whose status is now to say that it is over. What follows from that is done once the status says so.
+// decideEnding decides about a job that ends in this pass. What follows from the end comes after the status says it.
 func decideEnding(f observation, r rules, status *trainer.TrainJobStatus, now time.Time) decision {
 	d := decision{state: endState(status)}
 	if d.state == stateFailed {
@@ -203,7 +203,7 @@ func decideEnding(f observation, r rules, status *trainer.TrainJobStatus, now ti
 	return d
 }
 
-// decideLive is about a job that is to go on.
+// decideLive decides about a live job (isLive).
 func decideLive(f observation, r rules, now time.Time) decision {
 	d := decision{state: liveState(f)}
 	switch d.state {
@@ -217,17 +217,17 @@ func decideLive(f observation, r rules, now time.Time) decision {
 	default:
 		d.trouble, d.recheck = health.Diagnose(f.health, r.limits, now)
 		if d.trouble == nil && len(f.health.Pods) == 0 && f.lastTrouble.Reason != "" {
-			d.trouble = &f.lastTrouble // That the pods are gone does not mean that it is over.
+			d.trouble = &f.lastTrouble // The trouble is not over just because the pods are gone.
 		}
 	}
-	// A JobSet that is going is made anew when it is gone; what is applied to it before would go with it.
+	// A JobSet that is being deleted is recreated later. An object that is applied now would be deleted with it.
 	if f.held == "" && (f.jobSet == nil || f.jobSet.DeletionTimestamp.IsZero()) {
 		d.action = actionBuild
 	}
 	return d
 }
 
-// liveState returns the state of a job that is to go on.
+// liveState returns the state of a live job (isLive).
 func liveState(f observation) state {
 	switch {
 	case f.jobSet != nil && !f.ownsJobSet():
@@ -252,7 +252,7 @@ func liveState(f observation) state {
 	return result
 }
 
-// steps of the job, as its JobSet reports them.
+// steps returns the steps of the job, as its JobSet reports them.
 func (f observation) steps() []v1alpha1.Step {
 	if f.reported == nil {
 		return nil
@@ -264,7 +264,7 @@ func isInitializer(step v1alpha1.Step) bool {
 	return step.Name == v1alpha1.StepDatasetInitializer || step.Name == v1alpha1.StepModelInitializer
 }
 
-// resting says whether a TrainJob's own fields suffice to know that there is nothing to do for it, now or later.
+// resting says whether the TrainJob's own fields show that there is nothing to do for it, now or later.
 func resting(job *trainer.TrainJob) bool {
 	if trainjobutil.IsManagedByExternalController(job) || !job.DeletionTimestamp.IsZero() {
 		return true
@@ -277,7 +277,7 @@ func isSuspended(job *trainer.TrainJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)
 }
 
-// endOf returns the condition that says that a job is over, Complete or Failed, or nil.
+// endOf returns the condition that says that a job has ended, Complete or Failed, or nil.
 func endOf(status *trainer.TrainJobStatus) *metav1.Condition {
 	for _, end := range []string{trainer.TrainJobComplete, trainer.TrainJobFailed} {
 		if c := meta.FindStatusCondition(status.Conditions, end); c != nil && c.Status == metav1.ConditionTrue {
@@ -298,7 +298,7 @@ func endState(status *trainer.TrainJobStatus) state {
 	return stateFailed
 }
 
-// runtimeKind returns the kind of runtime that a TrainJob refers to, in the form of observation.runtimeKinds.
+// runtimeKind returns the kind of the TrainJob's runtime, in the form of observation.runtimeKinds.
 func runtimeKind(job *trainer.TrainJob) string {
 	return trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 }

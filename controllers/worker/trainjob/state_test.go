@@ -25,7 +25,6 @@ var (
 	supported = []string{"TrainingRuntime.trainer.kubeflow.org", "ClusterTrainingRuntime.trainer.kubeflow.org"}
 )
 
-// The conditions that a TrainJob can have.
 var (
 	suspended = metav1.Condition{
 		Type: "Suspended", Status: "True", Reason: "Suspended", Message: "TrainJob is suspended", LastTransitionTime: earlier,
@@ -51,7 +50,7 @@ func at(c metav1.Condition, t metav1.Time) metav1.Condition {
 	return c
 }
 
-// job returns a TrainJob created at t0, changed by the given functions.
+// job returns a TrainJob that was created at t0, changed by the given functions.
 func job(changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	j := &trainer.TrainJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "llm", UID: "uid-1", CreationTimestamp: t0Meta},
@@ -98,7 +97,7 @@ func jobsStatus(ready int32) []trainer.JobStatus {
 	return []trainer.JobStatus{{Name: "node", Ready: &ready, Succeeded: zero, Failed: zero, Active: zero, Suspended: zero}}
 }
 
-// jobSet returns a JobSet of the TrainJob's name, controlled by the TrainJob with the given UID, or by nobody.
+// jobSet returns a JobSet with the TrainJob's name. The TrainJob with the given UID controls it, or nobody does.
 func jobSet(owner types.UID, suspended bool) *jobsetv1alpha2.JobSet {
 	js := &jobsetv1alpha2.JobSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "llm"},
@@ -118,7 +117,7 @@ func going(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	return js
 }
 
-// restarting returns the JobSet while its Jobs are made anew.
+// restarting returns the JobSet while it recreates its Jobs.
 func restarting(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	js.Status.Restarts = 1
 	js.Status.Conditions = append(js.Status.Conditions, metav1.Condition{
@@ -127,7 +126,7 @@ func restarting(js *jobsetv1alpha2.JobSet) *jobsetv1alpha2.JobSet {
 	return js
 }
 
-// steps returns counters from pairs of a replicated job's name and how many of its Jobs are ready.
+// steps returns the statuses of jobs. The arguments are pairs of a replicated job's name and its number of ready Jobs.
 func steps(pairs ...any) []trainer.JobStatus {
 	var jobs []trainer.JobStatus
 	for i := 0; i < len(pairs); i += 2 {
@@ -142,7 +141,7 @@ func reports(jobs []trainer.JobStatus, cs ...metav1.Condition) *trainer.TrainJob
 	return &trainer.TrainJobStatus{Conditions: cs, JobsStatus: jobs}
 }
 
-// TestDecide is the documentation of the state machine: one case per way into a state, in the order of the states.
+// TestDecide documents the state machine: one case for each way into a state, in the order of the states.
 func TestDecide(t *testing.T) {
 	unsupported := metav1.Condition{
 		Type: "Failed", Status: "True", Reason: "TrainingRuntimeNotSupported", LastTransitionTime: t0Meta,
@@ -394,7 +393,7 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(before, tc.job); diff != "" {
 				t.Errorf("decide has changed its argument (-before +after):\n%s", diff)
 			}
-			// Once the status is written, deciding again changes nothing.
+			// Once the status is written, the same decision changes nothing.
 			f.trainJob = tc.job.DeepCopy()
 			f.trainJob.Status = d.status
 			if diff := cmp.Diff(d.status, decide(f, rules{}, t0.Add(time.Millisecond)).status); diff != "" {

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// writeStatus gives a TrainJob the decided status, if it has another one.
+// writeStatus writes the decided status of a TrainJob, if it changed.
 //
-// The patch names the resource version that was observed. Conditions are a list, and a merge patch replaces lists whole: without
-// the version, a condition that somebody else has added meanwhile would be lost.
+// The patch names the resource version that was read. A merge patch replaces the whole list of conditions: without the
+// version, it could remove a condition that another writer has added meanwhile.
 func (r *Reconciler) writeStatus(ctx context.Context, job *trainer.TrainJob, status trainer.TrainJobStatus) error {
 	if equality.Semantic.DeepEqual(job.Status, status) {
 		return nil
@@ -31,7 +31,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, job *trainer.TrainJob, sta
 	return nil
 }
 
-// takeReported copies into status what comes from the JobSet, and nothing else.
+// takeReported copies into status only what comes from the JobSet.
 func takeReported(status, reported *trainer.TrainJobStatus) {
 	if reported == nil {
 		return
@@ -41,8 +41,7 @@ func takeReported(status, reported *trainer.TrainJobStatus) {
 			meta.SetStatusCondition(&status.Conditions, *c)
 		}
 	}
-	// A JobSet that was deleted and built again has no job statuses for a moment. The last ones stay: the CRD refuses an empty
-	// status (MinProperties=1).
+	// A recreated JobSet has no job statuses for a moment. The last ones stay: the CRD has MinProperties=1.
 	if len(reported.JobsStatus) > 0 {
 		status.JobsStatus = reported.JobsStatus
 	}

@@ -30,14 +30,14 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// waitLimit is for whatever a test waits for, on a machine with other work.
+// waitLimit is how long a test waits for anything, on a busy machine.
 const waitLimit = 60 * time.Second
 
-// environment is one API server with the controller at work, shared by the tests of the package. There are no other controllers:
-// what JobSet's would write, the tests write by hand, and no garbage is collected.
+// environment is one API server with the controller, shared by the tests of the package. No other controllers run: the
+// tests write what JobSet's controller would write, and no garbage is collected.
 //
-// The controller works on one job at a time and retries after an hour only, so whatever a test sees happen was woken by an event,
-// and what has been done for a later event has been done for an earlier one (see fence).
+// The controller works on one job at a time and retries only after an hour. So an event has caused whatever a test
+// sees, and when the controller has handled a later event, it has handled the earlier ones (see fence).
 type environment struct {
 	client.Client // without a cache
 	cached        client.Client
@@ -127,7 +127,7 @@ func (e *environment) shutDown() error {
 
 var namespaces atomic.Int32
 
-// namespace makes a namespace for one test, with upstream's torch-distributed runtime in the cluster.
+// namespace makes a namespace for one test. The cluster has upstream's torch-distributed runtime.
 func (e *environment) namespace(t *testing.T) string {
 	t.Helper()
 	if err := e.cluster.ApplyTrainerRuntimes(t.Context(), "torch_distributed.yaml"); err != nil {
@@ -162,7 +162,6 @@ func (e *environment) createJob(t *testing.T, namespace, name string, changes ..
 	return j
 }
 
-// get reads a TrainJob.
 func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
@@ -172,7 +171,7 @@ func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	return got
 }
 
-// update changes an object in the cluster, again if somebody else was faster.
+// update changes an object in the cluster. It tries again after a conflict.
 func update[T client.Object](t *testing.T, e *environment, object T, change func(T)) {
 	t.Helper()
 	eventually(t, "update "+object.GetName(), func(g gomega.Gomega) {
@@ -182,7 +181,7 @@ func update[T client.Object](t *testing.T, e *environment, object T, change func
 	})
 }
 
-// awaitJobSet waits until a JobSet of the TrainJob's own exists.
+// awaitJobSet waits for a JobSet that the TrainJob controls.
 func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob) *jobsetv1alpha2.JobSet {
 	t.Helper()
 	js := &jobsetv1alpha2.JobSet{}
@@ -204,8 +203,8 @@ func (e *environment) setJobSetStatus(t *testing.T, j *trainer.TrainJob, status 
 	})
 }
 
-// fence returns when the controller has seen, and dealt with, all that happened before: it puts a job of its own through all
-// watches (TrainJob, JobSet) and through the queue, which is worked off in order.
+// fence returns when the controller has handled all earlier events. It sends a new job through all watches (TrainJob,
+// JobSet) and through the queue, which keeps its order.
 func (e *environment) fence(t *testing.T, namespace string) {
 	t.Helper()
 	j := e.createJob(t, namespace, fmt.Sprintf("fence-%d", namespaces.Add(1)))
@@ -216,7 +215,7 @@ func (e *environment) fence(t *testing.T, namespace string) {
 	})
 }
 
-// events returns what Events say about an object, as "reason: note".
+// events returns the Events of an object as "reason: note".
 func (e *environment) events(t *testing.T, j *trainer.TrainJob) []string {
 	t.Helper()
 	var list corev1.EventList

@@ -40,7 +40,7 @@ func (e *environment) runtimeLike(t *testing.T, namespace, name string) *trainer
 	return &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: torch.Spec}
 }
 
-// touch makes the controller look at a job again.
+// touch causes a pass for a job.
 func (e *environment) touch(t *testing.T, j *trainer.TrainJob) {
 	t.Helper()
 	update(t, e, j, func(j *trainer.TrainJob) {
@@ -67,7 +67,7 @@ func TestUnknownKindOfRuntimeFails(t *testing.T) {
 	}
 }
 
-// TestMissingRuntimeWakesJob cannot pass by retries: the controller's wait for an hour.
+// TestMissingRuntimeWakesJob cannot pass by a retry: the controller retries after an hour.
 func TestMissingRuntimeWakesJob(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -172,7 +172,7 @@ func TestForeignJobSetIsNotTakenOver(t *testing.T) {
 	e.awaitJobSet(t, j)
 }
 
-// TestRecreatedJobInheritsNothing: the JobSet and the snapshot of the first job are still there when the second one comes.
+// TestRecreatedJobInheritsNothing: the first job's JobSet and snapshot still exist when the second job is created.
 func TestRecreatedJobInheritsNothing(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -201,8 +201,7 @@ func TestRecreatedJobInheritsNothing(t *testing.T) {
 	}
 }
 
-// TestJobsOfEarlierJobSetAreAwaited: a JobSet that is deleted in the background goes before its Jobs, and they may make pods until they
-// go as well.
+// TestJobsOfEarlierJobSetAreAwaited: background deletion removes the JobSet first. Its Jobs may still make pods.
 func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -224,7 +223,7 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was made although a Job of an earlier one was there")
 	}
-	e.clock.SetTime(e.clock.Now().Add(leftoverTime)) // No JobSet controls this one, so it is nobody's leftover.
+	e.clock.SetTime(e.clock.Now().Add(leftoverTime)) // No JobSet controls this Job, so the controller must not delete it.
 	e.fence(t, ns)
 	if e.jobSetExists(t, j) {
 		t.Error("a JobSet was made although somebody's Job was there")
@@ -238,7 +237,7 @@ func TestJobsOfEarlierJobSetAreAwaited(t *testing.T) {
 	}
 }
 
-// A garbage collector that was away when a TrainJob was deleted may never take what that has left.
+// TestLeftoversAreDeleted: a garbage collector that missed the deletion of a TrainJob may never delete its objects.
 func TestLeftoversAreDeleted(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -263,7 +262,7 @@ func TestLeftoversAreDeleted(t *testing.T) {
 	}
 }
 
-// jobLeft makes a Job of a JobSet that is gone.
+// jobLeft makes a Job whose JobSet is gone.
 func (e *environment) jobLeft(t *testing.T, namespace, jobSet string, owners ...metav1.OwnerReference) *batchv1.Job {
 	t.Helper()
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
@@ -276,7 +275,7 @@ func (e *environment) jobLeft(t *testing.T, namespace, jobSet string, owners ...
 	return job
 }
 
-// behindClient is a cached client whose cache has not yet seen what happened to one TrainJob.
+// behindClient is a cached client whose cache has not yet seen the latest changes of one TrainJob.
 type behindClient struct {
 	client.Client
 	behind *trainer.TrainJob
@@ -310,14 +309,14 @@ func reconcileOnce(t *testing.T, r *Reconciler, j *trainer.TrainJob) ctrl.Result
 	return result
 }
 
-// noIndex is for a second set of runtimes on a cache that has the indexes already.
+// noIndex adds no index: it is for a second set of runtimes on a cache that already has the indexes.
 type noIndex struct{}
 
 func (noIndex) IndexField(context.Context, client.Object, string, client.IndexerFunc) error {
 	return nil
 }
 
-// TestCacheBehindBuildsNothing: a JobSet with a short TTL can be gone before our cache has the TrainJob's Complete.
+// TestCacheBehindBuildsNothing: a JobSet with a short TTL can be gone before the cache has the TrainJob's Complete.
 func TestCacheBehindBuildsNothing(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -336,7 +335,7 @@ func TestCacheBehindBuildsNothing(t *testing.T) {
 	}
 }
 
-// TestConditionsOfOthersSurvive: conditions are a list that a patch replaces whole.
+// TestConditionsOfOthersSurvive: a patch replaces the whole list of conditions.
 func TestConditionsOfOthersSurvive(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -358,8 +357,8 @@ func TestConditionsOfOthersSurvive(t *testing.T) {
 	e.awaitConditions(t, j, suspended, theirs)
 }
 
-// createTimed creates a TrainJob whose deadline is measured by the fake clock from its first stop to its last: the creation is
-// stamped by the API server, a resumption by us.
+// createTimed creates a TrainJob and suspends and resumes it. The API server stamps the creation with its own clock,
+// the controller stamps the resumption. So the fake clock measures the deadline.
 func (e *environment) createTimed(t *testing.T, namespace, name string, limit time.Duration) *trainer.TrainJob {
 	t.Helper()
 	j := e.createJob(t, namespace, name, deadline(limit), suspend)
@@ -376,7 +375,7 @@ func TestDeadlineFailsJobAndDeletesJobSet(t *testing.T) {
 	js := e.awaitJobSet(t, j)
 	other := e.createTimed(t, ns, "slower", 2*time.Hour)
 	idle := e.createJob(t, ns, "idle", deadline(time.Hour), suspend)
-	// Something keeps the JobSet for a while.
+	// A finalizer keeps the JobSet for a while.
 	update(t, e, js, func(js *jobsetv1alpha2.JobSet) { js.Finalizers = []string{"example.com/slow"} })
 
 	e.clock.SetTime(e.clock.Now().Add(time.Hour))
@@ -402,7 +401,7 @@ func TestDeadlineStartsAnewOnResume(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
 	j := e.createTimed(t, ns, "interrupted", time.Hour)
-	for range 2 { // Twice 50 minutes are more than an hour.
+	for range 2 { // Two times 50 minutes are more than an hour.
 		e.clock.SetTime(e.clock.Now().Add(50 * time.Minute))
 		update(t, e, j, func(j *trainer.TrainJob) { j.Spec.Suspend = new(true) })
 		e.awaitConditions(t, j, suspended)
@@ -414,7 +413,7 @@ func TestDeadlineStartsAnewOnResume(t *testing.T) {
 	e.awaitConditions(t, j, resumed, expired)
 }
 
-// TestDeadlineIsWatched: nothing but the time that was set makes the controller look again.
+// TestDeadlineIsWatched: only the deadline causes the next pass.
 func TestDeadlineIsWatched(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -425,7 +424,7 @@ func TestDeadlineIsWatched(t *testing.T) {
 	e.awaitConditions(t, j, resumed, expired)
 }
 
-// TestDeadlineDeletesAgain: the process that has written the condition may have died before it deleted the JobSet.
+// TestDeadlineDeletesAgain: a process that wrote the condition may have died before it deleted the JobSet.
 func TestDeadlineDeletesAgain(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -440,7 +439,7 @@ func TestDeadlineDeletesAgain(t *testing.T) {
 	eventually(t, "JobSet to go", func(g gomega.Gomega) { g.Expect(e.jobSetExists(t, j)).To(gomega.BeFalse()) })
 }
 
-// TestRuntimesOfSeveralClustersAtOnce: of two calls of runtimecore.New at the same time, one can get the other's client.
+// TestRuntimesOfSeveralClustersAtOnce: two concurrent calls of runtimecore.New can mix up their clients.
 func TestRuntimesOfSeveralClustersAtOnce(t *testing.T) {
 	e := env(t)
 	made := make(chan map[string]trainerruntime.Runtime)

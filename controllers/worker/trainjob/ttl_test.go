@@ -17,15 +17,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// completedAt is a JobSet that has completed at a time.
+// completedAt returns the status of a JobSet that completed at a time.
 func completedAt(now time.Time) jobsetv1alpha2.JobSetStatus {
 	status := jobSetCompleted()
 	status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
 	return status
 }
 
-// TestTTLDeletesJobThatIsOver: nothing but the time that was set makes the controller look again, and the time of one that runs
-// does not pass.
+// TestTTLDeletesJobThatIsOver: only the TTL causes the next pass. The TTL of a running job does not pass.
 func TestTTLDeletesJobThatIsOver(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -41,7 +40,7 @@ func TestTTLDeletesJobThatIsOver(t *testing.T) {
 	e.awaitJobSet(t, running)
 	e.clock.SetTime(e.clock.Now().Add(5 * time.Second))
 	eventually(t, "deletion", func(g gomega.Gomega) {
-		// There is no garbage collector here, which would end the foreground deletion.
+		// No garbage collector runs here, so the foreground deletion never ends.
 		err := e.Get(t.Context(), client.ObjectKeyFromObject(over), over)
 		g.Expect(apierrors.IsNotFound(err) || !over.DeletionTimestamp.IsZero()).To(gomega.BeTrue())
 	})
@@ -56,7 +55,7 @@ func TestTTLDeletesJobThatIsOver(t *testing.T) {
 	}
 }
 
-// TestCopiesHaveNoTTL: a user of the worker annotates a copy, and the job does not run again for it.
+// TestCopiesHaveNoTTL: a user of the worker annotates a copy. That does not make the job run again.
 func TestCopiesHaveNoTTL(t *testing.T) {
 	now := time.Unix(1000, 0)
 	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationTTL: "0"}}}
