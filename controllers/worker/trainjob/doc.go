@@ -36,7 +36,7 @@
 //
 //   - The framework must read runtimes through a cache (the manager's client). It writes a snapshot of the runtime with
 //     the kind that the reader reports, and only cached reads report a kind. It refuses a snapshot without a kind.
-//   - The framework changes the TrainJob that it is given (torchtune and Flux rewrite the command), so it gets a deep copy.
+//   - The framework changes its TrainJob (torchtune and Flux rewrite the command), so it gets a deep copy.
 //   - The queue gives a job to one goroutine at a time. So a jobMemory needs no lock.
 //
 // Memory: memory.jobs and memory.changes, under memory.mu, and the memory of package health. The process may lose all

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// How likely the end of a pod is the cause of the others' ends, the likeliest first. When one pod of a gang ends, its peers lose
-// their connections and exit with an error of their own, and what is left is killed.
+// Ranks say how likely a pod's end is the cause of the other ends, the likeliest first. When one pod of a gang ends,
+// its peers lose their connections and exit with errors of their own. Then the rest is killed.
 const (
 	notFailed = iota
 	lostNode
@@ -23,23 +23,23 @@ const (
 	endedWhileDeleted
 )
 
-// What a shell or a runtime makes of the signals that end a process from outside: SIGKILL and SIGTERM.
+// Exit codes that a shell or a runtime reports when SIGKILL or SIGTERM ends a process.
 const (
 	exitCodeKilled     = 137
 	exitCodeTerminated = 143
 )
 
-// failure is why a pod failed. The zero value: it has not.
+// failure is why a pod failed. The zero value: the pod has not failed.
 type failure struct {
 	rank     int
 	finished int64 // when its container ended, in seconds of the node's clock; 0: unknown
 	words    string
 }
 
-// Cause returns the cause for which a job has failed, as one sentence from its pods, or "" if they do not tell. Of the pods of the last
-// attempt that failed, those count first that lost their node, then those that were evicted, ran out of memory, could not be
-// started, ended by themselves, were killed; and among equals the one that ended first. That compares the clocks of nodes, so
-// a sentence may name the wrong one of two pods that ended at almost the same time.
+// Cause returns why a job failed, as one sentence from its pods, or "" if the pods do not show it. It looks at the
+// failed pods of the last attempt. Pods that lost their node count first, then pods that were evicted, ran out of
+// memory, could not start, ended by themselves, or were killed. Of equal pods, the first to end counts. This compares
+// the clocks of nodes, so Cause may name the wrong one of two pods that ended at almost the same time.
 func Cause(pods []*corev1.Pod) string {
 	views := slices.DeleteFunc(presentAttempt(pods), func(v view) bool { return v.failure.rank == notFailed })
 	if len(views) == 0 {
@@ -52,7 +52,7 @@ func Cause(pods []*corev1.Pod) string {
 	return first.String() + ": " + first.failure.words
 }
 
-// compareFinished puts the earlier first, and those without a time last.
+// compareFinished puts earlier ends first, and ends without a time last.
 func compareFinished(a, b failure) int {
 	if (a.finished == 0) != (b.finished == 0) {
 		return cmp.Compare(b.finished, a.finished)
@@ -60,8 +60,7 @@ func compareFinished(a, b failure) int {
 	return cmp.Compare(a.finished, b.finished)
 }
 
-// failureOf says why a pod failed. One that has not failed, but was crashing, counts too: the Job controller deletes it when its
-// Job may not be tried again.
+// failureOf says why a pod failed. A crashing pod counts as failed: the Job controller deletes it on the last try.
 func failureOf(pod *corev1.Pod, v view) failure {
 	switch v.own.Reason {
 	case NodeLost:
@@ -98,8 +97,8 @@ func rankOf(t *corev1.ContainerStateTerminated) int {
 	return exited
 }
 
-// failedContainer returns the container of a pod that failed, and how: of several the likeliest cause, then the first to end.
-// One clock is enough for that. A sidecar that is stopped after the others does not count before them.
+// failedContainer returns the container that failed and how: the likeliest cause or, of equals, the first to end. All
+// containers share one clock. A sidecar that is stopped after the others does not count before them.
 func failedContainer(pod *corev1.Pod) (worst *corev1.ContainerStatus, how *corev1.ContainerStateTerminated) {
 	for s := range statuses(pod) {
 		end := lastEnd(s)

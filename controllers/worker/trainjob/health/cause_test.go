@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// endedAt is a container that ended some time after t0.
+// endedAt returns a container that ended at a time after t0.
 func endedAt(after time.Duration, exitCode int32, reason, message string) corev1.ContainerStatus {
 	s := container(over(exitCode, reason, message))
 	s.State.Terminated.FinishedAt = metav1.NewTime(t0.Add(after))

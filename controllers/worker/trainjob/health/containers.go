@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What the kubelet writes as the reason of a container that waits. Its constants are errors of internal packages.
+// waitingReasons maps the kubelet's reasons of waiting containers. Its constants are errors of internal packages.
 var waitingReasons = map[string]string{
 	"ErrImagePull":              ImagePullFailed,
 	"ImagePullBackOff":          ImagePullFailed, // alternates with ErrImagePull
@@ -30,15 +30,15 @@ var waitingReasons = map[string]string{
 	"PostStartHookError":   ContainerStartFailed,
 }
 
-// What a container runtime writes as the reason of a container that has ended.
+// Reasons that a container runtime writes for a container that has ended.
 const (
 	oomKilled       = "OOMKilled"
 	startError      = "StartError"         // containerd and CRI-O
 	couldNotRun     = "ContainerCannotRun" // dockershim
-	pullsTooManyNow = "pull QPS exceeded"  // The kubelet's own limit, and over in seconds.
+	pullsTooManyNow = "pull QPS exceeded"  // the kubelet's own limit; it is over in seconds
 )
 
-// statuses are those of all containers: initializing ones, sidecars among them, first.
+// statuses returns the statuses of all containers. Init containers, with the sidecars, come first.
 func statuses(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 	return func(yield func(*corev1.ContainerStatus) bool) {
 		for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -51,7 +51,7 @@ func statuses(pod *corev1.Pod) iter.Seq[*corev1.ContainerStatus] {
 	}
 }
 
-// containerTrouble returns the worst trouble that a container has without having run.
+// containerTrouble returns the worst trouble of a container that could not run.
 func containerTrouble(pod *corev1.Pod) Trouble {
 	order := []string{ImagePullFailed, ContainerConfigError, ContainerStartFailed}
 	var worst Trouble
@@ -88,7 +88,7 @@ func startTrouble(pod *corev1.Pod, s *corev1.ContainerStatus) Trouble {
 	return Trouble{}
 }
 
-// containerWaits says why a pod with a node, whose volumes and network are there as far as is known, is not ready.
+// containerWaits says why a pod is not ready that has a node and, as far as is known, its volumes and its network.
 func containerWaits(pod *corev1.Pod) string {
 	for s := range statuses(pod) {
 		switch {
@@ -110,7 +110,7 @@ func isInit(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
 }
 
-// restarts is how often containers of the pod were started again.
+// restarts counts the restarts of the pod's containers.
 func restarts(pod *corev1.Pod) (sum int32) {
 	for s := range statuses(pod) {
 		sum += s.RestartCount
@@ -128,7 +128,7 @@ func someRestartedDoesNotRun(pod *corev1.Pod) bool {
 	return false
 }
 
-// crashOf returns the words for the last end of the container that was restarted most often.
+// crashOf describes the last end of the container that was restarted most often.
 func crashOf(pod *corev1.Pod) string {
 	var most *corev1.ContainerStatus
 	for s := range statuses(pod) {
@@ -145,7 +145,7 @@ func crashOf(pod *corev1.Pod) string {
 	return fmt.Sprintf("its container %q ends again and again", most.Name)
 }
 
-// lastEnd returns how a container ended last, nil if it never did.
+// lastEnd returns how a container ended last. nil: it has never ended.
 func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if s.State.Terminated != nil {
 		return s.State.Terminated
@@ -153,7 +153,7 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// ended says how a container ended.
+// ended describes the end of a container.
 func ended(pod *corev1.Pod, name string, t *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("container %q ended with exit code %d", name, t.ExitCode)
 	switch {

@@ -7,19 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// What Kubernetes writes as the reason of a pod, or of its condition DisruptionTarget, and has no exported constants for.
+// Reasons that Kubernetes writes for a pod or its condition DisruptionTarget, and exports no constants for.
 const (
 	deletedByTaintManager = "DeletionByTaintManager"
 	deletedByPodGC        = "DeletionByPodGC"
 	evictedByAPI          = "EvictionByEvictionAPI"
 )
 
-// disruption says how a pod was hit by something that is not its own doing: the loss of its node, or an eviction.
+// disruption returns a trouble that the pod did not cause itself: the loss of its node, or an eviction.
 func disruption(pod *corev1.Pod) Trouble {
 	switch pod.Status.Reason {
 	case "NodeLost":
 		return Trouble{NodeLost, "the node does not answer"}
-	case "NodeShutdown", "Shutdown", "Terminated": // Not admitted, and ended, by a node that shuts down.
+	case "NodeShutdown", "Shutdown", "Terminated": // a node that shuts down refused or ended the pod
 		return Trouble{NodeLost, "the node is shutting down"}
 	}
 	if c := condition(pod, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
@@ -51,9 +51,9 @@ func disruptionTarget(c *corev1.PodCondition) Trouble {
 	return Trouble{Evicted, "was evicted (" + c.Reason + ")" + because(line(c.Message))}
 }
 
-// nodeNotReady recognises what the node lifecycle controller does to the pods of a node that is not ready, minutes before it
-// evicts them: it makes Ready false and touches nothing else. A kubelet says why Ready is false, and has ContainersReady false
-// as well unless a readiness gate is closed.
+// nodeNotReady recognises the pods of a node that is not ready. Minutes before it evicts them, the node lifecycle
+// controller sets Ready to False and changes nothing else. A kubelet gives a reason for Ready, and also sets
+// ContainersReady to False, unless a readiness gate is closed.
 func nodeNotReady(pod *corev1.Pod) bool {
 	ready := condition(pod, corev1.PodReady)
 	return pod.Status.Phase == corev1.PodRunning && ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == "" &&

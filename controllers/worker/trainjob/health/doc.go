@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health says from a job's pods why the job does not get on: which pod, on which node, and what the matter is. It does no
-// I/O but List, which reads a cache.
+// Package health says from a job's pods why the job makes no progress: which pod, on which node, and why. It does no
+// I/O except List, which reads a cache.
 //
 //	var memory health.Memory // one per process
 //
@@ -10,41 +10,44 @@
 //	memory.Observe(key, &in, standing, now)
 //	trouble, recheck := health.Diagnose(in, limits, now)
 //
-// The rest is for the watch: a cache of Selector's pods with the transform Strip and the index IndexByJobSet, updates that pass
-// Changed, and JobSetOf for whom they concern. The process may get, list and watch pods. Cause is for a job that has failed.
+// Other functions are for the watch: the cache holds the pods of Selector, with the transform Strip and the index
+// IndexByJobSet. Changed filters updates, and JobSetOf returns the job of a pod. The process needs permission to get,
+// list and watch pods. Cause is for a job that has failed.
 //
 // # What is a trouble
 //
-// The constants say it, the worst first. Only pods of the present attempt count, and of pods that replace each other in one place
-// the youngest; those before it count as crashes there. A pod with a scheduling gate waits and is no trouble, and while there is
-// one the job may be without ready pods. A pod that is being deleted is no trouble unless it lost its node or was evicted.
+// The constants list the troubles, the worst first. Only pods of the present attempt count. If pods replaced each other
+// in one place, the youngest counts, and the earlier pods count as crashes there. A pod with a scheduling gate is no
+// trouble, and a job with such a pod may lack ready pods. A pod that is being deleted is no trouble unless it lost its
+// node or was evicted.
 //
-// Volumes that cannot be mounted are not to be seen in a pod: the kubelet tells them in Events only, and the pod is one that waits
-// for "its volumes or its network" until NoPodReady. Claims that are missing or unbound are the scheduler's to tell: Unschedulable.
+// A pod does not show that a volume cannot be mounted: the kubelet reports this in Events only. Such a pod waits for
+// "its volumes or its network" until NoPodReady. The scheduler reports missing or unbound claims: Unschedulable.
 //
 // # Messages
 //
-// The same trouble has the same message. What Kubernetes writes has counters and alternates, and is brought into a form that does
-// not: ErrImagePull and ImagePullBackOff are one, back-off times and the scheduler's counts of nodes are left out, and a container
-// that crashed too often has to run for ten minutes before it counts as well. Of several pods the first in the job is named, "and
-// others" stands for the rest, so when one after another gets into the same trouble, the message changes only when an earlier
-// one does. Two changes are not to be had otherwise and are accepted: a pod that takes another's place has another name, and the
-// termination message is whatever the user's program has written, each time anew. Kubelets before 1.32 do not repeat the cause of a
-// failed pull during its back-off, so with those it comes and goes.
+// The same trouble has the same message. What Kubernetes writes changes all the time, so this package leaves the
+// changes out. ErrImagePull and ImagePullBackOff are the same trouble. Messages have no back-off times and none of the
+// scheduler's counts of nodes. A container that crashed too often counts as crashing until it has run for ten minutes.
+// A message names the first pod in the job that has the trouble, and says "and others" for the rest. It changes only
+// when an earlier pod gets the trouble. Two changes are accepted: a replaced pod has a new name, and the user's program
+// may write a new termination message each time. Before 1.32, kubelets do not repeat the cause of a failed pull during
+// its back-off, so there the cause comes and goes.
 //
-// What others have written is cut to one line of 200 bytes. The queries of URLs are removed, as they can be signatures.
+// Texts of others are cut to one line of 200 bytes. Queries of URLs are removed, because they can be signatures.
 //
 // # Time
 //
-// Time is the caller's: Input.Since and what Memory saw. A pod's times come from the clocks of API servers and nodes, and are not
-// compared with it. There are two uses of them: creationTimestamp, by the API server's clock, orders the pods of one place; and
-// finishedAt, by the clocks of nodes, orders pods that ended in the same way for Cause, which chooses words and decides nothing.
+// All times are the caller's: Input.Since and the times of Memory. They are never compared with the times of a pod,
+// which come from the clocks of API servers and nodes. Times of pods have two uses. creationTimestamp, from the API
+// server's clock, orders the pods of one place. finishedAt, from the clocks of nodes, orders pods that ended in the
+// same way: Cause chooses its words by it, and nothing is decided by it.
 //
 // # Watch out
 //
-//   - Without Memory, a container in a crash loop counts as well whenever it runs, and limits are counted from Input.Since only,
-//     which is too early for what starts later: pods behind an initializer, or behind a gate.
-//   - Whether a pod was replaced is told by its completion index. Pods of Jobs without one each have a place of their own.
+//   - Without Memory, a container in a crash loop counts as well whenever it runs. Limits then count from Input.Since,
+//     which is too early for pods that start later, behind an initializer or a gate.
+//   - The completion index shows which pod replaces which. Each pod of a Job without indexes has a place of its own.
 //
-// Under a lock: Memory.jobs.
+// Memory.jobs is under a lock.
 package health

@@ -12,61 +12,61 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Reasons of a Trouble, the worst first: what explains others stands before them. A lost node makes the pods on other nodes
-// crash; an image or a Secret that is not there keeps a pod from starting, and its peers may crash because it does not answer.
+// Reasons of a Trouble, the worst first. A reason that explains others stands before them: a lost node makes pods on
+// other nodes crash. A missing image or Secret keeps a pod from starting, and its peers may crash without it.
 const (
-	// NodeLost: a pod's node is not ready, is shutting down, takes no pods any more, or is gone.
+	// NodeLost: a pod's node is not ready, is shutting down, accepts no pods any more, or does not exist any more.
 	NodeLost = "NodeLost"
-	// Evicted: a pod was taken from its node: preempted, evicted through the API, or because the node ran out of something.
+	// Evicted: a pod was preempted, evicted through the API, or evicted because the node ran out of a resource.
 	Evicted = "Evicted"
 	// ImagePullFailed: a node cannot get an image.
 	ImagePullFailed = "ImagePullFailed"
-	// ContainerConfigError: a container's configuration cannot be made, as when a Secret or ConfigMap does not exist.
+	// ContainerConfigError: a container's configuration is not possible, for example because a Secret does not exist.
 	ContainerConfigError = "ContainerConfigError"
-	// ContainerStartFailed: a container cannot be created or started, as when its command does not exist in the image.
+	// ContainerStartFailed: a container cannot be created or started, for example because the image lacks its command.
 	ContainerStartFailed = "ContainerStartFailed"
-	// CrashLoop: a container, or one pod after another in the same place, ends again and again.
+	// CrashLoop: a container, or one pod after the other in the same place, ends again and again.
 	CrashLoop = "CrashLoop"
 	// Unschedulable: the scheduler has found no node for a pod for some time.
 	Unschedulable = "Unschedulable"
-	// NoPodReady: no pod is ready, and none has been for some time.
+	// NoPodReady: no pod has been ready for some time.
 	NoPodReady = "NoPodReady"
-	// NoProgress: pods run, and a job that reports its progress has not reported any for some time.
+	// NoProgress: pods run, but a job that reports its progress has reported none for some time.
 	NoProgress = "NoProgress"
 )
 
-// settle is how long a container that has crashed too often has to run, before it counts as well. The kubelet forgets its
-// back-off after the same time, twice its longest one. It has to be longer than the longest back-off (5 min).
+// settle is how long a container that has crashed too often must run before it counts as well. After the same time,
+// twice its longest back-off, the kubelet resets its back-off. settle must be longer than that back-off (5 min).
 const settle = 10 * time.Minute
 
-// Trouble is one thing that keeps a job from getting on, in words for its owner.
+// Trouble is one thing that keeps a job from making progress, described for the job's owner.
 type Trouble struct {
 	// Reason is one of the package's constants.
 	Reason string
-	// Message names pod, node and cause. It has no times and no counters, and is the same as long as the trouble is.
+	// Message names pod, node and cause. It has no times and no counters, and stays the same while the trouble does.
 	Message string
 }
 
-// Limits say when something is a trouble. A limit of 0 switches its check off.
+// Limits say when a state counts as a trouble. A limit of 0 switches its check off.
 type Limits struct {
 	// NoPodReady is how long a job may be without a pod that is ready or has succeeded.
 	NoPodReady time.Duration
-	// NoProgress is how long a job that reports its progress may be silent while its pods run.
+	// NoProgress is how long a job that reports its progress may report none while its pods run.
 	NoProgress time.Duration
 	// Unschedulable is how long a pod may be without a node after the scheduler has found none.
 	Unschedulable time.Duration
-	// CrashLoops is how often what runs in one place of a job may end and be started again: this often is a crash loop.
+	// CrashLoops is how many ends in one place of a job count as a crash loop.
 	CrashLoops int32
 }
 
-// DefaultLimits are for jobs whose images have many gigabytes (15 minutes without a ready pod), on clusters whose nodes are made
-// on demand (5 minutes without a node), and which tell of themselves at least once an evaluation (30 minutes without a report).
-// Three restarts are a crash loop: the first ones are often a worker that was faster than the one it wants to talk to.
+// DefaultLimits allow images of many gigabytes (15 minutes without a ready pod), nodes that are created on demand (5
+// minutes without a node), and one report per evaluation (30 minutes without a report). Three restarts are a crash
+// loop: often the first restarts only mean that a pod started before its peer.
 func DefaultLimits() Limits {
 	return Limits{NoPodReady: 15 * time.Minute, NoProgress: 30 * time.Minute, Unschedulable: 5 * time.Minute, CrashLoops: 3}
 }
 
-// Validate returns an error that has all limits below zero.
+// Validate returns an error that lists all limits below zero.
 func (l Limits) Validate() error {
 	var faults *multierror.Error
 	if l.CrashLoops < 0 {
@@ -83,36 +83,34 @@ func (l Limits) Validate() error {
 	return faults.ErrorOrNil()
 }
 
-// Input is what is known of a job whose JobSet is meant to run.
+// Input is the known state of a job whose JobSet is meant to run.
 type Input struct {
-	// Pods of the job's JobSet, in any order, stripped or not. They are only read.
+	// Pods of the job's JobSet, in any order, stripped or not. Diagnose only reads them.
 	Pods []*corev1.Pod
-	// Since is since when the present attempt is meant to run, by the caller's clock. It stays the same within an attempt. While
-	// it is zero, nothing is a trouble because of time alone.
+	// Since is when the present attempt began, by the caller's clock. While it is zero, time alone causes no trouble.
 	Since time.Time
-	// Progress is nil for a job that reports none. Its times are another machine's and are not compared with the caller's.
+	// Progress is nil if the job reports none. Its times come from another clock and are not compared with the caller's.
 	Progress *trainer.TrainerStatus
-	// ProgressSeen is when the caller saw Progress change last. Zero: not since Since. Memory.Observe sets it.
+	// ProgressSeen is when the caller last saw Progress change. Zero: not since Since. Memory.Observe sets it.
 	ProgressSeen time.Time
-	// Seen is what else the caller saw and when. Memory.Observe sets it.
+	// Seen is what else the caller has seen, and when. Memory.Observe sets it.
 	Seen Seen
 }
 
-// Seen is what one process has seen of a job, by its own clock. The zero value means that it has seen nothing change, so that
-// everything is counted from Input.Since.
+// Seen is what one process has seen of a job, by its own clock. Zero: no change, and limits count from Input.Since.
 type Seen struct {
-	// Idle is since when no pod was ready and none was gated.
+	// Idle is when the job last began to have no ready and no gated pod.
 	Idle time.Time
-	// Unscheduled is since when there were pods for which the scheduler had found no node.
+	// Unscheduled is when the job last began to have pods for which the scheduler found no node.
 	Unscheduled time.Time
-	// Running is since when there were pods that ran.
+	// Running is when the job last began to have running pods.
 	Running time.Time
-	// Crash is when the number of crashes grew last.
+	// Crash is when the number of crashes last grew.
 	Crash time.Time
 }
 
-// Diagnose returns the worst trouble or nil, and how long until time alone can change the answer (0: never). It depends on its
-// arguments only, and not on the order of the pods.
+// Diagnose returns the worst trouble or nil, and after what time the answer can change without an event (0: never). It
+// depends only on its arguments, and not on the order of the pods.
 func Diagnose(in Input, limits Limits, now time.Time) (*Trouble, time.Duration) {
 	d := diagnosis{in: in, limits: limits, now: now, places: survey(in.Pods)}
 	var recheck time.Duration
@@ -124,13 +122,13 @@ func Diagnose(in Input, limits Limits, now time.Time) (*Trouble, time.Duration) 
 			recheck = wait
 		}
 		if trouble != nil {
-			return trouble, recheck // Lesser troubles that time would bring do not change the answer.
+			return trouble, recheck // Time can only bring lesser troubles.
 		}
 	}
 	return nil, recheck
 }
 
-// diagnosis is what the checks look at. Each returns its trouble, and how long until time alone can change what it returns.
+// diagnosis is the input of the checks. A check returns its trouble, and when its answer can change without an event.
 type diagnosis struct {
 	in     Input
 	limits Limits
@@ -138,7 +136,7 @@ type diagnosis struct {
 	places []place
 }
 
-// ownTroubles are those that a pod shows without regard to time and to other pods.
+// ownTroubles checks what a pod shows by itself, without time and other pods.
 func (d diagnosis) ownTroubles() (*Trouble, time.Duration) {
 	for _, reason := range []string{NodeLost, Evicted, ImagePullFailed, ContainerConfigError, ContainerStartFailed} {
 		t := d.first(reason, func(p place) string {
@@ -154,8 +152,8 @@ func (d diagnosis) ownTroubles() (*Trouble, time.Duration) {
 	return nil, 0
 }
 
-// crashLoop looks for places in which too much has ended. What runs again has to run for some time before it is believed:
-// CrashLoopBackOff alternates with a container that runs, and so would the answer.
+// crashLoop checks for places with too many ends. A container that runs again must run for settle before it counts as
+// well: CrashLoopBackOff alternates with a running container, and the answer must not alternate.
 func (d diagnosis) crashLoop() (*Trouble, time.Duration) {
 	if d.limits.CrashLoops == 0 {
 		return nil, 0
@@ -190,7 +188,7 @@ func (d diagnosis) unschedulable() (*Trouble, time.Duration) {
 	return d.after(t, d.limits.Unschedulable, d.in.Seen.Unscheduled)
 }
 
-// noPodReady is no trouble of a job that has a gated pod: whoever has put the gate there will open it when it is time.
+// noPodReady returns no trouble if a pod has a gate: whoever set the gate will open it.
 func (d diagnosis) noPodReady() (*Trouble, time.Duration) {
 	if !idle(d.places) {
 		return nil, 0
@@ -210,8 +208,8 @@ func (d diagnosis) noProgress() (*Trouble, time.Duration) {
 	return d.after(&Trouble{NoProgress, message}, d.limits.NoProgress, d.in.ProgressSeen, d.in.Seen.Running)
 }
 
-// first returns a trouble of the first place for which words returns any, and says if it has it in common with others. How many
-// they are is not said: a number would change with each of them.
+// first returns a trouble of the first place for which words returns a text. It says if other places have the trouble
+// too, but not how many: the number would change often.
 func (d diagnosis) first(reason string, words func(place) string) *Trouble {
 	var found *place
 	var text, others string
@@ -231,7 +229,7 @@ func (d diagnosis) first(reason string, words func(place) string) *Trouble {
 	return &Trouble{Reason: reason, Message: found.current.String() + others + ": " + text}
 }
 
-// after returns the trouble if it has lasted for the limit since the latest of these times and the attempt's start.
+// after returns the trouble if it has lasted for the limit since the attempt's start and each of these times.
 func (d diagnosis) after(t *Trouble, limit time.Duration, seen ...time.Time) (*Trouble, time.Duration) {
 	if t == nil || limit == 0 {
 		return nil, 0

@@ -442,13 +442,13 @@ const (
 		"Container node was using 60Gi, request is 0, has larger consumption of memory. "
 )
 
-// containers replaces the containers of a status.
+// containers returns a status with these containers.
 func containers(status corev1.PodStatus, containers ...corev1.ContainerStatus) corev1.PodStatus {
 	status.ContainerStatuses = containers
 	return status
 }
 
-// reasoned gives a status a reason and a message.
+// reasoned returns a status with a reason and a message.
 func reasoned(status corev1.PodStatus, reason, message string) corev1.PodStatus {
 	status.Reason, status.Message = reason, message
 	return status

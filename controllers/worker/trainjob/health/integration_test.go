@@ -33,12 +33,12 @@ import (
 
 const (
 	gpu = "nvidia.com/gpu"
-	// waitLimit covers the 40 to 60 s after which Kubernetes takes the pods of a deleted node for lost, on a busy machine.
+	// waitLimit covers the 40 to 60 s until Kubernetes treats the pods of a deleted node as lost, on a busy machine.
 	waitLimit = 150 * time.Second
 )
 
-// TestOnACluster is about what the real scheduler, Job controller, node lifecycle controller and pod garbage collector write, as
-// it comes through a cache with this package's selector, transform and index.
+// TestOnACluster checks what the real scheduler, Job controller, node lifecycle controller and pod garbage collector
+// write. The pods come through a cache with this package's selector, transform and index.
 func TestOnACluster(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	cluster, err := clusters.Start(t.Context(), trainingCluster())
@@ -77,7 +77,7 @@ func TestOnACluster(t *testing.T) {
 	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node "+node.Name+"( and others)?: the node does not exist any more$")
 }
 
-// trainingCluster has two nodes of 8 GPUs, which are taken for lost when kwok has not renewed their leases twice.
+// trainingCluster has two nodes of 8 GPUs. A node counts as lost when kwok has missed two renewals of its lease.
 func trainingCluster() clusters.Options {
 	o := clusters.Full("health", clusters.NodeShape{
 		Count: 2, NamePrefix: "gpu", Capacity: corev1.ResourceList{gpu: resource.MustParse("8")},
@@ -112,8 +112,7 @@ func jobSet(name string, nodes int32, template corev1.PodTemplateSpec) *jobsetv1
 	}
 }
 
-// witness sees every event of a cache of pods, and diagnoses after each, with the pods as the events tell of them. It believes
-// that an hour has passed since the jobs began.
+// witness sees every event of a cache of pods. After each event, it diagnoses as if the jobs had begun an hour ago.
 type witness struct {
 	t     *testing.T
 	admin client.Client
@@ -187,7 +186,7 @@ func (w *witness) start() {
 	})
 }
 
-// see takes notice of a pod. If Changed had kept the event back, the diagnosis must be the same.
+// see records a pod and diagnoses. If Changed drops the event, the diagnosis must not change.
 func (w *witness) see(pod *corev1.Pod, passes bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -238,7 +237,7 @@ func (w *witness) told(job string) []Trouble {
 	return slices.Clone(w.history[job])
 }
 
-// await waits until a job has had this trouble at some time.
+// await waits until a job has had this trouble at any time.
 func (w *witness) await(job, reason, message string) {
 	w.t.Helper()
 	start := time.Now()
@@ -249,7 +248,7 @@ func (w *witness) await(job, reason, message string) {
 	w.t.Logf("%s had %s after %s", job, reason, time.Since(start).Round(time.Second))
 }
 
-// awaitReady waits until so many pods of a JobSet are ready in the cache, and returns them in the order of their names.
+// awaitReady waits until the cache has this number of ready pods of a JobSet, and returns the pods sorted by name.
 func (w *witness) awaitReady(js *jobsetv1alpha2.JobSet, want int) []*corev1.Pod {
 	w.t.Helper()
 	var pods []*corev1.Pod

@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memory is what one process has seen of jobs and when, by its own clock. It may be lost: it then counts from anew, but a trouble
-// that the job is known to have stays. The zero value is ready for use, by several goroutines.
+// Memory is what one process has seen of jobs and when, by its own clock. A process may lose it. Then times count from
+// now, but a job keeps its known trouble. The zero value is ready for use by several goroutines.
 type Memory struct {
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]*history // under mu
 }
 
-// history is what was seen of a job.
+// history is what the process has seen of a job.
 type history struct {
 	idle, unscheduled, running stretch
 	crashes                    int32
@@ -29,7 +29,7 @@ type history struct {
 	progressed                 time.Time
 }
 
-// stretch is for how long something has been so. A zero from is: since before anybody looked.
+// stretch is how long a state has lasted. A zero from: the state began before the first look.
 type stretch struct {
 	on   bool
 	from time.Time
@@ -42,12 +42,12 @@ func (s *stretch) see(on bool, now time.Time) {
 	s.on = on
 }
 
-// Observe looks at a job and writes into in what was seen of it until now: Seen and ProgressSeen. Call it at each pass for a job
-// that is meant to run, before Diagnose. What was seen of an earlier attempt, or of a job that had the name before, does no harm:
-// Diagnose counts from in.Since at the earliest.
+// Observe looks at a job and sets in.Seen and in.ProgressSeen to what it has seen of the job. Call it before Diagnose
+// in each pass for a job that is meant to run. Memories of an earlier attempt, or of an earlier job with the name, do
+// no harm: Diagnose counts from in.Since at the earliest.
 //
-// standing is the Reason of the trouble that the job is said to have at present, "" if none: from a condition, it survives the
-// process. If this one has seen nothing of the job yet, it believes that this trouble has lasted since the attempt began.
+// standing is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
+// If this process has not seen the job before, it assumes that this trouble has lasted since the attempt began.
 func (m *Memory) Observe(job types.NamespacedName, in *Input, standing string, now time.Time) {
 	places := survey(in.Pods)
 	m.mu.Lock()
@@ -65,7 +65,7 @@ func (m *Memory) Observe(job types.NamespacedName, in *Input, standing string, n
 	in.Seen = Seen{Idle: s.idle.from, Unscheduled: s.unscheduled.from, Running: s.running.from, Crash: s.crashed}
 }
 
-// Forget is for jobs that are gone, have ended or are suspended.
+// Forget deletes the memory of a job that has ended, is suspended or does not exist any more.
 func (m *Memory) Forget(job types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *history) see(progress *trainer.TrainerStatus, places []place, now time.
 	s.idle.see(idle(places), now)
 	s.unscheduled.see(unscheduled(places), now)
 	s.running.see(running(places), now)
-	// Pods that went take their crashes with them; that is none.
+	// The crashes of a deleted pod are not counted any more. A lower number is no new crash.
 	if n := crashes(places); n != s.crashes {
 		if n > s.crashes {
 			s.crashed = now
@@ -103,14 +103,14 @@ func (s *history) see(progress *trainer.TrainerStatus, places []place, now time.
 	}
 }
 
-// fingerprint tells two reports of progress apart. A report that says the same at another time is another one.
+// fingerprint tells two reports of progress apart. Reports with the same content and different times differ.
 func fingerprint(progress *trainer.TrainerStatus) uint64 {
 	if progress == nil {
 		return 0
 	}
 	h := fnv.New64a()
 	if err := json.NewEncoder(h).Encode(progress); err != nil {
-		return 0 // There is no value of this type that JSON cannot say, and a hash takes everything.
+		return 0 // Cannot happen: JSON can express every value of this type, and a hash accepts every write.
 	}
 	return h.Sum64()
 }

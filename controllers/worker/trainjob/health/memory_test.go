@@ -15,14 +15,14 @@ import (
 
 var key = types.NamespacedName{Namespace: "team", Name: "job"}
 
-// story tells a job's life to one process, and checks what it diagnoses on the way.
+// story plays a job's life to one process, and checks the diagnoses.
 type story struct {
 	t        *testing.T
 	memory   *Memory
 	since    time.Time
 	progress *trainer.TrainerStatus
 	standing string
-	writes   int // of a condition that says what Diagnose says
+	writes   int // writes of a condition that has the diagnosis
 	message  string
 }
 
@@ -30,7 +30,7 @@ func newStory(t *testing.T) *story {
 	return &story{t: t, memory: &Memory{}, since: t0}
 }
 
-// at looks at the job at a time after t0, and wants a reason.
+// at diagnoses the job at a time after t0, and wants this reason.
 func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.Duration {
 	s.t.Helper()
 	now := t0.Add(after)
@@ -51,7 +51,7 @@ func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.D
 	return recheck
 }
 
-// restart is a start of the process: what was in memory is gone, what is in the job's status is not.
+// restart restarts the process: it loses its memory, and the job keeps its status.
 func (s *story) restart() { s.memory = &Memory{} }
 
 func gpuWanted() *corev1.Pod {
@@ -96,7 +96,7 @@ func TestRestartOfTheProcessKeepsATrouble(t *testing.T) {
 	crashed := over(1, "Error", "")
 	tests := map[string]struct {
 		reason string
-		raise  func(s *story) time.Duration // and returns when
+		raise  func(s *story) time.Duration // returns when the trouble is reported
 		pods   []*corev1.Pod
 		want   string
 	}{
@@ -194,14 +194,14 @@ func TestProgress(t *testing.T) {
 	}
 	pod := trainerPod(0, ready())
 	s.at(0, "", pod)
-	report(1, t0.Add(-99*time.Hour)) // by a clock that is four days late
+	report(1, t0.Add(-99*time.Hour)) // by a clock that is four days behind
 	s.at(time.Hour, "", pod)
 	s.at(time.Hour+29*time.Minute, "", pod)
 	s.at(time.Hour+30*time.Minute, NoProgress, pod)
-	report(1, t0) // the same, once more
+	report(1, t0) // the same report again
 	s.at(time.Hour+31*time.Minute, "", pod)
 	s.at(time.Hour+61*time.Minute, NoProgress, pod)
-	s.since = t0.Add(2 * time.Hour) // another attempt, whose pods start over
+	s.since = t0.Add(2 * time.Hour) // a new attempt, whose pods start again
 	s.at(2*time.Hour, "", trainerPod(0, unready(corev1.PodPending, container(waiting("ContainerCreating", "")))))
 	s.at(2*time.Hour+10*time.Minute, "", pod)
 	s.at(2*time.Hour+39*time.Minute, "", pod)

@@ -10,11 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// position is where in a job a pod belongs. Pods that replace each other have the same one.
+// position is the place of a pod in a job. Pods that replace each other have the same position.
 type position struct {
-	step       string // the replicated job, as users know it
-	job, index int    // the index of the child Job, and the pod's in it; -1: has none
-	name       string // the pod's own name if it has no index, as then nothing says whom it replaces
+	step       string // the replicated job, by the name that users know
+	job, index int    // the index of the child Job, and the pod's index in it; -1: none
+	name       string // the name of a pod without an index, because nothing says which pod it replaces
 }
 
 func (p position) compare(other position) int {
@@ -22,12 +22,12 @@ func (p position) compare(other position) int {
 		cmp.Compare(p.name, other.name))
 }
 
-// place is a position and the pods that are or were in it, in the present attempt.
+// place is a position and its pods, present and past, of the present attempt.
 type place struct {
 	current view
-	// crashes is how often something ended there: restarts of the current pod, and pods before it that failed by themselves.
+	// crashes counts ends in this place: restarts of the current pod, and earlier pods that failed by themselves.
 	crashes int32
-	crash   string // the words for the last one
+	crash   string // describes the last crash
 }
 
 // survey returns the places of a job's present attempt, sorted.
@@ -48,7 +48,7 @@ func survey(pods []*corev1.Pod) []place {
 	return places
 }
 
-// replace puts a younger pod in the place of the current one.
+// replace makes a younger pod the current pod of the place.
 func (p *place) replace(v view) {
 	p.current = v
 	p.crashes += v.crashes
@@ -57,7 +57,7 @@ func (p *place) replace(v view) {
 	}
 }
 
-// presentAttempt looks at the pods and leaves out those of attempts that are over: of the whole JobSet, and of single Jobs.
+// presentAttempt returns views of the pods, without pods of earlier attempts of the JobSet or of single Jobs.
 func presentAttempt(pods []*corev1.Pod) []view {
 	type job struct {
 		step  string
@@ -78,7 +78,7 @@ func presentAttempt(pods []*corev1.Pod) []view {
 	return slices.DeleteFunc(views, func(v view) bool { return v.jobAttempt < jobAttempts[job{v.position.step, v.position.job}] })
 }
 
-// idle says that no pod is ready or has succeeded, and that none waits for a gate.
+// idle says whether no pod is ready, has succeeded or waits for a gate.
 func idle(places []place) bool {
 	return !slices.ContainsFunc(places, func(p place) bool { return p.current.ready || p.current.gated })
 }

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The statuses in these tests are what the parts of Kubernetes v1.36 write; beside each stands the code that does.
+// The tests use statuses that the parts of Kubernetes v1.36 write. The code that writes a status is named beside it.
 
 var t0 = time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 
-// trainerPod is the pod of a trainer as JobSet and the Job controller label it, on a node.
+// trainerPod returns the pod of a trainer on a node, with the labels of JobSet and the Job controller.
 func trainerPod(index int, status corev1.PodStatus) *corev1.Pod {
 	return stepPod("node", index, status)
 }
@@ -96,14 +96,14 @@ func container(state corev1.ContainerState) corev1.ContainerStatus {
 	return corev1.ContainerStatus{Name: "node", Image: "example.com/train:1", State: state, Ready: state.Running != nil}
 }
 
-// restarted is a container that was started again n times, after it ended like this.
+// restarted returns a container that ended like this and was started again n times.
 func restarted(n int32, state, last corev1.ContainerState) corev1.ContainerStatus {
 	s := container(state)
 	s.RestartCount, s.LastTerminationState = n, last
 	return s
 }
 
-// ready is what the kubelet writes for a pod that runs and is ready.
+// ready is the kubelet's status of a pod that runs and is ready.
 func ready() corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase: corev1.PodRunning,
@@ -118,7 +118,7 @@ func ready() corev1.PodStatus {
 	}
 }
 
-// unready is what the kubelet writes for a pod of which a container is not ready.
+// unready is the kubelet's status of a pod with a container that is not ready.
 func unready(phase corev1.PodPhase, containers ...corev1.ContainerStatus) corev1.PodStatus {
 	const message = "containers with unready status: [node]"
 	return corev1.PodStatus{
@@ -134,7 +134,7 @@ func unready(phase corev1.PodPhase, containers ...corev1.ContainerStatus) corev1
 	}
 }
 
-// unbound is a pod without a node.
+// unbound is the status of a pod without a node.
 func unbound(reason, message string) corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:      corev1.PodPending,
@@ -142,20 +142,20 @@ func unbound(reason, message string) corev1.PodStatus {
 	}
 }
 
-// failed is a pod whose containers ended, and which the kubelet does not start again.
+// failed is the status of a pod whose containers ended and are not restarted.
 func failed(containers ...corev1.ContainerStatus) corev1.PodStatus {
 	s := unready(corev1.PodFailed, containers...)
 	s.Conditions[2].Reason, s.Conditions[3].Reason = "PodFailed", "PodFailed"
 	return s
 }
 
-// disrupted is a pod with the condition DisruptionTarget.
+// disrupted is the status of a pod with the condition DisruptionTarget.
 func disrupted(status corev1.PodStatus, reason, message string) corev1.PodStatus {
 	status.Conditions = append(status.Conditions, cond(corev1.DisruptionTarget, corev1.ConditionTrue, reason, message))
 	return status
 }
 
-// notReadyByNode is what the node lifecycle controller makes of a running pod whose node is not ready (MarkPodsNotReady).
+// notReadyByNode is a running pod's status after its node stopped being ready. MarkPodsNotReady writes it.
 func notReadyByNode() corev1.PodStatus {
 	s := ready()
 	s.Conditions[2].Status = corev1.ConditionFalse

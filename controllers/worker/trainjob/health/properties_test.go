@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The properties are tried with jobs of a few pods in random states. A failure prints its seed; rounds are cheap.
+// rounds is how many random jobs of a few pods a test tries. A failure prints its seed.
 const rounds = 2000
 
 func forRandomJobs(t *testing.T, try func(t *testing.T, r *rand.Rand)) {
@@ -113,7 +113,7 @@ func TestStrippedPodsTellTheSame(t *testing.T) {
 	})
 }
 
-// The pair is one pod at two times: what never changes of a pod does not change here.
+// The pair is one pod at two times. What never changes of a pod does not change here.
 func TestChangedIsTrueWheneverTheAnswerIsAnother(t *testing.T) {
 	different, silent := 0, 0
 	forRandomJobs(t, func(t *testing.T, r *rand.Rand) {
@@ -143,7 +143,7 @@ func TestChangedIsTrueWheneverTheAnswerIsAnother(t *testing.T) {
 	}
 }
 
-// seenOtherwise says whether Memory would see a difference.
+// seenOtherwise says whether Memory sees a difference.
 func seenOtherwise(a, b Input) bool {
 	see := func(in Input) Input {
 		var m Memory
@@ -210,7 +210,7 @@ func randomInput(r *rand.Rand) (Input, Limits, time.Time) {
 		t0.Add(time.Duration(r.IntN(7200)) * time.Second)
 }
 
-// randomPod is what does not change of a pod.
+// randomPod returns a pod with random values in what never changes of a pod.
 func randomPod(r *rand.Rand, i int) *corev1.Pod {
 	pod := stepPod(pick(r, "node", "node", "node", "launcher", ""), r.IntN(3), corev1.PodStatus{})
 	pod.Name = string(rune('a' + i))
@@ -226,7 +226,7 @@ func randomPod(r *rand.Rand, i int) *corev1.Pod {
 	return pod
 }
 
-// mutate gives a pod another status, or changes some of it.
+// mutate gives a pod a new status, or changes a part of its status.
 func mutate(r *rand.Rand, pod *corev1.Pod) *corev1.Pod {
 	pod.ResourceVersion += "1"
 	switch what := r.IntN(12); {
@@ -247,7 +247,7 @@ func mutate(r *rand.Rand, pod *corev1.Pod) *corev1.Pod {
 			c.Status, c.Reason = pick(r, corev1.ConditionTrue, corev1.ConditionFalse), pick(r, "", c.Reason)
 			c.Message = pick(r, c.Message, randomText(r))
 		}
-	default: // What nobody reads.
+	default: // a part that nobody reads
 		pod.Status.PodIP, pod.Status.StartTime = "10.0.0.1", new(metav1.NewTime(t0))
 		pod.Annotations = map[string]string{"a": "b"}
 	}

@@ -99,7 +99,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// largePod is a pod of a trainer with what admission, runtime framework and kubelet put into it.
+// largePod is a trainer's pod with all that admission, runtime framework and kubelet add.
 func largePod(index int) *corev1.Pod {
 	pod := trainerPod(index, containers(ready(), restarted(1, runs(), over(1, "Error", strings.Repeat("Traceback\n", 200)))))
 	pod.Annotations = map[string]string{}
@@ -119,7 +119,7 @@ func largePod(index int) *corev1.Pod {
 	return pod
 }
 
-// BenchmarkMemoryOfPods reports what a pod costs in a cache, whole and stripped.
+// BenchmarkMemoryOfPods reports the memory that a pod needs in a cache, whole and stripped.
 func BenchmarkMemoryOfPods(b *testing.B) {
 	for name, strip := range map[string]func(*corev1.Pod){"whole": func(*corev1.Pod) {}, "stripped": Strip} {
 		b.Run(name, func(b *testing.B) {
@@ -138,7 +138,7 @@ func BenchmarkMemoryOfPods(b *testing.B) {
 	}
 }
 
-// decoded is the pod as it comes from the API server: no string is shared with another pod.
+// decoded returns the pod as the API server sends it: no string is shared with another pod.
 func decoded(b *testing.B, pod *corev1.Pod) *corev1.Pod {
 	b.Helper()
 	data, err := pod.Marshal()

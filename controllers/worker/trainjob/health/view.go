@@ -15,26 +15,26 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// view is everything that this package reads of one pod, brought into a form that changes only with the facts. Diagnose, Cause
-// and Memory look at nothing else, so two pods with the same view are the same to them: Changed and Strip rest on that.
+// view is all that this package reads of one pod. It changes only when the state does. Diagnose, Cause and Memory read
+// nothing else, so pods with equal views are equal for them. Changed and Strip depend on this.
 type view struct {
 	name, node          string
 	position            position
 	attempt, jobAttempt int
-	created             int64 // by the API server's clock, and compared with no other
+	created             int64 // by the API server's clock; not compared with other clocks
 
 	phase corev1.PodPhase
 	going bool // it is being deleted
 	ready bool // or has succeeded
 	gated bool
 
-	own           Trouble // what it suffers from by itself
-	crashes       int32   // how often its containers were started again, and 1 more if it failed by itself
-	crashing      bool    // one of those containers does not run now
-	crash         string  // the words for the last end of such a container
-	unschedulable string  // what the scheduler says; "": no complaint
-	waits         string  // what it is waiting for, if it is not ready
-	failure       failure // why it failed, if it has
+	own           Trouble // the trouble that the pod shows by itself
+	crashes       int32   // restarts of its containers, and 1 more if it failed by itself
+	crashing      bool    // one of the crashed containers does not run now
+	crash         string  // describes the last end of a crashed container
+	unschedulable string  // the scheduler's message; "": none
+	waits         string  // what the pod waits for, if it is not ready
+	failure       failure // why the pod failed, if it has
 }
 
 // look returns the view of a pod.
@@ -72,7 +72,7 @@ func (v *view) lookAtContainers(pod *corev1.Pod) {
 		return
 	}
 	if v.going {
-		return // Whatever its containers do, somebody wants them to end.
+		return // The pod is being deleted, so its containers are no trouble.
 	}
 	if !disrupted {
 		v.own = containerTrouble(pod)
@@ -133,7 +133,7 @@ func (v view) String() string {
 	return text
 }
 
-// liveness orders pods of one place that were created in the same second: what lives has replaced what does not.
+// liveness orders pods of one place that were created in the same second: a live pod has replaced a pod that ended.
 func (v view) liveness() int {
 	switch {
 	case v.phase == corev1.PodFailed:

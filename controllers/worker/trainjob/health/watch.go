@@ -21,7 +21,7 @@ import (
 	jobset "sigs.k8s.io/jobset/pkg/constants"
 )
 
-// JobSetIndex is the name of the index that List needs: IndexField(ctx, &corev1.Pod{}, JobSetIndex, IndexByJobSet).
+// JobSetIndex is the index that List needs: IndexField(ctx, &corev1.Pod{}, JobSetIndex, IndexByJobSet).
 const JobSetIndex = "trainyard.dev/jobset"
 
 // IndexByJobSet returns the name of a pod's JobSet.
@@ -32,23 +32,23 @@ func IndexByJobSet(pod client.Object) []string {
 	return nil
 }
 
-// Selector selects the pods of JobSets, all that a cache needs to hold.
+// Selector selects the pods of JobSets. A cache needs no other pods.
 func Selector() labels.Selector {
 	exists, err := labels.NewRequirement(jobsetv1alpha2.JobSetNameKey, selection.Exists, nil)
 	if err != nil {
-		panic(err) // A constant that is no label would be a bug.
+		panic(err) // a bug: the constant is a valid label
 	}
 	return labels.NewSelector().Add(*exists)
 }
 
-// JobSetOf returns the key of a pod's JobSet, which is also that of its TrainJob, and false for a pod of none.
+// JobSetOf returns the key of a pod's JobSet, which is also the key of its TrainJob. false: the pod has no JobSet.
 func JobSetOf(pod client.Object) (types.NamespacedName, bool) {
 	name := pod.GetLabels()[jobsetv1alpha2.JobSetNameKey]
 	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}, name != ""
 }
 
-// List returns the pods of this very JobSet, not of a namesake, from a cache with JobSetIndex. They are the cache's own: not to be
-// changed.
+// List returns the pods of this JobSet, by its UID, from a cache with JobSetIndex. Do not change them: the cache has
+// them.
 func List(ctx context.Context, cache client.Reader, js *jobsetv1alpha2.JobSet) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := cache.List(ctx, &list, client.InNamespace(js.Namespace), client.MatchingFields{JobSetIndex: js.Name},
@@ -65,22 +65,21 @@ func List(ctx context.Context, cache client.Reader, js *jobsetv1alpha2.JobSet) (
 	return pods, nil
 }
 
-// Changed says whether an update of a pod can change a diagnosis, a cause or what Memory sees. What it lets pass in silence is
-// most of what is written to a pod: times, addresses, images that were pulled, back-offs that grew, nodes that were counted again.
+// Changed says whether an update of a pod can change a diagnosis, a cause or a Memory. It is false for most updates:
+// times, addresses, pulled images, longer back-offs, new counts of nodes.
 func Changed(old, updated *corev1.Pod) bool {
 	return look(old) != look(updated) || old.Labels[jobsetv1alpha2.JobSetUIDKey] != updated.Labels[jobsetv1alpha2.JobSetUIDKey]
 }
 
-// keptLabels are those that this package reads.
+// keptLabels are the labels that this package reads.
 var keptLabels = []string{
 	jobsetv1alpha2.JobSetNameKey, jobsetv1alpha2.JobSetUIDKey, jobsetv1alpha2.ReplicatedJobNameKey, jobsetv1alpha2.JobIndexKey,
 	batchv1.JobCompletionIndexAnnotation, jobset.RestartsKey, jobset.JobRestartAttemptKey,
 }
 
-// Strip cuts a pod down to what this package reads, and the time that it has to end, for a cache. It changes the pod, and may be applied
-// again.
+// Strip removes from a pod what this package does not read, except DeletionGracePeriodSeconds. It may be applied again.
 func Strip(pod *corev1.Pod) {
-	// The containers' spec says which line of a termination message counts, so the status is first.
+	// The status comes first: which line of a termination message counts depends on the containers' spec.
 	status := corev1.PodStatus{
 		Phase:                 pod.Status.Phase,
 		Reason:                pod.Status.Reason,
@@ -105,7 +104,7 @@ func Strip(pod *corev1.Pod) {
 			CreationTimestamp: pod.CreationTimestamp,
 			DeletionTimestamp: pod.DeletionTimestamp,
 			Labels:            kept,
-			// How long it may still live matters to who has to end it.
+			// Whoever ends the pod needs to know how long it may still run.
 			DeletionGracePeriodSeconds: pod.DeletionGracePeriodSeconds,
 		},
 		Spec:   corev1.PodSpec{NodeName: pod.Spec.NodeName, TerminationGracePeriodSeconds: pod.Spec.TerminationGracePeriodSeconds},
@@ -121,7 +120,7 @@ func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 		case corev1.PodReady, corev1.ContainersReady:
 		case corev1.PodScheduled, corev1.PodReadyToStartContainers:
 			if c.Status == corev1.ConditionTrue {
-				continue // The same as none, and what all pods have most of the time.
+				continue // An empty status has the same meaning, and most pods have it most of the time.
 			}
 			message = schedulerWords("", c.Message)
 		case corev1.DisruptionTarget:

@@ -12,33 +12,33 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxWords is how many bytes of what others have written get into a message.
+// maxWords is how many bytes of another program's text a message may have.
 const maxWords = 200
 
 var (
-	// What kubelet, gRPC, containerd and runc put before a cause. It can be longer than all that is to be said: an image's name
-	// comes three times, and the trouble has it already.
+	// errorPrefix matches what kubelet, gRPC, containerd and runc write before a cause. It can be longer than the whole
+	// message: it has the image's name three times, and the trouble already has it.
 	errorPrefix = regexp.MustCompile(`^(Back-off pulling image "[^"]*"(: |$)|(ErrImagePull|RegistryUnavailable|SignatureValidationFailed): ` +
 		`|rpc error: code = \w+ desc = ` +
 		`|failed to (pull and unpack image|resolve reference|pull image|resolve image) "[^"]*": ` +
 		`|failed to (create|start) (containerd|shim) task: |OCI runtime (create|start) failed: |runc create failed: ` +
 		`|unable to start container process: |error during container init: )`)
-	// A query can be a signature that lets its bearer read the image, and is another one each time.
+	// urlQuery matches queries of URLs. A query can be a signature that allows to read the image, and often changes.
 	urlQuery = regexp.MustCompile(`(https?://[^\s"'?]+)\?[^\s"']*`)
-	// The own port of a connection is another one each time: "read tcp 10.0.0.7:43210->10.0.0.1:443: connection reset".
+	// localPort matches a connection's own port, which often changes: "10.0.0.7:43210->10.0.0.1:443: connection reset".
 	localPort = regexp.MustCompile(`(:\d+)+->`)
 
 	nodeCounts   = regexp.MustCompile(`^\d+/\d+ nodes are available: `)
 	reasonCounts = regexp.MustCompile(`(^|, )\d+ `)
 )
 
-// waitingWords are the cause that the kubelet gives for a container that waits, without what changes from try to try: of a pull
-// it says "ErrImagePull" and the error, then "ImagePullBackOff" and "Back-off pulling image ...: " before the same error.
+// waitingWords returns the kubelet's cause for a waiting container, without what changes at each retry. A pull has
+// first "ErrImagePull" with the error, then "ImagePullBackOff" with "Back-off pulling image ...: " and the same error.
 func waitingWords(w *corev1.ContainerStateWaiting) string {
 	return errorWords(w.Message)
 }
 
-// errorWords are the cause at the end of an error's chain, without what is another one each time.
+// errorWords returns the cause at the end of an error's chain, without parts that change each time.
 func errorWords(text string) string {
 	text = strings.TrimSpace(text)
 	for errorPrefix.MatchString(text) {
@@ -47,8 +47,8 @@ func errorWords(text string) string {
 	return line(localPort.ReplaceAllString(text, "->"))
 }
 
-// schedulerWords are what the scheduler says without its counts of nodes, which change whenever a node comes or goes, and
-// without what its plugins could not do to make room, which follows from the rest:
+// schedulerWords returns the scheduler's message without its counts of nodes, which change often, and without what its
+// plugins could not do to make room, which follows from the rest:
 //
 //	0/5 nodes are available: 2 node(s) had untolerated taint {gpu: }, 3 Insufficient nvidia.com/gpu. preemption: 0/5 nodes ...
 //	0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: 0/2 nodes ...
@@ -70,7 +70,7 @@ func schedulerWords(reason, message string) string {
 	return cut(text)
 }
 
-// beforeLastSentence returns a text without the sentence that it breaks off in.
+// beforeLastSentence returns a text without its last, incomplete sentence.
 func beforeLastSentence(text string) string {
 	if i := strings.LastIndex(text, ". "); i >= 0 {
 		return text[:i]
@@ -78,8 +78,8 @@ func beforeLastSentence(text string) string {
 	return text
 }
 
-// endWords are the line of a container's termination message that says most: the first of what it has written for the
-// purpose, the last if the kubelet took the end of its log instead.
+// endWords returns the most useful line of a container's termination message: the first line if the program wrote the
+// message, the last line if the kubelet copied the end of the log.
 func endWords(pod *corev1.Pod, name string, t *corev1.ContainerStateTerminated) string {
 	text := strings.TrimSpace(t.Message)
 	if i := strings.LastIndexByte(text, '\n'); i >= 0 && fallsBackToLogs(pod, name) {
@@ -98,13 +98,13 @@ func fallsBackToLogs(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, falls) || slices.ContainsFunc(pod.Spec.Containers, falls)
 }
 
-// line returns the first line of a text, cut.
+// line returns the first line of a text, cut to maxWords.
 func line(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	return cut(text)
 }
 
-// cut returns a text without secrets in URLs, that is not longer than maxWords and is valid UTF-8. It can be applied twice.
+// cut removes secrets from URLs and cuts a text to maxWords of valid UTF-8. A second call changes nothing.
 func cut(text string) string {
 	const dots = "..."
 	text = strings.TrimSpace(urlQuery.ReplaceAllString(strings.ToValidUTF8(text, "\uFFFD"), "$1"))
