@@ -1,20 +1,18 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capacityreport keeps the CapacityReport of the cluster that it runs on: what its nodes have and its pods use, for hubs that
-// do not read nodes and pods themselves (WorkerCluster.spec.capacity: Report).
+// Package capacityreport writes the CapacityReport of the cluster that it runs on: what the nodes have and the pods
+// use. Hubs that do not read nodes and pods themselves read the report (WorkerCluster.spec.capacity: Report).
 //
 //	err := capacityreport.Add(mgr, capacityreport.Options{Clock: clock.RealClock{}})
 //
-// It is no controller with a queue: there is one object, and it is written by server-side apply whenever what it says has changed, at
-// most once in Options.Interval, and once in capacity.RenewInterval if nothing has. The renewal is how a hub knows that somebody is
-// there: it looks whether renewTime changes, and compares no clocks.
+// The reporter has no queue, because there is only one object. It writes the report by server-side apply when its
+// content changes, at most once in Options.Interval. Without a change, it writes once in capacity.RenewInterval. The
+// hub watches whether renewTime changes. So it knows that a reporter runs, and compares no clocks.
 //
-// It counts with capacity.Tally, as a hub does that reads the nodes and pods, in caches of its own: those of the TrainJob controller
-// have the pods of JobSets only. They begin when this replica leads, and only where the CRD is installed.
+// The reporter counts with capacity.Tally, like a hub that reads nodes and pods. It has its own caches: the caches of
+// the TrainJob controller have only the pods of JobSets. It starts when this replica leads and the CRD is installed.
 //
-// A report that would be larger than capacity.ReportLimit is abridged, and says how. What cannot be written is tried again, with a
-// growing pause of at most capacity.RenewInterval, and said once in the log.
-//
-// Under a lock: nothing. The Reporter has one goroutine.
+// The reporter abridges a report larger than capacity.ReportLimit, and the report says how. It retries a failed write
+// with a growing pause of at most capacity.RenewInterval, and logs a failure once. It has one goroutine and no lock.
 package capacityreport

@@ -39,7 +39,7 @@ const (
 	patience = 90 * time.Second
 	tick     = 20 * time.Millisecond
 	gpu      = corev1.ResourceName("nvidia.com/gpu")
-	// marker is a node and a pod on it that are changed last.
+	// marker is the name of a node and of a pod on it. The players change both last.
 	marker = "marker"
 )
 
@@ -48,15 +48,15 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// world is a worker without controllers, and a fleet that knows it by both sources.
+// world is a worker without controllers, and a fleet that is connected to it twice, once for each source of capacity.
 type world struct {
 	cluster *clusters.Cluster
 	admin   client.Client
 	fleet   *remote.Fleet
 }
 
-// TestBothSourcesGiveTheSameNumbers: a hub that reads nodes and pods and one that reads the report see the same, whatever there is and
-// becomes of it. On the way there each thing that can be missing is named.
+// TestBothSourcesGiveTheSameNumbers: a hub that reads nodes and pods and a hub that reads the report see the same,
+// whatever happens on the worker. Until then, the state names each missing thing.
 func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	w := newWorld(t)
 	counted, reported := w.connect(t, v1alpha1.CapacityFromPods), w.connect(t, v1alpha1.CapacityFromReport)
@@ -95,7 +95,7 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	t.Logf("%d writes in %s", written, took)
 }
 
-// TestWrites: the report is written when it says something else, at most once a second, and renewed in time.
+// TestWrites: the report is written when its content changes, at most once a second, and is renewed in time.
 func TestWrites(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
@@ -106,13 +106,13 @@ func TestWrites(t *testing.T) {
 	if len(first.NodeGroups) != 1 || first.RenewTime.Year() != 2040 || first.Name != v1alpha1.CapacityReportName {
 		t.Errorf("first report: %+v", first)
 	}
-	// A node that is like the other one but for its host name is one more in a row.
+	// A node that differs only in its host name increases the number of its row.
 	w.createNode(t, "b", map[string]string{corev1.LabelHostname: "b"}, corev1.ResourceList{"cpu": resource.MustParse("8")}, true)
-	// It may be seen before it is ready, and that may be written first.
+	// The reporter may see the node before it is ready, and write that first.
 	second := w.stepUntil(t, clock, func(report *v1alpha1.CapacityReport) bool {
 		return len(report.NodeGroups) == 1 && report.NodeGroups[0].Rows[0].Nodes == 2
 	})
-	// What changes nothing is not written, such as taints that keep no pod off.
+	// A change with no effect on the report, such as a taint that keeps no pod off, causes no write.
 	for i := range 20 {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 		patch := fmt.Sprintf(`{"spec": {"taints": [{"key": "soft-%d", "effect": "PreferNoSchedule"}]}}`, i)
@@ -164,7 +164,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return scheme
 }
 
-// connect connects to the worker under the name of the source.
+// connect connects to the worker. The connection has the name of the source.
 func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cluster {
 	t.Helper()
 	system := &corev1.Namespace{}
@@ -175,7 +175,7 @@ func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cl
 	return cluster
 }
 
-// runReporter runs a manager with nothing but the reporter until the test ends.
+// runReporter runs a manager that has only the reporter until the test ends.
 func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
 	t.Helper()
 	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
@@ -216,7 +216,7 @@ func awaitTimer(t *testing.T, clock *clocktesting.FakeClock) {
 	gomega.NewWithT(t).Eventually(clock.HasWaiters, patience, time.Millisecond).Should(gomega.BeTrue(), "somebody waits for the clock")
 }
 
-// stepUntil has time go on, second by second, until the report is as it should be.
+// stepUntil steps the clock second by second until the report is as it should be.
 func (w *world) stepUntil(t *testing.T, clock *clocktesting.FakeClock, done func(*v1alpha1.CapacityReport) bool) *v1alpha1.CapacityReport {
 	t.Helper()
 	var report *v1alpha1.CapacityReport
@@ -246,7 +246,7 @@ func (w *world) createNode(t *testing.T, name string, labels map[string]string, 
 	return node
 }
 
-// await waits for a connection whose capacity is in a state, and for words about it.
+// await waits until a connection's capacity has this state and a message with these words.
 func await(t *testing.T, cluster *remote.Cluster, state capacity.State, words string) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() string {
@@ -258,7 +258,7 @@ func await(t *testing.T, cluster *remote.Cluster, state capacity.State, words st
 	}, patience, tick).Should(gomega.BeEmpty())
 }
 
-// awaitMark waits until a connection shows the node and the pod that were changed last, so that it has seen all that was before.
+// awaitMark waits until a connection shows the marker's changes of a round. Then it has seen all earlier changes.
 func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snapshot {
 	t.Helper()
 	var snapshot *capacity.Snapshot
@@ -274,7 +274,7 @@ func awaitMark(t *testing.T, cluster *remote.Cluster, round int) *capacity.Snaps
 	return snapshot
 }
 
-// grouped are the nodes as placement groups them, the free amounts of those that can be used, and all of the others.
+// grouped returns the nodes as placement groups them: the free amounts of usable nodes, and all amounts of the others.
 func grouped(s *capacity.Snapshot) map[bool][]dispatch.NodeGroup {
 	groups := map[bool][]dispatch.NodeGroup{}
 	for _, node := range s.Nodes {
@@ -290,7 +290,7 @@ func grouped(s *capacity.Snapshot) map[bool][]dispatch.NodeGroup {
 	return groups
 }
 
-// usesOf says how many nodes there are on which the same gangs use the same.
+// usesOf counts the nodes on which the same gangs use the same amounts.
 func usesOf(s *capacity.Snapshot) map[string]int {
 	uses := map[string]int{}
 	for _, node := range s.Nodes {
@@ -376,7 +376,7 @@ func (p *players) addNode(t *testing.T) {
 	p.nodes = append(p.nodes, name)
 }
 
-// changeNode cordons a node or not, taints it or not, or deletes it.
+// changeNode cordons, taints or deletes a node, or takes a cordon or taint back.
 func (p *players) changeNode(t *testing.T) {
 	t.Helper()
 	at := p.random.IntN(len(p.nodes))
@@ -414,7 +414,7 @@ func container(requests corev1.ResourceList) corev1.Container {
 	return c
 }
 
-// addPod creates a pod of any kind, on a node or not bound yet.
+// addPod creates a pod of any kind, on a node or unbound.
 func (p *players) addPod(t *testing.T) {
 	t.Helper()
 	requests := corev1.ResourceList{"cpu": *resource.NewMilliQuantity(int64(p.random.IntN(1500)), resource.DecimalSI)}
@@ -439,7 +439,7 @@ func (p *players) addPod(t *testing.T) {
 	p.pods = append(p.pods, pod.Name)
 }
 
-// decorate gives a pod what the scheduler counts in ways of its own.
+// decorate gives a pod parts that the scheduler counts in a special way.
 func (p *players) decorate(pod *corev1.Pod) {
 	first := container(corev1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")})
 	first.Name = "first"
@@ -459,7 +459,7 @@ func (p *players) decorate(pod *corev1.Pod) {
 	}
 }
 
-// changePod has a pod run, end in either way, be deleted while something holds it, or go.
+// changePod makes a pod run, succeed or fail, deletes it while a finalizer keeps it, or removes it.
 func (p *players) changePod(t *testing.T) {
 	t.Helper()
 	if len(p.pods) == 0 {

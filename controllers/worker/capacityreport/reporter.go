@@ -31,19 +31,19 @@ import (
 
 const (
 	fieldOwner = client.FieldOwner("trainyard-capacity-report")
-	// writeTimeout bounds a write.
+	// writeTimeout is the time limit of a write.
 	writeTimeout = 10 * time.Second
 )
 
 var kind = v1alpha1.GroupVersion.WithKind("CapacityReport")
 
-// Options of a Reporter.
+// Options configures a reporter.
 type Options struct {
-	// Clock paces writes and stamps reports. nil: the real one.
+	// Clock paces writes and stamps reports. nil: the real clock.
 	Clock clock.Clock
-	// Interval is the least time between two writes. 0: 1 s.
+	// Interval is the shortest time between two writes. 0: 1 s.
 	Interval time.Duration
-	// Limit is how many bytes of JSON a report may have. 0: capacity.ReportLimit.
+	// Limit is the largest size of a report in bytes of JSON. 0: capacity.ReportLimit.
 	Limit int
 }
 
@@ -59,7 +59,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Add adds a Reporter to a manager. It works while this process leads.
+// Add adds a reporter to a manager. The reporter works while this process leads.
 func Add(mgr ctrl.Manager, opts Options) error {
 	opts.setDefaults()
 	err := mgr.Add(&reporter{
@@ -72,7 +72,7 @@ func Add(mgr ctrl.Manager, opts Options) error {
 	return nil
 }
 
-// reporter keeps the report. Its fields are its goroutine's own, but for changed.
+// reporter writes the report. Only its goroutine uses its fields, except changed.
 type reporter struct {
 	Options
 	config *rest.Config
@@ -80,13 +80,13 @@ type reporter struct {
 	client client.Client
 	mapper meta.RESTMapper
 	log    logr.Logger
-	// changed has room for one: there is something to write.
+	// changed has one element if there may be something to write.
 	changed chan struct{}
 
-	// written is what was last written, without its time; nil: nothing, or nobody knows. writtenAt is when it was.
+	// written is the last written report without its time. nil: none, or unknown. writtenAt is when it was written.
 	written   *v1alpha1.CapacityReport
 	writtenAt time.Time
-	// failures to write, in a row, and what was said of the last one.
+	// failures counts the failed writes since the last successful write. said is the last logged failure.
 	failures int
 	said     string
 }
@@ -125,7 +125,7 @@ func (r *reporter) Start(ctx context.Context) error {
 	return nil
 }
 
-// awaitAPI waits until the CRD is installed, and returns false if the context ends before.
+// awaitAPI waits until the CRD is installed. It returns false if the context ends before that.
 func (r *reporter) awaitAPI(ctx context.Context) bool {
 	for {
 		_, err := r.mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -163,7 +163,8 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	return informers, nil
 }
 
-// count has the tally count nodes and pods, and returns true when it has counted all, false if the context ends before.
+// count connects the tally to the caches. It returns true when the tally has counted everything, and false if the
+// context ends before that.
 func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capacity.Tally) (bool, error) {
 	var counted []toolscache.InformerSynced
 	for _, source := range []struct {
@@ -183,7 +184,7 @@ func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capa
 	return toolscache.WaitForCacheSync(ctx.Done(), counted...), nil
 }
 
-// report writes what a snapshot says, unless it is written already and need not be renewed.
+// report writes a snapshot, unless the same report is written already and needs no renewal.
 func (r *reporter) report(ctx context.Context, snapshot *capacity.Snapshot) {
 	report, err := capacity.NewReport(snapshot, r.Limit)
 	if err == nil && r.written != nil && r.renewal() > 0 && equality.Semantic.DeepEqual(report, r.written) {
@@ -207,7 +208,7 @@ func (r *reporter) report(ctx context.Context, snapshot *capacity.Snapshot) {
 	}
 }
 
-// renewal is how long until the report has to be written even if nothing has changed.
+// renewal is the time until the report must be written even without a change.
 func (r *reporter) renewal() time.Duration {
 	return capacity.RenewInterval - r.Clock.Since(r.writtenAt)
 }
@@ -230,7 +231,7 @@ func (r *reporter) write(ctx context.Context, report *v1alpha1.CapacityReport) e
 	return nil
 }
 
-// wait waits until there is something to write: a change, of which those that follow closely are gathered, or the renewal.
+// wait waits for something to write: a change or the renewal. It first waits for Interval, to gather changes.
 func (r *reporter) wait(ctx context.Context) {
 	if r.failures > 0 {
 		r.pause(ctx, min(r.Interval<<min(r.failures, 10), capacity.RenewInterval))
@@ -248,7 +249,7 @@ func (r *reporter) wait(ctx context.Context) {
 	}
 }
 
-// pause returns false if the context has ended.
+// pause waits for d. It returns false if the context has ended.
 func (r *reporter) pause(ctx context.Context, d time.Duration) bool {
 	timer := r.Clock.NewTimer(d)
 	defer timer.Stop()
@@ -259,7 +260,7 @@ func (r *reporter) pause(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// complain says the same thing once.
+// complain logs an error, unless it was the last logged error.
 func (r *reporter) complain(err error) {
 	if text := err.Error(); text != r.said {
 		r.said = text
@@ -267,7 +268,7 @@ func (r *reporter) complain(err error) {
 	}
 }
 
-// poke says that there is something to write. It never blocks.
+// poke notes that there may be something to write. It never blocks.
 func (r *reporter) poke() {
 	select {
 	case r.changed <- struct{}{}:
