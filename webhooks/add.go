@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// statusPath is where the status of TrainJobs is validated. The other paths are controller-runtime's, and so upstream's.
+// statusPath is the path for the status of TrainJobs. controller-runtime sets the other paths, which are upstream's.
 const statusPath = "/validate-trainer-kubeflow-org-v1alpha1-trainjob-status"
 
-// Add registers all webhooks with the manager's webhook server. They answer when the manager has started.
+// Add registers all webhooks with the manager's webhook server. They answer after the manager has started.
 func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}

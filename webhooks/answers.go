@@ -30,7 +30,7 @@ const (
 	ruleQuota  = "Quota"
 )
 
-// The API server's words that are not in a field of its answers.
+// Texts that the API server's answers have only in their messages.
 var (
 	deniedBy     = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
 	forbidden    = regexp.MustCompile(`^.*? is forbidden: `)
@@ -39,16 +39,16 @@ var (
 	quota        = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (.*), used: (.*), limited: (.*)$`)
 )
 
-// longValue is from where on a value in an answer hides the words after it. JobSet prints all of its replicated jobs.
+// longValue is the length from which a value hides the text after it. JobSet prints all of its replicated jobs.
 const longValue = 300
 
-// notAsApplied is in the answer to an apply whose lists have an element twice. It has no code of its own.
+// notAsApplied is the message for an apply with the same list element twice. The answer has no code for it.
 const notAsApplied = "failed to create typed patch object"
 
-// noDryRun is the answer where a webhook of somebody else's has side effects, and so is not asked in a dry run.
+// noDryRun is the message if another webhook has side effects: the API server does not call it in a dry run.
 const noDryRun = "does not support dry run"
 
-// statusOfError returns what the API server has answered, if it has.
+// statusOfError returns the API server's answer. false: the error is no answer.
 func statusOfError(err error) (metav1.Status, bool) {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -57,7 +57,7 @@ func statusOfError(err error) (metav1.Status, bool) {
 	return answer.Status(), true
 }
 
-// isRefusal tells an answer about the object from one about everything else: no rights, no API, no time, a broken webhook.
+// isRefusal says whether the answer is about the object, and not about rights, a missing API, time or a broken webhook.
 func isRefusal(err error) bool {
 	status, ok := statusOfError(err)
 	if !ok {
@@ -78,7 +78,7 @@ func isRefusal(err error) bool {
 	}
 }
 
-// isOutage says whether an error is about reaching, or being answered by, an API server, and not about what was to be done.
+// isOutage says whether an API server could not be reached or did not answer. Such an error is not about the request.
 func isOutage(err error) bool {
 	var unreachable *url.Error
 	_, answered := statusOfError(err)
@@ -86,8 +86,8 @@ func isOutage(err error) bool {
 		errors.Is(err, context.Canceled)
 }
 
-// isImmutable says whether JobSet's webhook has refused nothing but the change of what may not change. The controller builds a JobSet
-// anew for exactly these answers (rebuild.go).
+// isImmutable says whether JobSet's webhook refuses only changes of immutable fields. The controller recreates a JobSet
+// for exactly these answers (rebuild.go).
 func isImmutable(err error) bool {
 	status, ok := statusOfError(err)
 	if !ok || !apierrors.IsInvalid(err) || status.Details == nil {
@@ -101,7 +101,7 @@ func isImmutable(err error) bool {
 	return len(status.Details.Causes) > 0
 }
 
-// words returns what the API server says, without the names of objects that the user does not know.
+// words returns the API server's message without names of objects that the user does not know.
 func words(err error) string {
 	status, ok := statusOfError(err)
 	if !ok {
@@ -114,7 +114,7 @@ func words(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// causesOf returns the single faults of an answer. One without causes is one, without a field.
+// causesOf returns the single faults of an answer. An answer without causes is one fault without a field.
 func causesOf(status metav1.Status) (out []metav1.StatusCause) {
 	if status.Details != nil {
 		for _, cause := range status.Details.Causes {
@@ -131,7 +131,7 @@ func causesOf(status metav1.Status) (out []metav1.StatusCause) {
 	return []metav1.StatusCause{{Message: shortened(forbidden.ReplaceAllString(message, ""))}}
 }
 
-// shortened leaves out a long value.
+// shortened removes a long value from a message.
 func shortened(message string) string {
 	if len(message) > longValue {
 		return invalidValue.ReplaceAllString(message, "$1: $2")
@@ -139,7 +139,7 @@ func shortened(message string) string {
 	return message
 }
 
-// jobSetVerdict makes the answer to a JobSet an answer to its TrainJob.
+// jobSetVerdict turns the answer for a JobSet into a verdict on its TrainJob.
 func jobSetVerdict(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found verdict) {
 	if !isRefusal(err) {
 		found.warn("cannot check the JobSet: %v", err)
@@ -174,7 +174,7 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 	}}
 }
 
-// podVerdict makes the answer to a pod an answer to its TrainJob.
+// podVerdict turns the answer for a pod into a verdict on its TrainJob.
 func podVerdict(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found verdict) {
 	if err == nil {
 		return found
@@ -211,7 +211,7 @@ func podFault(cause metav1.StatusCause, job *trainer.TrainJob, step *jobsetv1alp
 	return fault{rule: rule, err: invalid(origin(job, step, at), detail)}
 }
 
-// roomLater says whether a quota that refuses a pod now can have room for it later: no request is beyond the limit itself.
+// roomLater says whether a quota that refuses a pod may have room for it later: no request exceeds the limit itself.
 func roomLater(message string) bool {
 	parts := quota.FindStringSubmatch(message)
 	if parts == nil {

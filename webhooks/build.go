@@ -22,12 +22,12 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// fieldOwner is the TrainJob controller's. With another one a dry run would not see fields go that a build no longer has.
+// fieldOwner is the TrainJob controller's. Under another name, a dry run would keep fields that a build no longer has.
 const fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 
 const jobSetKind = "JobSet"
 
-// built returns the JobSet that the runtime framework makes of a TrainJob and a runtime, as it is applied. nil: it makes none.
+// built returns the JobSet that the framework makes from a TrainJob and a runtime, ready to apply. nil: it makes none.
 func (v *TrainJobValidator) built(ctx context.Context, job *trainer.TrainJob, r *recipe) (*unstructured.Unstructured, error) {
 	ctx = context.WithValue(ctx, recipeKey{}, r)
 	objects, err := v.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
@@ -48,7 +48,7 @@ func (v *TrainJobValidator) built(ctx context.Context, job *trainer.TrainJob, r 
 	return nil, nil
 }
 
-// apply sends a JobSet as the controller would, as a dry run, and returns what would be stored.
+// apply applies a JobSet like the controller, but as a dry run. It returns what the API server would store.
 func (v *TrainJobValidator) apply(ctx context.Context, jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
 	answer := jobSet.DeepCopy()
 	err := v.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), fieldOwner, client.ForceOwnership, client.DryRunAll)
@@ -64,8 +64,8 @@ func typed(jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
 	return out, err
 }
 
-// asNew returns the JobSet as it can be created while its TrainJob does not exist. If something else of that name is still there,
-// such as the JobSet of an earlier TrainJob, it gets another one of the same length: the name's length is all that matters.
+// asNew returns the JobSet as it can be created before its TrainJob exists. If the name is taken, for example by the
+// JobSet of an earlier TrainJob, the JobSet gets another name of the same length: only the length matters.
 func asNew(jobSet *unstructured.Unstructured, taken bool) *unstructured.Unstructured {
 	jobSet = jobSet.DeepCopy()
 	jobSet.SetOwnerReferences(nil)
@@ -81,13 +81,13 @@ func standIn(name string) string {
 	return other[:min(len(name), len(other))]
 }
 
-// podOf returns a pod as the JobSet's controllers would make it of one of its replicated jobs, but for what they add: the labels of
-// the JobSet, which its webhooks select pods by, and the index.
+// podOf returns the pod that the JobSet's controllers would make for a replicated job. It lacks what they add: the
+// labels of the JobSet, by which its webhooks select pods, and the index.
 func podOf(jobSet *jobsetv1alpha2.JobSet, step *jobsetv1alpha2.ReplicatedJob) *corev1.Pod {
 	template := step.Template.Spec.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace = jobSet.Namespace
-	// The end of the name is what a pod of a Job never has: its random letters are chosen without vowels.
+	// No real pod has this end of its name: the random letters of Jobs have no vowels.
 	pod.Name = fmt.Sprintf("%s-%s-0-0-probe", jobSet.Name, step.Name)
 	if pod.Spec.RestartPolicy == "" {
 		pod.Spec.RestartPolicy = corev1.RestartPolicyOnFailure // JobSet's default.
@@ -96,7 +96,7 @@ func podOf(jobSet *jobsetv1alpha2.JobSet, step *jobsetv1alpha2.ReplicatedJob) *c
 	return pod
 }
 
-// addClaims adds the volumes that JobSet makes for its volume claim policies, where containers mount them.
+// addClaims adds the volumes that JobSet makes for its volume claim policies, if containers mount them.
 func addClaims(jobSet *jobsetv1alpha2.JobSet, pod *corev1.Pod) {
 	for _, policy := range jobSet.Spec.VolumeClaimPolicies {
 		for _, claim := range policy.Templates {
@@ -123,8 +123,8 @@ func mounts(pod *corev1.Pod, volume string) bool {
 	return false
 }
 
-// maxNameLength returns how long the name of a JobSet may be so that the names of its Jobs and pods are labels of DNS, and the
-// longest of these names, with the given name in it. JobSet v0.12 pkg/webhooks/jobset_webhook.go, ValidateCreate, has the rule.
+// maxNameLength returns how long the JobSet's name may be so that the names of its Jobs and pods are DNS labels. It
+// also returns the longest of these names. JobSet v0.12 pkg/webhooks/jobset_webhook.go, ValidateCreate, has the rule.
 func maxNameLength(jobSet *jobsetv1alpha2.JobSet) (most int, longest string) {
 	most = maxLabel
 	for i := range jobSet.Spec.ReplicatedJobs {

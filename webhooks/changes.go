@@ -28,8 +28,8 @@ const (
 	mostPods = 3
 )
 
-// mayChange says whether the runtime patches of a TrainJob may change now: while it is suspended, before the request or after it
-// (so that a queue can patch and resume, or suspend and patch, at once), and while no pod of it is alive.
+// mayChange says whether a TrainJob's runtime patches may change now. The TrainJob must be suspended before or after
+// the request, so that a queue can patch and resume, or suspend and patch, at once. No pod of it may be alive.
 func (v *TrainJobValidator) mayChange(ctx context.Context, old, job *trainer.TrainJob) ([]fault, error) {
 	var faults []fault
 	if !isSuspended(old) && !isSuspended(job) {
@@ -52,7 +52,7 @@ func isSuspended(job *trainer.TrainJob) bool {
 	return ptr.Deref(job.Spec.Suspend, false)
 }
 
-// alivePods asks the API server. The counters of Jobs and JobSets leave out what is terminating, and a cache may be late.
+// alivePods asks the API server: a cache may be late, and the counters of Jobs and JobSets omit terminating pods.
 func (v *TrainJobValidator) alivePods(ctx context.Context, job *trainer.TrainJob) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	err := v.live.List(ctx, &pods, client.InNamespace(job.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})
@@ -68,7 +68,7 @@ func (v *TrainJobValidator) alivePods(ctx context.Context, job *trainer.TrainJob
 	return alive, nil
 }
 
-// describePods names some pods, each with its state and node.
+// describePods names some pods with their states and nodes.
 func describePods(pods []corev1.Pod) string {
 	var texts []string
 	for _, pod := range pods[:min(mostPods, len(pods))] {
@@ -88,8 +88,8 @@ func describePods(pods []corev1.Pod) string {
 	return strings.Join(texts, ", ")
 }
 
-// hasStarted says whether pods of a JobSet may have been created at any time. One of which there never were any can be deleted and
-// built anew without a loss, and that is what the controller does with it.
+// hasStarted says whether a JobSet may ever have had pods. A JobSet that never had pods can be recreated without a
+// loss, and the controller does that.
 func (v *TrainJobValidator) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
 	var jobs batchv1.JobList
 	err := v.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})

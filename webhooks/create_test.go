@@ -19,7 +19,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// namespacedRuntime makes a TrainingRuntime of upstream's torch-distributed, changed, under its name, and returns what makes a job use it.
+// namespacedRuntime makes a changed TrainingRuntime of torch-distributed. It returns a change that makes a job use it.
 func (e *environment) namespacedRuntime(
 	t *testing.T, namespace, name string, changes ...func(*trainer.TrainingRuntimeSpec),
 ) func(*trainer.TrainJob) {
@@ -42,7 +42,7 @@ func podOfNode(spec *trainer.TrainingRuntimeSpec) *corev1.PodSpec {
 	return &spec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec
 }
 
-// wantFaults checks that a request was refused with these faults, in this order. Of each only the beginning is compared.
+// wantFaults checks that a request was refused with these faults, in this order. It compares only their beginnings.
 func wantFaults(t *testing.T, err error, want ...string) {
 	t.Helper()
 	got := causes(t, err)
@@ -91,7 +91,7 @@ func TestNameTooLongForPods(t *testing.T) {
 		`metadata.name: Too long: may have at most %d characters with the runtime "torch-distributed", and has %d`, longest, longest+1))
 }
 
-// The JobSet of the first job is still there and runs. The second job's is not a change of it, and is looked at all the same.
+// TestNameTooLongOfASuccessor: the first job's JobSet still runs. The second job's JobSet is checked as a new one.
 func TestNameTooLongOfASuccessor(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -128,8 +128,8 @@ func TestFluxWithoutNodesIsAnAnswer(t *testing.T) {
 	wantFaults(t, err, `spec.trainer.numNodes: Required value: the flux policy of runtime "flux" needs it`)
 }
 
-// Upstream's framework reads PriorityClasses for Volcano. The agent has no right to, and its cache would wait for it until the request
-// is over.
+// TestPriorityClassesAreNotRead: upstream's framework reads PriorityClasses for Volcano. The agent may not read them,
+// and its cache would wait until the request is over.
 func TestPriorityClassesAreNotRead(t *testing.T) {
 	e := env(t)
 	j := job("ns", "j", func(j *trainer.TrainJob) {
@@ -264,7 +264,7 @@ func TestJobsThatOthersManageAreNotTriedOut(t *testing.T) {
 	}
 	wantFaults(t, e.Create(t.Context(), job(ns, "j", elsewhere, patchedBy(patched("acme.io/a", "nodes", trainer.PodSpecPatch{})))),
 		"spec.runtimePatches[0]."+inFirstStep+`name: Not found: "nodes"`)
-	// Who manages it may wait for the runtime; the user is told.
+	// The manager of the job may wait for the runtime, so the user gets a warning.
 	c, got := e.withWarnings(t)
 	ofTomorrow := job(ns, "early", elsewhere, func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "of-tomorrow" })
 	if err := c.Create(t.Context(), ofTomorrow, client.DryRunAll); err != nil {

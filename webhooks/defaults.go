@@ -18,19 +18,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// defaulterPath is the Kubeflow Trainer's.
+// defaulterPath is the path that the Kubeflow Trainer uses.
 const defaulterPath = "/mutate-trainer-kubeflow-org-v1alpha1-trainjob"
 
-// trainJobDefaulter gives runtime patches the time of their last change.
+// trainJobDefaulter sets the time of the last change of runtime patches.
 //
-// It answers with these times and nothing else. controller-runtime's defaulters send back the whole object, in which numbers are
-// written as our types write them ("500" for 500 CPUs), and a field that is immutable would have changed.
+// It answers only with these times. controller-runtime's defaulters send back the whole object, with numbers as our
+// types write them ("500" for 500 CPUs). That would change immutable fields.
 type trainJobDefaulter struct {
 	clock clock.PassiveClock
 }
 
-// Handle stamps the patches that are new or changed. A patch that is as it was keeps its time, also if the request has another
-// one or none: who applies a manifest again has changed nothing. Only a new patch can bring a time of its own.
+// Handle stamps new and changed patches. An unchanged patch keeps its time, also if the request has another time or
+// none: applying a manifest again changes nothing. Only a new patch can bring its own time.
 func (d *trainJobDefaulter) Handle(_ context.Context, request admission.Request) admission.Response {
 	job, err := runtimePatches(request.Object.Raw)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d *trainJobDefaulter) Handle(_ context.Context, request admission.Request)
 	return admission.Patched("", operations...)
 }
 
-// runtimePatches decodes as much of a TrainJob as is needed here. An empty text is a TrainJob without any.
+// runtimePatches decodes the runtime patches of a TrainJob. An empty text is a TrainJob without patches.
 func runtimePatches(raw []byte) ([]trainer.RuntimePatch, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -76,7 +76,7 @@ func runtimePatches(raw []byte) ([]trainer.RuntimePatch, error) {
 	return job.Spec.RuntimePatches, err
 }
 
-// setTime gives the patch at an index a time, which may be none.
+// setTime returns an operation that sets the time of the patch at an index, or removes it.
 func setTime(index int, from, to *metav1.Time) jsonpatch.Operation {
 	path := fmt.Sprintf("/spec/runtimePatches/%d/time", index)
 	switch {
@@ -89,7 +89,7 @@ func setTime(index int, from, to *metav1.Time) jsonpatch.Operation {
 	}
 }
 
-// samePatch compares all but the times.
+// samePatch says whether two patches differ in their times at most.
 func samePatch(a, b trainer.RuntimePatch) bool {
 	a.Time, b.Time = nil, nil
 	return equality.Semantic.DeepEqual(a, b)

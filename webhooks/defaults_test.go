@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// withPatches is a TrainJob as a client sends it, with fields that our types do not know, and numbers that they write in another way.
+// withPatches returns a TrainJob as clients send it: with unknown fields, and numbers that our types write differently.
 func withPatches(patches string) []byte {
 	return []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"namespace":"default","name":"j"},` +
 		`"spec":{"fromTheFuture":{"a":1},"trainer":{"resourcesPerNode":{"limits":{"cpu":500,"memory":"1024Mi"}}},"runtimeRef":{"name":"torch"},"runtimePatches":` + patches + `}}`)
@@ -36,7 +36,7 @@ func TestDefaulter(t *testing.T) {
 		reason string
 		old    string
 		new    string
-		// want is the JSON patch, null if there is none.
+		// want is the JSON patch. null: none.
 		want string
 	}{
 		"New": {

@@ -26,12 +26,12 @@ const (
 	rulePatchImmutable = "PatchImmutable"
 	rulePatchTooEarly  = "PatchBeforeSuspended"
 
-	// dryRunLimit is for all of a dry run. It is well below the webhook's own timeout, whose end would refuse the request.
+	// dryRunLimit is the time for a dry run. It is well below the webhook's own timeout, which would refuse the request.
 	dryRunLimit = 5 * time.Second
 )
 
-// dryRun asks the API server what it says to the objects of a new TrainJob. A check that cannot be made is a warning: users are not
-// blocked because it is down, and the controller says the same later.
+// dryRun sends the objects of a new TrainJob to the API server as a dry run. A check that is not possible becomes a
+// warning: an outage must not block users, and the controller reports the same faults later.
 func (v *TrainJobValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r *recipe) verdict {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
@@ -44,7 +44,7 @@ func (v *TrainJobValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r
 	return found
 }
 
-// dryRunChange asks the API server what it says to the changed JobSet of a TrainJob that exists.
+// dryRunChange sends the changed JobSet of an existing TrainJob to the API server as a dry run.
 func (v *TrainJobValidator) dryRunChange(ctx context.Context, job *trainer.TrainJob, r *recipe) verdict {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
@@ -67,7 +67,7 @@ func (v *TrainJobValidator) dryRunChange(ctx context.Context, job *trainer.Train
 	return found
 }
 
-// tryBuild makes the JobSet. nil: there is none, and the verdict says why.
+// tryBuild makes the JobSet. nil: the verdict says why there is none.
 func (v *TrainJobValidator) tryBuild(
 	ctx context.Context, job *trainer.TrainJob, r *recipe,
 ) (jobSet *unstructured.Unstructured, found verdict) {
@@ -88,7 +88,7 @@ func (v *TrainJobValidator) tryBuild(
 	return jobSet, found
 }
 
-// tryNew sends a JobSet that is to be created, and a pod of each of its replicated jobs.
+// tryNew sends a new JobSet, and a pod of each of its replicated jobs.
 func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, jobSet *unstructured.Unstructured) verdict {
 	answer, err := v.apply(ctx, jobSet)
 	if err == nil {
@@ -103,8 +103,8 @@ func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, j
 	return found
 }
 
-// tryChange sends the change of a JobSet. What may not change is fine if the JobSet has never started, since the controller then
-// deletes it and builds it anew.
+// tryChange sends the change of a JobSet. A change of immutable fields is fine if the JobSet has never started: the
+// controller then recreates it.
 func (v *TrainJobValidator) tryChange(
 	ctx context.Context, job *trainer.TrainJob, existing *jobsetv1alpha2.JobSet, jobSet *unstructured.Unstructured,
 ) verdict {
@@ -131,14 +131,14 @@ func (v *TrainJobValidator) tryChange(
 			"schedulingGates of its pods can change: leave the rest as it is, or create the TrainJob again", words(err)))}}}
 }
 
-// tryPods sends a pod of each replicated job, all at once.
+// tryPods sends a pod of each replicated job, all at the same time.
 func (v *TrainJobValidator) tryPods(ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) verdict {
 	verdicts := make([]verdict, len(jobSet.Spec.ReplicatedJobs))
 	var pods sync.WaitGroup
 	for i := range jobSet.Spec.ReplicatedJobs {
 		step := &jobSet.Spec.ReplicatedJobs[i]
 		if ptr.Deref(step.Template.Spec.Parallelism, 1) == 0 {
-			continue // A TrainJob can have zero nodes. It is never asked for this pod.
+			continue // A TrainJob can have zero nodes. Then this pod is never made.
 		}
 		pods.Go(func() {
 			defer logPanic(ctx)
@@ -154,7 +154,7 @@ func (v *TrainJobValidator) tryPods(ctx context.Context, job *trainer.TrainJob, 
 	return found
 }
 
-// logPanic keeps the process alive: controller-runtime recovers panics only in the goroutine of the request.
+// logPanic keeps the process alive: controller-runtime recovers from panics only in the goroutine of the request.
 func logPanic(ctx context.Context) {
 	if p := recover(); p != nil {
 		ctrl.LoggerFrom(ctx).Error(nil, "Check of a pod panicked", "panic", p, "stack", string(debug.Stack()))

@@ -22,7 +22,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// contents returns what there is in a namespace of the kinds that come of a TrainJob.
+// contents lists the objects in a namespace that can come from a TrainJob.
 func (e *environment) contents(t *testing.T, namespace string) (names []string) {
 	t.Helper()
 	for _, list := range []client.ObjectList{
@@ -48,7 +48,8 @@ func (e *environment) contents(t *testing.T, namespace string) (names []string) 
 func TestDryRunLeavesNothing(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
-	for _, runtime := range []string{"torch-distributed", "deepspeed-distributed"} { // The second one has a Secret and a ConfigMap.
+	// The second runtime has a Secret and a ConfigMap.
+	for _, runtime := range []string{"torch-distributed", "deepspeed-distributed"} {
 		uses := func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = runtime }
 		if err := e.Create(t.Context(), job(ns, "good", uses), client.DryRunAll); err != nil {
 			t.Errorf("%s: %v", runtime, err)
@@ -83,7 +84,7 @@ func TestDryRunOutageAdmitsWithWarning(t *testing.T) {
 	}
 }
 
-// withRightsOf reads as one client and writes with another one's rights.
+// withRightsOf reads with one client and writes with another client and its rights.
 type withRightsOf struct {
 	client.Client
 	writer client.Client
@@ -124,7 +125,7 @@ func TestMissingRightsAdmitWithWarning(t *testing.T) {
 	}
 }
 
-// quota makes a ResourceQuota and waits until the API server counts for it.
+// quota makes a ResourceQuota and waits until the API server enforces it.
 func (e *environment) quota(t *testing.T, namespace, name string, hard corev1.ResourceList) {
 	t.Helper()
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
@@ -135,8 +136,8 @@ func (e *environment) quota(t *testing.T, namespace, name string, hard corev1.Re
 	})
 }
 
-// useUpPods makes a pod that counts for a quota of one. A pod that the API server let in before it had
-// heard of the quota is not counted until the quota is looked at again, minutes later: it is made anew.
+// useUpPods makes a pod that uses up a quota of one pod. If the API server did not know the quota yet, it counts the
+// pod minutes later. So useUpPods recreates such a pod.
 func (e *environment) useUpPods(t *testing.T, quota client.ObjectKey) {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -200,7 +201,7 @@ func TestQuotaThatCanNeverDo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ns := e.namespace(t)
 			e.quota(t, ns, "q", tc.hard)
-			eventually(t, tc.reason, func(g gomega.Gomega) { // The plugin learns of a quota by a watch.
+			eventually(t, tc.reason, func(g gomega.Gomega) { // A watch tells the plugin about a quota.
 				err := e.Create(t.Context(), job(ns, "j", tc.change), client.DryRunAll)
 				g.Expect(err == nil).To(gomega.Equal(tc.want == nil), "%v", err)
 			})

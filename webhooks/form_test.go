@@ -115,7 +115,7 @@ func TestMissingRuntimeNamesThoseThatExist(t *testing.T) {
 	}
 }
 
-// lateCache shows the runtimes as they were before the last change: none, or one without a policy.
+// lateCache returns runtimes as they were before the last change: no runtime, or a runtime without a policy.
 type lateCache struct {
 	client.Client
 	before *trainer.TrainingRuntime
@@ -133,7 +133,7 @@ func (c lateCache) Get(ctx context.Context, key client.ObjectKey, object client.
 	return nil
 }
 
-// TestRuntimeAndJobAppliedAtOnce: what counts is the runtime that there is, not the one that the cache has.
+// TestRuntimeAndJobAppliedAtOnce: the existing runtime counts, not the runtime in the cache.
 func TestRuntimeAndJobAppliedAtOnce(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -159,7 +159,7 @@ func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
 	j := job("ns", "j", func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
 	})
-	var panics struct{ trainerruntime.Runtime } // Nothing is there to call.
+	var panics struct{ trainerruntime.Runtime } // A call of its methods panics.
 	v := &TrainJobValidator{runtimes: map[string]trainerruntime.Runtime{runtimeKind(j): panics}}
 	_, faults := v.opinion(t.Context(), j, recipeOf(nil))
 	if len(faults) != 1 || faults[0].rule != rulePanic || !strings.Contains(faults[0].err.Error(), "is a field missing") {

@@ -36,16 +36,16 @@ const (
 // recipeKey is the key of a request's recipe in its context.
 type recipeKey struct{}
 
-// onPaper is the client of the webhook's own runtime framework. It reads as the given one and writes nothing. To the framework the
-// runtime of the request is the recipe in the context, and the TrainJob has neither snapshot nor JobSet yet, so that it is asked,
-// in all cases, what it would make of these two.
+// onPaper is the client of the webhook's own runtime framework. It reads through the given client and writes nothing.
+// For the framework, the request's runtime is the recipe in the context, and the TrainJob has no snapshot and no
+// JobSet. So the framework always builds from this TrainJob and this runtime.
 type onPaper struct{ client.Client }
 
 func newOnPaper(c client.Client) client.Client {
 	return onPaper{client.NewDryRunClient(c)}
 }
 
-// Get answers for what is on paper only.
+// Get returns the recipe, no snapshot and no JobSet. It reads other objects through the client.
 func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	r, ok := ctx.Value(recipeKey{}).(*recipe)
 	if !ok {
@@ -65,7 +65,8 @@ func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	case *jobsetv1alpha2.JobSet:
 		return apierrors.NewNotFound(jobsetv1alpha2.Resource("jobsets"), key.Name)
 	case *schedulingv1.PriorityClass:
-		// For Volcano, the framework asks whether the class exists. The dry run of a pod asks that for all, and needs no right to read.
+		// The framework reads the class for Volcano. The dry run of a pod checks it for all jobs, and needs no right for
+		// that.
 		return nil
 	case *corev1.ConfigMap:
 		if strings.HasSuffix(key.Name, trainjobs.SnapshotName("")) {
@@ -75,12 +76,12 @@ func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return p.Client.Get(ctx, key, object, opts...)
 }
 
-// Apply is how the framework writes a snapshot.
+// Apply does nothing. The framework writes snapshots with it.
 func (onPaper) Apply(context.Context, apiruntime.ApplyConfiguration, ...client.ApplyOption) error {
 	return nil
 }
 
-// noIndexes is for a framework that only builds: the indexes are for a controller.
+// noIndexes is for a framework that only builds. Only a controller needs indexes.
 type noIndexes struct{}
 
 // IndexField does nothing.
@@ -88,8 +89,8 @@ func (noIndexes) IndexField(context.Context, client.Object, string, client.Index
 	return nil
 }
 
-// opinion returns what the framework's own validation says about a TrainJob and a runtime. It is given no old TrainJob: what an
-// update may change is decided in changes.go.
+// opinion returns the faults that the framework's own validation finds in a TrainJob and a runtime. The framework gets
+// no old TrainJob: changes.go decides what an update may change.
 func (v *TrainJobValidator) opinion(
 	ctx context.Context, job *trainer.TrainJob, r *recipe,
 ) (warnings admission.Warnings, faults []fault) {
@@ -106,8 +107,8 @@ func (v *TrainJobValidator) opinion(
 	return warnings, faults
 }
 
-// panicked says what may be missing. The framework dereferences optional fields without looking (Flux without
-// spec.trainer.numNodes, MPI with a runtime that was not defaulted).
+// panicked returns a fault that says what may be missing. The framework dereferences optional fields without a check
+// (Flux: spec.trainer.numNodes, MPI: a runtime without defaults).
 func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) fault {
 	ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
 	detail := fmt.Sprintf("the runtime framework cannot work with this TrainJob and %s: %v", r, p)
@@ -118,13 +119,13 @@ func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) faul
 	return fault{rule: rulePanic, err: invalid(runtimeRefPath.Child("name"), detail+"; is a field missing in one of them?")}
 }
 
-// invalid is for faults whose value would not help.
+// invalid returns a fault without the value, which would not help the user.
 func invalid(path *field.Path, detail string) *field.Error {
 	return field.Invalid(path, field.OmitValueType{}, detail)
 }
 
-// translated corrects paths and leaves out values that are whole lists. The framework names fields that TrainJobs do not have, and
-// blames the reference to the runtime for what the TrainJob asks of it.
+// translated corrects the path of a framework's fault and removes values that are whole lists. The framework names
+// fields that TrainJobs do not have, and blames runtimeRef for what the TrainJob asks of the runtime.
 func translated(err *field.Error, job *trainer.TrainJob, r *recipe) fault {
 	better := *err
 	lacks := func(path *field.Path) fault {
@@ -155,7 +156,7 @@ func isAt(path string, fields ...string) bool {
 	return slices.Contains(fields, path)
 }
 
-// envFaults returns the environment variables that are set by the runtime's policy.
+// envFaults returns faults for environment variables that the runtime's policy sets.
 func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 	policy := r.spec.MLPolicy
 	if job.Spec.Trainer == nil || policy == nil {
@@ -182,8 +183,8 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 	return faults
 }
 
-// withOpinion adds to our faults those of the framework that say something new: where we know better which element of a list is
-// wrong, the framework's words about the whole list are left out.
+// withOpinion adds the framework's faults to ours. It leaves out a fault about a whole list if one of ours names the
+// wrong element of the list.
 func withOpinion(ours, theirs []fault) []fault {
 	for _, f := range theirs {
 		if !coveredBy(ours, f, patchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {
@@ -198,7 +199,7 @@ func coveredBy(ours []fault, f fault, prefix string) bool {
 		slices.ContainsFunc(ours, func(o fault) bool { return strings.HasPrefix(o.err.Field, prefix+"[") })
 }
 
-// without returns the faults that are not among those known before.
+// without returns the faults that known does not have.
 func without(faults, known []fault) []fault {
 	return slices.DeleteFunc(faults, func(f fault) bool {
 		return slices.ContainsFunc(known, func(k fault) bool { return k.err.Error() == f.err.Error() })

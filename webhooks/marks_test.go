@@ -21,16 +21,16 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// These tests are about config/admission, which needs nothing of this package: it works beside a Kubeflow Trainer too.
+// These tests check config/admission. It does not need this package and works with a Kubeflow Trainer too.
 
-// Who writes TrainJobs of a worker.
+// Writers of a worker's TrainJobs.
 const (
 	theHub   = "system:serviceaccount:trainyard-system:trainyard-hub"
 	theAgent = "system:serviceaccount:kubeflow-system:trainyard-worker-agent"
 	aUser    = "user"
 )
 
-// withMarks returns a namespace in which aUser may do everything, on a cluster with the policy and the roles of hub and
+// withMarks returns a namespace in which aUser may do everything. The cluster has the policy and roles of hub and
 // agent.
 func withMarks(t *testing.T) (*environment, string) {
 	t.Helper()
@@ -58,7 +58,7 @@ func withMarks(t *testing.T) (*environment, string) {
 	return e, ns
 }
 
-// as returns a client of somebody.
+// as returns a client with the rights of who.
 func (e *environment) as(t *testing.T, who string) client.Client {
 	t.Helper()
 	config := rest.CopyConfig(e.cluster.Config)
@@ -70,7 +70,7 @@ func (e *environment) as(t *testing.T, who string) client.Client {
 	return c
 }
 
-// patch changes a TrainJob as somebody, and returns the API server's answer.
+// patch changes a TrainJob with a client, and returns the API server's answer.
 func (e *environment) patch(t *testing.T, who client.Client, j *trainer.TrainJob, change func(*trainer.TrainJob)) error {
 	t.Helper()
 	before := e.get(t, j)
@@ -103,7 +103,7 @@ var (
 	}
 )
 
-// checkRefused fails unless a request was refused with words that name a key.
+// checkRefused checks that a request was refused with a message that names a key.
 func checkRefused(t *testing.T, err error, field, key string) {
 	t.Helper()
 	words := field + ": only Trainyard may set, change or remove " + key + "; leave these"
@@ -160,7 +160,7 @@ func TestMarksCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// TestMarksKeepNobodyFromOtherWork: what leaves the marks as they are passes, whoever does it.
+// TestMarksKeepNobodyFromOtherWork: a write that does not change the marks passes, whoever sends it.
 func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
 	e, ns := withMarks(t)
 	user := e.as(t, aUser)
@@ -195,7 +195,7 @@ func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
 	}
 }
 
-// TestWhoKeepsLeasesWritesMarks: the hub and the agent do, with the rights of config, and admins.
+// TestWhoKeepsLeasesWritesMarks: hub and agent, with the rights from config, and admins may write marks.
 func TestWhoKeepsLeasesWritesMarks(t *testing.T) {
 	e, ns := withMarks(t)
 	for i, who := range []client.Client{e.as(t, theHub), e.Client} {

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// refusals counts faults, not requests: a request with two faults counts under both rules. How many requests there were and how
-// long they took, controller-runtime counts (controller_runtime_webhook_requests_total, controller_runtime_webhook_latency_seconds).
+// refusals counts faults: a request with two faults counts under both rules. controller-runtime counts and times
+// requests (controller_runtime_webhook_requests_total, controller_runtime_webhook_latency_seconds).
 var refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "trainyard_admission_refusals_total",
 	Help: "Faults for which a request was refused, by webhook and rule.",

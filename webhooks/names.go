@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// didYouMean returns a question that names the candidate nearest to a name, or nothing if none is near.
+// didYouMean returns a question with the candidate nearest to the name, or "" if no candidate is near.
 func didYouMean(name string, candidates []string) string {
 	if best := spelling.Nearest(name, candidates); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -19,7 +19,7 @@ func didYouMean(name string, candidates []string) string {
 	return ""
 }
 
-// listed returns names in order, quoted, and how many were left out of a long list.
+// listed returns sorted, quoted names. It cuts a long list and says how many names it left out.
 func listed(names []string, most int) string {
 	if len(names) == 0 {
 		return "none"
@@ -36,7 +36,7 @@ func listed(names []string, most int) string {
 	return text
 }
 
-// byPath compares paths of fields so that an index counts as a number.
+// byPath compares field paths. It compares indexes as numbers.
 func byPath(a, b string) int {
 	for a != "" && b != "" {
 		digitsA, digitsB := leadingDigits(a), leadingDigits(b)

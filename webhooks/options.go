@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Options of the webhooks.
+// Options configures the webhooks.
 type Options struct {
-	// NewRuntimes makes the runtime framework, by "Kind.group": NewRuntimes of controllers/worker/trainjob. It is called with a client and
-	// an indexer of its own, so a controller of the same manager is not in its way. Required.
+	// NewRuntimes makes the runtime framework, by "Kind.group": NewRuntimes of controllers/worker/trainjob. It gets its
+	// own client and indexer, so it does not disturb a controller of the same manager. Required.
 	NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
-	// Clock stamps runtime patches. nil: the real one.
+	// Clock stamps runtime patches. nil: the real clock.
 	Clock clock.PassiveClock
 }

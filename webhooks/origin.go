@@ -20,7 +20,7 @@ var (
 	jobSetsField = regexp.MustCompile(`^spec\.replicatedJobs\[(\d+)\]\.template\.spec\.template\.(.*)$`)
 )
 
-// originInJobSet returns where in a TrainJob the value of a field of its JobSet comes from.
+// originInJobSet returns the field of the TrainJob that sets a field of its JobSet.
 func originInJobSet(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, at string) *field.Path {
 	parts := jobSetsField.FindStringSubmatch(at)
 	if parts == nil {
@@ -33,8 +33,8 @@ func originInJobSet(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, at str
 	return origin(job, &jobSet.Spec.ReplicatedJobs[index], strings.TrimPrefix(parts[2], "spec."))
 }
 
-// origin returns where in a TrainJob the value of a field of the pods of a replicated job comes from: what the trainer sets wins over
-// patches, the last patch over the others, and what nobody has set is the runtime's.
+// origin returns the field of the TrainJob that sets a field of a replicated job's pods. spec.trainer wins over
+// patches, and the last patch over earlier patches. If none sets the field, the runtime does.
 func origin(job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob, at string) *field.Path {
 	parts := podField.FindStringSubmatch(at)
 	if parts == nil {
@@ -52,7 +52,7 @@ func origin(job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob, at string
 	return runtimeRefPath.Child("name")
 }
 
-// containerAt returns the name of the container that a path is in, or nothing.
+// containerAt returns the name of the container that a path is in, or "".
 func containerAt(step *jobsetv1alpha2.ReplicatedJob, list, index string) string {
 	i, err := strconv.Atoi(index)
 	if err != nil {
@@ -131,7 +131,7 @@ func isSet(object any, name string) bool {
 	return false
 }
 
-// guessedField returns the field of a pod that words of an admission plugin without a field are about, in the form of a path.
+// guessedField guesses from the message of an admission plugin which field of a pod it is about, and returns its path.
 func guessedField(message string) string {
 	for _, plugin := range []struct{ words, path string }{
 		{"service account", "serviceAccountName"},

@@ -23,15 +23,15 @@ const (
 
 var patchesPath = field.NewPath("spec", "runtimePatches")
 
-// envBelongsTo says for the containers whose environment is not patched where it is set instead.
+// envBelongsTo says where a TrainJob sets the environment of containers whose environment no patch may set.
 var envBelongsTo = map[string]string{
 	constants.Node:               "spec.trainer.env",
 	constants.DatasetInitializer: "spec.initializer.dataset.env",
 	constants.ModelInitializer:   "spec.initializer.model.env",
 }
 
-// changedPatches returns the indices of the patches that an update brings, and whether it changes anything about patches at all.
-// Their times do not count.
+// changedPatches returns the indices of patches that an update adds or changes, and whether the update changes patches
+// in any way. Times do not count.
 func changedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
 	before := map[string]trainer.RuntimePatch{}
 	for _, patch := range old.Spec.RuntimePatches {
@@ -45,7 +45,7 @@ func changedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
 	return indices, len(indices) > 0 || !sameOrder(old.Spec.RuntimePatches, job.Spec.RuntimePatches)
 }
 
-// sameOrder compares managers: of two patches of one field the later one wins, so their order matters.
+// sameOrder compares the order of managers: if two patches set a field, the later patch wins.
 func sameOrder(a, b []trainer.RuntimePatch) bool {
 	return slices.EqualFunc(a, b, func(x, y trainer.RuntimePatch) bool { return x.Manager == y.Manager })
 }
@@ -58,7 +58,7 @@ func allPatches(job *trainer.TrainJob) (indices []int) {
 	return indices
 }
 
-// patchFaults returns what is wrong with some patches of a TrainJob, given the runtime that they are about.
+// patchFaults returns the faults of some patches of a TrainJob, checked against its runtime.
 func patchFaults(job *trainer.TrainJob, indices []int, r *recipe) (faults []fault) {
 	for _, i := range indices {
 		patch, path := job.Spec.RuntimePatches[i], patchesPath.Index(i)
@@ -83,7 +83,7 @@ func patchedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
 	return nil
 }
 
-// patchedPod returns what a patch changes of the pods of a replicated job, or nil.
+// patchedPod returns the patch of a replicated job's pods, or nil.
 func patchedPod(step trainer.ReplicatedJobPatch) *trainer.PodSpecPatch {
 	if t := step.Template; t != nil && t.Spec != nil && t.Spec.Template != nil {
 		return t.Spec.Template.Spec
@@ -91,12 +91,12 @@ func patchedPod(step trainer.ReplicatedJobPatch) *trainer.PodSpecPatch {
 	return nil
 }
 
-// podPath is where patchedPod's fields are.
+// podPath is the path of patchedPod's fields.
 func podPath(step *field.Path) *field.Path {
 	return step.Child("template", "spec", "template", "spec")
 }
 
-// stepFaults returns what is wrong with the patch of one replicated job.
+// stepFaults returns the faults of the patch of one replicated job.
 func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *recipe) (faults []fault) {
 	pod := r.podOf(step.Name)
 	if pod == nil {
@@ -130,14 +130,14 @@ func containerFaults(patches []trainer.ContainerPatch, names []string, path *fie
 	return faults
 }
 
-// unknown says that a patch names something that does not exist, and what does.
+// unknown returns a fault for a patch with an unknown name. It lists the known names.
 func unknown(rule string, path *field.Path, name, what string, names []string) fault {
 	err := field.NotFound(path, name)
 	err.Detail = fmt.Sprintf("the %s are: %s%s", what, listed(names, mostNames), didYouMean(name, names))
 	return fault{rule: rule, err: err}
 }
 
-// String names the runtime as messages do.
+// String returns the runtime's name for messages.
 func (r *recipe) String() string {
 	return fmt.Sprintf("runtime %q", r.object.GetName())
 }

@@ -28,7 +28,7 @@ func patchedBy(patches ...trainer.RuntimePatch) func(*trainer.TrainJob) {
 	return func(j *trainer.TrainJob) { j.Spec.RuntimePatches = patches }
 }
 
-// recipeOf returns a runtime with replicated jobs, each with an init container "fetch" and the given containers.
+// recipeOf returns a runtime with replicated jobs. Each has an init container "fetch" and the given containers.
 func recipeOf(steps map[string][]string) *recipe {
 	r := newRecipe(&trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "r"}})
 	for name, containers := range steps {

@@ -30,7 +30,7 @@ const (
 	ruleRuntimeKind  = "RuntimeKind"
 	ruleRuntimeFound = "RuntimeFound"
 
-	// snapshotKey is the framework's (trainer v2.3.0 pkg/runtime/core/snapshot.go), which does not export it.
+	// snapshotKey is not exported by the framework (trainer v2.3.0 pkg/runtime/core/snapshot.go).
 	snapshotKey = "runtime"
 
 	// mostNames is how many names an answer lists.
@@ -39,7 +39,7 @@ const (
 
 var runtimeRefPath = field.NewPath("spec", "runtimeRef")
 
-// recipe is the runtime that counts for a TrainJob: what its JobSet is, or will be, built from.
+// recipe is the runtime from which a TrainJob's JobSet is or will be built.
 type recipe struct {
 	// object is a TrainingRuntime or a ClusterTrainingRuntime.
 	object client.Object
@@ -57,7 +57,7 @@ func newRecipe(object client.Object) *recipe {
 	return nil
 }
 
-// emptyRuntime returns an object of the kind of runtime that a TrainJob refers to, and a list.
+// emptyRuntime returns an empty object and an empty list of the TrainJob's kind of runtime.
 func emptyRuntime(job *trainer.TrainJob) (client.Object, client.ObjectList) {
 	if ptr.Deref(job.Spec.RuntimeRef.Kind, trainer.ClusterTrainingRuntimeKind) == trainer.TrainingRuntimeKind {
 		return &trainer.TrainingRuntime{}, &trainer.TrainingRuntimeList{}
@@ -69,7 +69,7 @@ func runtimeKind(job *trainer.TrainJob) string {
 	return trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 }
 
-// kindFaults refuses a kind of runtime that does not exist.
+// kindFaults returns a fault for a kind of runtime that does not exist.
 func (v *TrainJobValidator) kindFaults(job *trainer.TrainJob) []fault {
 	if _, ok := v.runtimes[runtimeKind(job)]; ok {
 		return nil
@@ -98,8 +98,8 @@ func unsupported(path *field.Path, value string, supported []string) fault {
 	return fault{rule: ruleRuntimeKind, err: err}
 }
 
-// liveRecipe returns the runtime that a TrainJob refers to, or why there is none. It asks the API server: who applies a runtime and
-// a TrainJob at once must not get an answer about the runtime as it was before, because a cache is late.
+// liveRecipe returns the TrainJob's runtime, or why there is none. It asks the API server, because a cache may be late:
+// users apply a runtime and a TrainJob at the same time, and the new runtime must count.
 func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
 	object, list := emptyRuntime(job)
 	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
@@ -117,7 +117,7 @@ func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJo
 	return newRecipe(object), nil, nil
 }
 
-// missing says that the runtime does not exist, and which do.
+// missing says that the runtime does not exist, and lists existing runtimes.
 func (v *TrainJobValidator) missing(ctx context.Context, job *trainer.TrainJob, list client.ObjectList) (*field.Error, error) {
 	var options []client.ListOption
 	kind, where := trainer.ClusterTrainingRuntimeKind, "in the cluster"
@@ -136,7 +136,7 @@ func (v *TrainJobValidator) missing(ctx context.Context, job *trainer.TrainJob, 
 	return notFound, nil
 }
 
-// otherKind says if there is a runtime of the name, and only the kind is wrong.
+// otherKind says whether a runtime of this name exists and only the kind is wrong.
 func (v *TrainJobValidator) otherKind(ctx context.Context, job *trainer.TrainJob, kind string) string {
 	key, other, object := types.NamespacedName{Namespace: job.Namespace, Name: job.Spec.RuntimeRef.Name},
 		trainer.TrainingRuntimeKind, client.Object(&trainer.TrainingRuntime{})
@@ -164,7 +164,7 @@ func (v *TrainJobValidator) names(ctx context.Context, list client.ObjectList, o
 	return names, err
 }
 
-// currentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, else the runtime as it is.
+// currentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, or its runtime.
 func (v *TrainJobValidator) currentRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
 	snapshot, err := v.snapshot(ctx, job)
 	if err != nil || snapshot != nil {
@@ -173,7 +173,7 @@ func (v *TrainJobValidator) currentRecipe(ctx context.Context, job *trainer.Trai
 	return v.liveRecipe(ctx, job)
 }
 
-// snapshot returns the runtime from which a TrainJob was built before, or nil. One of an earlier TrainJob of the name does not count.
+// snapshot returns the runtime of a TrainJob's snapshot, or nil. A snapshot of an earlier TrainJob does not count.
 func (v *TrainJobValidator) snapshot(ctx context.Context, job *trainer.TrainJob) (*recipe, error) {
 	config := &corev1.ConfigMap{}
 	err := v.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, config)

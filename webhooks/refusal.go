@@ -17,8 +17,8 @@ type fault struct {
 	err  *field.Error
 }
 
-// refuse returns an answer with all faults, or nil if there are none. It has the form of the API server's own validation (422,
-// reason Invalid, one cause for each field), so that clients show it in the same way.
+// refuse returns an answer with all faults, or nil if there are none. Like the API server's own validation, it has code
+// 422, reason Invalid and one cause for each field, so that clients show it in the same way.
 func refuse(webhook, kind, name string, faults []fault) error {
 	if len(faults) == 0 {
 		return nil

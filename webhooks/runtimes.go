@@ -19,16 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// Rules about runtimes, in metrics. The rules themselves are upstream's.
+// Rules about runtimes, in metrics. Upstream defines the rules themselves.
 const (
 	ruleOneReplica        = "OneReplica"
 	ruleRequiredContainer = "RequiredContainer"
 	ruleOther             = "Other"
 )
 
-// runtimeWebhook validates runtimes of one kind as upstream does when they are created, and in the same way when their spec
-// changes. Upstream leaves out updates of TrainingRuntimes (kubeflow/trainer#3686). What is being deleted, or has the spec that it
-// had, is not looked at: a runtime that was made before there was a webhook must still be able to lose its finalizers.
+// runtimeWebhook validates runtimes of one kind. It checks new runtimes and changed specs with upstream's validation of
+// creations. Upstream does not check updates of TrainingRuntimes (kubeflow/trainer#3686). A runtime that is being
+// deleted or keeps its spec passes: a runtime that is older than the webhook must be able to lose its finalizers.
 type runtimeWebhook[T client.Object] struct {
 	upstream admission.Validator[T]
 	kind     string
@@ -53,13 +53,13 @@ func runtimeValidator(upstream admission.Validator[*trainer.TrainingRuntime]) ad
 	}
 }
 
-// ValidateCreate returns upstream's warnings (the runtime is deprecated) and its faults.
+// ValidateCreate returns upstream's warnings (the runtime is deprecated) and faults.
 func (w runtimeWebhook[T]) ValidateCreate(ctx context.Context, runtime T) (admission.Warnings, error) {
 	warnings, err := w.upstream.ValidateCreate(ctx, runtime)
 	return warnings, w.refuse(runtime, err)
 }
 
-// ValidateUpdate returns the faults of a changed spec. Upstream warns of deprecation only on creates, and so does this.
+// ValidateUpdate returns the faults of a changed spec. Like upstream, it warns of deprecation only on creation.
 func (w runtimeWebhook[T]) ValidateUpdate(ctx context.Context, old, runtime T) (admission.Warnings, error) {
 	if runtime.GetDeletionTimestamp() != nil || equality.Semantic.DeepEqual(w.spec(old), w.spec(runtime)) {
 		return nil, nil
@@ -73,7 +73,7 @@ func (w runtimeWebhook[T]) ValidateDelete(context.Context, T) (admission.Warning
 	return nil, nil
 }
 
-// refuse makes an answer of upstream's faults.
+// refuse returns an answer with upstream's faults.
 func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
 	if err == nil {
 		return nil
@@ -93,7 +93,7 @@ func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
 	return refuse(strings.ToLower(w.kind), w.kind, runtime.GetName(), faults)
 }
 
-// runtimeFault names the rule of one of upstream's errors. Upstream prints whole containers and does not say which one is missing.
+// runtimeFault names the rule of upstream's error. Upstream prints whole containers and does not name the missing one.
 func runtimeFault(err *field.Error) fault {
 	helpful := *err
 	switch {
@@ -110,7 +110,7 @@ func runtimeFault(err *field.Error) fault {
 	}
 }
 
-// requiredContainer returns the name of the container that upstream asks for in words that end with the name of the step.
+// requiredContainer returns the container that upstream requires, from a text that ends with the name of the step.
 func requiredContainer(detail string) string {
 	step := detail[strings.LastIndexByte(detail, ' ')+1:]
 	if step == constants.AncestorTrainer {

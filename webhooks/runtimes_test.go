@@ -18,7 +18,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// runtimeSpec has one replicated job for a step.
+// runtimeSpec returns a spec with one replicated job for a step.
 func runtimeSpec(step string, replicas int32, containers ...string) trainer.TrainingRuntimeSpec {
 	job := jobsetv1alpha2.ReplicatedJob{Name: "node", Replicas: replicas}
 	job.Template.Labels = map[string]string{constants.LabelTrainJobAncestor: step}

@@ -21,15 +21,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// step is one status patch, as kubectl sends it, and what the API server is to say to it.
+// step is one status patch, as kubectl sends it, and the API server's answer.
 type step struct {
 	reason string
 	patch  trainer.TrainJobStatus
-	// refused is a part of the answer. Empty: accepted.
+	// refused is a part of the answer. Empty: the patch is accepted.
 	refused string
 }
 
-// patchStatus sends a merge patch, in which conditions are replaced as a whole.
+// patchStatus sends a merge patch, which replaces the whole list of conditions.
 func (e *environment) patchStatus(t *testing.T, j *trainer.TrainJob, status trainer.TrainJobStatus) error {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"status": status})
@@ -61,7 +61,7 @@ func (e *environment) runSteps(t *testing.T, j *trainer.TrainJob, steps []step) 
 	}
 }
 
-// TestStatusPatches: the life of a job of this cluster, as somebody with kubectl could disturb it.
+// TestStatusPatches: kubectl users try to disturb the status of a job of this cluster.
 func TestStatusPatches(t *testing.T) {
 	e := env(t)
 	j := job(e.namespace(t), "status", suspended)
@@ -121,8 +121,8 @@ func TestStatusPatches(t *testing.T) {
 	}
 }
 
-// TestMirrorsStatus: who manages a job elsewhere brings its status as a whole, with the resource version that it has seen, by other
-// clocks, several changes at a time, and that of a new copy in place of an old one. Only the end of a job is held.
+// TestMirrorsStatus: a controller of another cluster writes the whole status, with the resource version that it read.
+// Its clock differs, a write may have several changes, and a new copy starts a new status. Only the end stays.
 func TestMirrorsStatus(t *testing.T) {
 	e := env(t)
 	j := job(e.namespace(t), "mirrored", func(j *trainer.TrainJob) { j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue") })
@@ -160,7 +160,7 @@ func TestMirrorsStatus(t *testing.T) {
 	}
 }
 
-// TestPatchesGetTheirTime goes through the API server's pruning and defaulting, and the webhook's match condition.
+// TestPatchesGetTheirTime includes the API server's pruning and defaulting, and the webhook's match condition.
 func TestPatchesGetTheirTime(t *testing.T) {
 	e := env(t)
 	namespace := e.namespace(t)
@@ -196,7 +196,7 @@ func TestPatchesGetTheirTime(t *testing.T) {
 	}
 }
 
-// TestRuntimesThroughTheAPIServer: which requests reach the validation is decided by config/webhook.
+// TestRuntimesThroughTheAPIServer: config/webhook decides which requests reach the validation.
 func TestRuntimesThroughTheAPIServer(t *testing.T) {
 	e := env(t)
 	namespace := e.namespace(t)
@@ -223,8 +223,8 @@ func TestRuntimesThroughTheAPIServer(t *testing.T) {
 	}
 }
 
-// TestPatchOfAJobWithPlainNumbers: who writes "cpu: 2" gets a number stored, and our types would write a text. spec.trainer is
-// immutable, so a webhook that sends back more than it changes makes every later change impossible.
+// TestPatchOfAJobWithPlainNumbers: "cpu: 2" is stored as a number, but our types write a string. spec.trainer is
+// immutable, so a webhook that sends back more than it changes blocks every later change.
 func TestPatchOfAJobWithPlainNumbers(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)

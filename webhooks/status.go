@@ -16,22 +16,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 )
 
-// statusWebhook is the name in metrics.
+// statusWebhook is the webhook's name in metrics.
 const statusWebhook = "trainjob-status"
 
 // transition is a change of one TrainJob's status.
 type transition struct {
 	old, new *trainer.TrainJobStatus
-	// elsewhere says that the job runs where somebody else manages it, and its status is a copy of what was said there.
+	// elsewhere: another controller manages the job. It runs elsewhere, and its status is copied from there.
 	elsewhere bool
 }
 
 // statusRule is one thing that a status must not do.
 type statusRule struct {
 	name string
-	// why follows what was found, and says what is right.
+	// why follows the finding in a message, and says what is right.
 	why string
-	// oneClock: the rule compares times, and holds only where they come from one cluster.
+	// oneClock: the rule compares times. It holds only if all times come from one cluster.
 	oneClock bool
 	check    func(transition) []finding
 }
@@ -39,19 +39,19 @@ type statusRule struct {
 // finding is where a transition breaks a rule.
 type finding struct {
 	path *field.Path
-	// old and new are the values before and after, strings. nil: there is none.
+	// old and new are the strings before and after. nil: there was or is none.
 	old, new any
 }
 
-// statusRules are all that is refused. What is not refused, on purpose:
+// statusRules are all rules of a status. They allow, on purpose:
 //
-//   - jobsStatus and trainerStatus may change after the end: the last counters of a JobSet and the last report of a trainer can come
-//     later than the end itself, and nothing is decided by them.
-//   - A job may end while Suspended is True, also with the write that says so: who suspends a job in the moment in which it ends
-//     gets both, and a mirror gathers several changes into one write.
-//   - Suspended may become False, or go, after the end, and other conditions may do as they like.
-//   - Conditions that were not True may go: the status of a copy on another cluster starts anew with each copy.
-//   - What was wrong before stays possible, so that a status which broke a rule while nobody looked does not refuse all that follows.
+//   - jobsStatus and trainerStatus may change after the end. The last counters of a JobSet and the last report of a
+//     trainer can come late, and nothing is decided by them.
+//   - A job may end while Suspended is True, also in the same write. A user may suspend a job at the moment when it
+//     ends, and a mirror gathers several changes into one write.
+//   - Suspended may become False or be removed after the end. Other conditions may change in any way.
+//   - Conditions that were not True may be removed: the status of a copy on another cluster starts new with each copy.
+//   - A fault of the old status may stay. Otherwise one fault that nobody checked would block all later writes.
 var statusRules = []statusRule{
 	{
 		name:  "CompleteXorFailed",
@@ -90,7 +90,7 @@ func (statusValidator) ValidateCreate(context.Context, *trainer.TrainJob) (admis
 	return nil, nil
 }
 
-// ValidateUpdate refuses a status that breaks a rule, with all rules that it breaks.
+// ValidateUpdate refuses a status that breaks rules, and names all of them.
 func (statusValidator) ValidateUpdate(_ context.Context, old, job *trainer.TrainJob) (admission.Warnings, error) {
 	t := transition{old: &old.Status, new: &job.Status, elsewhere: trainjobutil.IsManagedByExternalController(job)}
 	return nil, refuse(statusWebhook, trainer.TrainJobKind, job.Name, statusFaults(t))
@@ -101,7 +101,7 @@ func (statusValidator) ValidateDelete(context.Context, *trainer.TrainJob) (admis
 	return nil, nil
 }
 
-// statusFaults returns what is wrong with a transition, in the order of the rules.
+// statusFaults returns the faults of a transition in the order of the rules.
 func statusFaults(t transition) (faults []fault) {
 	for _, rule := range statusRules {
 		if rule.oneClock && t.elsewhere {
@@ -114,7 +114,7 @@ func statusFaults(t transition) (faults []fault) {
 	return faults
 }
 
-// error says which rule was broken, the value that it was broken with and the one that was there, and what is right.
+// error says which rule was broken, the values before and after, and what is right.
 func (f finding) error(rule statusRule) *field.Error {
 	was := "was not there"
 	if f.old != nil {
@@ -127,7 +127,7 @@ func (f finding) error(rule statusRule) *field.Error {
 	return field.Invalid(f.path, f.new, detail)
 }
 
-// ends are the types of the conditions that end a TrainJob.
+// ends has the types of the conditions that end a TrainJob.
 var ends = []string{trainer.TrainJobComplete, trainer.TrainJobFailed}
 
 func bothEnds(t transition) (found []finding) {
@@ -157,7 +157,7 @@ func changedEnds(t transition) (found []finding) {
 	return found
 }
 
-// differences are in what a condition says. Its observedGeneration is not part of that.
+// differences returns the differences of two versions of a condition, without observedGeneration.
 func differences(before, after *metav1.Condition) (found []finding) {
 	path := conditionPath(before.Type)
 	add := func(name, old, new string) {
@@ -183,7 +183,7 @@ func suspendedAfterEnd(t transition) []finding {
 	}}
 }
 
-// earlierTransitions leaves the ends to changedEnds.
+// earlierTransitions checks conditions other than the ends. changedEnds checks the ends.
 func earlierTransitions(t transition) (found []finding) {
 	for _, after := range t.new.Conditions {
 		before := meta.FindStatusCondition(t.old.Conditions, after.Type)
@@ -225,12 +225,12 @@ func statusOf(status *trainer.TrainJobStatus, kind string) any {
 	return nil
 }
 
-// conditionPath names a condition by its key, which does not depend on the order of a list.
+// conditionPath names a condition by its type, because the order of the list may change.
 func conditionPath(kind string) *field.Path {
 	return field.NewPath("status", "conditions").Key(kind)
 }
 
-// timeText is what the API server shows.
+// timeText formats a time like the API server.
 func timeText(t metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }

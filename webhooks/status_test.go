@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// at is a minute of the hour in which all these statuses were written.
+// at returns a minute of the hour in which the tests write all statuses.
 func at(minute int) metav1.Time {
 	return metav1.NewTime(time.Date(2026, time.May, 4, 10, minute, 0, 0, time.UTC))
 }
@@ -44,7 +44,7 @@ func TestStatusRules(t *testing.T) {
 		reason    string
 		elsewhere bool
 		old, new  trainer.TrainJobStatus
-		// refused are the rules that are broken, want the whole text where there is one.
+		// refused lists the broken rules. want is the whole message, if the test compares it.
 		refused []string
 		want    string
 	}{

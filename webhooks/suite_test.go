@@ -32,13 +32,13 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// waitLimit is for whatever a test waits for, on a machine with other work.
+// waitLimit is how long a test waits for anything, on a busy machine.
 const waitLimit = 60 * time.Second
 
-// environment is a cluster with JobSet's manager and webhooks, upstream's CRDs and runtimes, two nodes that are played, the
-// TrainJob controller, and the webhooks of this package, served by the test's process. The tests share it.
+// environment is a cluster that the tests share: JobSet's manager and webhooks, upstream's CRDs and runtimes, two
+// simulated nodes, the TrainJob controller, and the webhooks of this package in the test's process.
 type environment struct {
-	client.Client // of the admin, without a cache
+	client.Client // with the rights of an admin, without a cache
 	cluster       *clusters.Cluster
 	manager       ctrl.Manager
 	stop          context.CancelFunc
@@ -100,7 +100,7 @@ func startEnvironment(ctx context.Context) (*environment, error) {
 	return e, e.startManager(ctx, scheme)
 }
 
-// startManager serves the webhooks, runs the TrainJob controller, and tells the API server of the webhooks when they answer.
+// startManager serves the webhooks and runs the TrainJob controller. Then it tells the API server of the webhooks.
 func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Scheme) error {
 	server, err := e.cluster.NewWebhookServer("trainyard")
 	if err != nil {
@@ -145,7 +145,7 @@ func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Schem
 	return e.awaitWebhooks(ctx)
 }
 
-// awaitWebhooks returns when the API server asks the validating webhook for TrainJobs: it learns of webhooks by a watch.
+// awaitWebhooks returns when the API server, which learns of webhooks by a watch, calls the TrainJob validator.
 func (e *environment) awaitWebhooks(ctx context.Context) error {
 	return waitFor(ctx, func() error {
 		job := &trainer.TrainJob{
@@ -187,7 +187,7 @@ func (e *environment) shutDown() error {
 
 var namespaces atomic.Int32
 
-// namespace makes a namespace for one test, in which pods can be created.
+// namespace makes a namespace for one test and waits until pods can be created there.
 func (e *environment) namespace(t *testing.T, changes ...func(*corev1.Namespace)) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("test-%d", namespaces.Add(1))}}
@@ -226,7 +226,6 @@ func job(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.Tr
 
 func suspended(j *trainer.TrainJob) { j.Spec.Suspend = new(true) }
 
-// get reads a TrainJob.
 func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
@@ -236,7 +235,7 @@ func (e *environment) get(t *testing.T, j *trainer.TrainJob) *trainer.TrainJob {
 	return got
 }
 
-// update changes an object in the cluster, again if somebody else was faster, and returns the API server's answer.
+// update changes an object in the cluster, again after a conflict, and returns the API server's answer.
 func update[T client.Object](t *testing.T, e *environment, object T, change func(T)) error {
 	t.Helper()
 	var err error
@@ -249,7 +248,7 @@ func update[T client.Object](t *testing.T, e *environment, object T, change func
 	return err
 }
 
-// awaitJobSet waits until the TrainJob has a JobSet for which the condition holds.
+// awaitJobSet waits until the TrainJob has a JobSet for which the condition is true.
 func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob, condition func(*jobsetv1alpha2.JobSet) bool) *jobsetv1alpha2.JobSet {
 	t.Helper()
 	js := &jobsetv1alpha2.JobSet{}
@@ -260,7 +259,7 @@ func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob, condition f
 	return js
 }
 
-// validator returns one more validator of TrainJobs, for what cannot be asked through the API server.
+// validator returns one more validator of TrainJobs, for checks that the API server cannot cause.
 func (e *environment) validator(t *testing.T) *TrainJobValidator {
 	t.Helper()
 	return e.validatorWith(t, e.manager.GetClient())
@@ -277,13 +276,13 @@ func (e *environment) validatorWith(t *testing.T, c client.Client) *TrainJobVali
 	return v
 }
 
-// warnings collects what the API server warns of.
+// warnings collects the API server's warnings.
 type warnings struct {
 	mu    sync.Mutex
 	texts []string // under mu
 }
 
-// HandleWarningHeader is called by client-go.
+// HandleWarningHeader stores a warning. client-go calls it.
 func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -296,7 +295,7 @@ func (w *warnings) all() []string {
 	return append([]string(nil), w.texts...)
 }
 
-// withWarnings returns a client of the admin's and the warnings that it gets.
+// withWarnings returns a client of an admin and the warnings that the client gets.
 func (e *environment) withWarnings(t *testing.T) (client.Client, *warnings) {
 	t.Helper()
 	got := &warnings{}

@@ -25,13 +25,13 @@ import (
 )
 
 const (
-	// trainJobWebhook is the name in metrics.
+	// trainJobWebhook is the webhook's name in metrics.
 	trainJobWebhook = "trainjob"
 
 	ruleTTL = "TTLAnnotation"
 )
 
-// validatorDeps are what a TrainJobValidator works with.
+// validatorDeps are the dependencies of a TrainJobValidator.
 type validatorDeps struct {
 	// Client reads from a cache and writes to the API server.
 	Client client.Client
@@ -43,11 +43,11 @@ type validatorDeps struct {
 	Clock clock.PassiveClock
 }
 
-// TrainJobValidator validates TrainJobs, but for their status.
+// TrainJobValidator validates TrainJobs without their status.
 //
-// A request is looked at in two steps. The first is about its form: what the TrainJob names must be in its runtime, and what an
-// update changes may change. The second is a dry run of what would be made of it, so that whatever the cluster refuses is refused
-// now, to the user, and not later, to the controller. It needs a sound form, and is left out for TrainJobs that others manage.
+// It checks a request in two steps. First the form: what the TrainJob names must be in its runtime, and an update must
+// be allowed. Then a dry run of the objects, so that the cluster's refusal reaches the user now and not the controller
+// later. The dry run needs a correct form. TrainJobs that another controller manages have no dry run.
 type TrainJobValidator struct {
 	client   client.Client
 	live     client.Reader
@@ -57,7 +57,7 @@ type TrainJobValidator struct {
 
 var _ admission.Validator[*trainer.TrainJob] = (*TrainJobValidator)(nil)
 
-// newTrainJobValidator returns a validator with a runtime framework of its own, which has no side effects.
+// newTrainJobValidator returns a validator with its own runtime framework, which has no side effects.
 func newTrainJobValidator(ctx context.Context, deps validatorDeps) (*TrainJobValidator, error) {
 	runtimes, err := deps.NewRuntimes(ctx, newOnPaper(deps.Client), noIndexes{})
 	if err != nil {
@@ -66,7 +66,7 @@ func newTrainJobValidator(ctx context.Context, deps validatorDeps) (*TrainJobVal
 	return &TrainJobValidator{client: deps.Client, live: deps.Live, runtimes: runtimes, clock: deps.Clock}, nil
 }
 
-// verdict is what has been found out about a request.
+// verdict is the result of the checks of a request.
 type verdict struct {
 	faults   []fault
 	warnings admission.Warnings
@@ -81,15 +81,15 @@ func (a *verdict) warn(format string, args ...any) {
 	a.warnings = append(a.warnings, fmt.Sprintf(format, args...))
 }
 
-// ValidateCreate refuses a TrainJob that cannot become what it asks for.
+// ValidateCreate refuses a TrainJob that the cluster cannot run as it asks.
 func (v *TrainJobValidator) ValidateCreate(ctx context.Context, job *trainer.TrainJob) (admission.Warnings, error) {
 	start := v.clock.Now()
 	found, err := v.created(ctx, job)
 	return v.answer(ctx, job, found, start, err)
 }
 
-// ValidateUpdate refuses changes that are not possible. What a request does not change it does not have to answer for: a finalizer
-// can go, and a job can be suspended, whatever has become of the runtime.
+// ValidateUpdate refuses impossible changes. It ignores faults that the request did not bring: a finalizer can be
+// removed and a job suspended whatever happened to the runtime.
 func (v *TrainJobValidator) ValidateUpdate(ctx context.Context, old, job *trainer.TrainJob) (admission.Warnings, error) {
 	if !job.DeletionTimestamp.IsZero() {
 		return nil, nil
@@ -159,8 +159,8 @@ func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.Train
 	return found, nil
 }
 
-// withoutRuntime is about a TrainJob whose runtime is missing. Here it cannot run. One that others manage runs elsewhere, and whoever
-// does may wait for the runtime, or need none here: its user is only told.
+// withoutRuntime handles a TrainJob whose runtime is missing. The TrainJob cannot run here. If another controller
+// manages it, it may wait for the runtime or need no runtime here, so the user only gets a warning.
 func withoutRuntime(job *trainer.TrainJob, missing []fault) (found verdict) {
 	if !trainjobutil.IsManagedByExternalController(job) {
 		return verdict{faults: missing}
@@ -171,14 +171,14 @@ func withoutRuntime(job *trainer.TrainJob, missing []fault) (found verdict) {
 	return found
 }
 
-// changedForm is about the form of what an update brings.
+// changedForm checks the form of what an update brings.
 func (v *TrainJobValidator) changedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *recipe) verdict {
 	_, before := v.opinion(ctx, old, r)
 	warnings, theirs := v.opinion(ctx, job, r)
 	return verdict{faults: withOpinion(patchFaults(job, indices, r), without(theirs, before)), warnings: warnings}
 }
 
-// answer sorts the faults by path, each once.
+// answer returns each fault once, sorted by path.
 func (v *TrainJobValidator) answer(
 	ctx context.Context, job *trainer.TrainJob, found verdict, start time.Time, err error,
 ) (admission.Warnings, error) {
@@ -192,7 +192,7 @@ func (v *TrainJobValidator) answer(
 	return found.warnings, refuse(trainJobWebhook, trainer.TrainJobKind, job.Name, faults)
 }
 
-// ttlFaults refuses values of the annotation that the controller would have to ignore.
+// ttlFaults returns faults for TTL annotations that the controller cannot read.
 func ttlFaults(job *trainer.TrainJob) []fault {
 	if _, _, err := trainjobs.TTL(job.Annotations); err != nil {
 		path := field.NewPath("metadata", "annotations").Key(v1alpha1.AnnotationTTL)

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// heldFinalizer keeps a TrainJob until a test has looked at its end.
+// heldFinalizer keeps a TrainJob until a test has checked its end.
 const heldFinalizer = "trainyard.dev/test"
 
 // forever makes the pods of nodes run until they are deleted.
@@ -55,7 +55,7 @@ func preferring(weight int32) trainer.RuntimePatch {
 	}}})
 }
 
-// queued changes a job's patches as a queue does, which has one of its own.
+// queued changes a job's patches like a queue that has its own patch.
 func queued(p trainer.RuntimePatch, suspend bool) func(*trainer.TrainJob) {
 	return func(j *trainer.TrainJob) {
 		j.Spec.Suspend = &suspend
@@ -91,7 +91,7 @@ func (e *environment) running(t *testing.T, namespace string, changes ...func(*t
 	return j
 }
 
-// suspendedAgain suspends a running job and waits until nothing of it is left but the suspended JobSet.
+// suspendedAgain suspends a running job and waits until only the suspended JobSet is left.
 func (e *environment) suspendedAgain(t *testing.T, j *trainer.TrainJob) {
 	t.Helper()
 	if err := update(t, e, j, suspended); err != nil {
@@ -123,7 +123,7 @@ func TestPatchesChangeOnlyWhileNoPodRuns(t *testing.T) {
 		}
 		js := e.awaitJobSet(t, j, jobSetSuspended)
 		g.Expect(js.Status.ReplicatedJobsStatus).NotTo(gomega.BeEmpty())
-		g.Expect(js.Status.ReplicatedJobsStatus[0].Active).To(gomega.BeZero()) // All that upstream looks at.
+		g.Expect(js.Status.ReplicatedJobsStatus[0].Active).To(gomega.BeZero()) // Upstream checks only this.
 	})
 	wantFaults(t, update(t, e, j, queued(selecting("a"), true)), alive("terminating"))
 
@@ -152,8 +152,8 @@ func TestPatchAndResumeInOneRequest(t *testing.T) {
 	}
 }
 
-// The controller has yet to suspend the JobSet. What is patched when it is resumed in the same moment does not reach a JobSet that
-// never was suspended, and nothing would ever bring it there.
+// TestPatchAndResumeBeforeTheJobSetIsSuspended: the controller has not suspended the JobSet yet. If one request patches
+// and resumes, the patch would never reach a JobSet that was not suspended.
 func TestPatchAndResumeBeforeTheJobSetIsSuspended(t *testing.T) {
 	e := env(t)
 	j := job(e.namespace(t), "j", suspended, forever)
@@ -181,7 +181,7 @@ func TestPatchAndResumeBeforeTheJobSetIsSuspended(t *testing.T) {
 func TestPatchAndSuspendInOneRequest(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
-	// A job that is not suspended and has no pods: there is no room for them.
+	// The job is not suspended and has no pods, because there is no room for them.
 	e.create(t, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "other"},
 		Spec:       corev1.PodSpec{SchedulingGates: []corev1.PodSchedulingGate{{Name: "a"}}, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
@@ -220,10 +220,10 @@ func TestImmutablePatchOfNeverStartedJobSet(t *testing.T) {
 	if err := update(t, e, j, queued(preferring(1), true)); err != nil {
 		t.Errorf("refused: %v", err)
 	}
-	e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { // The controller thinks the same.
+	e.awaitJobSet(t, j, func(js *jobsetv1alpha2.JobSet) bool { // The controller decides the same.
 		return js.DeletionTimestamp == nil && js.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.Affinity != nil
 	})
-	// What the new JobSet would be refused for is still found.
+	// Faults of the new JobSet are still found.
 	err = update(t, e, j, queued(preferring(101), true))
 	wantFaults(t, err, "spec.runtimePatches[1]."+inFirstStep+
 		`template.spec.template.spec.affinity: Invalid value: pods of replicated job "node" are refused: `)
@@ -276,7 +276,7 @@ func TestFinalizerCanBeRemovedWithoutRuntime(t *testing.T) {
 	}
 	going := e.get(t, j)
 	changed := going.DeepCopy()
-	changed.Annotations = map[string]string{v1alpha1.AnnotationTTL: "1h"} // config/webhook does not even ask.
+	changed.Annotations = map[string]string{v1alpha1.AnnotationTTL: "1h"} // config/webhook does not call the webhook.
 	if _, err := v.ValidateUpdate(t.Context(), going, changed); err != nil {
 		t.Errorf("a job that is going is looked at: %v", err)
 	}
@@ -295,7 +295,7 @@ func TestSnapshotCountsForPatches(t *testing.T) {
 	j := job(ns, "j", uses, suspended)
 	e.create(t, j)
 	e.awaitJobSet(t, j, jobSetSuspended)
-	// The replicated job "node" is another one's now.
+	// Now the runtime has the replicated job under another name.
 	r := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "mine"}}
 	err := update(t, e, r, func(r *trainer.TrainingRuntime) { r.Spec.Template.Spec.ReplicatedJobs[0].Name = "worker" })
 	if err != nil {
