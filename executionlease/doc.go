@@ -1,12 +1,12 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package executionlease is the room of the execution lease: the permission of one hub for its copies to run on one worker.
-// The package itself has no code. It has three parts:
+// Package executionlease holds the packages of the execution lease: the permission of one hub for its copies to run on
+// one worker. This package has no code. Its parts are:
 //
-//   - protocol decides, on both sides: challenges, answers, deadlines, attempts. It is pure.
+//   - protocol decides for both sides: challenges, answers, deadlines, attempts. It is pure.
 //   - hub runs in the manager. It answers the challenges of the agents.
-//   - worker runs in the worker-agent. It writes the challenges, and stops the copies of a hub that is silent.
+//   - worker runs in the worker-agent. It writes the challenges, and stops the copies of a silent hub.
 //
 // docs/design.md, "Fencing is challenge and answer", gives the reason for this protocol.
 package executionlease

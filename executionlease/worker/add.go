@@ -28,30 +28,30 @@ import (
 )
 
 const (
-	// LeaseName is the Lease by which one replica is chosen.
+	// LeaseName is the Lease that elects the leader among the replicas.
 	LeaseName = "fencing.trainyard.dev"
 
 	fieldOwner = client.FieldOwner("trainyard-fencing")
 	podIndex   = "trainyard.dev/fencing-jobset"
-	// requestTimeout bounds each request. What it interrupts is tried again.
+	// requestTimeout bounds each request. A request that is interrupted is sent again.
 	requestTimeout = 5 * time.Second
 	minRetryDelay  = 50 * time.Millisecond
 	maxRetryDelay  = 2 * time.Second
-	// concurrency is how many copies are stopped at the same time.
+	// concurrency is how many copies the agent stops at the same time.
 	concurrency = 16
 )
 
-// Options of fencing.
+// Options configure fencing.
 type Options struct {
-	// Identity names this process, and no other one.
+	// Identity names this process. No other process has the same name.
 	Identity string
-	// Election chooses who writes. nil: this process, always.
+	// Election elects the replica that writes. nil: this process always leads.
 	Election *Election
-	// Clock measures deadlines. Its times have to be monotonic. nil: the real one.
+	// Clock measures deadlines. Its times must be monotonic. nil: the real clock.
 	Clock clock.WithDelayedExecution
 	// CRDInterval is how often to look for the CRD while it is missing. 0: 30 s.
 	CRDInterval time.Duration
-	// SkipNameValidation allows more than one in a process. For tests.
+	// SkipNameValidation allows several fencers in one process. It is for tests.
 	SkipNameValidation bool
 }
 
@@ -64,14 +64,14 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// Fencer is what a process has of fencing.
+// Fencer answers Gate for the TrainJob controller of this process.
 type Fencer struct {
 	book    *book
 	waiting *inbox.Inbox
 }
 
-// Add adds fencing to a manager whose scheme has TrainJobs, JobSets and Trainyard's types. Its cache may hold the pods of JobSets only,
-// and of them as little as package health keeps.
+// Add adds fencing to a manager whose scheme has TrainJobs, JobSets and Trainyard's types. The manager's cache needs
+// only the pods of JobSets, and only the fields of them that package health keeps.
 func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	opts.setDefaults()
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, jobSetOf); err != nil {
@@ -105,7 +105,7 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	return fencer, nil
 }
 
-// Rechecks are TrainJobs for which Gate has been shut, and may not be any more.
+// Rechecks brings the TrainJobs for which Gate was shut and may be open now.
 func (f *Fencer) Rechecks() source.Source { return f.waiting.Source() }
 
 // setUp adds the controller of copies to a manager.
@@ -123,7 +123,7 @@ func (c *copies) setUp(mgr ctrl.Manager, stops *inbox.Inbox, opts Options) error
 		Complete(c)
 }
 
-// news lets pass what can change a decision about a copy.
+// news selects the events that can change a decision about a copy.
 func news() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return isFenceable(e.Object.(*trainer.TrainJob)) },
@@ -138,7 +138,8 @@ func news() predicate.Predicate {
 	}
 }
 
-// watchCopies has the book see all copies, and returns whether it has seen those that were there at the start.
+// watchCopies shows all copies to the book. The function seen says whether the book has seen the copies of the first
+// list.
 func (b *book) watchCopies(ctx context.Context, copies cache.Cache) (seen func() bool, err error) {
 	informer, err := copies.GetInformer(ctx, &trainer.TrainJob{}, cache.BlockUntilSynced(false))
 	if err != nil {
@@ -151,7 +152,7 @@ func (b *book) watchCopies(ctx context.Context, copies cache.Cache) (seen func()
 	return registration.HasSynced, nil
 }
 
-// watcher tells of each version of a copy that the watch shows, in order.
+// watcher tells the book of each version of a copy that the watch shows, in order.
 func (b *book) watcher() toolscache.ResourceEventHandler {
 	see := func(object any) {
 		if job := object.(*trainer.TrainJob); isCopy(job) {
@@ -170,9 +171,9 @@ func (b *book) watcher() toolscache.ResourceEventHandler {
 		AddFunc: see,
 		UpdateFunc: func(before, after any) {
 			last, next := before.(*trainer.TrainJob), after.(*trainer.TrainJob)
-			if last.UID != next.UID { // What was between was not seen.
+			if last.UID != next.UID { // The watch did not show the deletion.
 				gone(last)
-			} else if originOf(last) != originOf(next) { // It is the copy of another job now, or none.
+			} else if originOf(last) != originOf(next) { // The copy belongs to another job now, or is no copy.
 				gone(last)
 			}
 			see(next)
@@ -181,7 +182,7 @@ func (b *book) watcher() toolscache.ResourceEventHandler {
 	}
 }
 
-// jobSetOf indexes pods by the name of their JobSet, which is that of its TrainJob.
+// jobSetOf indexes pods by the name of their JobSet, which has the name of its TrainJob.
 func jobSetOf(pod client.Object) []string {
 	if name := pod.GetLabels()[jobsetv1alpha2.JobSetNameKey]; name != "" {
 		return []string{name}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// alarms bring keys back into a queue at a time of the clock by which deadlines are measured. A queue's own delays are by another one.
+// alarms add keys to a queue at a time of the clock that measures deadlines. The delays of a queue use another clock.
 type alarms struct {
 	clock clock.WithDelayedExecution
 	bell  bell
@@ -24,7 +24,7 @@ func newAlarms(c clock.WithDelayedExecution, b bell) *alarms {
 	return &alarms{clock: c, bell: b, timers: map[types.NamespacedName]clock.Timer{}}
 }
 
-// set has a key come back at a time, and not at the one that was set before. Zero: not at all.
+// set adds a key at a time, and drops the time that was set before. Zero: the key is not added.
 func (a *alarms) set(key types.NamespacedName, at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -36,7 +36,7 @@ func (a *alarms) set(key types.NamespacedName, at time.Time) {
 		return
 	}
 	a.timers[key] = a.clock.AfterFunc(max(at.Sub(a.clock.Now()), time.Millisecond), func() { a.bell.Add(key) })
-	if !at.After(a.clock.Now()) { // It may have become so since the timer was set.
+	if !at.After(a.clock.Now()) { // The clock may have moved since the timer was set.
 		a.bell.Add(key)
 	}
 }

@@ -26,19 +26,19 @@ type book struct {
 	// Under mu:
 	hubs     map[string]*hub
 	attempts protocol.Attempts
-	// copies are those that may have to be stopped, by hub. A hub is what a label says, which anybody may have written.
+	// copies has the copies that may have to be stopped, by hub. The hub comes from a label that anybody may write.
 	copies map[string]keys
-	// term counts how often this replica has come to lead. leading is how many of these times have not ended: the end of one may be
-	// late.
+	// term counts how often this replica has become the leader. leading counts the terms that have not ended. A term may
+	// end after the next one has begun.
 	term    int64
 	leading int
 }
 
 type keys map[types.NamespacedName]struct{}
 
-// bells wake the controllers. They are rung under the lock: none of them blocks.
+// bells wake the controllers. The book calls them with mu held, so they must not block.
 type bells struct {
-	// waiting are TrainJobs for which Gate was shut, stops the copies that may have to be stopped, leases the hubs.
+	// waiting wakes TrainJobs for which Gate was shut, stops wakes copies that may have to be stopped, leases wakes hubs.
 	waiting, stops, leases bell
 }
 
@@ -46,21 +46,21 @@ type bell interface {
 	Add(key types.NamespacedName)
 }
 
-// hub is what is known of one hub's lease.
+// hub is what the replica knows of one hub's lease.
 type hub struct {
 	agent protocol.Agent
-	// uid of the lease, "" while there is none.
+	// uid of the lease, "" while there is no lease.
 	uid types.UID
-	// leased: there is a lease, or there was. The book forgets hubs that never had one with their copies.
+	// leased: there is or was a lease. The book forgets a hub that never had one when the hub's last copy is deleted.
 	leased bool
-	// term in which this replica has taken over, with run. 0: it has not.
+	// term is the term in which this replica took over the lease, 0 if it has not. run is the run that it began then.
 	term, run int64
-	// number of the last challenge of this run that was sent, at sent.
+	// number is the number of the last challenge of this run. sent is when the replica sent it.
 	number int64
 	sent   time.Time
 	// written and failed count challenges, for metrics.
 	written, failed int
-	// waiting are TrainJobs for which Gate was shut for now, refused those for which it was for good.
+	// waiting has the TrainJobs that Gate may let start later. refused has the TrainJobs that Gate has refused.
 	waiting, refused keys
 }
 
@@ -68,7 +68,7 @@ func newBook(clock clock.PassiveClock, bells bells) *book {
 	return &book{clock: clock, bells: bells, hubs: map[string]*hub{}, copies: map[string]keys{}}
 }
 
-// hub returns what is known of a hub. The caller has the lock.
+// hub returns what the book has about a hub. The caller holds the lock.
 func (b *book) hub(id string) *hub {
 	h, ok := b.hubs[id]
 	if !ok {
@@ -100,10 +100,10 @@ func (b *book) lead() (end func()) {
 	}
 }
 
-// leads says whether this replica leads. The caller has the lock.
+// leads says whether this replica leads. The caller holds the lock.
 func (b *book) leads() bool { return b.leading > 0 }
 
-// update changes what is known of a hub, and wakes those for whom that is news.
+// update changes what the book has about a hub, and wakes the TrainJobs and copies that the change concerns.
 func (b *book) update(id string, change func(h *hub, now time.Time)) {
 	now := b.clock.Now()
 	b.mu.Lock()
@@ -129,7 +129,7 @@ func ring(bell bell, whom keys) {
 	}
 }
 
-// look reads what is known of a hub, and writes what is no news to anybody.
+// look reads what the book has about a hub. It may write fields that wake nobody.
 func (b *book) look(id string, read func(h *hub, now time.Time)) {
 	now := b.clock.Now()
 	b.mu.Lock()
@@ -138,15 +138,15 @@ func (b *book) look(id string, read func(h *hub, now time.Time)) {
 	b.tidy(id)
 }
 
-// tidy forgets a hub that has no copies and never had a lease. Only who has a right in the whole cluster can create
-// leases, so the hubs that had one stay few. The caller has the lock.
+// tidy forgets a hub that has no copies and never had a lease. Only users with a cluster-wide right can create leases,
+// so there are few hubs that had one. The caller holds the lock.
 func (b *book) tidy(id string) {
 	if h, ok := b.hubs[id]; ok && !h.leased && len(b.copies[id]) == 0 {
 		delete(b.hubs, id)
 	}
 }
 
-// name of a hub in metrics. The caller need not have the lock.
+// name is the name of a hub in metrics. It takes the lock.
 func (b *book) name(id string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,7 +156,7 @@ func (b *book) name(id string) string {
 	return unknownHub
 }
 
-// see notes a copy, as the watch shows it: its attempt, and whether it may have to be stopped.
+// see records a copy that the watch shows: its attempt, and whether the agent may have to stop it.
 func (b *book) see(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,12 +172,12 @@ func (b *book) see(job *trainer.TrainJob) {
 		b.copies[id] = keys{}
 	}
 	if _, known := b.copies[id][key]; !known && !b.hub(id).leased {
-		b.hub(id).waiting[key] = struct{}{} // Gate may have been asked before, and the hub forgotten since.
+		b.hub(id).waiting[key] = struct{}{} // Gate may have refused it before, and the hub was forgotten.
 	}
 	b.copies[id][key] = struct{}{}
 }
 
-// gone notes that a copy does not exist any more. Its attempt is remembered.
+// gone records that a copy does not exist any more. The book still remembers its attempt.
 func (b *book) gone(job *trainer.TrainJob) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +199,7 @@ func (b *book) drop(id string, key types.NamespacedName) {
 	b.tidy(id)
 }
 
-// standing is that of a copy beside others of its origin. The caller has the lock.
+// standing is the standing of a copy among the copies of its origin. The caller holds the lock.
 func (b *book) standing(job *trainer.TrainJob, now time.Time) protocol.Standing {
 	s := copyStateOf(job)
 	if s.Origin.UID == "" {
@@ -208,7 +208,7 @@ func (b *book) standing(job *trainer.TrainJob, now time.Time) protocol.Standing 
 	return b.attempts.Standing(s, now)
 }
 
-// later is the attempt because of which a copy is outdated, 0 if it is not.
+// later is the higher attempt that makes a copy outdated, 0 if the copy is not outdated.
 func (b *book) later(job *trainer.TrainJob) int64 {
 	now := b.clock.Now()
 	b.mu.Lock()
@@ -220,8 +220,8 @@ func (b *book) later(job *trainer.TrainJob) int64 {
 	return b.attempts.Later(s, now)
 }
 
-// stopsFrom is when a copy may have to be stopped, and false if this replica is not to do it. What its own Gate has refused it stops
-// itself: the one that leads may know better, and would leave alone what then never starts.
+// stopsFrom is when the agent may have to stop a copy, and false if this replica must not stop it. A replica stops what
+// its own Gate has refused, also as a standby: the leader may admit the copy, and leave a copy alone that never starts.
 func (b *book) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,24 +233,24 @@ func (b *book) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
 	case !b.leads():
 		return h.agent.StopsFrom(), refused
 	case h.term != b.term:
-		b.bells.leases.Add(types.NamespacedName{Name: id}) // When it is taken over, the copies come back.
+		b.bells.leases.Add(types.NamespacedName{Name: id}) // After the takeover the copies are reconciled again.
 		return time.Time{}, false
 	default:
 		return h.agent.StopsFrom(), true
 	}
 }
 
-// decision about a copy, and what an Event about it may say.
+// decision is what to do about a copy, with the values for its Event.
 type decision struct {
 	protocol.Decision
-	// answer is what the copy is marked with.
+	// answer is the value of the mark that the agent writes on the copy.
 	answer string
-	// silence is for how long nothing was heard from the hub. heard is false if nothing ever was.
+	// silence is how long the hub has been silent. heard is false if the hub never answered.
 	silence time.Duration
 	heard   bool
 }
 
-// decide says what to do about a copy.
+// decide decides what to do about a copy.
 func (b *book) decide(job *trainer.TrainJob, c protocol.Copy) decision {
 	now := b.clock.Now()
 	b.mu.Lock()

@@ -29,10 +29,10 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// hurriedGrace is what pods get that have to end now. With 0 they would only be hidden.
+// hurriedGrace is the grace of pods that must end now. A grace of 0 would only remove the pods from the API server.
 const hurriedGrace int64 = 1
 
-// copies stops copies with failover Fenced, while this replica leads, and tells of those that are outdated. A key is that of a copy.
+// copies stops copies with failover Fenced while this replica leads, and marks outdated copies. A key names a copy.
 type copies struct {
 	book     *book
 	alarms   *alarms
@@ -41,15 +41,15 @@ type copies struct {
 	clock    clock.PassiveClock
 }
 
-// observation is what has been observed of a copy.
+// observation is what one reconcile has read of a copy.
 type observation struct {
 	job *trainer.TrainJob
 	protocol.Copy
-	// pods that live, and may have to be told to hurry.
+	// pods has the pods that are alive. The agent may have to shorten their grace.
 	pods []*corev1.Pod
 }
 
-// Reconcile does to a copy what has to be done now.
+// Reconcile does what is due for a copy now.
 func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	job := &trainer.TrainJob{}
 	err := c.client.Get(ctx, request.NamespacedName, job)
@@ -87,7 +87,7 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// observe reads from the caches what decides about a copy, its pods only if they matter.
+// observe reads from the caches what a decision about a copy needs. It reads pods only if pods is true.
 func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) (observation, error) {
 	f := observation{job: job, Copy: protocol.Copy{
 		Challenge: challengeOf(job),
@@ -110,12 +110,12 @@ func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) 
 	return f, c.observePods(ctx, &f, jobSet)
 }
 
-// observePods reads the pods of the copy, also those that an earlier JobSet of it has left. A JobSet of its name that is not its own
-// keeps its pods.
+// observePods reads the pods of the copy, also the pods of an earlier JobSet of the copy. It leaves out the pods of a
+// JobSet that has the copy's name but another owner.
 func (c *copies) observePods(ctx context.Context, f *observation, jobSet *jobsetv1alpha2.JobSet) error {
 	var list corev1.PodList
 	err := c.client.List(ctx, &list, client.InNamespace(f.job.Namespace), client.MatchingFields{podIndex: f.job.Name},
-		client.UnsafeDisableDeepCopy) // Nothing here writes to them.
+		client.UnsafeDisableDeepCopy) // No code here changes these pods.
 	if err != nil {
 		return fmt.Errorf("list pods of TrainJob %s: %w", klog.KObj(f.job), err)
 	}
@@ -139,7 +139,7 @@ func (c *copies) observePods(ctx context.Context, f *observation, jobSet *jobset
 	return nil
 }
 
-// graceOf is how many seconds a pod has to end, or has been given.
+// graceOf is how many seconds a pod has to end. For a pod that is being deleted it is the grace of the deletion.
 func graceOf(pod *corev1.Pod) int64 {
 	if pod.DeletionGracePeriodSeconds != nil {
 		return *pod.DeletionGracePeriodSeconds
@@ -147,7 +147,7 @@ func graceOf(pod *corev1.Pod) int64 {
 	return ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, corev1.DefaultTerminationGracePeriodSeconds)
 }
 
-// act does what was decided, and tells.
+// act does what was decided, and records an Event.
 func (c *copies) act(ctx context.Context, f observation, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -155,7 +155,7 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 	case protocol.Suspend:
 		err := c.suspend(ctx, f.job, d.answer)
 		if err != nil && d.Urgent && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return errors.Join(err, c.delete(ctx, f.job, d)) // A webhook does not let it be changed, say.
+			return errors.Join(err, c.delete(ctx, f.job, d)) // A webhook may refuse changes.
 		} else if err != nil {
 			return client.IgnoreNotFound(err)
 		}
@@ -172,8 +172,8 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 	return nil
 }
 
-// tellOutdated writes on a copy that a later attempt of its job was here, once. Such a copy never runs: if it is the one that the hub wants,
-// the hub has forgotten that attempt, and has to count on from it. Whatever the failover of the copy is, its Gate is shut.
+// tellOutdated writes the later attempt of the job on an outdated copy, once. Such a copy never starts, whatever its
+// failover is. If the hub wants to run this copy, the hub has forgotten the later attempt, and must count on from it.
 func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told bool, err error) {
 	later := c.book.later(job)
 	text := strconv.FormatInt(later, 10)
@@ -205,7 +205,7 @@ func (c *copies) suspend(ctx context.Context, job *trainer.TrainJob, answer stri
 	return nil
 }
 
-// delete deletes a copy that was not to be stopped otherwise, in the foreground, so that its end is that of its pods.
+// delete deletes a copy in the foreground, so that the copy exists until its pods have ended.
 func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) error {
 	err := c.client.Delete(ctx, job, client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 		client.PropagationPolicy(metav1.DeletePropagationForeground))
@@ -217,7 +217,7 @@ func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) 
 	return nil
 }
 
-// hurry shortens the grace of the pods that live.
+// hurry shortens the grace of the pods that are alive.
 func (c *copies) hurry(ctx context.Context, f observation) error {
 	errs := make([]error, len(f.pods))
 	one := func(i int) {

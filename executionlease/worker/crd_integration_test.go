@@ -12,7 +12,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TestCRDComesLater: without its CRD an agent goes on with all the rest, and begins when it is there. Its file is the first one.
+// TestCRDComesLater: fencing begins when the CRD is installed. The agent works without it. This file must be the first.
 func TestCRDComesLater(t *testing.T) {
 	e := shared.Get(t)
 	if err := e.Get(t.Context(), client.ObjectKey{Name: "any"}, &v1alpha1.ExecutionLease{}); !meta.IsNoMatchError(err) {

@@ -15,15 +15,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Election is about the Lease of the agents. With a longer LeaseDuration than 15 s, the margin of the hubs has to be longer too.
+// Election configures the Lease of the agents. A LeaseDuration of more than 15 s needs a longer margin on the hubs.
 type Election struct {
 	// Namespace of the Lease.
 	Namespace string
-	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go.
+	// LeaseDuration, RenewDeadline and RetryPeriod have the meaning of client-go's options.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// elect takes part in the election until ctx ends. Who loses the Lease stands for it again.
+// elect takes part in the election until ctx ends. After it loses the Lease, it tries to get it again.
 func (k *keeper) elect(ctx context.Context) {
 	if k.Election == nil {
 		k.serve(ctx)
@@ -37,7 +37,7 @@ func (k *keeper) elect(ctx context.Context) {
 	}
 }
 
-// stand returns when the Lease was held and lost, or ctx has ended.
+// stand takes part in one election. It returns when this process has lost the Lease, or when ctx has ended.
 func (k *keeper) stand(ctx context.Context) error {
 	config := rest.CopyConfig(k.config)
 	config.Timeout = k.Election.RenewDeadline / 2 // A request that hangs must not cost the Lease.
@@ -53,7 +53,7 @@ func (k *keeper) stand(ctx context.Context) error {
 			LockConfig: resourcelock.ResourceLockConfig{Identity: k.Identity},
 		},
 		LeaseDuration: k.Election.LeaseDuration, RenewDeadline: k.Election.RenewDeadline, RetryPeriod: k.Election.RetryPeriod,
-		// Two that work at once for a moment do no harm: what they write names the version that they have seen.
+		// Two leaders at once do no harm for a moment: each write names the version that the writer has read.
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: k.serve,

@@ -18,14 +18,14 @@ import (
 
 // Reasons of Events.
 const (
-	// ReasonFenced: a copy was stopped.
+	// ReasonFenced: the agent has stopped a copy.
 	ReasonFenced = "Fenced"
 	// ReasonHubSilent and ReasonHubAnswers are about an ExecutionLease.
 	ReasonHubSilent  = "HubSilent"
 	ReasonHubAnswers = "HubAnswers"
 )
 
-// tell says on a lease that it has expired, or is valid again.
+// tell records an Event on a lease that has expired or is valid again.
 func (l *leases) tell(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState) {
 	switch after := lease.Status.State; {
 	case after == v1alpha1.LeaseExpired && before != v1alpha1.LeaseExpired:
@@ -37,7 +37,7 @@ func (l *leases) tell(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState
 	}
 }
 
-// tell says what was done to a copy, why, and what resumes it.
+// tell records what the agent did to a copy, why, and what happens next.
 func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
 	done, then := "suspended", "the hub resumes it when it is there and the job has not been placed elsewhere"
 	if d.Action == protocol.Delete {
@@ -50,7 +50,7 @@ func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
 		"silence", d.silence, "heard", d.heard)
 }
 
-// why names the cause, in the words of an Event.
+// why says why the agent stopped a copy, for an Event.
 func (d decision) why(hub string) string {
 	switch d.Reason {
 	case protocol.LateCreation:

@@ -9,7 +9,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 )
 
-// Deadline is when the pods of a hub's fenced copies must have ended, by the clock of this replica, if the hub is silent from now on.
+// Deadline is when the pods of a hub's fenced copies must have ended if the hub stays silent, by this replica's clock.
 func (f *Fencer) Deadline(id string) (deadline time.Time) {
 	f.book.look(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
 	return deadline

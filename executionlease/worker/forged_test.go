@@ -21,10 +21,10 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// The tests of this file play users who may write TrainJobs of a namespace, labels and annotations included, on a
-// worker where no admission policy stops them.
+// The tests of this file do what a user of a namespace can do who may write TrainJobs, with labels and annotations, on
+// a worker without an admission policy.
 
-// bookOf returns the book of a worker whose hub has just answered, and what it wakes.
+// bookOf returns the book of a worker whose hub has just answered, and the keys that the book wakes.
 func bookOf() (b *book, waiting, stops *rung) {
 	waiting, stops = &rung{}, &rung{}
 	b = newBook(clocktesting.NewFakePassiveClock(time.Now()), bells{waiting: waiting, stops: stops, leases: &rung{}})
@@ -32,7 +32,7 @@ func bookOf() (b *book, waiting, stops *rung) {
 	return b, waiting, stops
 }
 
-// answer has a hub create its lease, if it has none, and answer the challenge 1.1.
+// answer creates a hub's lease if there is none, and answers the challenge 1.1 for the hub.
 func answer(b *book, id string) {
 	b.update(id, func(h *hub, now time.Time) {
 		h.replaced("lease")
@@ -84,7 +84,7 @@ func TestAttemptsAreReadAsTheHubReadsThem(t *testing.T) {
 	}
 }
 
-// TestAttemptIsSetBack: the hub changes back what somebody has written on the copy, and it runs on.
+// TestAttemptIsSetBack: somebody changes the attempt on a copy, and the hub changes it back. The copy runs on.
 func TestAttemptIsSetBack(t *testing.T) {
 	b, _, _ := bookOf()
 	watch, raised := b.watcher(), aCopy(annotated(v1alpha1.AnnotationAttempt, "2147483647"))
@@ -99,8 +99,7 @@ func TestAttemptIsSetBack(t *testing.T) {
 	}
 }
 
-// TestChangedMarksLeaveNothing: a copy that says that it is of another job now, again and again, leaves nothing for
-// ever.
+// TestChangedMarksLeaveNothing: a copy names another job again and again. The book keeps nothing of the earlier jobs.
 func TestChangedMarksLeaveNothing(t *testing.T) {
 	b, _, _ := bookOf()
 	watch, last := b.watcher(), aCopy()
@@ -123,7 +122,7 @@ func TestChangedMarksLeaveNothing(t *testing.T) {
 	}
 }
 
-// TestMarksThatComeBack: a copy whose marks somebody took off is looked at again when the hub puts them back.
+// TestMarksThatComeBack: a user removes the marks of a copy, and the hub restores them. The book wakes the copy.
 func TestMarksThatComeBack(t *testing.T) {
 	bare := aCopy(func(job *trainer.TrainJob) { job.Labels = nil })
 	if !news().Update(event.UpdateEvent{ObjectOld: bare, ObjectNew: aCopy()}) {
@@ -138,7 +137,7 @@ func TestUnknownHubsAreForgotten(t *testing.T) {
 	b, waiting, _ := bookOf()
 	watch := b.watcher()
 	job := aCopy(labelled(v1alpha1.LabelHub, "new"), named("team", "early"))
-	// The cache can show a copy before the watch tells of it.
+	// The cache can show a copy before the watch does.
 	if open, _ := (&Fencer{book: b}).Gate(job); open {
 		t.Error("it may start, and nothing is known of its hub")
 	}
@@ -163,7 +162,7 @@ func TestUnknownHubsAreForgotten(t *testing.T) {
 		watch.OnDelete(forged)
 		_ = b.decide(forged, protocol.Copy{})
 	}
-	// What was answered once counts until it is over, and numbers of challenges must not come twice.
+	// The book keeps answered challenges until they expire, and never uses the number of a challenge twice.
 	if diff := cmp.Diff([]string{"hub", "new"}, sortedKeys(b.hubs)); diff != "" {
 		t.Errorf("hubs that are known when all copies are gone (-want +got):\n%s", diff)
 	}

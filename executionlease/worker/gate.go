@@ -24,8 +24,8 @@ func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
 	return f.book.admit(job)
 }
 
-// Shut is a gate for a process that does no fencing: the hub takes copies with failover Fenced for stopped when nobody would have
-// stopped them, so they must not start.
+// Shut is the gate of a process that does no fencing. It keeps copies with failover Fenced from starting: a silent hub
+// would assume that they are stopped, and nobody would have stopped them.
 func Shut(job *trainer.TrainJob) (open bool, why string) {
 	if isCopy(job) && isFenced(job) {
 		return false, "its failover is Fenced, and this cluster's agent runs with --fencing=false"
@@ -40,7 +40,7 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	defer b.tidy(hubOf(job))
 	standing := b.standing(job, now)
 	if standing == protocol.Outdated {
-		b.bells.stops.Add(keyOf(job)) // The hub is told: its record may be from before that attempt.
+		b.bells.stops.Add(keyOf(job)) // The controller tells the hub, whose record may be old.
 		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
 	}
 	if !isFenced(job) {
@@ -57,7 +57,7 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	}
 	admission := h.agent.Admits(challengeOf(job), now)
 	if admission == protocol.Refused && len(job.Status.JobsStatus) > 0 {
-		admission = protocol.Admitted // It came through before: only the lease counts.
+		admission = protocol.Admitted // Gate has admitted it before, so only the lease counts.
 	}
 	switch admission {
 	case protocol.Admitted:
@@ -71,23 +71,23 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	}
 }
 
-// refuse has this replica stop a copy, whether it leads or not. The caller has the lock.
+// refuse makes this replica stop a copy, also as a standby. The caller holds the lock.
 func (b *book) refuse(h *hub, key types.NamespacedName) {
 	h.refused[key] = struct{}{}
 	b.bells.stops.Add(key)
 }
 
-// isCopy is true for what a hub has created, whatever its failover is.
+// isCopy is true for a TrainJob that a hub has created, whatever its failover is.
 func isCopy(job *trainer.TrainJob) bool {
 	return hubOf(job) != ""
 }
 
-// isFenced is true for a copy that has to be stopped when its hub is silent.
+// isFenced is true for a copy that the agent stops when the hub is silent.
 func isFenced(job *trainer.TrainJob) bool {
 	return job.Annotations[v1alpha1.AnnotationFailover] == string(v1alpha1.FailoverFenced)
 }
 
-// isFenceable is true for a copy that may have to be stopped: one that has not ended.
+// isFenceable is true for a copy that the agent may have to stop because it has not ended.
 func isFenceable(job *trainer.TrainJob) bool {
 	return isCopy(job) && isFenced(job) && !meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete) &&
 		!meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobFailed)
@@ -99,7 +99,7 @@ func keyOf(job *trainer.TrainJob) types.NamespacedName {
 
 func hubOf(job *trainer.TrainJob) string { return job.Labels[v1alpha1.LabelHub] }
 
-// originOf is the hub TrainJob of a copy, by the marks of the copy. Its UID is "" for what is no copy.
+// originOf is the hub TrainJob of a copy, read from the copy's marks. Its UID is "" for a TrainJob that is no copy.
 func originOf(job *trainer.TrainJob) protocol.Origin {
 	return protocol.Origin{
 		Hub: hubOf(job), Namespace: job.Namespace, Name: job.Name, UID: types.UID(job.Labels[v1alpha1.LabelOriginUID]),
@@ -117,7 +117,7 @@ func copyStateOf(job *trainer.TrainJob) protocol.CopyState {
 	}
 }
 
-// attemptOf reads an attempt as the hub does: it is 0 for what the hub cannot have written.
+// attemptOf reads the attempt of a copy. It is 0 for a value that the hub cannot have written.
 func attemptOf(job *trainer.TrainJob) int64 {
 	attempt, err := strconv.ParseInt(job.Annotations[v1alpha1.AnnotationAttempt], 10, 32)
 	if err != nil || attempt < 1 {

@@ -17,12 +17,12 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// rung is a bell that notes for whom it was rung.
+// rung is a bell that records its keys.
 type rung []types.NamespacedName
 
 func (r *rung) Add(key types.NamespacedName) { *r = append(*r, key) }
 
-// aCopy is one of attempt 2 with failover Fenced and the challenge 1.1, but for changes.
+// aCopy returns a copy of attempt 2 with failover Fenced and the challenge 1.1, with changes.
 func aCopy(changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
 	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team", Name: "llm", UID: "first",
@@ -53,7 +53,7 @@ func TestGate(t *testing.T) {
 		at     time.Duration
 		open   bool
 		why    string
-		// waits: it comes back when the hub answers. stops: this replica is to stop it, or to tell of it.
+		// waits: the hub's answer wakes the copy. stops: this replica stops the copy, or marks it as outdated.
 		waits, stops bool
 	}{
 		"NoCopy": {
@@ -166,7 +166,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestSecondCopyComesBack: what waits at the gate comes back when the hub has looked at it.
+// TestSecondCopyComesBack: the book wakes a copy that waits at Gate when the hub has seen the copy.
 func TestSecondCopyComesBack(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	var waiting rung
@@ -181,7 +181,7 @@ func TestSecondCopyComesBack(t *testing.T) {
 	})
 	watch := b.watcher()
 	watch.OnAdd(aCopy(), true)
-	watch.OnUpdate(aCopy(), aCopy(uid("second"))) // The deletion of the first one was not seen.
+	watch.OnUpdate(aCopy(), aCopy(uid("second"))) // The watch did not show the deletion of the first one.
 	if open, _ := (&Fencer{book: b}).Gate(aCopy(uid("second"))); open {
 		t.Error("a second copy may start")
 	}

@@ -22,7 +22,7 @@ import (
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 )
 
-// TestFencing is about one agent that leads, and another one that looks on, and makes the JobSets. Each case has hubs of its own.
+// TestFencing has one agent that leads, and a standby that makes the JobSets. Each case has its own hubs.
 func TestFencing(t *testing.T) {
 	e := withLeases(t)
 	first := e.startAgent(t, "first", with{})
@@ -38,7 +38,7 @@ func TestFencing(t *testing.T) {
 	t.Run("Takeover", func(t *testing.T) { testTakeover(t, e, first, second) })
 }
 
-// testSilence: renewals keep copies running, and the silence of a hub stops its own that are to be fenced, in time.
+// testSilence: copies run while the hub answers. When a hub is silent, the agent stops the hub's fenced copies in time.
 func testSilence(t *testing.T, e *environment) {
 	a, b := e.newHub(t), e.newHub(t)
 	short, long, unheeded := a.runCopy(t, "short", 1, nil), a.runCopy(t, "long", 3600, nil), a.runCopy(t, deaf+"one", 3600, nil)
@@ -49,7 +49,7 @@ func testSilence(t *testing.T, e *environment) {
 	}
 	e.checkRuns(t, short, long, unheeded, held, others)
 
-	// From the last answered challenge on: 50 s, since no more than half of the time is planned for a stop.
+	// The time counts from the last answered challenge. The stop begins after 50 s: it gets at most half of fenceAfter.
 	a.setSilent(true)
 	e.step(t, 51*time.Second)
 	e.awaitFenced(t, long)
@@ -61,18 +61,18 @@ func testSilence(t *testing.T, e *environment) {
 		g.Expect(pod.DeletionTimestamp.IsZero()).To(gomega.BeFalse())
 	})
 	e.step(t, 10*time.Second)
-	// 70 s: half of the time for a stop is over, and nobody has told the pod of one copy to end.
+	// After 70 s, half of the time for a stop is over, and nobody has deleted the pod of one copy.
 	e.step(t, 10*time.Second)
 	eventually(t, "deletion of "+unheeded.Name, func(g gomega.Gomega) {
 		g.Expect(e.get(t, unheeded).DeletionTimestamp.IsZero()).To(gomega.BeFalse())
 	})
-	// 84 s: 15 s of slack and one of grace before the deadline.
+	// After 84 s, there are 15 s of slack and one second of grace to the deadline.
 	e.checkRuns(t, short)
 	e.step(t, 14*time.Second)
 	e.awaitFenced(t, short)
 	e.awaitNoPod(t, short)
 	must(t, e.Get(t.Context(), client.ObjectKeyFromObject(long), newPod()))
-	// 90 s: those that are left are told to hurry. It is 9 s to the deadline, and no pod is alive.
+	// After 90 s, the agent shortens the grace of the remaining pods. 9 s before the deadline no pod is alive.
 	e.step(t, 6*time.Second)
 	e.awaitNoPod(t, long)
 	e.awaitNoPod(t, unheeded)
@@ -104,7 +104,7 @@ func testSilence(t *testing.T, e *environment) {
 	}
 }
 
-// testLateAnswer: an answer that was on its way for most of the fence time is worth no more than what is left of it.
+// testLateAnswer: an answer that took most of fenceAfter to arrive is valid only for the rest of fenceAfter.
 func testLateAnswer(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	h.setSilent(true)
@@ -113,14 +113,14 @@ func testLateAnswer(t *testing.T, e *environment) {
 		g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(*h.word.Load()))
 	})
 	late := h.lease(t).Status.Challenge
-	e.step(t, 80*time.Second) // Of the answer before, 10 s are left; of this one, 20 s.
+	e.step(t, 80*time.Second) // The answer before is valid for 10 s more, this one for 20 s.
 	must(t, h.answer(t.Context(), late))
 	e.step(t, 15*time.Second)
 	h.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, 6*time.Second)
 	h.awaitState(t, v1alpha1.LeaseExpired)
 	h.checkLeaseEvent(t, workerlease.ReasonHubSilent)
-	must(t, h.answer(t.Context(), late)) // Again.
+	must(t, h.answer(t.Context(), late)) // It sends the same answer again.
 	run := h.lease(t).Status.Challenge
 	e.step(t, interval)
 	eventually(t, "another challenge", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(run)) })
@@ -132,7 +132,7 @@ func testLateAnswer(t *testing.T, e *environment) {
 	h.checkLeaseEvent(t, workerlease.ReasonHubAnswers)
 }
 
-// testLateCreation: a copy whose creation took longer than the hub waits never gets a JobSet, until the hub has stamped it anew.
+// testLateCreation: a copy whose creation took longer than fenceAfter gets no JobSet until the hub stamps it anew.
 func testLateCreation(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	old := map[string]string{v1alpha1.AnnotationChallenge: *h.word.Load()}
@@ -157,8 +157,8 @@ func testLateCreation(t *testing.T, e *environment) {
 	h.checkNoJobSet(t, unstamped)
 }
 
-// testOldAttempt: what belongs to an earlier attempt than one that was here does not start, whatever its failover is, and the hub is told which
-// one was.
+// testOldAttempt: a copy of an earlier attempt does not start, whatever its failover is. The agent tells the hub of the
+// later attempt.
 func testOldAttempt(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	for name, failover := range map[string]v1alpha1.Failover{"fenced": v1alpha1.FailoverFenced, "hold": v1alpha1.FailoverHold} {
@@ -170,7 +170,7 @@ func testOldAttempt(t *testing.T, e *environment) {
 		job := attempt("3")
 		jobSet := h.awaitJobSet(t, job)
 		must(t, e.Delete(t.Context(), job))
-		must(t, e.Delete(t.Context(), jobSet)) // There is no garbage collector.
+		must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
 		must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 		old := attempt("2")
 		e.checkEvent(t, old, "Held", "a later attempt of its hub TrainJob was here")
@@ -187,8 +187,8 @@ func testOldAttempt(t *testing.T, e *environment) {
 	}
 }
 
-// testForgedCopy: a user of another namespace gives a TrainJob the marks of a copy and the highest attempt. The copy is
-// not outdated for it: its JobSet is made anew.
+// testForgedCopy: a user of another namespace gives a TrainJob the marks of a copy and the highest attempt. The real
+// copy is not outdated by it and gets a new JobSet.
 func testForgedCopy(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	job := h.createCopy(t, "victim", nil)
@@ -213,15 +213,15 @@ func testForgedCopy(t *testing.T, e *environment) {
 	must(t, e.Delete(t.Context(), forged))
 }
 
-// testSecondCopy: a creation that was sent twice arrives when the first copy has run and was deleted. It does not start before the hub has
-// seen it.
+// testSecondCopy: a creation is sent twice. The second one arrives when the first copy has run and was deleted. The
+// second copy does not start before the hub has seen it.
 func testSecondCopy(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	job := h.createCopy(t, "twice", nil)
 	jobSet := h.awaitJobSet(t, job)
 	e.step(t, interval)
 	must(t, e.Delete(t.Context(), job))
-	must(t, e.Delete(t.Context(), jobSet)) // There is no garbage collector.
+	must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
 	must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 	second := h.createCopy(t, "twice", nil)
 	e.awaitFenced(t, second)
@@ -231,7 +231,7 @@ func testSecondCopy(t *testing.T, e *environment) {
 	h.awaitJobSet(t, second)
 }
 
-// testNoLease: a lease that somebody deletes stops nothing if the hub makes it anew, and a copy of a hub without one is stopped.
+// testNoLease: a deleted lease stops no copy if the hub creates a new one. A copy of a hub without a lease is stopped.
 func testNoLease(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	job := h.runCopy(t, "job", 1, nil)
@@ -248,7 +248,7 @@ func testNoLease(t *testing.T, e *environment) {
 	stranger.word.Store(h.word.Load())
 	waiting := stranger.createCopy(t, "waiting", nil)
 	e.checkEvent(t, waiting, "Held", "its hub has yet to answer this cluster's agent")
-	// The hub's time begins when the watch shows the copy, which may be after Gate was asked about it.
+	// The hub's time begins when the watch shows the copy. Gate may be asked about the copy before that.
 	eventually(t, "copy of a hub without a lease", func(g gomega.Gomega) {
 		for _, a := range e.agents {
 			g.Expect(a.fencer.Knows(waiting)).To(gomega.BeTrue())
@@ -263,11 +263,11 @@ func testNoLease(t *testing.T, e *environment) {
 	h.checkNoJobSet(t, waiting)
 }
 
-// TestLockLost: an agent that loses the Lease by which one is chosen goes on as one that looks on, and comes back.
+// TestLockLost: an agent that loses the Lease of the election becomes a standby, and leads again later.
 func TestLockLost(t *testing.T) {
 	e := withLeases(t)
 	const lease = 2 * time.Second
-	e.startAgent(t, "alone", with{trainJobs: true, lease: lease}) // It complains if it has ended by itself.
+	e.startAgent(t, "alone", with{trainJobs: true, lease: lease}) // The agent fails the test if it ends by itself.
 	h := e.newHub(t)
 	job := h.runCopy(t, "job", 1, nil)
 	run := h.lease(t).Status.Run
@@ -282,8 +282,8 @@ func TestLockLost(t *testing.T) {
 	e.checkRuns(t, job)
 }
 
-// testTakeover: who takes over stops nothing while the hub answers, and what it has to stop in bounded time if not: with what it has
-// seen as the one that looked on, and as one that knows nothing.
+// testTakeover: a new leader stops nothing while the hub answers. If the hub is silent, the leader stops its copies in
+// bounded time: first as a standby that has seen the answers, then as a process that knows nothing.
 func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
 	present, lost := e.newHub(t), e.newHub(t)
 	stays, goes := present.runCopy(t, "stays", 1, nil), lost.runCopy(t, "goes", 3600, nil)
@@ -297,7 +297,7 @@ func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
 	e.checkRuns(t, stays, goes)
 	e.step(t, 21*time.Second)
 	e.awaitFenced(t, goes)
-	e.step(t, 40*time.Second) // 91 s after the last answered challenge was issued.
+	e.step(t, 40*time.Second) // It is 91 s after the last answered challenge was written.
 	e.awaitNoPod(t, goes)
 	e.checkRuns(t, stays)
 
@@ -315,14 +315,14 @@ func testTakeover(t *testing.T, e *environment, leader, standby *agent) {
 	e.checkRuns(t, stays, again)
 	e.step(t, 2*time.Second) // The handover is over.
 	e.awaitFenced(t, again)
-	e.step(t, interval) // Of the slack, 4 s are left.
+	e.step(t, interval) // 4 s of the slack are left.
 	e.awaitNoPod(t, again)
 	e.checkRuns(t, stays)
 }
 
 var copies atomic.Int32
 
-// checkNoJobSet fails if a copy has a JobSet, after another one has come through that was created later.
+// checkNoJobSet fails if a copy has a JobSet. It first waits for the JobSet of a copy that was created later.
 func (h *hub) checkNoJobSet(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	h.awaitJobSet(t, h.createCopy(t, fmt.Sprintf("after-%d", copies.Add(1)), nil))
@@ -331,13 +331,13 @@ func (h *hub) checkNoJobSet(t *testing.T, job *trainer.TrainJob) {
 	}
 }
 
-// awaitAgent waits until an agent has taken over the lease.
+// awaitAgent waits until an agent has taken over the ExecutionLease.
 func (h *hub) awaitAgent(t *testing.T, a *agent) {
 	t.Helper()
 	eventually(t, a.name+" to take over", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Agent).To(gomega.Equal(a.name)) })
 }
 
-// awaitLeader waits until an agent holds the Lease.
+// awaitLeader waits until an agent holds the Lease of the election.
 func (e *environment) awaitLeader(t *testing.T, a *agent) {
 	t.Helper()
 	eventually(t, a.name+" to lead", func(g gomega.Gomega) {

@@ -31,12 +31,12 @@ import (
 
 var kind = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
-// keeper runs the controller of leases, once their CRD is there, and takes part in the election.
+// keeper runs the controller of leases once their CRD is installed, and takes part in the election.
 type keeper struct {
 	Options
 	book  *book
 	inbox *inbox.Inbox
-	// seen says whether the book has seen the copies that were there at the start.
+	// seen says whether the book has seen the copies of the first list.
 	seen   func() bool
 	config *rest.Config
 	http   *http.Client
@@ -44,7 +44,7 @@ type keeper struct {
 	live   client.Reader
 	mapper meta.RESTMapper
 	scheme *runtime.Scheme
-	// recorder of Events on leases.
+	// recorder records Events on leases.
 	recorder events.EventRecorder
 	log      logr.Logger
 }
@@ -57,8 +57,8 @@ func (k *keeper) Start(ctx context.Context) error {
 	if !k.awaitAPI(ctx) {
 		return nil
 	}
-	// A challenge that this process knows must be younger than its memory of copies: what a creation has already led to once, and was deleted
-	// before, has an older one.
+	// The book must see all copies before it knows its first challenge. Then a creation whose first copy came and was
+	// deleted before this process began has an older challenge, and Gate refuses it.
 	if !toolscache.WaitForCacheSync(ctx.Done(), k.seen) {
 		return nil
 	}
@@ -82,7 +82,8 @@ func (k *keeper) Start(ctx context.Context) error {
 			}
 		})
 	}
-	// Who does not know which leases there are must not lead: it would take their hubs for silent.
+	// A replica that has not read all leases must not lead: it would assume that hubs without a lease in its cache are
+	// silent.
 	if !informers.WaitForCacheSync(ctx) {
 		return nil
 	}
@@ -90,7 +91,7 @@ func (k *keeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// awaitAPI waits until the CRD is installed, and returns false if the context ends before.
+// awaitAPI waits until the CRD is installed. It returns false if the context ends first.
 func (k *keeper) awaitAPI(ctx context.Context) bool {
 	said := ""
 	for {
@@ -132,7 +133,7 @@ func (k *keeper) newController(informers cache.Cache) (controller.Controller, er
 			book: k.book, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
 			cache: informers, live: k.live, client: k.cached, recorder: k.recorder, log: k.log,
 		},
-		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies keeps no other waiting.
+		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies does not delay others.
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minRetryDelay, maxRetryDelay),
 		UsePriorityQueue:        new(false),
 		SkipNameValidation:      new(k.SkipNameValidation),
@@ -151,7 +152,7 @@ func (k *keeper) newController(informers cache.Cache) (controller.Controller, er
 	return c, nil
 }
 
-// pause returns false if the context has ended.
+// pause waits, and returns false if the context has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

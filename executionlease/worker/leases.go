@@ -22,20 +22,20 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// leases keeps the book on the leases of hubs and, while this replica leads, writes them. A key is the ID of a hub.
+// leases records the leases of hubs in the book. While this replica leads, it also writes them. A key is a hub's ID.
 type leases struct {
 	book     *book
 	alarms   *alarms
 	identity string
 	clock    clock.PassiveClock
-	// cache of leases, live the API server, client to write and to read copies from the cache.
+	// cache has the leases, live is the API server. client writes, and reads copies from the cache.
 	cache, live client.Reader
 	client      client.Client
 	recorder    events.EventRecorder
 	log         logr.Logger
 }
 
-// Reconcile notes what a lease says, and does what this replica has to do about it now.
+// Reconcile records what a lease says, and does what this replica has to do about it now.
 func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
@@ -56,7 +56,7 @@ func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reco
 		_, err = l.read(ctx, id)
 	case nothing:
 	}
-	if apierrors.IsConflict(err) { // The hub has answered, or another agent leads. The next pass starts from what there is now.
+	if apierrors.IsConflict(err) { // The hub has answered, or another agent leads. Start from a fresh read.
 		if _, err = l.read(ctx, id); err == nil {
 			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
 		}
@@ -68,23 +68,23 @@ func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// task is what is to be done about a lease.
+// task is what to do about a lease.
 type task int
 
 const (
-	// nothing to do now.
+	// nothing: there is nothing to do now.
 	nothing task = iota
-	// lookOn: read the lease from the API server, so that the next challenge has a known age.
+	// lookOn: read the lease from the API server, so that the age of the next challenge is known.
 	lookOn
-	// takeOver the lease: write the first challenge of a run.
+	// takeOver: write the first challenge of a new run.
 	takeOver
-	// writeNext: the next challenge.
+	// writeNext: write the next challenge.
 	writeNext
-	// writeState: what the state is now.
+	// writeState: write the state that the lease has now.
 	writeState
 )
 
-// task decides. A lease that is not there can be taken over too, or the copies without one would never be stopped.
+// task decides what to do. A leader also takes over a missing lease. Else nobody would stop the hub's copies.
 func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 	l.book.look(id, func(h *hub, now time.Time) {
 		switch {
@@ -97,7 +97,7 @@ func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 				what = lookOn
 			}
 		case lease.Status.Run >= h.run && lease.Status.Agent != l.identity:
-			what = takeOver // Another one leads, or thought that it did.
+			what = takeOver // Another agent leads, or did not know that it was replaced.
 		case !now.Before(h.sent.Add(h.agent.Interval())):
 			what = writeNext
 		case lease.Status.Run == h.run && lease.Status.State != h.agent.State(now):
@@ -107,7 +107,7 @@ func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 	return what
 }
 
-// next is when there is something to do, zero if that only comes with an event.
+// next is when the next task is due. It is zero if only an event can bring one.
 func (l *leases) next(id string) (due time.Time) {
 	l.book.look(id, func(h *hub, now time.Time) {
 		if !l.book.leads() || h.uid == "" {
@@ -121,7 +121,7 @@ func (l *leases) next(id string) (due time.Time) {
 	return due
 }
 
-// note writes down what a lease says, nil if there is none.
+// note records in the book what a lease says. lease is nil if there is no lease.
 func (l *leases) note(id string, lease *v1alpha1.ExecutionLease) {
 	l.book.update(id, func(h *hub, now time.Time) { h.note(lease, now) })
 }
@@ -138,7 +138,7 @@ func (h *hub) note(lease *v1alpha1.ExecutionLease, now time.Time) {
 	h.agent.Answered(protocol.ParseChallenge(lease.Spec.Answer), lease.Spec.FenceAfter.Duration, now)
 }
 
-// replaced notes that the lease is another object, or none. The run goes on, so that no challenge has the name of an earlier one.
+// replaced records that the lease is a new object, or deleted. It keeps the run, so no two challenges are equal.
 func (h *hub) replaced(uid types.UID) {
 	if h.uid != "" {
 		h.agent.Replaced()
@@ -170,7 +170,7 @@ func (l *leases) takeOver(ctx context.Context, id string) error {
 	return l.write(ctx, id, lease, true)
 }
 
-// write writes the state into a lease that was read, and with next a new challenge. It is a conflict if the lease has changed since.
+// write writes the state into a lease, with next also a new challenge. It fails with Conflict if the lease has changed.
 func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.ExecutionLease, next bool) error {
 	fenced, err := l.countFenced(ctx, id)
 	if err != nil {
@@ -182,7 +182,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	l.book.look(id, func(h *hub, now time.Time) {
 		status := &updated.Status
 		if next {
-			// The number is used up, whatever becomes of the write. The time has to be before it.
+			// A number is used once, even if the write fails. The time is taken before the write is sent.
 			h.number++
 			h.sent, sent = now, now
 			challenge = protocol.Challenge{Run: h.run, Number: h.number}
@@ -195,7 +195,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	defer cancel()
 	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
-		if next { // Another one is due at once: a conflict with an answer must not cost an interval.
+		if next { // The next one is due at once: a conflict must not cost an interval.
 			l.book.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
 		}
 		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
@@ -214,7 +214,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	return nil
 }
 
-// read reads a lease from the API server, nil if there is none, and notes what it says and that it does not say more yet.
+// read reads a lease from the API server and records what it says and when it was read. nil: there is none.
 func (l *leases) read(ctx context.Context, id string) (*v1alpha1.ExecutionLease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -232,7 +232,7 @@ func (l *leases) read(ctx context.Context, id string) (*v1alpha1.ExecutionLease,
 	return lease, nil
 }
 
-// countFenced counts the copies of a hub that are stopped.
+// countFenced counts the stopped copies of a hub.
 func (l *leases) countFenced(ctx context.Context, id string) (count int32, err error) {
 	var jobs trainer.TrainJobList
 	err = l.client.List(ctx, &jobs, client.MatchingLabels{v1alpha1.LabelHub: id}, client.UnsafeDisableDeepCopy)
@@ -247,7 +247,7 @@ func (l *leases) countFenced(ctx context.Context, id string) (count int32, err e
 	return count, nil
 }
 
-// get returns a lease, nil if there is none.
+// get returns a lease, or nil if there is no lease.
 func get(ctx context.Context, reader client.Reader, id string) (*v1alpha1.ExecutionLease, error) {
 	lease := &v1alpha1.ExecutionLease{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: id}, lease); apierrors.IsNotFound(err) {

@@ -35,13 +35,13 @@ var (
 		nil, nil)
 )
 
-// unknownHub stands for all hubs that never had a lease: what labels say must not become a label of a metric.
+// unknownHub stands for all hubs that never had a lease. A metric must not get a name that a user wrote into a label.
 const unknownHub = "unknown"
 
-// shown is the book of this process.
+// shown is the book that the metrics show.
 var shown atomic.Pointer[book]
 
-// collector computes what depends on the time when it is asked.
+// collector computes its metrics when Prometheus asks, because they depend on the time.
 type collector struct{}
 
 func init() { //nolint:gochecknoinits // controller-runtime's registry is global, and so are its metrics.
@@ -64,7 +64,7 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// metrics are about each hub that has a lease, or had one and has copies.
+// metrics are about each hub that has a lease, or that had a lease and has copies.
 func (b *book) metrics() (all []prometheus.Metric) {
 	now := b.clock.Now()
 	b.mu.Lock()

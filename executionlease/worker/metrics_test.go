@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// TestMetrics is about a hub that has answered at 0 s, with a fence time of 100 s.
+// TestMetrics has a hub that answers at 0 s, with a fenceAfter of 100 s.
 func TestMetrics(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	b := newBook(clock, bells{waiting: &rung{}, stops: &rung{}, leases: &rung{}})
@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 		h.agent.Issued(protocol.Challenge{Run: 1, Number: 3}, now)
 		h.agent.Answered(protocol.Challenge{Run: 1, Number: 3}, 100*time.Second, now)
 	})
-	b.update("gone", func(h *hub, _ time.Time) { // It has neither a lease nor copies.
+	b.update("gone", func(h *hub, _ time.Time) { // This hub has neither a lease nor copies.
 		h.replaced("uid")
 		h.replaced("")
 		h.written = 1
@@ -59,7 +59,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// gathered are the metrics of fencing but the counters of what it has stopped, by name and labels.
+// gathered returns the metrics of fencing, without the counters of stopped copies, by name and labels.
 func gathered(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()

@@ -13,28 +13,28 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Parts are what a Replica works with.
+// Parts are the clients, caches and queues that a Replica uses.
 type Parts struct {
-	// Client reads from the caches and writes. Pods need the index PodIndex.
+	// Client reads from the caches and writes. The cache of pods needs the index PodIndex.
 	Client client.Client
-	// Leases is the cache of ExecutionLeases, Live the API server.
+	// Leases is the cache of ExecutionLeases. Live is the API server.
 	Leases, Live client.Reader
 	// Recorder records Events on copies and leases.
 	Recorder events.EventRecorder
-	// Waiting, Stops and Hubs take the keys of TrainJobs for which Gate may open, of copies that may have to be stopped, and of hubs.
+	// Waiting adds a TrainJob for which Gate may open, Stops a copy that may have to be stopped, Hubs a hub.
 	Waiting, Stops, Hubs func(types.NamespacedName)
 }
 
 // PodIndex is the index of pods by their JobSet.
 const PodIndex = podIndex
 
-// Replica is what one process has of fencing, without a manager, caches and an election of its own: whoever has it calls its reconcilers.
-// Tests drive it so, one step after the other.
+// Replica is the fencing of one process, without manager, caches and election. Its owner calls the reconcilers. Tests
+// use it to run one step after another.
 type Replica struct {
 	Fencer
-	// Hubs reconciles hubs by their ID, Copies the copies.
+	// Hubs reconciles hubs by their ID. Copies reconciles copies.
 	Hubs, Copies reconcile.Reconciler
-	// Watch has to be told of all TrainJobs, in order. News lets pass the events of those that Copies has to look at.
+	// Watch must get the events of all TrainJobs, in order. News selects the events for Copies.
 	Watch toolscache.ResourceEventHandler
 	News  predicate.Predicate
 }
@@ -55,7 +55,7 @@ func NewReplica(opts Options, parts Parts) *Replica {
 	}
 }
 
-// Lead has the replica lead until end is called.
+// Lead makes the replica the leader until end is called.
 func (r *Replica) Lead() (end func()) { return r.book.lead() }
 
 type bellFunc func(types.NamespacedName)

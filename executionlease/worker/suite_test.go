@@ -36,21 +36,22 @@ import (
 )
 
 const (
-	// fenceAfter makes an interval and a handover of 10 s, a slack of 15 s and a lead of 10 s. All of that is by the agents' clocks, which
-	// stand still until the test steps them. The real time that passes decides nothing.
+	// fenceAfter gives an interval and a handover of 10 s, a slack of 15 s and a lead of 10 s. The agents measure them by
+	// fake clocks that only the test moves. Real time decides nothing.
 	fenceAfter = 100 * time.Second
 	interval   = 10 * time.Second
 	patience   = 60 * time.Second
-	// leaseDuration of the agents' election is in real time, and long, so that a busy machine does not change who leads.
+	// leaseDuration of the agents' election is real time. It is long, so that a busy machine does not change the leader.
 	leaseDuration = 15 * time.Second
 )
 
-// environment is a worker with an API server only. Agents are real; hubs, JobSet's controller and the kubelet are played.
+// environment is a worker with only an API server. Agents are real. Tests play the hubs, JobSet's controller and the
+// kubelet.
 type environment struct {
 	client.WithWatch
 	server *clusters.Cluster
 	scheme *runtime.Scheme
-	// agents and hubs that there are.
+	// agents and hubs that exist.
 	agents []*agent
 	hubs   []*hub
 }
@@ -78,7 +79,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	return e, nil
 }
 
-// withLeases is the environment with the CRD of leases.
+// withLeases returns the environment with the CRD of leases.
 func withLeases(t *testing.T) *environment {
 	t.Helper()
 	e := shared.Get(t)
@@ -86,7 +87,7 @@ func withLeases(t *testing.T) *environment {
 	return e
 }
 
-// agent is a process of the worker-agent as far as fencing goes.
+// agent is a process of the worker-agent with its fencing.
 type agent struct {
 	name   string
 	clock  *clocktesting.FakeClock
@@ -94,17 +95,17 @@ type agent struct {
 	stop   func()
 }
 
-// with is what is special about an agent.
+// with configures an agent.
 type with struct {
-	// trainJobs: it has the TrainJob controller, which makes JobSets. As for fencing, it may be one that only looks on.
+	// trainJobs: the agent has the TrainJob controller, which makes JobSets. It may be a standby for fencing.
 	trainJobs bool
-	// lease is its duration in the election. 0: leaseDuration.
+	// lease is the duration of the agent's Lease. 0: leaseDuration.
 	lease time.Duration
 }
 
 func (e *environment) startAgent(t *testing.T, name string, special with) *agent {
 	t.Helper()
-	// Each has another idea of the time.
+	// Each agent has another time.
 	a := &agent{name: name, clock: clocktesting.NewFakeClock(time.Now().Add(time.Duration(len(name)) * time.Hour))}
 	ctx, cancel := context.WithCancel(context.Background())
 	config := rest.CopyConfig(e.server.Config)
@@ -148,8 +149,8 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 	return a
 }
 
-// step lets time pass for the agents, and waits until the hubs that are there have answered the challenges of then, and the leader has seen
-// it.
+// step moves the agents' clocks. It then waits until the hubs have answered the new challenges, and the leader has seen
+// the answers.
 func (e *environment) step(t *testing.T, d time.Duration) {
 	t.Helper()
 	answered := map[*hub]int32{}
@@ -172,15 +173,15 @@ func (e *environment) step(t *testing.T, d time.Duration) {
 
 var hubs atomic.Int32
 
-// hub is played: it answers the challenges in its lease, unless it is told not to.
+// hub plays a hub: it answers the challenges in its lease unless it is silent.
 type hub struct {
 	*environment
 	id        string
 	namespace string
-	// answering is held while the hub looks at its lease, and answers. silent is under it.
+	// answering is held while the hub reads its lease and answers. It guards silent.
 	answering sync.Mutex
 	silent    bool
-	// word is the last challenge that it has answered, answers how many that are.
+	// word is the last challenge that the hub has answered. answers counts the answers.
 	word    atomic.Pointer[string]
 	answers atomic.Int32
 }
@@ -219,7 +220,7 @@ func (h *hub) createLease(t *testing.T) {
 	must(t, h.Create(t.Context(), lease))
 }
 
-// setSilent says whether the hub answers from now on. An answer that the hub has begun before arrives before setSilent returns.
+// setSilent starts or ends the hub's silence. If an answer is on its way, setSilent waits until it has arrived.
 func (h *hub) setSilent(silent bool) {
 	h.answering.Lock()
 	defer h.answering.Unlock()
@@ -232,7 +233,7 @@ func (h *hub) isSilent() bool {
 	return h.silent
 }
 
-// look reads the lease, and answers.
+// look reads the lease and answers.
 func (h *hub) look(ctx context.Context) {
 	h.answering.Lock()
 	defer h.answering.Unlock()
@@ -252,7 +253,7 @@ func (h *hub) answer(ctx context.Context, challenge string) error {
 	return h.Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// lease is what the API server has.
+// lease reads the lease from the API server.
 func (h *hub) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{}
@@ -260,7 +261,7 @@ func (h *hub) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	return lease
 }
 
-// awaitState waits until the agent says that the lease has a state.
+// awaitState waits until the lease has a state.
 func (h *hub) awaitState(t *testing.T, state v1alpha1.LeaseState) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("lease of %s to be %s", h.id, state), func(g gomega.Gomega) {
@@ -268,7 +269,7 @@ func (h *hub) awaitState(t *testing.T, state v1alpha1.LeaseState) {
 	})
 }
 
-// createCopy creates a copy as the hub does: with failover Fenced, attempt 1 and the last challenge that it has answered, but for changes.
+// createCopy creates a copy as the hub does, with changes: failover Fenced, attempt 1 and the hub's last answer.
 func (h *hub) createCopy(t *testing.T, name string, changes map[string]string) *trainer.TrainJob {
 	t.Helper()
 	job := &trainer.TrainJob{
@@ -289,7 +290,7 @@ func (h *hub) createCopy(t *testing.T, name string, changes map[string]string) *
 	return job
 }
 
-// runCopy creates a copy, waits for its JobSet, and gives it a pod that takes a grace to end.
+// runCopy creates a copy, waits for its JobSet, and gives the copy a pod with a grace.
 func (h *hub) runCopy(t *testing.T, name string, grace int64, changes map[string]string) *trainer.TrainJob {
 	t.Helper()
 	job := h.createCopy(t, name, changes)
@@ -307,8 +308,8 @@ func (h *hub) runCopy(t *testing.T, name string, grace int64, changes map[string
 	return job
 }
 
-// awaitJobSet waits until a copy has a JobSet. Time passes: the replica that makes JobSets may
-// not know the challenge, and then the hub has to stamp the copy anew.
+// awaitJobSet waits until a copy has a JobSet. It moves the clocks: the replica that makes JobSets may not know the
+// challenge, and then the hub must stamp the copy anew.
 func (h *hub) awaitJobSet(t *testing.T, job *trainer.TrainJob) *jobsetv1alpha2.JobSet {
 	t.Helper()
 	jobSet := &jobsetv1alpha2.JobSet{}
@@ -336,7 +337,7 @@ func (e *environment) get(t *testing.T, job *trainer.TrainJob) *trainer.TrainJob
 	return got
 }
 
-// resume does what the hub's mirror does with a copy that was fenced, once the hub knows that it is the current one.
+// resume resumes a fenced copy as the hub's mirror does when the copy is the current one.
 func (h *hub) resume(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	eventually(t, "resumption of "+job.Name, func(g gomega.Gomega) {
@@ -368,7 +369,7 @@ func (e *environment) checkRuns(t *testing.T, jobs ...*trainer.TrainJob) {
 	}
 }
 
-// awaitFenced waits until a copy was stopped: it is suspended and marked.
+// awaitFenced waits until an agent has suspended and marked a copy.
 func (e *environment) awaitFenced(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	eventually(t, job.Name+" to be fenced", func(g gomega.Gomega) { g.Expect(isFenced(e.get(t, job))).To(gomega.BeTrue()) })
@@ -399,7 +400,7 @@ func (e *environment) checkEvent(t *testing.T, job *trainer.TrainJob, reason, te
 	})
 }
 
-// checkLeaseEvent waits for an Event of the hub's lease.
+// checkLeaseEvent waits for an Event on the hub's lease.
 func (h *hub) checkLeaseEvent(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, "Event "+reason, func(g gomega.Gomega) {
@@ -411,11 +412,11 @@ func (h *hub) checkLeaseEvent(t *testing.T, reason string) {
 	})
 }
 
-// deaf is the prefix of jobs for which JobSet's controller does nothing.
+// deaf is the prefix of jobs that the played JobSet controller ignores.
 const deaf = "deaf-"
 
-// playNode is JobSet's controller and a kubelet: pods of suspended JobSets are deleted. With a grace of a second a pod ends at once, with
-// more it does not.
+// playNode plays JobSet's controller and a kubelet: it deletes the pods of suspended JobSets. A pod ends at once only
+// if its grace is one second.
 func (e *environment) playNode(ctx context.Context) {
 	for every(ctx, 50*time.Millisecond) {
 		var pods corev1.PodList
