@@ -11,62 +11,63 @@ import (
 )
 
 const (
-	// Handover is the most time that an agent which has taken over has until the hub must have answered it.
+	// Handover is the most time that the hub has to answer an agent that has taken over.
 	Handover = 15 * time.Second
-	// MaxHandovers is how many agents have that, one after the other, without any of them being answered.
+	// MaxHandovers is how many agents in a row may have a handover without an answer from the hub.
 	MaxHandovers = 3
-	// Slack is the most time that is planned for the stop of a copy besides the grace of its pods: for the controllers between the
-	// TrainJob and its pods.
+	// Slack is the most time that is planned for the stop of a copy besides the grace of its pods. The controllers between
+	// the TrainJob and its pods need it.
 	Slack = 15 * time.Second
 
 	minInterval = time.Second
 	maxInterval = 10 * time.Second
-	// maxLead is the most time before the deadline at which pods that still live get a shorter grace.
+	// maxLead is the most time before the deadline at which the agent shortens the grace of pods that are alive.
 	maxLead = 10 * time.Second
-	// maxMarks bounds what is remembered of challenges, should fenceAfter be hours.
+	// maxMarks bounds the number of marks, for a fenceAfter of hours.
 	maxMarks = 1024
 )
 
-// mark says that, at a time, no challenge from before on existed yet.
+// mark says that at a time no challenge from before on existed yet.
 type mark struct {
 	at     time.Time
 	before Challenge
 }
 
-// Agent is one hub's execution lease in the eyes of one replica of the agent. All times are of one process and monotonic. The zero
-// value knows nothing.
+// Agent is one hub's execution lease as one replica of the agent knows it. All times are monotonic times of one
+// process. The zero value knows nothing.
 type Agent struct {
-	// marks grow, in both fields.
+	// marks grow in both fields.
 	marks []mark
-	// latest is the greatest challenge that was seen in the lease.
+	// latest is the greatest challenge that was read in the lease.
 	latest Challenge
-	// answer is the last answer that was seen, heard when that was first, which is after it was given.
+	// answer is the last answer that was read. heard is when it was first read, which is after the hub gave it.
 	answer Challenge
 	heard  time.Time
-	// answered is the last answer whose challenge has a known age, and since a time at which the challenge did not exist yet.
+	// answered is the last answer whose challenge has a known age. since is a time at which the challenge did not exist
+	// yet.
 	answered Challenge
 	since    time.Time
-	// fenceAfter of answered, or of the lease as it is, if no answer counts yet.
+	// fenceAfter is the value of the answered challenge. If no answer counts yet, it is the value of the lease.
 	fenceAfter time.Duration
-	// patience is how long the leader waits for an answer after a takeover, and floor the earliest deadline from then on.
+	// patience is when the handover after a takeover ends. floor is the earliest deadline after a takeover.
 	patience, floor time.Time
 }
 
-// Shown notes that a read of the lease which was sent at a time showed a challenge, none being the zero value. The read has to be
-// answered by the API server's storage, not by a cache.
+// Shown records that a read of the lease, sent at a time, showed a challenge. The zero value is no challenge. The API
+// server must answer the read from its storage, not from a cache.
 func (a *Agent) Shown(c Challenge, sent time.Time) {
 	a.mark(mark{at: sent, before: c.Next()})
 	a.See(c)
 }
 
-// Issued notes that a challenge was written, by a write that was sent at a time, has succeeded, and would not have if the lease had
-// changed before.
+// Issued records that a write of a challenge, sent at a time, has succeeded. The write must fail if the lease has
+// changed before it.
 func (a *Agent) Issued(c Challenge, sent time.Time) {
 	a.mark(mark{at: sent, before: c})
 	a.See(c)
 }
 
-// See notes that a challenge exists.
+// See records that a challenge exists.
 func (a *Agent) See(c Challenge) {
 	if c.Compare(a.latest) > 0 {
 		a.latest = c
@@ -77,34 +78,35 @@ func (a *Agent) mark(m mark) {
 	if n := len(a.marks); n > 0 {
 		last := a.marks[n-1]
 		if m.before.Compare(last.before) < 0 || m.at.Before(last.at) {
-			a.marks = nil // The worker's storage was set back. What was before is no order any more.
+			a.marks = nil // The storage was restored: earlier marks have no order.
 		} else if m.before == last.before {
 			a.marks = a.marks[:n-1]
 		}
 	}
 	a.marks = append(a.marks, m)
-	// One mark that is old enough to admit nothing suffices to know that.
+	// One mark that is too old to admit anything is enough to know that.
 	old := slices.IndexFunc(a.marks, func(other mark) bool { return m.at.Sub(other.at) <= a.fenceAfter }) - 1
 	a.marks = slices.Delete(a.marks, 0, max(0, old, len(a.marks)-maxMarks))
 }
 
-// Replaced notes that the lease is another object of the same name, with other challenges. What was answered was answered.
+// Replaced records that the lease is a new object of the same name, with new challenges. Earlier answers still count.
 func (a *Agent) Replaced() {
 	a.marks, a.latest, a.answer, a.heard = nil, Challenge{}, Challenge{}, time.Time{}
 }
 
-// Latest is the greatest challenge that was seen. With that of its own run, it is what an agent counts on from.
+// Latest is the greatest challenge that was read. An agent counts on from it and from the last challenge of its own
+// run.
 func (a *Agent) Latest() Challenge { return a.latest }
 
-// Unmarked is true if a challenge was seen after which the lease has not been read, so that the next one would be taken for older
-// than it need be.
+// Unmarked is true if the lease has not been read since a new challenge was seen. Then the next challenge would count
+// as older than necessary.
 func (a *Agent) Unmarked() bool {
 	n := len(a.marks)
 	return n == 0 || a.marks[n-1].before.Compare(a.latest) <= 0
 }
 
-// Answered notes what the hub's part of the lease is. An answer that is not the greatest so far says nothing: it was late. A shorter
-// fenceAfter counts at once, a longer one from the next answer on.
+// Answered records the hub's part of the lease. It ignores an answer that is not the greatest so far: that answer was
+// late. A shorter fenceAfter counts at once, a longer one from the next answer on.
 func (a *Agent) Answered(c Challenge, fenceAfter time.Duration, now time.Time) {
 	if c == a.answer && a.fenceAfter != 0 && fenceAfter >= a.fenceAfter && c == a.answered {
 		return
@@ -120,7 +122,7 @@ func (a *Agent) Answered(c Challenge, fenceAfter time.Duration, now time.Time) {
 	}
 }
 
-// existsSince is a time at which a challenge did not exist yet, the last that is known, or zero, which is long ago.
+// existsSince is the last known time at which c did not exist yet, or zero, which is long ago.
 func (a *Agent) existsSince(c Challenge) time.Time {
 	if c.IsZero() {
 		return time.Time{}
@@ -133,13 +135,13 @@ func (a *Agent) existsSince(c Challenge) time.Time {
 	return time.Time{}
 }
 
-// TakeOver notes that this replica leads from now on, with a run of its own.
+// TakeOver records that this replica leads from now on, with its own run.
 func (a *Agent) TakeOver(run int64, now time.Time) {
 	a.patience, a.floor = time.Time{}, time.Time{}
-	// The last answer counts until some time between these two.
+	// The last answer is valid until some time between earliest and latest.
 	earliest, latest := a.validUntil(), a.heard.Add(a.fenceAfter)
 	if !earliest.IsZero() && latest.Sub(earliest) <= 2*a.Interval() {
-		return // That is as good as knowing it.
+		return // The two are so close that no handover is needed.
 	}
 	patience := now.Add(min(a.fenceAfter/10, Handover))
 	if !a.heard.IsZero() && latest.Before(patience) {
@@ -151,7 +153,7 @@ func (a *Agent) TakeOver(run int64, now time.Time) {
 	a.patience, a.floor = patience, patience.Add(a.slack())
 }
 
-// validUntil is when the last answer of known age ends, zero if there is none.
+// validUntil is when the last answer of known age stops being valid, zero if there is no such answer.
 func (a *Agent) validUntil() time.Time {
 	if a.answered.IsZero() {
 		return time.Time{}
@@ -159,7 +161,7 @@ func (a *Agent) validUntil() time.Time {
 	return a.since.Add(a.fenceAfter)
 }
 
-// State of the lease. That a replica which does not lead knows of no answer means nothing, and is Pending.
+// State of the lease. It is Pending on a standby that knows of no answer: the leader may know of one.
 func (a *Agent) State(now time.Time) v1alpha1.LeaseState {
 	switch {
 	case now.Before(a.validUntil()):
@@ -179,7 +181,7 @@ func (a *Agent) Deadline() time.Time {
 	return a.floor
 }
 
-// StateEnds is when State changes if nothing is heard, zero if it does not.
+// StateEnds is when State changes if the hub stays silent, zero if it does not change.
 func (a *Agent) StateEnds(now time.Time) time.Time {
 	switch a.State(now) {
 	case v1alpha1.LeaseValid:
@@ -191,7 +193,7 @@ func (a *Agent) StateEnds(now time.Time) time.Time {
 	}
 }
 
-// Answer is the last answer that counts or has counted, as it stands in annotations.
+// Answer is the last answer that was ever valid, as annotations spell it.
 func (a *Agent) Answer() string {
 	if a.answered.IsZero() {
 		return "none"
@@ -199,12 +201,12 @@ func (a *Agent) Answer() string {
 	return a.answered.String()
 }
 
-// Silence is for how long nothing was heard from the hub, at most, and false if it was never heard.
+// Silence is the longest time for which the hub may have been silent, and false if the hub never answered.
 func (a *Agent) Silence(now time.Time) (time.Duration, bool) {
 	return now.Sub(a.since), !a.answered.IsZero()
 }
 
-// FenceAfter is what the lease says, or the last answer that counts said.
+// FenceAfter is the fenceAfter that the agent works with: see Answered.
 func (a *Agent) FenceAfter() time.Duration { return a.fenceAfter }
 
 // Interval is the time between two challenges.
@@ -216,29 +218,30 @@ func (a *Agent) slack() time.Duration { return min(a.fenceAfter/3, Slack) }
 
 func (a *Agent) lead() time.Duration { return min(a.fenceAfter/6, maxLead) }
 
-// Admission says whether a copy that has not started may.
+// Admission says whether a copy that has not started may start.
 type Admission int
 
 // The admissions.
 const (
-	// Refused: it was on its way for so long that the hub may have given it up, or it came with no challenge of ours.
+	// Refused: the creation took so long that the hub may have given it up, or this replica does not know its challenge.
 	Refused Admission = iota
-	// NotYet: the lease is not Valid, or not for long, or the challenge has yet to be heard of here.
+	// NotYet: the lease is not Valid, or not for long, or this replica has not read the challenge yet.
 	NotYet
-	// Admitted: it may start.
+	// Admitted: the copy may start.
 	Admitted
 )
 
 // String names the admission, for logs and tests.
 func (a Admission) String() string { return [...]string{"Refused", "NotYet", "Admitted"}[a] }
 
-// Open is true while the lease is Valid for so long that what starts now could still be stopped in time.
+// Open is true while the lease is Valid for so long that a copy which starts now could still be stopped in time.
 func (a *Agent) Open(now time.Time) bool {
 	return now.Before(a.validUntil().Add(-a.fenceAfter / 2))
 }
 
-// Admits says whether a copy that the hub has stamped with a challenge may start. Two replicas can differ: one that came later does
-// not know the challenge. What either refuses has to be marked as stopped, so that the hub stamps it anew.
+// Admits says whether a copy that the hub has stamped with a challenge may start. Two replicas may decide differently,
+// because a newer replica does not know the challenge. A copy that either replica refuses must be marked as stopped, so
+// that the hub stamps it anew.
 func (a *Agent) Admits(c Challenge, now time.Time) Admission {
 	switch {
 	case !a.Open(now), c.Compare(a.latest) > 0:

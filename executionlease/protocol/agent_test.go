@@ -12,12 +12,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The tables use a fence time of 100 s: an interval and a handover of 10 s, a slack of 15 s, a lead of 10 s.
+// The tables use a fenceAfter of 100 s: an interval and a handover of 10 s, a slack of 15 s, a lead of 10 s.
 const fence = 100 * time.Second
 
 var start = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
-// at is a time in seconds of the tests.
+// at is a time of the tests, in seconds.
 func at(seconds float64) time.Time {
 	return start.Add(time.Duration(seconds * float64(time.Second)))
 }
@@ -48,21 +48,21 @@ func TestParseChallenge(t *testing.T) {
 	}
 }
 
-// leader has taken over at 0 as run 1 of a lease that nobody has had before.
+// leader takes over a new lease at 0, as run 1.
 func leader(a *Agent) {
 	a.Shown(Challenge{}, at(0))
 	a.Answered(Challenge{}, fence, at(0))
 	a.TakeOver(1, at(0))
 }
 
-// heard has issued 1.1 at 1, and heard the answer at 2.
+// heard issues 1.1 at 1, and reads the answer at 2.
 func heard(a *Agent) {
 	leader(a)
 	a.Issued(of(1, 1), at(1))
 	a.Answered(of(1, 1), fence, at(2))
 }
 
-// successor has taken over at 0, knowing nothing, has issued 5.1 at 1, and heard the answer at 2.
+// successor knows nothing and takes over at 0. It issues 5.1 at 1, and reads the answer at 2.
 func successor(a *Agent) {
 	a.Shown(of(4, 9), at(0))
 	a.Answered(of(4, 9), fence, at(0))
@@ -321,7 +321,8 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: a lease that is renewed for a year costs no more than one that is renewed for an hour.
+// TestMemoryIsBounded: a lease that is renewed for a year needs no more memory than a lease that is renewed for an
+// hour.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, fenceAfter := range []time.Duration{5 * time.Second, fence, 100 * time.Hour} {
 		a := &Agent{}

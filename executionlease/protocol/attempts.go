@@ -11,83 +11,82 @@ import (
 )
 
 const (
-	// AttemptMemory is how long, at least, Attempts remembers which copy of a hub TrainJob was here last. Where
-	// fenceAfter is longer, that counts: until then a creation that was sent while the copy was there may still carry a
-	// challenge that is young enough.
+	// AttemptMemory is the least time for which Attempts remembers the last copy of a hub TrainJob. A longer fenceAfter
+	// counts instead, because until then the challenge of a creation that was sent while the copy was there may be young
+	// enough.
 	AttemptMemory = time.Hour
-	// MaxGone is how many hub TrainJobs without a copy Attempts remembers at most. Beyond that it forgets the oldest
-	// ones of the namespace that has most of them, so who creates and deletes many copies in one namespace costs the
-	// others nothing.
+	// MaxGone is how many hub TrainJobs without a copy Attempts remembers at most. Beyond that it forgets the oldest ones
+	// of the namespace that has most. So a user who creates and deletes many copies in one namespace harms no other one.
 	MaxGone = 100_000
 
-	// sweepInterval is the least time between two searches for what is to be forgotten.
+	// sweepInterval is the least time between two searches for attempts to forget.
 	sweepInterval = time.Minute
 )
 
-// Attempts remembers the highest attempt that was seen of each hub TrainJob, and which copy was the first of it. A
-// creation that was sent twice can arrive twice, the second time when the first copy has been deleted and the job runs
-// elsewhere. The zero value is ready for use.
+// Attempts remembers for each hub TrainJob the highest attempt and the first copy of that attempt. A creation that was
+// sent twice can arrive twice, the second time when the first copy was deleted and the job runs elsewhere. The zero
+// value is ready for use.
 //
-// Labels and annotations say what a copy is, and on some workers users can write these. So nothing that a copy says
-// counts outside of its namespace, and only as long as it says so: of one copy the last version counts.
+// Labels and annotations say what a copy is, and on some workers users can write them. So what a copy says counts only
+// in its namespace, and only the last version of a copy counts.
 type Attempts struct {
 	known map[Origin]*attempt
-	// gone has those of known of which no copy is there, by namespace, the one that was seen last at the end. absent is
-	// how many there are.
+	// gone has the attempts in known that have no copy, by namespace. The attempt that was seen last is at the end. absent
+	// is their number.
 	gone   map[string]*list.List
 	absent int
-	// memory is how long what is not there any more is remembered, if that is longer than AttemptMemory.
+	// memory is how long Attempts remembers an attempt without a copy, if that is longer than AttemptMemory.
 	memory time.Duration
-	// sweepAt is when to look for old ones next.
+	// sweepAt is when sweep next looks for attempts to forget.
 	sweepAt time.Time
 }
 
-// Origin is the hub TrainJob of a copy. Hub and UID stand in the labels of the copy; namespace and name are those of
-// the copy itself.
+// Origin is the hub TrainJob of a copy. Hub and UID come from the labels of the copy. The namespace and the name are
+// also the copy's own.
 type Origin struct {
 	Hub, Namespace, Name string
 	UID                  types.UID
 }
 
-// attempt is the highest one of a hub TrainJob.
+// attempt is the highest attempt of a hub TrainJob.
 type attempt struct {
 	origin Origin
-	// copy is the UID of the copy that has the attempt, and number what it says. before is the highest attempt of
-	// earlier copies. It is greater than number only if the mark of the copy was changed after it had come.
+	// copy is the UID of the copy that has the attempt. number is the attempt that this copy says now. before is the
+	// highest attempt of earlier copies. It is greater than number only if somebody changed the mark of the copy.
 	copy           types.UID
 	number, before int64
-	// second is the UID of another one that has come later, stamped the least challenge that was seen on it, and
-	// stopped whether it was seen to be marked as stopped.
+	// second is the UID of a later copy of the attempt. stamped is the least challenge that was seen on that copy. stopped
+	// says whether that copy was seen with the mark of a stopped copy.
 	second  types.UID
 	stamped Challenge
 	stopped bool
-	// place among those that are gone, nil if a copy of the hub TrainJob exists. at is when one was seen last.
+	// place in gone, nil if a copy of the hub TrainJob exists. at is when a copy was last seen.
 	place *list.Element
 	at    time.Time
 }
 
-// CopyState is what is seen of a copy.
+// CopyState is what the agent reads of a copy.
 type CopyState struct {
 	Origin Origin
 	// Copy is the UID of the copy.
 	Copy types.UID
-	// Attempt that it says it has. 0: it says none.
+	// Attempt is the value of the copy's mark. 0: there is none.
 	Attempt int64
-	// Fenced: its failover is.
+	// Fenced: the failover of the copy is Fenced.
 	Fenced bool
-	// Challenge with which the hub has stamped it. Stopped: it is marked as stopped by an agent.
+	// Challenge is the hub's stamp on the copy. Stopped: an agent has marked the copy as stopped.
 	Challenge Challenge
 	Stopped   bool
 }
 
-// Standing is how a copy stands beside the others that were seen of its hub TrainJob.
+// Standing is the rank of a copy among the copies of its hub TrainJob that were seen.
 type Standing int
 
 // The standings.
 const (
-	// Current: nothing speaks against it.
+	// Current: no other copy keeps this copy from running.
 	Current Standing = iota
-	// Repeated: another copy has the same attempt, and the hub has not stamped this one since it is here.
+	// Repeated: another copy has the same attempt, and the hub has not stamped this copy since it was first seen.
 	Repeated
 	// Outdated: a higher attempt was seen.
 	Outdated
@@ -96,16 +95,16 @@ const (
 // String names the standing, for logs and tests.
 func (s Standing) String() string { return [...]string{"Current", "Repeated", "Outdated"}[s] }
 
-// Keep has Attempts remember for a time, or for longer.
+// Keep makes Attempts remember for at least a time.
 func (a *Attempts) Keep(memory time.Duration) { a.memory = max(a.memory, memory) }
 
-// Standing is that of a copy that exists, or did until now. It may be told of an earlier version of the copy than Here
-// was.
+// Standing is the standing of a copy that exists or was just deleted. The caller may have read an older version of the
+// copy than Here has.
 func (a *Attempts) Standing(s CopyState, now time.Time) Standing {
 	return a.see(s, now).standing(s)
 }
 
-// Later is the attempt because of which a copy is Outdated, 0 if it is not.
+// Later is the higher attempt that makes a copy Outdated, 0 if the copy is not Outdated.
 func (a *Attempts) Later(s CopyState, now time.Time) int64 {
 	if e := a.see(s, now); e.standing(s) == Outdated {
 		return e.highest()
@@ -113,14 +112,13 @@ func (a *Attempts) Later(s CopyState, now time.Time) int64 {
 	return 0
 }
 
-// Here notes that a copy exists. Its versions have to come in order: that a mark which was seen is gone, or that the
-// challenge is a later one, says that the hub has seen this very copy and wants it to run. It returns true if that
-// makes the copy Current.
+// Here records that a copy exists. The versions of a copy must come in order: if a mark disappears or the challenge
+// grows, the hub has seen this very copy and wants it to run. Here returns true if that makes the copy Current.
 func (a *Attempts) Here(s CopyState, now time.Time) (accepted bool) {
 	e := a.see(s, now)
 	a.back(e)
 	if s.Copy == e.copy && s.Attempt > 0 {
-		e.number = s.Attempt // It may have been changed, and changed back.
+		e.number = s.Attempt // Somebody may have changed it, and changed it back.
 	}
 	if e.standing(s) != Repeated {
 		return false
@@ -134,14 +132,14 @@ func (a *Attempts) Here(s CopyState, now time.Time) (accepted bool) {
 	return false
 }
 
-// Gone notes that a copy does not exist any more.
+// Gone records that a copy does not exist any more.
 func (a *Attempts) Gone(s CopyState, now time.Time) {
 	if e := a.see(s, now); e.place == nil {
 		a.retire(e)
 	}
 }
 
-// see returns what is known of the hub TrainJob of a copy.
+// see returns what Attempts knows of the hub TrainJob of a copy.
 func (a *Attempts) see(s CopyState, now time.Time) *attempt {
 	a.sweep(now)
 	e, ok := a.known[s.Origin]
@@ -155,16 +153,16 @@ func (a *Attempts) see(s CopyState, now time.Time) *attempt {
 		a.gone[s.Origin.Namespace].MoveToBack(e.place)
 	}
 	switch {
-	case s.Copy == e.copy: // What it says counts if it is the last that it says, which Here knows.
+	case s.Copy == e.copy: // Here knows whether this version of the copy is the last one.
 	case s.Attempt > e.highest():
 		e.before, e.number, e.copy = e.highest(), s.Attempt, s.Copy
 		e.second, e.stamped, e.stopped = "", Challenge{}, false
 	case s.Attempt < e.highest():
-	case !s.Fenced: // Nobody would stamp it.
+	case !s.Fenced: // The hub does not stamp it.
 		e.number, e.copy = s.Attempt, s.Copy
 	case s.Copy != e.second:
 		e.second, e.stamped, e.stopped = s.Copy, s.Challenge, false
-	case s.Challenge.Compare(e.stamped) < 0: // An earlier version.
+	case s.Challenge.Compare(e.stamped) < 0: // It is an earlier version.
 		e.stamped = s.Challenge
 	}
 	return e
@@ -187,7 +185,7 @@ func (e *attempt) standing(s CopyState) Standing {
 	}
 }
 
-// retire puts one of which no copy is there among those that are forgotten some day.
+// retire adds an attempt that has no copy to gone.
 func (a *Attempts) retire(e *attempt) {
 	if a.absent >= MaxGone {
 		a.shed()
@@ -200,7 +198,7 @@ func (a *Attempts) retire(e *attempt) {
 	a.absent++
 }
 
-// back takes one of which a copy is there out of those.
+// back removes an attempt that has a copy from gone.
 func (a *Attempts) back(e *attempt) {
 	if e.place == nil {
 		return
@@ -214,7 +212,7 @@ func (a *Attempts) back(e *attempt) {
 	a.absent--
 }
 
-// shed forgets the oldest tenth of the namespace that has most.
+// shed forgets the oldest tenth of the namespace that has most attempts in gone.
 func (a *Attempts) shed() {
 	var most *list.List
 	for _, one := range a.gone {
@@ -227,7 +225,7 @@ func (a *Attempts) shed() {
 	}
 }
 
-// sweep forgets what has not been there for long, now and then.
+// sweep forgets attempts that have had no copy for long. It works at most once in sweepInterval.
 func (a *Attempts) sweep(now time.Time) {
 	if a.known == nil {
 		a.known, a.gone = map[Origin]*attempt{}, map[string]*list.List{}

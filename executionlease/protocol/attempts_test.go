@@ -11,19 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// originOf is a hub TrainJob.
+// originOf returns a hub TrainJob.
 func originOf(uid types.UID) Origin {
 	return Origin{Hub: "hub", Namespace: "team", Name: "llm", UID: uid}
 }
 
-// TestStanding is about the copies of one hub TrainJob. Each case is a row of what is seen, and how the last one stands.
+// TestStanding: each case is a list of the copies of one hub TrainJob, in order. It checks the standing of the last
+// one.
 func TestStanding(t *testing.T) {
 	type step struct {
 		copy      types.UID
 		attempt   int64
 		challenge Challenge
 		stopped   bool
-		// gone: it was deleted. asked: somebody wants to know, with what it has read some time before, and the watch has not shown it.
+		// gone: the copy was deleted. asked: somebody asks with an older version of the copy than the watch has shown.
 		gone, asked bool
 		hold        bool
 	}
@@ -134,7 +135,7 @@ func TestStanding(t *testing.T) {
 	}
 }
 
-// TestAttemptsAreForgotten: what is not there any more is forgotten, but not before a creation of it is known by its challenge.
+// TestAttemptsAreForgotten: an attempt without copies is forgotten, but only when Admits refuses its late creations.
 func TestAttemptsAreForgotten(t *testing.T) {
 	var a Attempts
 	const (
@@ -146,7 +147,7 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	copyState := func(origin time.Duration) CopyState {
 		return CopyState{Origin: originOf(types.UID(origin.String())), Copy: "a", Attempt: 1, Fenced: true}
 	}
-	a.Here(copyState(-1), at(0)) // It stays, and nothing is heard of it any more.
+	a.Here(copyState(-1), at(0)) // This copy stays, and no event about it comes any more.
 	for i := range 20 * jobsAnHour {
 		now := at(float64(10 * i))
 		a.Here(copyState(time.Duration(i)), now)
@@ -165,7 +166,7 @@ func TestAttemptsAreForgotten(t *testing.T) {
 	}
 }
 
-// Later says which attempt it was that makes a copy Outdated, for the hub to count on from.
+// TestLater: Later is the attempt that makes a copy Outdated. The hub counts on from it.
 func TestLater(t *testing.T) {
 	var a Attempts
 	now := time.Unix(0, 0)
@@ -188,8 +189,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// TestOtherJobsSayNothing: what a copy says counts for its hub TrainJob only, which nobody can name from another
-// namespace.
+// TestOtherJobsSayNothing: a copy counts only for its hub TrainJob, and no copy of another namespace can name that job.
 func TestOtherJobsSayNothing(t *testing.T) {
 	now := time.Unix(0, 0)
 	victim := CopyState{Origin: originOf("job"), Copy: "victim", Attempt: 1, Fenced: true}
@@ -213,8 +213,8 @@ func TestOtherJobsSayNothing(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAttemptsIsBounded: who creates and deletes copies without end in one namespace has only their own
-// forgotten.
+// TestMemoryOfAttemptsIsBounded: if a user creates and deletes many copies in one namespace, only attempts of that
+// namespace are forgotten.
 func TestMemoryOfAttemptsIsBounded(t *testing.T) {
 	var a Attempts
 	now := time.Unix(0, 0)

@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Challenge is what an agent writes into an ExecutionLease and the hub repeats. The zero value is none. Of two, the greater one was
-// written later.
+// Challenge is what an agent writes into an ExecutionLease and the hub repeats. The zero value is no challenge. The
+// greater of two challenges was written later.
 type Challenge struct {
-	// Run counts the agents that have taken over, Number the challenges of one.
+	// Run counts the takeovers by agents. Number counts the challenges of one run.
 	Run, Number int64
 }
 
-// ParseChallenge reads "<run>.<number>", both positive. What is none of ours is the zero value.
+// ParseChallenge reads "<run>.<number>", both positive. Any other text gives the zero value.
 func ParseChallenge(text string) Challenge {
 	run, number, _ := strings.Cut(text, ".")
 	c := Challenge{Run: positive(run), Number: positive(number)}
@@ -27,7 +27,7 @@ func ParseChallenge(text string) Challenge {
 	return c
 }
 
-// String returns "<run>.<number>", and "" for none.
+// String returns "<run>.<number>", and "" for the zero value.
 func (c Challenge) String() string {
 	if c.IsZero() {
 		return ""
@@ -35,10 +35,10 @@ func (c Challenge) String() string {
 	return fmt.Sprintf("%d.%d", c.Run, c.Number)
 }
 
-// IsZero is true for no challenge.
+// IsZero is true for the zero value.
 func (c Challenge) IsZero() bool { return c == Challenge{} }
 
-// Compare orders by the time at which challenges were written.
+// Compare orders challenges by the time at which they were written.
 func (c Challenge) Compare(other Challenge) int {
 	return cmp.Or(cmp.Compare(c.Run, other.Run), cmp.Compare(c.Number, other.Number))
 }

@@ -7,64 +7,64 @@ import (
 	"time"
 )
 
-// Copy is what is known of a copy with failover Fenced that has not ended.
+// Copy is what the agent knows of a copy with failover Fenced that has not ended.
 type Copy struct {
-	// Challenge with which the hub has stamped it.
+	// Challenge is the hub's stamp on the copy.
 	Challenge Challenge
-	// Fenced is true if it is marked as stopped by an agent, and FencedFor what the mark says.
+	// Fenced is true if an agent has marked the copy as stopped. FencedFor is the value of the mark.
 	Fenced    bool
 	FencedFor string
-	// Suspended is its spec.suspend. Going: it is being deleted. Started: it has, or has had, a JobSet.
+	// Suspended is spec.suspend. Going: the copy is being deleted. Started: the copy has or had a JobSet.
 	Suspended, Going, Started bool
-	// Standing beside other copies of its hub TrainJob.
+	// Standing among the copies of its hub TrainJob.
 	Standing Standing
-	// Pods that live. They need not be known before Agent.StopsFrom.
+	// Pods that are alive. They need not be known before Agent.StopsFrom.
 	Pods Pods
 }
 
-// Pods of a copy that are not over. One that is being deleted lives until it is gone.
+// Pods counts the pods of a copy that have not ended. A pod that is being deleted is alive until it is gone.
 type Pods struct {
-	// Alive is how many there are, Staying how many of them nobody has deleted yet.
+	// Alive counts all of them. Staying counts the pods that nobody has deleted yet.
 	Alive, Staying int
-	// Grace is the longest that one of them has to end after it was deleted.
+	// Grace is the longest time that one of the pods has to end after its deletion.
 	Grace time.Duration
 }
 
 // Action is what an agent does to a copy.
 type Action int
 
-// The actions, the harshest last.
+// The actions, from the mildest to the harshest.
 const (
-	// Leave it alone.
+	// Leave the copy alone.
 	Leave Action = iota
-	// Suspend it, and mark it as fenced. Also one that is suspended already: its version changes, so that a resumption by the hub that
-	// is late meets a conflict.
+	// Suspend the copy, and mark it as fenced, even if it is suspended. This changes its version, so a late resumption by
+	// the hub fails with Conflict.
 	Suspend
-	// Delete it, in the foreground.
+	// Delete the copy in the foreground.
 	Delete
-	// Shorten the grace of its pods to a second.
+	// Shorten the grace of the copy's pods to a second.
 	Shorten
 )
 
 // String names the action, for logs and tests.
 func (a Action) String() string { return [...]string{"Leave", "Suspend", "Delete", "Shorten"}[a] }
 
-// Reason is why something is done to a copy.
+// Reason is why the agent acts on a copy.
 type Reason int
 
 // The reasons.
 const (
-	// None: nothing is done.
+	// None: the agent does nothing.
 	None Reason = iota
-	// Silence: nothing is heard from the hub.
+	// Silence: the hub is silent.
 	Silence
-	// LateCreation: the creation of the copy was on its way for too long, or nothing is known of its challenge.
+	// LateCreation: the creation of the copy took too long, or the agent does not know its challenge.
 	LateCreation
-	// OldAttempt: a higher attempt was seen.
+	// OldAttempt: the agent has seen a higher attempt.
 	OldAttempt
-	// SecondCopy: another copy of the same attempt was seen.
+	// SecondCopy: the agent has seen another copy of the same attempt.
 	SecondCopy
-	// ResumedByOthers: somebody other than the hub has resumed a copy that was stopped.
+	// ResumedByOthers: somebody other than the hub has resumed a stopped copy.
 	ResumedByOthers
 )
 
@@ -73,22 +73,22 @@ func (r Reason) String() string {
 	return [...]string{"None", "Silence", "LateCreation", "OldAttempt", "SecondCopy", "ResumedByOthers"}[r]
 }
 
-// Decision about a copy.
+// Decision is what to do about a copy.
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Urgent: if it cannot be suspended, it is to be deleted.
+	// Urgent: if the suspension fails, the agent deletes the copy.
 	Urgent bool
-	// Again is when to look at the copy again if nothing is heard of it. Zero: not before.
+	// Again is when to decide again if no event about the copy comes. Zero: only an event is a reason.
 	Again time.Time
 }
 
-// StopsFrom is the earliest time at which a copy may have to be stopped, whatever the grace of its pods is.
+// StopsFrom is the earliest time at which the agent may have to stop a copy, whatever the grace of its pods is.
 func (a *Agent) StopsFrom() time.Time {
 	return a.begin(a.fenceAfter / 2)
 }
 
-// begin is when to begin with a stop that takes some time. It is never before a takeover has had its time.
+// begin is when to begin a stop that takes some time. It is never before the end of a handover.
 func (a *Agent) begin(stop time.Duration) time.Time {
 	begin := a.Deadline().Add(-stop)
 	if begin.Before(a.patience) {
@@ -97,8 +97,9 @@ func (a *Agent) begin(stop time.Duration) time.Time {
 	return begin
 }
 
-// Decide says what a leading agent does about a copy. Depending on how far it is to the deadline, a copy is suspended, deleted if
-// by half of the time there are pods that nobody has told to end, and pods that still live shortly before it are told to hurry.
+// Decide says what a leading agent does about a copy. In time for the deadline, the agent suspends the copy. When half
+// of the time is over, it deletes a copy with pods that nobody has deleted. Shortly before the deadline it shortens the
+// grace of pods that are alive.
 func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	begin := a.begin(min(a.fenceAfter/2, c.Pods.Grace+a.slack()))
 	last := a.Deadline().Add(-a.lead())
@@ -117,12 +118,12 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	case now.Before(a.StopsFrom()):
 		return Decision{Again: a.StopsFrom()}
 	case now.Before(begin):
-		// Pods with a longer grace may come until then.
+		// Until then, pods with a longer grace may be created.
 		return Decision{Again: earlier(begin, now.Add(a.Interval()))}
 	case !c.Going && (!c.Fenced || c.FencedFor != a.Answer()):
 		return Decision{Action: Suspend, Reason: Silence, Urgent: !now.Before(half), Again: soon}
 	case c.Pods.Alive == 0:
-		return Decision{Again: now.Add(a.Interval())} // Should one turn up.
+		return Decision{Again: now.Add(a.Interval())} // A pod may still be created.
 	case now.Before(half):
 		return Decision{Again: half}
 	case !c.Going && c.Pods.Staying > 0:
@@ -134,7 +135,7 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	}
 }
 
-// isLate says whether a copy must not start. A challenge of a run that is yet to come is one of a lease that is not there any more.
+// isLate says whether a copy must not start. A challenge of a later run comes from a lease that was deleted.
 func (a *Agent) isLate(c Challenge, now time.Time) bool {
 	return a.Admits(c, now) == Refused || a.Open(now) && c.Run > a.latest.Run
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestDecide is about a lease that is Valid until 101 (heard), unless it says otherwise. A copy without pods is stopped from 86 on, one
-// whose pods have 20 s from 66 on, and any from 51 on at the earliest.
+// TestDecide has a lease that is Valid until 101 (heard), unless a case changes it. A copy without pods is stopped from
+// 86 on, a copy whose pods have 20 s from 66 on. No copy is stopped before 51.
 func TestDecide(t *testing.T) {
 	running := func(change func(c *Copy)) Copy {
 		c := Copy{Challenge: of(1, 1), Started: true, Pods: Pods{Alive: 2, Staying: 2, Grace: 20 * time.Second}}

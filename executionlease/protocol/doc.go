@@ -1,51 +1,53 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package protocol decides when copies of a hub may run on a worker that may have lost it, and when the hub may take them for stopped.
-// It is pure: now is an argument, and there is no I/O.
+// Package protocol decides when copies of a hub may run on a worker, and when the hub may assume that they are stopped.
+// It is pure: it does no I/O, and now is an argument.
 //
-// The worker's agent writes challenges into the hub's ExecutionLease, "<run>.<number>", each greater than the one before. The hub
-// answers them by repeating the last one that it has read. An answer proves that the hub was there after its challenge was written,
-// however long the answer was on its way, so its age is that of the challenge, by the monotonic clock of the agent's process. No two
-// clocks are compared.
+// The worker's agent writes challenges, "<run>.<number>", into the hub's ExecutionLease. Each challenge is greater than
+// the one before. The hub answers by repeating the last challenge that it has read. An answer proves that the hub was
+// there after the agent wrote the challenge, however long the answer took to arrive. So an answer is as old as its
+// challenge, by the monotonic clock of the agent's process. Nothing compares two clocks.
 //
 //	           agent, on the worker                            hub
 //	t0         notes t0, writes challenge 7.1
 //	                                                 reads 7.1 at h0 >= t0, answers
 //	           reads the answer 7.1: Valid until t0 + fenceAfter
-//	                      ... nothing is heard any more ...
+//	                      ... the hub is silent from now on ...
 //	           stops the copies, so that their pods have
 //	           ended at t0 + fenceAfter                        h0 + fenceAfter * 1.02 + margin: they have ended
 //
-// Agent is the lease in the eyes of one replica of the agent, its Decide what is to be done about one copy, Attempts what is remembered
-// of attempts, and Hub the lease in the eyes of the hub. Their table tests are their documentation, and the property test says what the
-// agents promise.
+// Agent is the lease as one replica of the agent knows it, and Agent.Decide says what to do about a copy. Attempts
+// remembers the attempts of jobs. Hub is the lease as the hub knows it. The table tests show each rule. The property
+// tests check what the agents promise.
 //
 // # How a replica knows the age of a challenge
 //
-// Not from when it has heard of it: a watch can lag, and a process that was stopped finds old news in its sockets. It knows a time
-// at which the challenge did not exist yet. Who writes one takes the time before the write is sent. Who only looks on reads the lease
-// from the API server itself after each new challenge: when that read was sent, the next one did not exist (Shown). So a standby's
-// deadlines are earlier than the leader's, by one interval, and never later. This needs that challenges only grow, which the
-// optimistic lock of each write and the persisted run give.
+// A replica does not count from when it first saw a challenge: a watch can lag, and a process that was stopped finds
+// old events in its sockets. It counts from a time at which the challenge did not exist yet. The leader takes the time
+// before it sends the write. A standby reads the lease from the API server after each new challenge: when it sent that
+// read, the next challenge did not exist (Shown). So a standby's deadlines are one interval earlier than the leader's,
+// and never later. This needs challenges that only grow. The optimistic lock of each write and the persisted run ensure
+// that.
 //
 // # One copy of an attempt
 //
-// A creation that got no answer is sent again, and both may arrive: the second when the first copy has run and was deleted, and the job
-// is elsewhere. Their challenges do not tell them apart, as the later one may be the one that is late. So a copy that is not the first of
-// its attempt is stopped until the hub has seen it: it takes the mark off, or stamps a greater challenge, under the condition that the
-// copy is as it was read. Attempts remembers the first copy for as long as a copy of that hub TrainJob is there, and after that for
-// AttemptMemory or fenceAfter, whichever is longer. That is enough: a second creation was sent before the hub saw the first copy, so its
-// challenge is from before the first copy was gone, and fenceAfter later Admits refuses it. For the same reason it is enough to remember
-// what was there since the process began, if it lists the copies before it reads its first lease: of challenges from before that, it
-// knows no age, and refuses them. This is for copies with failover Fenced; of others only lower attempts are refused, as the hub
-// stamps nothing on them.
+// The hub repeats a creation that got no answer, and both requests may arrive. The second may arrive when the first
+// copy has run and was deleted, and the job runs elsewhere. The challenges do not tell the two copies apart, because
+// the later request may be the late one. So the agent stops a second copy of an attempt until the hub has seen that
+// copy. The hub then removes the mark or stamps a greater challenge, on the condition that the copy is as it was read.
+// Attempts remembers the first copy while a copy of the hub TrainJob exists, and after that for AttemptMemory or
+// fenceAfter, whichever is longer. That is long enough: the hub sent the second creation before it saw the first copy,
+// so the second copy's challenge is older than the end of the first copy, and after fenceAfter Admits refuses it. A
+// process that lists the copies before it reads its first lease need not remember what was there before it began: it
+// does not know the age of earlier challenges, and refuses them. The hub stamps only copies with failover Fenced. Of
+// the other copies the agent refuses only lower attempts.
 //
 // # Takeover
 //
-// A replica that takes over, and does not know whether the last answer still counts, has the handover (fenceAfter / 10, at most
-// Handover) to get one of its own; after that it stops the copies within Slack. If that comes to nothing, because it goes too, the next
-// one has it again, up to MaxHandovers times since a run was last answered. So from the moment when the last answer ends, copies can live
-// MaxHandovers * (time of a change of leader + Handover) + Slack longer, which is what the hub's margin has to cover: with leases of 15 s
-// less than two minutes.
+// A replica that takes over may not know whether the last answer is still valid. It then waits for an answer of its own
+// for the handover (fenceAfter / 10, at most Handover). After that it stops the copies within Slack. If it loses the
+// lead before that, the next leader waits again, up to MaxHandovers times since the hub last answered a run. So copies
+// can live MaxHandovers * (time of a change of leader + Handover) + Slack longer than the last answer is valid. The
+// hub's margin has to cover that time. It is less than two minutes with leases of 15 s.
 package protocol

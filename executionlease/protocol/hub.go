@@ -10,7 +10,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// DefaultFenceAfter is a WorkerCluster's spec.failover.fenceAfter where that is absent.
+// DefaultFenceAfter is the fenceAfter of a WorkerCluster without spec.failover.fenceAfter.
 const DefaultFenceAfter = 10 * time.Minute
 
 // FenceAfterOf is the fenceAfter that a WorkerCluster asks for.
@@ -21,11 +21,11 @@ func FenceAfterOf(worker *v1alpha1.WorkerCluster) time.Duration {
 	return DefaultFenceAfter
 }
 
-// patience is after how many intervals without a new challenge an agent is not taken for alive.
+// patience is the number of intervals without a new challenge after which an agent does not count as alive.
 const patience = 3
 
-// StoppedAfter is how long after the hub has read a challenge, which it then answered, copies may live on if that was the last answer.
-// The margin covers what the agents need for a change of leader; a clock may be 2 % faster than another.
+// StoppedAfter is how long copies may live after the hub has read a challenge, if its answer to that challenge was the
+// last. The margin covers changes of leader among the agents. A clock may be 2 % faster than another clock.
 func StoppedAfter(fenceAfter, margin time.Duration) time.Duration {
 	return fenceAfter + fenceAfter/50 + margin
 }
@@ -35,15 +35,15 @@ type Presence int
 
 // The presences.
 const (
-	// PresenceUnknown: not enough has been seen yet.
+	// PresenceUnknown: the hub has not seen enough yet.
 	PresenceUnknown Presence = iota
 	// PresenceUnsupported: the worker has no ExecutionLeases.
 	PresenceUnsupported
-	// PresenceForbidden: the hub may not read its ExecutionLease, or not write it.
+	// PresenceForbidden: the hub may not read or may not write its ExecutionLease.
 	PresenceForbidden
-	// PresenceAbsent: nobody writes challenges.
+	// PresenceAbsent: no agent has written a challenge.
 	PresenceAbsent
-	// PresenceSilent: nobody does any more.
+	// PresenceSilent: the agent has stopped writing challenges.
 	PresenceSilent
 	// PresenceAlive: the agent writes challenges.
 	PresenceAlive
@@ -58,38 +58,39 @@ func (p Presence) String() string {
 	return names[p]
 }
 
-// Reading is what a hub reads in its ExecutionLease. The zero value is one that is not there.
+// Reading is what a hub reads in its ExecutionLease. The zero value stands for a lease that does not exist.
 type Reading struct {
 	Challenge, Answer    Challenge
 	FenceAfter, Interval time.Duration
-	// Valid says that the agent takes the hub for alive.
+	// Valid says that the agent considers the hub alive.
 	Valid bool
 }
 
-// Hub is one worker's execution lease in the eyes of the hub: what to answer, and when the worker's copies must have stopped if it is
-// not heard of any more. All times are of one process and monotonic. The agent counts from when it wrote a challenge, the hub from
-// when it has first read it, which is later.
+// Hub is one worker's execution lease as the hub knows it: what to answer, and when the copies on the worker must have
+// stopped if contact is lost. All times are monotonic times of one process. The agent counts from when it wrote a
+// challenge. The hub counts from when it first read the challenge, which is later.
 type Hub struct {
 	margin time.Duration
-	// last is what was last read, if seen, read is when its challenge was read first, and fresh whether that was seen to be written.
+	// last is the last reading, if seen. read is when its challenge was first read. fresh says that a new challenge was
+	// seen.
 	last  Reading
 	seen  bool
 	read  time.Time
 	fresh bool
-	// refused is why the lease cannot be used, PresenceUnknown if it can.
+	// refused is why the hub cannot use the lease, PresenceUnknown if it can.
 	refused Presence
-	// believed says that an earlier process of the hub has known the agent to be alive.
+	// believed says that an earlier process of the hub knew that the agent is alive.
 	believed bool
-	// answered is the last challenge that was answered, or may have been, and answeredRead when it was read first; confirmed is the last
-	// one that was answered for certain, and confirmedRead when that was read.
+	// answered is the last challenge that the hub may have answered, first read at answeredRead. confirmed is the last
+	// challenge that the hub has certainly answered, first read at confirmedRead.
 	answered, confirmed         Challenge
 	answeredRead, confirmedRead time.Time
-	// contact is until when contact with the worker has been counted, and quiet how long there was contact without a new challenge.
+	// contact is until when contact is counted. quiet is how long there was contact without a new challenge.
 	contact time.Time
 	quiet   time.Duration
 	// stopped is when copies must have stopped.
 	stopped time.Time
-	// longest is the longest fenceAfter by which an agent may be working, until a time.
+	// longest is the longest fenceAfter that an agent may work with until longestUntil.
 	longest      time.Duration
 	longestUntil time.Time
 }
@@ -97,14 +98,14 @@ type Hub struct {
 // NewHub returns a Hub that knows nothing yet.
 func NewHub(margin time.Duration) *Hub { return &Hub{margin: margin} }
 
-// Believe takes over from an earlier process of the hub: the agent was alive, worked by fenceAfter at most, and may have been answered
-// until now.
+// Believe takes over from an earlier process of the hub. That process knew that the agent is alive and works with at
+// most fenceAfter, and may have answered it until now.
 func (h *Hub) Believe(fenceAfter time.Duration, now time.Time) {
 	h.believed = true
 	h.extend(now, fenceAfter)
 }
 
-// Read takes in the lease, as a watch shows it. What a watch shows was written before now.
+// Read records the lease as a watch shows it. What a watch shows was written before now.
 func (h *Hub) Read(r Reading, now time.Time) {
 	if !h.seen || r.Challenge != h.last.Challenge {
 		h.fresh = h.fresh || h.seen
@@ -121,10 +122,10 @@ func (h *Hub) Read(r Reading, now time.Time) {
 	}
 }
 
-// Refused notes why the lease cannot be read or written, or with PresenceUnknown that it can.
+// Refused records why the hub cannot read or write the lease. PresenceUnknown records that it can.
 func (h *Hub) Refused(why Presence) { h.refused = why }
 
-// Contact notes that the worker has answered without a pause from one time to another, whatever its agent did.
+// Contact records that the worker has answered from one time to another without a pause, whatever its agent did.
 func (h *Hub) Contact(since, last time.Time) {
 	if since.Before(h.contact) {
 		since = h.contact
@@ -135,9 +136,9 @@ func (h *Hub) Contact(since, last time.Time) {
 	}
 }
 
-// Answer says which challenge is to be answered, and with which fenceAfter, if one is. From then on it may have been, whatever becomes of
-// it. It has to be written under the condition that the lease is as it was read: an answer that is late must not meet another fenceAfter.
-// A challenge is answered once.
+// Answer says whether a challenge is to be answered with fenceAfter, and which one. From then on the answer may have
+// arrived, even if its write fails. The write needs the condition that the lease is as it was read, so that a late
+// answer does not meet another fenceAfter. The hub answers a challenge once.
 func (h *Hub) Answer(fenceAfter time.Duration) (c Challenge, due bool) {
 	c = h.last.Challenge
 	if c.IsZero() || c == h.last.Answer || c == h.confirmed {
@@ -148,14 +149,14 @@ func (h *Hub) Answer(fenceAfter time.Duration) (c Challenge, due bool) {
 	return c, true
 }
 
-// Confirmed notes that the challenge of the last Answer was written.
+// Confirmed records that the answer to the challenge of the last Answer was written.
 func (h *Hub) Confirmed(c Challenge) {
 	if c == h.answered {
 		h.confirmed, h.confirmedRead = c, h.answeredRead
 	}
 }
 
-// extend notes that an answer to a challenge that was read at a time lets copies run for fenceAfter.
+// extend records that an answer lets copies run for fenceAfter. The hub has read the answer's challenge at a time.
 func (h *Hub) extend(read time.Time, fenceAfter time.Duration) {
 	until := read.Add(StoppedAfter(fenceAfter, h.margin))
 	if until.After(h.stopped) {
@@ -177,11 +178,11 @@ func (h *Hub) ChallengeRead() time.Time {
 	return h.read
 }
 
-// Longest is the longest fenceAfter by which the agent may be working: when it is made shorter, the longer one counts until all that was
-// promised with it is over.
+// Longest is the longest fenceAfter that the agent may work with. A longer value that was replaced by a shorter one
+// counts until all answers that carried it are too old.
 func (h *Hub) Longest() time.Duration { return h.longest }
 
-// Presence judges by whether challenges came while there was contact. An agent that has stopped writing them may do nothing else either.
+// Presence depends on new challenges during contact. An agent that writes no challenges may do no other work either.
 func (h *Hub) Presence() Presence {
 	quiet := h.quiet > patience*h.interval()
 	switch {
@@ -199,8 +200,8 @@ func (h *Hub) Presence() Presence {
 	return PresenceUnknown
 }
 
-// QuietFor is how much longer there has to be contact without a new challenge until the agent is not taken for alive, not less than
-// an interval.
+// QuietFor is how much more contact without a new challenge there has to be until the agent counts as silent. It is at
+// least an interval.
 func (h *Hub) QuietFor() time.Duration {
 	return max(patience*h.interval()-h.quiet, h.interval())
 }
@@ -213,15 +214,15 @@ func (h *Hub) interval() time.Duration {
 	return min(max(interval, minInterval), maxInterval)
 }
 
-// Valid returns the last challenge that was answered, and whether a copy that carries it will be run: the agent is alive and takes the
-// hub for alive, and the creation has half of the fence time to arrive.
+// Valid returns the last answered challenge, and whether a copy that carries it will run: the agent is alive, considers
+// the hub alive, and the creation has half of fenceAfter to arrive.
 func (h *Hub) Valid(now time.Time) (answered Challenge, ok bool) {
 	young := !h.confirmed.IsZero() && now.Sub(h.confirmedRead) < h.last.FenceAfter/2
 	return h.confirmed, young && h.last.Valid && h.Presence() == PresenceAlive
 }
 
-// StoppedAt is when copies that are to be fenced must have stopped if the hub does not answer any more. It is not known if there was
-// no living agent when the worker was last seen.
+// StoppedAt is when fenced copies must have stopped if the hub does not answer any more. It is not known if no agent
+// was alive at the last contact with the worker.
 func (h *Hub) StoppedAt() (at time.Time, known bool) {
 	presence := h.Presence()
 	alive := presence == PresenceAlive || presence == PresenceUnknown && h.believed

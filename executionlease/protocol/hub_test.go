@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// The tables of the hub use a fence time of 100 s and a margin of 20 s: 122 s from read to stopped.
+// The tables of the hub use a fenceAfter of 100 s and a margin of 20 s: 122 s from read to stopped.
 const margin = 20 * time.Second
 
-// reading is a lease whose agent takes the hub for alive.
+// reading is a lease whose agent considers the hub alive.
 func reading(challenge, answer Challenge) Reading {
 	return Reading{Challenge: challenge, Answer: answer, FenceAfter: fence, Interval: 10 * time.Second, Valid: true}
 }
 
-// answer answers with the usual fence time.
+// answer answers with the usual fenceAfter.
 func answer(h *Hub) { h.Answer(fence) }
 
-// served has read 1.1 at 0 and 1.2 at 10, and answered both.
+// served reads 1.1 at 0 and 1.2 at 10, and answers both.
 func served(h *Hub) {
 	h.Read(reading(of(1, 1), Challenge{}), at(0))
 	answer(h)
@@ -30,7 +30,7 @@ func served(h *Hub) {
 	h.Read(reading(of(1, 2), of(1, 2)), at(10.1))
 }
 
-// TestAnswer: a challenge is answered once, and what is answered is what was read.
+// TestAnswer: the hub answers a challenge once, and answers the challenge that it has read.
 func TestAnswer(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -88,7 +88,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestStoppedAt: from the last read of a challenge that was answered, or may have been.
+// TestStoppedAt: the time counts from the last read of a challenge that the hub may have answered.
 func TestStoppedAt(t *testing.T) {
 	alive := func(h *Hub) {
 		h.Read(reading(Challenge{}, Challenge{}), at(-10))
@@ -102,7 +102,7 @@ func TestStoppedAt(t *testing.T) {
 		reason string
 		do     func(h *Hub)
 		want   float64
-		// unknown: nothing is known.
+		// unknown: StoppedAt knows no time.
 		unknown bool
 	}{
 		"LastRead": {
@@ -228,7 +228,7 @@ func TestStoppedAt(t *testing.T) {
 	}
 }
 
-// TestPresence: an agent is alive as long as new challenges come while there is contact.
+// TestPresence: an agent is alive while new challenges come during contact.
 func TestPresence(t *testing.T) {
 	alive := func(h *Hub) {
 		h.Read(reading(Challenge{}, Challenge{}), at(-10))
@@ -347,7 +347,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// TestLongest: what a later process of the hub would have to count with.
+// TestLongest: Longest is the fenceAfter that a later process of the hub has to assume.
 func TestLongest(t *testing.T) {
 	h := NewHub(margin)
 	served(h)
@@ -371,7 +371,7 @@ func TestLongest(t *testing.T) {
 	}
 }
 
-// TestValid: with which challenge a copy may be created.
+// TestValid: Valid is the challenge for a new copy.
 func TestValid(t *testing.T) {
 	alive := func(h *Hub) {
 		h.Read(reading(Challenge{}, Challenge{}), at(-10))
@@ -381,7 +381,7 @@ func TestValid(t *testing.T) {
 		reason string
 		do     func(h *Hub)
 		at     float64
-		want   Challenge // none: not valid
+		want   Challenge // zero: none is valid
 	}{
 		"Listed": {
 			reason: "It may be a year old.",
@@ -442,8 +442,8 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// TestHubOutlastsAgent: whatever is lost or late between a hub and an agent, when the hub takes the copies for stopped, the agent's lease
-// has ended.
+// TestHubOutlastsAgent: messages between hub and agent are lost or late. The agent's lease always ends before the hub
+// assumes that the copies are stopped.
 func TestHubOutlastsAgent(t *testing.T) {
 	answered := 0
 	for seed := range uint64(300) {
@@ -476,11 +476,11 @@ func TestHubOutlastsAgent(t *testing.T) {
 			case 1:
 				h.Read(lease, now)
 				read = version
-			case 2: // Some are lost.
+			case 2: // Some answers are lost.
 				if c, due := h.Answer(fenceAfter); due && random.IntN(4) > 0 {
 					late = append(late, sent{c, fenceAfter, read})
 				}
-			case 3: // One arrives at last.
+			case 3: // A late answer arrives.
 				if len(late) > 0 {
 					i := random.IntN(len(late))
 					if late[i].version == version {

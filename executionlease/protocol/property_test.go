@@ -13,34 +13,35 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// drift is how much the clocks of replicas go too fast or too slow, and what a hub multiplies with to allow for it.
+// drift is how much faster or slower than real time a clock may run. A hub multiplies fenceAfter by allowance.
 const (
 	drift     = 0.009
 	allowance = 1.02
-	// changeOfLeader is the longest that nobody leads.
+	// changeOfLeader is the longest time without a leader.
 	changeOfLeader = 17 * time.Second
 )
 
-// sim is a lease, its replicas, a hub and one copy, in virtual time. Whatever is sent takes a random time, may be lost, may come twice
-// and is overtaken. Replicas stop for a while, lose their memory, and lead without knowing that another one does.
+// sim is a lease, its replicas, a hub and one copy, in virtual time. Messages take a random time, may be lost, may come
+// twice, and may overtake each other. Replicas stop for a while, lose their memory, and lead without knowing that
+// another one does.
 type sim struct {
 	t        *testing.T
 	rand     *rand.Rand
-	calm     bool // nothing of that, and replicas that know what the last leader knew
+	calm     bool // No message is lost, and replicas know what the last leader knew.
 	now      time.Duration
 	events   events
 	lease    snapshot
 	replicas []*replica
-	// committed is when a challenge was written, answered which of them the hub has answered.
+	// committed is when a challenge was written. answered has the challenges that the hub has answered.
 	committed map[Challenge]time.Duration
 	answered  map[Challenge]bool
 	lastWord  Challenge
-	// silentFrom is when the hub falls silent for good, changes how often the leader changed since.
+	// silentFrom is when the hub falls silent for good. changes counts the changes of leader since then.
 	silentFrom time.Duration
 	changes    int
 	copy       world
 	stops      int
-	// restarted is told of replicas that have forgotten everything, if it is set.
+	// restarted, if set, gets each replica that has lost its memory.
 	restarted func(*replica)
 }
 
@@ -51,10 +52,10 @@ type snapshot struct {
 	challenge, answer Challenge
 }
 
-// world is what is true of the copy.
+// world is the true state of the copy.
 type world struct {
 	Copy
-	// dead: nobody acts on a suspension or a deletion. ends is when its pods end.
+	// dead: no controller acts on a suspension or a deletion. ends is when the copy's pods end.
 	dead  bool
 	grace time.Duration
 	ends  time.Duration
@@ -66,7 +67,7 @@ type replica struct {
 	agent       Agent
 	rate        float64
 	pausedUntil time.Duration
-	life        int // messages to an earlier life are lost
+	life        int // Messages to an earlier life are lost.
 	leading     bool
 	taken       bool
 	run, number int64
@@ -96,7 +97,8 @@ func (e *events) Pop() any {
 
 func (s *sim) after(d time.Duration, do func()) { heap.Push(&s.events, simEvent{s.now + d, do}) }
 
-// to brings a message to a replica, unless it has died since. If it is stopped, it finds it later.
+// to delivers a message to a replica, unless the replica has restarted since. A stopped replica reads it when it goes
+// on.
 func (s *sim) to(r *replica, d time.Duration, do func()) {
 	life := r.life
 	var deliver func()
@@ -141,7 +143,7 @@ func (s *sim) read(r *replica, then func(snapshot)) {
 	})
 }
 
-// write writes the next challenge of a replica that thinks that it leads.
+// write writes the next challenge of a replica that considers itself the leader.
 func (s *sim) write(r *replica) {
 	r.number++
 	c, base, sent := of(r.run, r.number), r.known, s.local(r)
@@ -167,7 +169,7 @@ func (s *sim) write(r *replica) {
 	})
 }
 
-// changed tells all who watch.
+// changed sends the lease to all watches.
 func (s *sim) changed() {
 	got := s.lease
 	for _, r := range s.replicas {
@@ -189,7 +191,7 @@ func (s *sim) changed() {
 	}
 }
 
-// answer is what the hub does with what it has read, and perhaps once more.
+// answer answers what the hub has read, and sometimes answers twice.
 func (s *sim) answer(c Challenge) {
 	if s.now >= s.silentFrom || c.IsZero() {
 		return
@@ -210,7 +212,7 @@ func (s *sim) answer(c Challenge) {
 	}
 }
 
-// live is what a replica does each interval, until it dies.
+// live is what a replica does each interval of its life.
 func (s *sim) live(r *replica) {
 	s.to(r, r.agent.Interval(), func() { s.live(r) })
 	s.tick(r)
@@ -232,7 +234,7 @@ func (s *sim) tick(r *replica) {
 	}
 }
 
-// look is what a leader does about the copy, while its run lasts.
+// look is what a leader does about the copy during its run.
 func (s *sim) look(r *replica, run int64) {
 	if !r.leading || r.run != run {
 		return
@@ -251,7 +253,7 @@ func (s *sim) look(r *replica, run int64) {
 	s.to(r, wait, func() { s.look(r, run) })
 }
 
-// restart makes a replica forget.
+// restart makes a replica lose its memory.
 func (s *sim) restart(r *replica) {
 	*r = replica{id: r.id, rate: r.rate, life: r.life + 1}
 	if s.restarted != nil {
@@ -289,7 +291,7 @@ func (w *world) apply(d Decision, answer string, now time.Duration) {
 	}
 }
 
-// disturb moves the lead, with a gap in which nobody has it, stops replicas and makes them forget.
+// disturb changes the leader, with a gap without one, stops replicas and restarts them.
 func (s *sim) disturb() {
 	s.after(s.upTo(fence), s.disturb)
 	r := s.replicas[s.rand.IntN(len(s.replicas))]
@@ -303,7 +305,7 @@ func (s *sim) disturb() {
 		s.changes++
 	}
 	for _, other := range s.replicas {
-		if s.rand.IntN(3) > 0 || s.now >= s.silentFrom { // Sometimes one goes on that should not.
+		if s.rand.IntN(3) > 0 || s.now >= s.silentFrom { // Sometimes an old leader does not notice.
 			other.leading, other.taken = false, false
 		}
 		if s.rand.IntN(3) == 0 {
@@ -319,8 +321,8 @@ func (s *sim) disturb() {
 	})
 }
 
-// check is the property: a lease is Valid, and a creation admitted, only on a challenge that the hub has answered and that did not
-// exist longer ago than the fence time.
+// check is the property: the lease is Valid, and a creation is admitted, only for a challenge that the hub has answered
+// and that is younger than fenceAfter.
 func (s *sim) check() {
 	fresh := func(c Challenge) bool {
 		return s.now < s.committed[c]+time.Duration(allowance*float64(fence))
@@ -369,8 +371,8 @@ func (s *sim) run(until time.Duration, each func()) {
 
 const seeds = 60
 
-// TestNoAgeIsUnderestimated: whatever is lost, late, repeated or overtaken, whoever stops and forgets, a lease is Valid only, and a
-// creation admitted only, on a recent sign of life.
+// TestNoAgeIsUnderestimated: messages are lost, late, repeated or overtaken, and replicas stop and lose their memory.
+// The lease is Valid, and a creation is admitted, only after a recent sign of life.
 func TestNoAgeIsUnderestimated(t *testing.T) {
 	valid := 0
 	for seed := range uint64(seeds) {
@@ -390,8 +392,8 @@ func TestNoAgeIsUnderestimated(t *testing.T) {
 	}
 }
 
-// TestSilenceEndsPods: when a hub falls silent, the pods end in time: by the fence time after its last word was asked for if the leader
-// stays, and within what package fencing names for changes of leader if not.
+// TestSilenceEndsPods: when a hub falls silent, the pods end in time: fenceAfter after the last answered challenge if
+// the leader stays, and within the bound of this package's doc if the leader changes.
 func TestSilenceEndsPods(t *testing.T) {
 	for seed := range uint64(seeds) {
 		for _, change := range []bool{false, true} {
@@ -415,7 +417,7 @@ func TestSilenceEndsPods(t *testing.T) {
 	}
 }
 
-// changing moves the lead up to MaxHandovers times, at random, to replicas that have forgotten everything or not.
+// changing changes the leader up to MaxHandovers times. Some of the new leaders have lost their memory.
 func (s *sim) changing() {
 	if s.changes == MaxHandovers {
 		return
@@ -438,7 +440,7 @@ func (s *sim) changing() {
 	})
 }
 
-// TestWorkingHubStopsNothing: while the hub answers, the lead may go from one replica that looked on to another.
+// TestWorkingHubStopsNothing: while the hub answers, a standby may become the leader, and no copy is stopped.
 func TestWorkingHubStopsNothing(t *testing.T) {
 	for seed := range uint64(seeds) {
 		s := newSim(t, seed, true)

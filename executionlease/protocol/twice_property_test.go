@@ -11,25 +11,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// job is one TrainJob of the hub, which goes between this worker and another one, in the virtual time of a sim. Its creations are sent again
-// and again until the hub sees a copy, and arrive whenever they like.
+// job is one TrainJob of the hub in the virtual time of a sim. It moves between this worker and another one. The hub
+// repeats the creations until it sees a copy, and they arrive at random times.
 type job struct {
 	*sim
-	// rule is what replicas make of a standing.
+	// rule decides about a version, from what a replica knows.
 	rule  func(w *watcher, v version) Standing
-	store version // what the worker has, or had last
-	// versions and copies that there have been.
+	store version // What the worker has, or had last.
+	// versions and copies count all that there have been.
 	versions, copies int
-	// attempt of the hub, and whether it is here: what may run.
+	// attempt is the hub's. here says whether it may run on this worker.
 	attempt int64
 	here    bool
-	// sawCopy: the hub knows that the attempt has a copy. wordAt is when it read its last word.
+	// sawCopy: the hub knows that the attempt has a copy. wordAt is when the hub read the challenge of its last answer.
 	sawCopy  bool
 	word     Challenge
 	wordAt   time.Duration
 	watchers map[int]*watcher
 	started  map[int]bool
-	// accepted counts second copies that were let run after the hub had seen them, refused those that were not.
+	// accepted counts second copies that ran after the hub had seen them. refused counts refusals of second copies.
 	accepted, refused int
 	violation         string
 }
@@ -49,7 +49,7 @@ func (v version) copyState() CopyState {
 	}
 }
 
-// watcher is what a life of a replica knows of the copy: all versions since it began, in order, but late.
+// watcher is what a replica knows of the copy: all versions since the replica began, in order, but late.
 type watcher struct {
 	attempts Attempts
 	coming   []version
@@ -57,7 +57,7 @@ type watcher struct {
 	first    map[int64]Challenge
 }
 
-// change writes a version, and tells the replicas and the hub.
+// change writes a version, and sends it to the replicas and the hub.
 func (j *job) change(v version) {
 	j.versions++
 	v.number = j.versions
@@ -70,7 +70,7 @@ func (j *job) change(v version) {
 	j.after(j.upTo(fence/5), j.look)
 }
 
-// next takes in the next version.
+// next reads the next version.
 func (w *watcher) next(now time.Time) {
 	w.shown, w.coming = w.coming[0], w.coming[1:]
 	if w.first[w.shown.attempt].IsZero() {
@@ -83,7 +83,7 @@ func (w *watcher) next(now time.Time) {
 	}
 }
 
-// list is how a replica begins, before it reads the lease.
+// list is what a replica does first, before it reads the lease.
 func (j *job) list(r *replica) {
 	w := &watcher{first: map[int64]Challenge{}}
 	j.watchers[r.id] = w
@@ -93,7 +93,7 @@ func (j *job) list(r *replica) {
 	}
 }
 
-// gate is asked by each replica, with what it has seen.
+// gate asks each replica, which decides from what it has seen.
 func (j *job) gate(r *replica) {
 	w := j.watchers[r.id]
 	v := w.shown
@@ -117,7 +117,7 @@ func (j *job) gate(r *replica) {
 	}
 }
 
-// start lets pods run, if the copy is still there.
+// start starts pods if the copy still exists.
 func (j *job) start(w *watcher, v version) {
 	if j.store.copy != v.copy || j.store.gone || j.started[v.copy] {
 		return
@@ -131,14 +131,14 @@ func (j *job) start(w *watcher, v version) {
 	}
 }
 
-// place begins an attempt here.
+// place begins an attempt on this worker.
 func (j *job) place() {
 	j.attempt++
 	j.here, j.sawCopy = true, false
 	j.create(j.attempt)
 }
 
-// create sends a creation, and another one if the hub hears nothing of it.
+// create sends a creation, and repeats it if the hub sees no copy.
 func (j *job) create(attempt int64) {
 	if attempt != j.attempt || !j.here || j.sawCopy {
 		return
@@ -156,7 +156,7 @@ func (j *job) create(attempt int64) {
 	})
 }
 
-// stamp is the hub's last word, while that is young. It was read some time before.
+// stamp is the hub's last answer while it is young. The hub has read it some time before.
 func (j *job) stamp() (Challenge, bool) {
 	if j.lastWord != j.word {
 		j.word, j.wordAt = j.lastWord, j.now
@@ -164,7 +164,7 @@ func (j *job) stamp() (Challenge, bool) {
 	return j.word, !j.word.IsZero() && j.now < j.wordAt+fence/2
 }
 
-// look is what the hub does when it sees the copy: it resumes the current one, some time later evicts it, and deletes others.
+// look is what the hub does with a copy: it resumes the current one, evicts it some time later, and deletes the others.
 func (j *job) look() {
 	v := j.store
 	switch {
@@ -197,7 +197,7 @@ func (j *job) delete(copy int) {
 	}
 }
 
-// evict deletes the copy, sees that it is gone, and has the job run elsewhere for a while.
+// evict deletes the copy, waits until it is gone, and runs the job elsewhere for a while.
 func (j *job) evict() {
 	if j.store.attempt == j.attempt {
 		j.delete(j.store.copy)
@@ -227,8 +227,8 @@ func newJob(t *testing.T, seed uint64, rule func(*watcher, version) Standing) *j
 	return j
 }
 
-// TestCreationSentTwice: a creation that was sent again arrives when the first copy of its attempt has been deleted and the job runs
-// elsewhere. It does not run. Without the rule, or with one that asks only for a later challenge, it does.
+// TestCreationSentTwice: a repeated creation arrives when the first copy of its attempt was deleted and the job runs
+// elsewhere. The second copy does not run. It runs without the rule, or with a rule that only needs a later challenge.
 func TestCreationSentTwice(t *testing.T) {
 	cases := map[string]struct {
 		rule func(w *watcher, v version) Standing
