@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// Book is what is known of the agents of all workers. Its methods may be called from several goroutines, and do no I/O.
+// Book is what the hub knows of the agents of all workers. Several goroutines may call its methods. They do no I/O.
 type Book struct {
 	margin time.Duration
 	clock  clock.PassiveClock
@@ -31,20 +31,20 @@ type Book struct {
 	}
 }
 
-// page is what is known of the agent of one worker.
+// page is what the hub knows of the agent of one worker.
 type page struct {
 	clusterID types.UID
 	lease     *protocol.Hub
-	// status of the connection, nil if there has been none yet.
+	// status of the connection, nil if there was no connection yet.
 	status func() remote.Status
-	// told is what subscribers know. missed says that somebody was answered something else since: it changes with time, too.
+	// told is what subscribers know. missed: a caller has read another summary since. A summary changes with time, too.
 	told   summary
 	missed bool
-	// answers counts them, for metrics.
+	// answers counts the answers, for metrics.
 	answers int
 }
 
-// summary is what subscribers are told changes of.
+// summary is the part of a page whose changes subscribers are told of.
 type summary struct {
 	presence protocol.Presence
 	valid    bool
@@ -58,8 +58,9 @@ func newBook(margin time.Duration, clock clock.PassiveClock) *Book {
 	return b
 }
 
-// Valid returns the last challenge that was answered on a cluster, and whether a copy that carries it will be run: the agent there is
-// alive and takes the hub for alive, and the challenge is young. If not, subscribers are told when it is.
+// Valid returns the last challenge that was answered on a cluster, and whether a copy that carries it will run: the
+// agent is alive and considers the hub alive, and the challenge is young. If it is not so, subscribers are told when it
+// is.
 func (b *Book) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challenge string, ok bool) {
 	b.look(worker, clusterID, func(p *page) {
 		answered, valid := p.lease.Valid(b.clock.Now())
@@ -68,21 +69,21 @@ func (b *Book) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challeng
 	return challenge, ok
 }
 
-// StoppedAt is when the fenced copies on a cluster must have stopped if the hub does not answer its agent any more, by this process's
-// clock. It is not known if no agent was alive there when the worker was last seen. While the agent is answered, it moves on.
+// StoppedAt is when the fenced copies on a cluster must have stopped if the hub does not answer any more, by this
+// process's clock. Each answer moves it. It is not known if no agent was alive at the last contact with the worker.
 func (b *Book) StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool) {
 	b.look(worker, clusterID, func(p *page) { at, known = p.lease.StoppedAt() })
 	return at, known
 }
 
-// Agent says what is known of the agent of a cluster, and the longest fenceAfter by which it may be working.
+// Agent is the presence of the agent of a cluster, and the longest fenceAfter that the agent may work with.
 func (b *Book) Agent(worker v1alpha1.ClusterName, clusterID types.UID) (presence protocol.Presence, longest time.Duration) {
 	b.look(worker, clusterID, func(p *page) { presence, longest = p.lease.Presence(), p.lease.Longest() })
 	return presence, longest
 }
 
-// Subscribe calls notify with the name of a worker after something has changed about its agent: whether it is alive and answered, and by
-// which fenceAfter it works. That it was answered once more is no such change. notify must not block.
+// Subscribe calls notify with the name of a worker after a change of its agent: whether it is alive, whether it is
+// answered, or its fenceAfter. One more answer is no change. notify must not block.
 func (b *Book) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,7 +97,7 @@ func (b *Book) Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func(
 	}
 }
 
-// look reads what is known of a cluster, as of the last contact with it.
+// look reads what the hub knows of a cluster, up to the last contact with it.
 func (b *Book) look(worker v1alpha1.ClusterName, clusterID types.UID, read func(*page)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,7 +108,7 @@ func (b *Book) look(worker v1alpha1.ClusterName, clusterID types.UID, read func(
 	}
 }
 
-// note changes what is known of a cluster. What was known of another cluster of that name is forgotten.
+// note changes what the hub knows of a cluster. It forgets another cluster of the same name.
 func (b *Book) note(worker v1alpha1.ClusterName, clusterID types.UID, change func(*page)) {
 	b.mu.Lock()
 	p := b.locked.pages[worker]

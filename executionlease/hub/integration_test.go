@@ -32,7 +32,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// The lease is there as soon as the worker is, each challenge is answered at once and with one write, and nothing else is ever written.
+// TestChallengesAreAnsweredAtOnce: the lease comes with the worker. Each challenge gets one write, at once.
 func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 	s := newScene(t)
 	s.options.Clock = clock.RealClock{}
@@ -56,7 +56,7 @@ func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 		t.Errorf("answers took %s, want less than a second", took)
 	}
 	settled := s.lease(t)
-	// The generation counts the writes of the spec, which the agent does not write.
+	// The generation counts writes of the spec. The agent does not write the spec.
 	if settled.Generation != 1+count {
 		t.Errorf("%d writes, want one for the lease and one for each of %d challenges", settled.Generation, count)
 	}
@@ -70,14 +70,15 @@ func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// patches counts those that were sent to the worker.
+// patches counts the patches that were sent to the worker.
 func (s *scene) patches(t *testing.T) float64 {
 	t.Helper()
 	sum, _ := s.metric(t, "trainyard_worker_requests_total", "verb", "patch")
 	return sum
 }
 
-// metric adds up what a metric says of the worker, and whether it says anything: if key is given, only where that label has a value.
+// metric returns the sum of a metric of the worker, and whether it has a value. If key is given, only values with that
+// label count.
 func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, found bool) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -100,7 +101,7 @@ func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, foun
 	return sum, found
 }
 
-// What an operator watches: how old the last challenge is, how many were answered, and what is known of the agent, as of now.
+// TestMetrics: an operator sees how old the last challenge is, how many were answered, and the presence of the agent.
 func TestMetrics(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -123,7 +124,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// keyring is what a reconciler has been called with.
+// keyring records the keys with which a reconciler was called.
 type keyring struct {
 	reconcile.Reconciler
 	mu   sync.Mutex
@@ -146,7 +147,7 @@ func (k *keyring) list() []types.NamespacedName {
 	return slices.Clone(k.keys)
 }
 
-// run starts what a manager has: a cache of the hub, and the per-worker controllers, which the worker joins. It has a copy.
+// run starts what a manager has: a cache of the hub and the per-worker controllers. The worker joins, and has a copy.
 func (s *scene) run(t *testing.T) *keyring {
 	t.Helper()
 	job := trainjobs.New()
@@ -181,8 +182,8 @@ func (s *scene) run(t *testing.T) *keyring {
 	return keys
 }
 
-// A fenceAfter that is asked for comes with the next answer. The longer one counts as soon as it may have been sent, and as long as what
-// was promised with it.
+// TestFenceAfterIsFollowed: the next answer carries a new fenceAfter. A longer one counts as soon as it may have been
+// sent, and until the answers that carried it are too old.
 func TestFenceAfterIsFollowed(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -215,7 +216,7 @@ func TestFenceAfterIsFollowed(t *testing.T) {
 	s.expectStopped(t, "long after it was shortened", 30200*time.Millisecond)
 }
 
-// When contact is lost, copies must have stopped a time after the last challenge was read that may have been answered.
+// TestContactLost: without contact, StoppedAt counts from the last read of a challenge that may have been answered.
 func TestContactLost(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -243,7 +244,7 @@ func TestContactLost(t *testing.T) {
 	s.expectStopped(t, "contact is back", 122*time.Second)
 }
 
-// A challenge is too old for new copies some time after contact was lost, and whoever has heard so is told when there is another one.
+// TestValid: without contact a challenge becomes too old for new copies. Subscribers are told of the next one.
 func TestValid(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -276,7 +277,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-// What is sent may arrive although nobody says so: it is noted before.
+// TestNotedBeforeItIsSent: an answer may arrive although its request fails, so it is recorded before it is sent.
 func TestNotedBeforeItIsSent(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -305,7 +306,7 @@ func TestNotedBeforeItIsSent(t *testing.T) {
 	}
 }
 
-// An agent that writes no challenges although it could is not taken for alive, and subscribers are told.
+// TestAgentFallsSilent: an agent that writes no challenges during contact is not alive, and subscribers are told.
 func TestAgentFallsSilent(t *testing.T) {
 	s := newScene(t)
 	var told []protocol.Presence

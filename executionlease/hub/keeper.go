@@ -27,35 +27,35 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// DefaultMargin covers changes of leader, of agents and of managers.
+// DefaultMargin covers changes of leader among the agents and among the managers.
 const DefaultMargin = 2 * time.Minute
 
-// seedInterval is the pause between two tries to read what is on record when this process becomes the leader.
+// seedInterval is the pause between two tries to read the WorkerClusters when this process becomes the leader.
 const seedInterval = time.Second
 
 // Connection is a connection to a worker. remote.Cluster is one.
 type Connection interface {
-	// Client reads from the worker's caches and writes to it, or is ErrNotConnected.
+	// Client reads from the worker's caches and writes to the worker. It fails with ErrNotConnected.
 	Client() (client.Client, error)
 	// Status of the connection.
 	Status() remote.Status
 }
 
-// Options of the Keeper. All are required, but those that say otherwise.
+// Options of the Keeper. All are required unless the field says otherwise.
 type Options struct {
 	// Hub reads WorkerClusters from the hub's caches.
 	Hub client.Reader
-	// HubReader reads them from the hub's API server.
+	// HubReader reads WorkerClusters from the hub's API server.
 	HubReader client.Reader
 	// HubID is the name of the leases.
 	HubID string
 	// Manager names this process, for people.
 	Manager string
-	// Margin is added to what an agent's lease lasts. 0: DefaultMargin.
+	// Margin is added to the time after which an agent must have stopped copies. 0: DefaultMargin.
 	Margin time.Duration
-	// Leading says whether this process certainly leads now. Nil: it does, as no reconciler runs otherwise.
+	// Leading says whether this process certainly leads now. nil: it leads, because only a leader runs reconcilers.
 	Leading func() bool
-	// Clock of this process. It has to be monotonic.
+	// Clock of this process. It must be monotonic.
 	Clock clock.PassiveClock
 }
 
@@ -65,8 +65,8 @@ type Keeper struct {
 	book *Book
 }
 
-// NewKeeper makes a Keeper. It is added to the manager, and its reconcilers are a kind of per-worker controller, apart from those of jobs,
-// with one worker goroutine.
+// NewKeeper makes a Keeper. The caller adds it to the manager, and adds its reconcilers as a per-worker controller with
+// one goroutine, apart from the controllers of jobs.
 func NewKeeper(options Options) *Keeper {
 	if options.Margin == 0 {
 		options.Margin = DefaultMargin
@@ -79,14 +79,14 @@ func NewKeeper(options Options) *Keeper {
 	return k
 }
 
-// Book is what the Keeper knows.
+// Book is what the Keeper knows of the agents.
 func (k *Keeper) Book() *Book { return k.book }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (k *Keeper) NeedLeaderElection() bool { return true }
 
-// Start takes over from the process that led before: whom it knew to have a living agent it may have answered until now. What is on
-// record is read from the API server, as a cache may not show yet what the other process has written last.
+// Start takes over from the leader before, which may have answered each agent that it knew to be alive until now. It
+// reads from the API server, because a cache may not show the last writes of that leader yet.
 func (k *Keeper) Start(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, seedInterval, true, func(ctx context.Context) (bool, error) {
 		var workers v1alpha1.WorkerClusterList
@@ -105,8 +105,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 	return err
 }
 
-// believe takes a worker's agent to be alive if its condition says so, and says it of the fenceAfter that is asked for now: that is the
-// longest by which the agent works. If it was changed since, nobody knows.
+// believe records that a worker's agent is alive if the AgentReady condition says so for the current fenceAfter. Then
+// the agent works with at most this fenceAfter. After a change of fenceAfter nobody knows the longest one.
 func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue || ready.ObservedGeneration != worker.Generation || worker.Status.ClusterID == "" {
@@ -118,8 +118,8 @@ func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
 	})
 }
 
-// Events brings the lease of a worker into the queue of its reconciler: once at the start, for there may be none, and after each change.
-// It does not wait for the worker to list leases, which it may never do.
+// Events adds the lease of a worker to the queue of its reconciler: once at the start, because there may be no lease,
+// and after each change. It does not wait for the list of leases, which the worker may never give.
 func (k *Keeper) Events(leases cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := leases.GetInformer(ctx, &v1alpha1.ExecutionLease{}, cache.BlockUntilSynced(false))
@@ -139,5 +139,5 @@ func (k *Keeper) For(worker v1alpha1.ClusterName, connection Connection) reconci
 	return r
 }
 
-// isUnlisted says whether an error is of a lease that the caches cannot show.
+// isUnlisted says whether the caches cannot show leases because they could not be listed.
 func isUnlisted(err error) bool { return errors.Is(err, remote.ErrNotListed) }

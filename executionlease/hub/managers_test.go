@@ -17,12 +17,12 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// A process that becomes the leader believes what is on record, if it is about the fenceAfter that is asked for now, and counts from
-// then on.
+// TestManagerRestart: a new leader believes a condition that was written for the current fenceAfter, and counts from
+// when it became the leader.
 func TestManagerRestart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		// status of AgentReady; generation is how far its observedGeneration is behind.
+		// status of AgentReady. generation is how far its observedGeneration is behind.
 		status     metav1.ConditionStatus
 		generation int64
 		want       time.Duration
@@ -57,7 +57,7 @@ func TestManagerRestart(t *testing.T) {
 	}
 }
 
-// What is known of an agent that lives while the manager is replaced is known again with its next challenge.
+// TestManagerRestartWithContact: after a restart of the manager, the next challenge shows that the agent is alive.
 func TestManagerRestartWithContact(t *testing.T) {
 	s := newScene(t)
 	s.live(t)
@@ -78,8 +78,8 @@ func TestManagerRestartWithContact(t *testing.T) {
 	s.expectStopped(t, "the next challenge", 122*time.Second)
 }
 
-// Two managers at a time, as when the old leader was stopped and goes on: what it has read long ago does no harm when it is answered, and
-// it answers nothing once it knows that it does not lead.
+// TestTwoManagers: an old leader was stopped and goes on. Its answer to an old challenge does no harm, and it answers
+// nothing once it knows that it does not lead.
 func TestTwoManagers(t *testing.T) {
 	s := newScene(t)
 	s.live(t)

@@ -23,10 +23,10 @@ var (
 		"1 for what is known of a worker's agent, 0 for what it might be else.", []string{"cluster", "presence"}, nil)
 )
 
-// shown is the Book of this process.
+// shown is the Book that the metrics show.
 var shown atomic.Pointer[Book]
 
-// collector computes what depends on the time when it is asked.
+// collector computes its metrics when Prometheus asks, because they depend on the time.
 type collector struct{}
 
 func init() { //nolint:gochecknoinits // controller-runtime's registry is global, and so are its metrics.
@@ -49,7 +49,7 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// metrics are about each worker that is connected, or was and will be.
+// metrics are about each worker with a connection, also a broken one.
 func (b *Book) metrics() (all []prometheus.Metric) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

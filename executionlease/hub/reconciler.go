@@ -23,11 +23,11 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// lookInterval is how often a worker is looked at of which no event comes: whether there is a lease now, and whether it was asked
-// for another fenceAfter. Nothing is sent for it.
+// lookInterval is how often the reconciler runs for a worker without events. It finds new leases and a changed
+// fenceAfter. It sends no request for that.
 const lookInterval = 10 * time.Second
 
-// reconciler keeps the lease on one worker. It is called by one goroutine.
+// reconciler keeps the lease on one worker. One goroutine calls it.
 type reconciler struct {
 	*Keeper
 	worker     v1alpha1.ClusterName
@@ -35,17 +35,17 @@ type reconciler struct {
 	connection Connection
 	// forbidden says that the worker has refused the last write.
 	forbidden bool
-	// presence is what was last seen of the agent.
+	// presence is the last presence of the agent that was logged.
 	presence protocol.Presence
 }
 
-// answer is what is to be answered.
+// answer is the answer to write.
 type answer struct {
 	challenge  protocol.Challenge
 	fenceAfter time.Duration
 }
 
-// Reconcile answers the agent.
+// Reconcile creates the lease, or answers the agent's challenge.
 func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	f, due, err := r.observe(ctx)
 	if err == nil {
@@ -63,7 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: min(lookInterval, r.patience(ctx))}, nil
 }
 
-// observe reads the lease, and notes in the Book what it says and what is about to be answered.
+// observe reads the lease. It records in the Book what the lease says and the answer that is due.
 func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 	status := r.connection.Status()
 	f := observation{leading: r.Leading(), connected: status.State == remote.Connected && status.ClusterID == r.clusterID}
@@ -116,7 +116,7 @@ func (r *reconciler) read(ctx context.Context, f *observation) error {
 	return nil
 }
 
-// create creates the lease. An agent that finds it writes a challenge.
+// create creates the lease. The agent then writes a challenge into it.
 func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error {
 	worker, err := r.connection.Client()
 	if err != nil {
@@ -127,7 +127,7 @@ func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error
 		Spec:       v1alpha1.ExecutionLeaseSpec{FenceAfter: metav1.Duration{Duration: fenceAfter}, Manager: r.Manager},
 	}, records.FieldOwner)
 	if apierrors.IsAlreadyExists(err) || r.isRefused(err) {
-		return nil // The cache will show it. Or whoever grants it.
+		return nil // The cache shows the lease later, or an admin grants the right.
 	}
 	if err != nil {
 		return fmt.Errorf("create ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
@@ -135,7 +135,7 @@ func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error
 	return nil
 }
 
-// answer writes the answer that the Book has noted, unless the lease has changed meanwhile.
+// answer writes the answer that the Book has recorded. It fails with Conflict if the lease has changed.
 func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease, due answer) error {
 	worker, err := r.connection.Client()
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 	answered := &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: r.HubID}}
 	err = worker.Patch(ctx, answered, client.RawPatch(types.MergePatchType, patch), records.FieldOwner)
 	if r.isRefused(err) {
-		return nil // The next challenge is answered again.
+		return nil // The reconciler tries again with the next challenge.
 	}
 	if err != nil {
 		return fmt.Errorf("patch ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
@@ -165,7 +165,7 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 	return nil
 }
 
-// isRefused says whether the worker refuses a write, whatever is in it, and notes that.
+// isRefused says whether the worker refuses every write of the lease, and records that.
 func (r *reconciler) isRefused(err error) bool {
 	r.forbidden = apierrors.IsForbidden(err)
 	if r.forbidden {
@@ -174,7 +174,7 @@ func (r *reconciler) isRefused(err error) bool {
 	return r.forbidden || apierrors.IsNotFound(err)
 }
 
-// patience is how long nothing may be heard of the agent until it has to be looked at whether it is alive.
+// patience is how long to wait for a challenge before the presence of the agent may change.
 func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
 	before := r.presence
 	r.book.look(r.worker, r.clusterID, func(p *page) { patience, r.presence = p.lease.QuietFor(), p.lease.Presence() })

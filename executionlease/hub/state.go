@@ -10,17 +10,17 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// state is how it is with the lease on a worker.
+// state is what the reconciler has to do about the lease on a worker.
 type state int
 
 const (
-	// away: nothing can be done there.
+	// away: the reconciler can do nothing.
 	away state = iota
 	// unlisted: the worker has not shown whether there is a lease.
 	unlisted
-	// absent: there is none.
+	// absent: there is no lease.
 	absent
-	// unanswered: there is a challenge that was not answered.
+	// unanswered: the lease has a challenge that is not answered.
 	unanswered
 	// settled: there is nothing to do.
 	settled
@@ -31,14 +31,14 @@ func (s state) String() string {
 	return [...]string{"away", "unlisted", "absent", "unanswered", "settled"}[s]
 }
 
-// observation is what is decided on.
+// observation is what one reconcile has read.
 type observation struct {
-	// leading, connected and registered say whether this process leads, the worker can be written to, and its WorkerCluster exists.
+	// leading: this process leads. connected: the worker can be written to. registered: its WorkerCluster exists.
 	leading, connected, registered bool
-	// listed says whether the worker shows what there is, and lease is what there is.
+	// listed says whether the worker has shown its leases. lease is this hub's lease, nil if there is none.
 	listed bool
 	lease  *v1alpha1.ExecutionLease
-	// due says whether a challenge is to be answered.
+	// due says whether a challenge has to be answered.
 	due bool
 }
 
@@ -56,7 +56,7 @@ func (f observation) decide() state {
 	return settled
 }
 
-// refusalOf is what a worker's refusal to list leases means.
+// refusalOf is the presence after a worker has refused to list leases.
 func refusalOf(code int) protocol.Presence {
 	switch code {
 	case 0:
@@ -67,7 +67,7 @@ func refusalOf(code int) protocol.Presence {
 	return protocol.PresenceForbidden
 }
 
-// readingOf is what a lease says.
+// readingOf reads a lease.
 func readingOf(lease *v1alpha1.ExecutionLease) protocol.Reading {
 	if lease == nil {
 		return protocol.Reading{}

@@ -26,14 +26,14 @@ import (
 
 const (
 	leaseCRD = "../../config/crd/worker/trainyard.dev_executionleases.yaml"
-	// patience is for things that are quick, on a machine that may be busy.
+	// patience is the timeout for quick operations on a busy machine.
 	patience = 60 * time.Second
-	// margin and fenceAfter of most tests: 122 s from read to stopped.
+	// margin and fenceAfter of most tests give 122 s from read to stopped.
 	margin     = 20 * time.Second
 	fenceAfter = 100 * time.Second
 )
 
-// environment is a hub, a worker that has the ExecutionLease API, and one that has not.
+// environment is a hub, a worker with the ExecutionLease API, and a worker without it.
 type environment struct {
 	hub, worker, bare *servers.Server
 	scheme            *runtime.Scheme
@@ -46,7 +46,7 @@ var shared = servers.Share(func(ctx context.Context, set *servers.Set) (*environ
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-// scene is a hub of its own with one worker, and the reconciler of its lease, which the test calls. The test plays the agent.
+// scene is a hub with one worker, and the reconciler of its lease, which the test calls. The test plays the agent.
 type scene struct {
 	*environment
 	server *servers.Server
@@ -55,7 +55,7 @@ type scene struct {
 	hubID string
 	clock *clocktesting.FakePassiveClock
 	link  *link
-	// options of the Keeper. What a test changes holds from the next restart on.
+	// options of the Keeper. A change counts from the next restart on.
 	options    hublease.Options
 	keeper     *hublease.Keeper
 	reconciler reconcile.Reconciler
@@ -110,20 +110,20 @@ func (s *scene) newFleet(t *testing.T) *remote.Fleet {
 	return fleet
 }
 
-// restart is a new process, which remembers nothing.
+// restart starts a new process, which remembers nothing.
 func (s *scene) restart() {
 	s.keeper = hublease.NewKeeper(s.options)
 	s.reconciler = s.keeper.For(s.name, s.link)
 }
 
-// link is a connection whose times are those of the test's clock, and that the test can cut.
+// link is a connection that uses the test's clock and that the test can cut.
 type link struct {
 	*remote.Cluster
 	clock *clocktesting.FakePassiveClock
 	since time.Time
-	// lost is when contact was lost, zero while there is contact.
+	// lost is when contact was lost, zero during contact.
 	lost time.Time
-	// wrap, if there is one, gets between.
+	// wrap, if set, wraps the client.
 	wrap func(client.Client) client.Client
 }
 
@@ -154,7 +154,7 @@ func (l *link) cut() { l.lost = l.clock.Now() }
 
 func (l *link) mend() { l.lost, l.since = time.Time{}, l.clock.Now() }
 
-// tamper is a client with another Get or Patch.
+// tamper is a client with a different Get or Patch.
 type tamper struct {
 	client.Client
 	get   func(lease *v1alpha1.ExecutionLease) error
@@ -178,7 +178,7 @@ func (c tamper) Patch(ctx context.Context, object client.Object, patch client.Pa
 	return write()
 }
 
-// reconcile calls the reconciler, which must not fail, with a cache that shows what is there, and waits until it shows what was written.
+// reconcile waits until the cache shows the lease, calls the reconciler, which must not fail, and waits again.
 func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
 	s.settle(t)
@@ -199,7 +199,7 @@ func (s *scene) settle(t *testing.T) {
 	})
 }
 
-// lease is what is on the worker now, empty if there is none.
+// lease reads the lease from the worker. It is empty if there is none.
 func (s *scene) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{}
@@ -207,7 +207,7 @@ func (s *scene) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	return lease
 }
 
-// challenge writes as the agent does.
+// challenge writes a challenge and a state, as the agent does.
 func (s *scene) challenge(t *testing.T, challenge string, state v1alpha1.LeaseState) {
 	t.Helper()
 	lease := s.lease(t)
@@ -216,7 +216,7 @@ func (s *scene) challenge(t *testing.T, challenge string, state v1alpha1.LeaseSt
 	must(t, s.server.Admin.Status().Update(t.Context(), lease))
 }
 
-// live is an agent that lives and was answered, at 0 and at 10 s of the test.
+// live plays an agent that is alive and was answered at 0 s and at 10 s of the test.
 func (s *scene) live(t *testing.T) {
 	t.Helper()
 	s.reconcile(t)
@@ -241,7 +241,7 @@ func (s *scene) workerCluster(t *testing.T) *v1alpha1.WorkerCluster {
 	return worker
 }
 
-// ask asks for another fenceAfter.
+// ask changes the fenceAfter of the WorkerCluster.
 func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 	t.Helper()
 	worker := s.workerCluster(t)
@@ -249,7 +249,7 @@ func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 	must(t, s.hub.Admin.Update(t.Context(), worker))
 }
 
-// expectStopped checks when copies must have stopped, from now on, negative if that is not to be known.
+// expectStopped checks how long from now copies must have stopped. A negative want: the time must not be known.
 func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 	t.Helper()
 	at, known := s.keeper.Book().StoppedAt(s.name, s.server.ID)

@@ -21,8 +21,8 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A worker without the API, or without the right, is Connected all the same. It is said why nothing there can be fenced, and nothing has
-// to be restarted when that changes.
+// TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The presence says why
+// nothing is fenced there. It changes without a restart.
 func TestWorkersThatCannotFence(t *testing.T) {
 	e := shared.Get(t)
 	t.Run("Unsupported", func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestWorkersThatCannotFence(t *testing.T) {
 		}
 		e.grant(t, "reader", "list", "watch")
 		gomega.NewWithT(t).Eventually(func() int { return s.link.Status().LeaseRefusal }, patience, 5*time.Millisecond).Should(gomega.BeZero())
-		// It may read now, and sees that there is none. It may not create it.
+		// The user may read now, so the lease is absent. The user may not create it.
 		s.until(t, protocol.PresenceForbidden)
 		e.grant(t, "reader", "create", "patch")
 		s.until(t, protocol.PresenceUnknown)
@@ -52,7 +52,7 @@ func TestWorkersThatCannotFence(t *testing.T) {
 	})
 }
 
-// until reconciles until the agent is known to be so.
+// until reconciles until the agent has a presence.
 func (s *scene) until(t *testing.T, want protocol.Presence) {
 	t.Helper()
 	eventually(t, "presence of the agent", func(g gomega.Gomega) {
@@ -63,7 +63,7 @@ func (s *scene) until(t *testing.T, want protocol.Presence) {
 	})
 }
 
-// account makes a user of the worker who may read all that a connection needs.
+// account makes a user of the worker with all rights that a connection needs.
 func (e *environment) account(t *testing.T, name string) remote.Credentials {
 	t.Helper()
 	user := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
@@ -80,7 +80,7 @@ func (e *environment) account(t *testing.T, name string) remote.Credentials {
 	}}
 }
 
-// grant lets a user do more with leases.
+// grant gives a user more rights on leases.
 func (e *environment) grant(t *testing.T, user string, verbs ...string) {
 	t.Helper()
 	e.grantRules(t, user+"-"+verbs[0], user, rbacv1.PolicyRule{
