@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Job is a TrainJob that is to be placed.
+// Job is a TrainJob that needs a worker.
 type Job struct {
 	// UID of the TrainJob. It decides between workers of equal score.
 	UID types.UID
@@ -21,69 +21,69 @@ type Job struct {
 	Name, Namespace string
 	// Labels of the TrainJob.
 	Labels map[string]string
-	// Annotations of the TrainJob. v1alpha1.AnnotationClusters pins it; the others are for expressions.
+	// Annotations of the TrainJob. v1alpha1.AnnotationClusters pins it. Expressions read the others.
 	Annotations map[string]string
 	// NamespaceLabels are the labels of its namespace.
 	NamespaceLabels map[string]string
-	// Priority of the TrainJob, for expressions: the higher, the more important.
+	// Priority of the TrainJob, for expressions. A higher number is more important.
 	Priority int32
-	// PodSets are its demand.
+	// PodSets are the demand of the job.
 	PodSets []v1alpha1.PodSet
-	// Previous is the worker on which the job has run before, for the score Sticky. Empty: it has not.
+	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
 	Previous v1alpha1.ClusterName
-	// Excluded are workers that cannot take this job at present. An exclusion that has ended is left out by the caller.
+	// Excluded are workers that cannot take this job now. The caller leaves out exclusions that have ended.
 	Excluded map[v1alpha1.ClusterName]Exclusion
 }
 
-// Exclusion is why a worker cannot take one job, whatever it has free.
+// Exclusion is why a worker cannot take one job, even with enough free resources.
 type Exclusion struct {
-	// Reason is the outcome of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
+	// Reason is the result of an attempt there: NameConflict, Rejected, CopyDeleted or AdmissionTimeout.
 	Reason string
-	// Message in the worker's words.
+	// Message is the worker's message.
 	Message string
 }
 
 // Worker is a WorkerCluster as it is now.
 type Worker struct {
-	// Name of the WorkerCluster. Each occurs once.
+	// Name of the WorkerCluster. No two workers have the same.
 	Name v1alpha1.ClusterName
 	// Labels of the WorkerCluster.
 	Labels map[string]string
-	// NotReady is reason and message of a Ready condition that is not True. Empty: the worker is Ready.
+	// NotReady is the reason and message of a Ready condition that is not True. Empty: the worker is Ready.
 	NotReady string
 	// Cordoned: the worker takes no jobs, by spec.unschedulable or because it is Draining, by spec.drain.
 	Cordoned, Draining bool
-	// Nodes that take pods, without what is reserved for jobs whose pods they do not have yet.
+	// Nodes that take pods, without what is reserved for jobs whose pods are not on them yet.
 	Nodes *Nodes
 	// Allocatable of all nodes together, for scores and expressions.
 	Allocatable Resources
-	// Price is spec.price as PricesOf converts it. It has a part in the score of other workers, see v1alpha1.ScorePrice.
+	// Price is spec.price as PricesOf converts it. It can change the score of other workers, see v1alpha1.ScorePrice.
 	Price Prices
-	// Assigned is how many jobs have been placed there and have not ended, and Queued how many of these have pods that are on no
-	// node yet.
+	// Assigned is how many jobs are placed there and have not ended. Queued is how many of these jobs have pods that are
+	// on no node yet.
 	Assigned, Queued int
-	// KubernetesVersion and NodeGroups are what the status of the WorkerCluster says, for expressions.
+	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
 	KubernetesVersion string
 	NodeGroups        []v1alpha1.NodeGroup
-	// Revision is another one whenever anything else here is. An expression may remember its answer by it; 0: it may not.
+	// Revision changes whenever another field changes. An expression may cache its answer by it. 0: it may not.
 	Revision uint64
 }
 
-// Decision is where a job goes, or why it waits.
+// Decision is the worker of a job, or the reason why the job waits.
 type Decision struct {
 	// Cluster is the chosen worker. Empty: the job waits.
 	Cluster v1alpha1.ClusterName
-	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, InvalidPolicy, InvalidPin, NoFit, or the
-	// reason of an exclusion, if those workers have excluded the job on which it would fit.
+	// Reason for the condition Placed: Placed, NoWorkers, NoPolicy, InvalidPolicy, InvalidPin, NoFit, or the reason of an
+	// exclusion, if only excluded workers have room for the job.
 	Reason string
 	// Message for the condition Placed, one line of at most 1024 bytes. The same workers give the same message.
 	Message string
-	// Policy of the job, one of those that were given. Nil: there is none.
+	// Policy of the job, one of the given policies. nil: the job has no policy.
 	Policy *v1alpha1.DispatchPolicy
 }
 
-// Decide chooses the worker with the highest score among those that pass all filters. The answer depends neither on the order
-// of the workers nor on that of the policies, PodSets and nodes.
+// Decide chooses the worker with the highest score among the workers that pass all filters. The order of workers,
+// policies, PodSets and nodes does not change the answer.
 func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	f := newFilters(job, policies)
 	decision := Decision{}
@@ -142,11 +142,12 @@ func placedNote(fitting int) string {
 	return fmt.Sprintf("; the highest of %d workers on which the job fits", fitting)
 }
 
-// MaxExplanation is how many workers the API has room for in an explanation.
+// MaxExplanation is how many workers an explanation of the API can have.
 const MaxExplanation = 1000
 
-// Explain says of each worker, sorted by name, whether the job fits there, with its score, or which filter rejected it. It asks
-// what Decide asks. Of more than MaxExplanation workers it names those that are closest to taking the job.
+// Explain says for each worker, sorted by name, whether the job fits there and with which score, or which filter
+// rejected it. It uses the filters of Decide. With more than MaxExplanation workers it keeps those closest to taking
+// the job.
 func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
 	f := newFilters(job, policies)
 	scores := newScores(f, workers)

@@ -1,53 +1,56 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dispatch decides on which worker a job runs. It is pure: the answer follows from the arguments, and nothing else is
-// read or changed.
+// Package dispatch decides on which worker a job runs. It is pure: the answer follows from the arguments only, and no
+// call changes its arguments.
 //
-// Keep a *Nodes per worker, made by NewNodes when its nodes or pods change. Take off with Nodes.Reserve what is placed there
-// and has no pods yet. Compile the expressions of policies once, with package expressions below this one. Then ask Decide, and
-// where people will read why, Explain, which asks the same filters. SelectPolicy is for those who need a job's policy and no
-// decision.
+// How to use it: make a *Nodes for each worker with NewNodes, again after each change of its nodes or pods. Take off
+// the jobs that are placed there and have no pods yet with Nodes.Reserve. Compile the expressions of policies once,
+// with package dispatch/expressions. Then call Decide to place a job, and Explain to show people why. Explain uses the
+// same filters. SelectPolicy gives the policy of a job without a decision.
 //
 // # What fits
 //
-// A gang fits a worker if each of its pods has a place on a node as it is now: 8 pods of 8 GPUs do not fit on 64 nodes with one
-// GPU free. Free amounts, node selector, required node affinity and taints are judged as the scheduler judges them. Whatever
-// else a scheduler may want (pod affinity, topology spread, volumes, host ports, GPU topology) is not looked at, so a job can
-// still wait for its pods on a worker that it fits. Initializers run before the other pods, and the two are fitted each by
-// itself. How exact this is stands at Nodes.Fit.
+// A gang fits a worker if each of its pods has a place on a node as it is now: 8 pods of 8 GPUs do not fit on 64 nodes
+// with one free GPU each. The package judges free amounts, node selector, required node affinity and taints as the
+// scheduler does. It does not look at pod affinity, topology spread, volumes, host ports and GPU topology. So the pods
+// of a job may still wait on a worker that the job fits. Initializers run before the other pods, and the package fits
+// the two phases separately. Nodes.Fit says how exact this is.
 //
-// # Where it goes
+// # Where a job goes
 //
-// Filters are asked in this order: NotReady, Cordoned, PolicyMismatch (the policy's cluster selector), PinMismatch (the job's
-// annotation), PolicyMismatch (the policy's expression), the job's own exclusions, InsufficientResources. A policy or a pin with a
-// fault lets no worker through.
+// The filters run in this order: NotReady, Cordoned, PolicyMismatch (the policy's cluster selector), PinMismatch (the
+// job's annotation), PolicyMismatch (the policy's expression), the job's own exclusions, InsufficientResources. A
+// policy or a pin with a fault rejects every worker.
 //
-// Of the workers that pass, the one wins that has the highest average of the policy's scores by weight, and among equals the one
-// with the highest hash of job and worker. Each score is a number from 0 to 100 that follows from the job and this worker alone,
-// which is why it is not stretched so that the best has 100 and the worst 0, as is done elsewhere: then a third worker could make
-// two others change places. Workers are compared by thousandths of a score, and people see whole ones.
+// Of the workers that pass, the worker with the highest weighted average of the policy's scores wins. Among equal
+// workers, the highest hash of job and worker wins. Each score is a number from 0 to 100 that follows from the job and
+// this worker alone. Other schedulers stretch scores so that the best worker has 100 and the worst has 0. This package
+// does not: then a third worker could change the order of two others. Decide compares workers by thousandths of a
+// score. Messages show whole scores.
 //
 //	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards
-//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses, 1/4 share of the worker that is then used,
+//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses,
+//	                1/4 share of the worker that is then used,
 //	                less one point for each job that was placed there and has pods that are on no node yet
 //	Price           1 - cost / cost at the ceiling, by what the job takes per hour
 //	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
 //	Sticky          1 where the job ran before, 0 elsewhere
 //
-// So neither the order of any argument nor a worker that lost makes a difference, but for one: where a policy scores by Price and gives
-// no ceiling for a resource, the ceiling is the highest price in the fleet.
+// So neither the order of an argument nor a worker that lost changes the result, with one exception: if a policy scores
+// by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.
 //
-// # Who goes before whom
+// # Which job goes first
 //
-// In which order jobs are decided on is for package queue below this one. What it needs of the nodes is here. Hold is what jobs
-// behind a large one may use of a worker, so that it is not passed for ever, Close the same where pods may go anywhere, and Places says
-// how much of a gang has room already. Preempt chooses the jobs of lower priority that are stopped for one that fits nowhere. How
-// far from the smallest set they can be stands there.
+// Package dispatch/queue decides about the order of jobs. This package has what the queue needs of the nodes. Hold says
+// what jobs behind a large job may use of a worker, so that they do not overtake it for ever. Close does the same where
+// pods may go to any node. Places counts the pods of a gang that have a place already. Preempt chooses jobs of lower
+// priority that are stopped for a job that fits nowhere, and says how far from the smallest set its choice can be.
 //
 // # What to watch out for
 //
-// Workers must not share a name. Nodes must not have been reserved for the very job that is being decided. A decision is true
-// for the nodes it was made on: reserve what was placed before the next one. The worker's scheduler knows nothing of what is
-// held, see Hold. A *Nodes never changes and may be shared between goroutines; calls have no state in common.
+// No two workers may have the same name. The nodes must not contain a reservation for the job that is being decided. A
+// decision is true for the nodes that it was made on: reserve each placed job before the next decision. The worker's
+// scheduler does not know what Hold keeps free. A *Nodes never changes, and goroutines may share it. Calls share no
+// state.
 package dispatch

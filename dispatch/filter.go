@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// verdict is which filter rejected a worker. The lower the verdict, the closer is the worker to taking the job.
+// verdict is the filter that rejected a worker. A lower verdict is closer to taking the job.
 type verdict uint8
 
 const (
@@ -48,7 +48,7 @@ func (v verdict) String() string {
 	return "unknown"
 }
 
-// filters are the questions about a worker, prepared for one job.
+// filters are the filters of one job, ready to judge workers.
 type filters struct {
 	job      Job
 	gang     *gang
@@ -59,7 +59,7 @@ type filters struct {
 	denial   *denial
 }
 
-// denial is why no worker may take the job, whatever the workers are.
+// denial is why no worker at all may take the job.
 type denial struct{ reason, message string }
 
 func newFilters(job Job, policies []Policy) *filters {
@@ -90,7 +90,7 @@ func newFilters(job Job, policies []Policy) *filters {
 	return f
 }
 
-// judge asks the filters, the cheap ones first.
+// judge runs the filters, the cheap ones first.
 func (f *filters) judge(w *Worker) verdict {
 	if v := f.open(w); v != fits || f.gang.fits(w.Nodes) {
 		return v
@@ -98,7 +98,7 @@ func (f *filters) judge(w *Worker) verdict {
 	return insufficient
 }
 
-// open asks all filters but the last, which is about room.
+// open runs all filters but the last one, which checks the room for the gang.
 func (f *filters) open(w *Worker) verdict {
 	switch {
 	case w.NotReady != "":
@@ -123,7 +123,7 @@ func (f *filters) open(w *Worker) verdict {
 	return fits
 }
 
-// reason is the verdict as a reason of the API.
+// reason converts a verdict to a reason of the API.
 func (f *filters) reason(w *Worker, v verdict) string {
 	if v == excluded {
 		return f.job.Excluded[w.Name].Reason
@@ -131,7 +131,7 @@ func (f *filters) reason(w *Worker, v verdict) string {
 	return v.String()
 }
 
-// message says what a worker lacked.
+// message says why a filter rejected a worker.
 func (f *filters) message(w *Worker, v verdict) string {
 	switch v {
 	case excluded:
@@ -163,7 +163,7 @@ func (f *filters) message(w *Worker, v verdict) string {
 	return ""
 }
 
-// objection says what the policy's expression has against a worker.
+// objection says why the policy's expression rejects a worker.
 func (f *filters) objection(w *Worker) string {
 	if _, err := f.admits(w); err != nil {
 		return fmt.Sprintf("the expression of DispatchPolicy %s cannot be evaluated for the worker: %v", f.policy.Name, err)
@@ -171,7 +171,7 @@ func (f *filters) objection(w *Worker) string {
 	return "the expression of DispatchPolicy " + f.policy.Name + " is false for the worker"
 }
 
-// waits sums up why no worker takes the job.
+// waits summarizes why no worker takes the job.
 func (f *filters) waits(workers []Worker, verdicts []verdict) (reason, message string) {
 	if len(workers) == 0 {
 		return v1alpha1.ReasonNoWorkers, "no WorkerCluster is registered"
@@ -194,7 +194,7 @@ func (f *filters) waits(workers []Worker, verdicts []verdict) (reason, message s
 	return cmp.Or(reason, v1alpha1.ReasonNoFit), summary
 }
 
-// summary has the messages of the few workers that are closest to taking the job, those by name.
+// summary has the messages of the few workers that are closest to taking the job, sorted by verdict and name.
 func (f *filters) summary(workers []Worker, verdicts []verdict) string {
 	order := make([]int, len(workers))
 	for i := range order {

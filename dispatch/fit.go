@@ -12,13 +12,14 @@ import (
 
 // Fit says what the gang lacks on the nodes as they are, or nil if it fits.
 //
-// Initializers run before the others, so each of the two phases has all nodes for itself. Within a phase all pods must have
-// their place at the same time.
+// Initializers run before the other pods, so each of the two phases has all nodes for itself. Within a phase all pods
+// must have their place at the same time.
 //
-// If it says that a gang fits, there is a place for every pod. The opposite is exact too for pods that are alike (equal
-// requests and node constraints, in one or more PodSets), and for a phase of which already one PodSet does not fit. What
-// remains are PodSets that fit each by themselves: for them a search is bin packing, so they are placed first-fit-decreasing
-// in several orders (see placement.search), and a gang can be missed that a full search would place. TestFitMissRate compares the two.
+// If Fit says that a gang fits, each pod has a place. If Fit says that a gang does not fit, that is exact for pods that
+// are alike (equal requests and node constraints, in one or more PodSets), and for a phase with a PodSet that does not
+// fit alone. For PodSets that each fit alone the problem is bin packing. Fit then places them first-fit-decreasing in
+// several orders (see placement.search), and may miss a gang that a full search places. TestFitMissRate compares the
+// two.
 func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 	g := newGang(podSets)
 	if g.fits(n) {
@@ -53,7 +54,7 @@ func (g *gang) fitsTogether(n *Nodes, ph *phase) bool {
 		}
 	}
 	if g.room(n, ph.pods, &ph.upper) == ph.upper.need {
-		return true // Even if all pods were as large as the largest, which is a cheap question.
+		return true // All pods fit even if each is as large as the largest. This check is cheap.
 	}
 	if g.fitsApart(n, ph) {
 		return true
@@ -62,8 +63,8 @@ func (g *gang) fitsTogether(n *Nodes, ph *phase) bool {
 	return g.place.search(g, ph.pods)
 }
 
-// fitsApart says whether each pod can have a node to itself, which most often is so where there is room at all: if the kinds are put in
-// order by the number of nodes that have room for a pod, each has as many as it and those before it have pods.
+// fitsApart says whether each pod can have its own node, which is common where there is room. It sorts the kinds by the
+// number of nodes with room for one pod. Each kind needs as many nodes as it and the kinds before it have pods.
 func (g *gang) fitsApart(n *Nodes, ph *phase) bool {
 	g.nodes = g.nodes[:0]
 	for i := range ph.pods {
@@ -80,23 +81,24 @@ func (g *gang) fitsApart(n *Nodes, ph *phase) bool {
 	return true
 }
 
-// nodesFor is for how many pods of a kind there are how many nodes.
+// nodesFor is a number of pods of one kind, and the number of nodes that have room for such a pod.
 type nodesFor struct{ pods, nodes int64 }
 
-// room returns for how many of the pods there is a place on the nodes that admit the kinds, if there were no other pods. It stops
-// counting at what is needed.
+// room counts the pods that have a place on the nodes that admit the kinds, if there are no other pods. It stops
+// counting at need.
 func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
 	return g.count(n, kinds, p.bound, p.need, p.need)
 }
 
-// count counts the places for a pod on the nodes that admit the kinds, at most so many on one node. It stops at what is needed.
+// count counts the places for a pod on the nodes that admit the kinds, up to most on one node. It stops counting at
+// need.
 func (g *gang) count(n *Nodes, kinds []pods, pod []demand, need, most int64) (found int64) {
 	if n == nil || lacksFirst(n.largest, pod) {
 		return 0
 	}
 	admits := g.admits(n, &kinds[0])
 	for r, free := range n.scarcest(pod) {
-		// The cheap question first: on a busy worker most nodes have too little free. This is where a decision spends its time.
+		// The cheap check is first: on a busy worker most nodes have too little free, and a decision spends its time here.
 		if len(pod) > 0 && free < pod[0].amount || !admits[n.class[r]] || !g.othersAdmit(n, kinds, n.class[r]) {
 			continue
 		}
@@ -109,7 +111,7 @@ func (g *gang) count(n *Nodes, kinds []pods, pod []demand, need, most int64) (fo
 	return found
 }
 
-// scarcest returns what each row has free of the first resource of a pod, or the counts if it requests nothing.
+// scarcest returns what each row has free of the pod's first resource, or the counts if the pod requests nothing.
 func (n *Nodes) scarcest(pod []demand) []int64 {
 	if len(pod) == 0 {
 		return n.counts
@@ -117,7 +119,7 @@ func (n *Nodes) scarcest(pod []demand) []int64 {
 	return n.amountsOf(pod[0].col)
 }
 
-// othersAdmit says whether a class takes each of the kinds of pods but the first.
+// othersAdmit says whether a class takes all kinds of pods but the first one, which it does not check.
 func (g *gang) othersAdmit(n *Nodes, kinds []pods, class int) bool {
 	for i := 1; i < len(kinds); i++ {
 		if !g.admits(n, &kinds[i])[class] {
@@ -127,8 +129,8 @@ func (g *gang) othersAdmit(n *Nodes, kinds []pods, class int) bool {
 	return true
 }
 
-// lacksFirst says whether there is too little of the first resource, which is the GPUs where there are any. It is perNode for
-// those in a hurry.
+// lacksFirst says whether there is too little of the first resource (GPUs, if the pod requests any). It is a fast form
+// of perNode.
 func lacksFirst(free []int64, pod []demand) bool {
 	return len(pod) > 0 && (pod[0].col < 0 || free[pod[0].col] < pod[0].amount)
 }
@@ -139,7 +141,7 @@ func perNode(free []int64, pod []demand, limit int64) int64 {
 		if d.col < 0 || free[d.col] < d.amount {
 			return 0
 		}
-		// A division costs as much as all the rest.
+		// A division costs as much as the rest of the loop.
 		switch amount := free[d.col]; {
 		case limit <= 1:
 		case amount-d.amount < d.amount:

@@ -5,18 +5,18 @@ package dispatch
 
 import "math"
 
-// mostAllocated is for jobs that should fill what cannot be used otherwise, so that whole nodes stay free for gangs. Three quarters
-// of it are how well the job fills the nodes that it would take: what it uses of its dominant resource, as a share of what is
-// free on them. A pod of one GPU on a node with one free scores 75 by that, on one with eight free 9; pods of eight GPUs score 75
-// everywhere. One quarter is how full the worker is afterwards, the opposite of LeastAllocated, so that whole nodes stay free on
-// the same worker, where a larger gang can have them.
+// mostAllocated makes jobs fill nodes that are partly used, so that whole nodes stay free for gangs. Three quarters of
+// the score are how well the job fills the nodes that it would take: what it uses of its dominant resource, as a share
+// of what is free on these nodes. For that, a pod of one GPU scores 75 on a node with one free GPU, and 9 on a node
+// with eight. Pods of eight GPUs score 75 everywhere. One quarter is how full the worker is afterwards, the opposite of
+// LeastAllocated. So whole nodes stay free on the same worker, where a larger gang can use them.
 //
-// One point is taken off for each job that has been placed there and has no pods yet. Each job makes its worker fuller,
-// so of many jobs that come at once all would go to the worker that got the first, however little fuller that is, while
-// others are idle. This way they spread over workers that differ by little, and where a fragment makes a difference of
-// many points it decides.
+// One point is taken off for each job that was placed there and has no pods yet. Each job makes its worker fuller.
+// Without this rule, all of many jobs that come at once would go to the worker of the first job, while other workers
+// are idle. With it, the jobs spread over workers that differ by few points. A node that a job fills well makes a
+// difference of many points, and still decides.
 //
-// Which nodes those are the worker's scheduler says in the end. It takes the fullest if it scores by MostAllocated too.
+// The worker's scheduler chooses the nodes in the end. It takes the fullest nodes if it also scores by MostAllocated.
 func (g *gang) mostAllocated(w *Worker) points {
 	score := 100 * point
 	if d := g.dominant(w); d.name >= 0 {
@@ -26,7 +26,7 @@ func (g *gang) mostAllocated(w *Worker) points {
 	return max(0, score-point*points(max(w.Queued, 0)))
 }
 
-// maxLevels is how many amounts of free resource are told apart: each number of GPUs that a node can have.
+// maxLevels is how many levels of free resource there are: one for each number of GPUs that a node can have.
 const maxLevels = 64
 
 // level is the nodes that have about the same amount free.
@@ -36,8 +36,8 @@ type level struct {
 	room  float64 // For pods.
 }
 
-// filling is what the pods that take the dominant resource use of it, as a share of what is free on the nodes that they take, if
-// those with the least free are taken first. Each kind of pods is looked at as if it came alone.
+// filling is what the pods use of the dominant resource, as a share of what is free on the nodes that they take. The
+// nodes with the least free are taken first. Each kind of pods is counted as if it came alone.
 func (g *gang) filling(n *Nodes, d dominant) float64 {
 	var used, touched float64
 	for i := range g.phases {
@@ -70,7 +70,7 @@ func (p *pods) amountOf(name int) int64 {
 	return 0
 }
 
-// touched is what is free, in a column, on the nodes that the pods take, beginning with those that have the least.
+// touched is what is free, in a column, on the nodes that the pods take. The nodes with the least free are taken first.
 func (g *gang) touched(n *Nodes, p *pods, col int) float64 {
 	g.survey(n, p, col)
 	left, touched := float64(p.need), float64(0)
@@ -93,7 +93,7 @@ func (g *gang) touched(n *Nodes, p *pods, col int) float64 {
 	return touched
 }
 
-// survey sorts the nodes that have room for the pods into levels by what they have free.
+// survey sorts the nodes with room for the pods into levels by their free amounts.
 func (g *gang) survey(n *Nodes, p *pods, col int) {
 	g.levels = [maxLevels]level{}
 	if lacksFirst(n.largest, p.bound) {

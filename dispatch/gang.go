@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// gang is a job's demand, compiled once for all workers. It is used by one call, and holds that call's scratch space.
+// gang is a job's demand, compiled once for all workers. One call uses it, and it holds the scratch space of that call.
 type gang struct {
 	phases   []phase               // One runs after the other.
 	names    []corev1.ResourceName // Sorted. What the pods request, and "pods".
@@ -30,7 +30,7 @@ type gang struct {
 	nodes    []nodesFor            // Scratch.
 }
 
-// phase is what runs at the same time.
+// phase is a set of pods that run at the same time.
 type phase struct {
 	pods  []pods
 	sum   []int64 // What they need together, per name of the gang.
@@ -68,7 +68,7 @@ type demand struct {
 
 type label struct{ key, value string }
 
-// PhaseOf numbers what runs one after the other.
+// PhaseOf is the phase in which a PodSet runs: 0 runs before 1.
 func PhaseOf(set *v1alpha1.PodSet) int {
 	if IsInitializer(set.Role) && !set.Concurrent {
 		return 0
@@ -76,8 +76,7 @@ func PhaseOf(set *v1alpha1.PodSet) int {
 	return 1
 }
 
-// IsInitializer says whether a role is one of pods that as a rule run before the others. It is the only place that
-// knows what a role means.
+// IsInitializer says whether pods of a role usually run before the others. Only this function knows what a role means.
 func IsInitializer(role v1alpha1.PodSetRole) bool {
 	return strings.HasSuffix(string(role), "-initializer")
 }
@@ -145,7 +144,7 @@ func (g *gang) rank(r request) int {
 	return 1
 }
 
-// merge adds pods to a phase. Those of equal shape become one, so that they are fitted exactly, see fits.
+// merge adds pods to a phase. It merges pods of equal shape, so that fits is exact for them.
 func (ph *phase) merge(p pods) {
 	for i := range ph.pods {
 		q := &ph.pods[i]
@@ -159,7 +158,7 @@ func (ph *phase) merge(p pods) {
 	ph.pods = append(ph.pods, p)
 }
 
-// finish sorts the pods, so that nothing depends on the order of the PodSets, and adds up what they need.
+// finish sorts the pods, so that the order of the PodSets does not matter, and adds up their requests.
 func (ph *phase) finish(names int) {
 	for i := range ph.pods {
 		slices.Sort(ph.pods[i].podSets)
@@ -181,7 +180,7 @@ func (ph *phase) finish(names int) {
 	}
 }
 
-// bind looks up the columns of what the pods request. It must come before what reads pods.bound.
+// bind looks up the columns of the pods' requests. It must run before any code that reads pods.bound.
 func (g *gang) bind(n *Nodes) {
 	g.cols = n.columnsOf(g.names, g.cols[:0])
 	for i := range g.phases {
@@ -198,7 +197,7 @@ func (g *gang) bind(n *Nodes) {
 func (g *gang) bindPods(p *pods) {
 	p.bound = p.bound[:0]
 	for _, r := range p.requests {
-		// Nodes of which none lists "pods" take any number of them.
+		// If no node lists "pods", the nodes take any number of pods.
 		if g.cols[r.name] >= 0 || g.names[r.name] != corev1.ResourcePods {
 			p.bound = append(p.bound, demand{name: r.name, col: g.cols[r.name], amount: r.amount})
 		}
@@ -215,13 +214,13 @@ func (p *pods) selects(c *class) bool {
 	return true
 }
 
-// matchesAffinity says whether the node affinity that the pods require matches nodes of the class, and returns what is wrong with it
-// if it cannot be parsed.
+// matchesAffinity says whether the pods' required node affinity matches nodes of the class. It returns an error if the
+// affinity cannot be parsed.
 func (g *gang) matchesAffinity(p *pods, c *class) (bool, error) {
 	if p.affinityTerm == nil {
 		return true, nil
 	}
-	// Terms that match by the node's name would be left out if it had none.
+	// Without a name, the node would match no term that selects nodes by name.
 	g.probe.Name = "*"
 	g.probe.Labels = c.labels
 	return p.affinityTerm.Match(&g.probe)
@@ -238,8 +237,8 @@ func (p *pods) repels(c *class) *corev1.Taint {
 	return nil
 }
 
-// tolerates says whether the pods tolerate a taint. Tolerations with the operators Lt and Gt count for nothing, as in a scheduler
-// without the feature gate for them.
+// tolerates says whether the pods tolerate a taint. It ignores tolerations with the operators Lt and Gt, as a scheduler
+// does without their feature gate.
 func (p *pods) tolerates(taint *corev1.Taint) bool {
 	for i := range p.tolerations {
 		if p.tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
@@ -249,11 +248,11 @@ func (p *pods) tolerates(taint *corev1.Taint) bool {
 	return false
 }
 
-// maxShapes is for how many shapes of nodes it is remembered which classes take pods.
+// maxShapes is the number of node shapes for which admits caches its answer.
 const maxShapes = 64
 
-// admits says for each class of the nodes whether it takes the pods, if it has room. It is asked once for all workers whose nodes
-// are of the same shape.
+// admits says for each class of the nodes whether it takes the pods if it has room. It computes the answer once for all
+// workers whose nodes have the same shape.
 func (g *gang) admits(n *Nodes, p *pods) []bool {
 	if p.admits != nil && p.shape == n.shape && len(p.admits) == len(n.classes) {
 		return p.admits
@@ -275,7 +274,7 @@ func (g *gang) admits(n *Nodes, p *pods) []bool {
 		c := &n.classes[i]
 		admits[i] = p.selects(c) && p.repels(c) == nil
 		if admits[i] && p.affinityTerm != nil {
-			admits[i], _ = g.matchesAffinity(p, c) // What is wrong with it is for the shortfall to say.
+			admits[i], _ = g.matchesAffinity(p, c) // The shortfall reports the error.
 		}
 	}
 	return admits

@@ -11,18 +11,19 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Hold returns what jobs behind a gang may use of the nodes while the gang waits for room on them, so that it is not passed for
-// ever. The argument empty is the same worker as it would be if no job ran there; the gang must fit on that, or it is held for
-// nothing.
+// Hold returns what jobs behind a gang may use of the nodes while the gang waits for room on them, so that they do not
+// overtake the gang for ever. The argument empty is the same worker as if no job ran there. The gang must fit on it,
+// else nothing is gained.
 //
-// What the gang's pods can take now is taken off, as by Reserve. For each pod that has no place yet, nodes are closed that could
-// take it if they were empty: those first on which the most of a pod has room already, for they will be free soonest, and as
-// many as it takes. A closed node has nothing free. Of nodes with the same labels and taints that differ in size it is not known
-// which is which, so those are closed that suffice in the worst case.
+// Hold takes off the gang's pods that have room now, as Reserve does. For each pod without a place, it closes nodes
+// that could take the pod if they were empty. It begins with the nodes on which the largest part of a pod has room
+// already, because they will be free soonest, and closes as many nodes as the pods need. A closed node has nothing
+// free. Nodes of the same labels and taints may differ in size, and Hold does not know which is which. So it closes
+// enough nodes for the worst case.
 //
-// If what is placed meanwhile goes where Hold leaves room, no place that the gang has is lost, and when the jobs on the closed nodes have
-// ended, the gang fits. The worker's scheduler does not know of it, and may put a pod that has its place elsewhere on a closed node. One
-// that scores nodes by MostAllocated rarely does; for others there is Close.
+// If new jobs use only what Hold returns, the gang keeps all its places, and it fits when the jobs on the closed nodes
+// have ended. The worker's scheduler does not know of Hold, and may put a new pod on a closed node. A scheduler that
+// scores nodes by MostAllocated rarely does that. For other schedulers there is Close.
 func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -32,8 +33,8 @@ func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	return g.place.rest()
 }
 
-// Close returns what jobs behind a gang may use if it must not matter where the worker's scheduler puts their pods: all nodes are
-// closed that a pod of the gang could use if they were empty.
+// Close returns what jobs behind a gang may use, wherever the worker's scheduler puts their pods. It closes all nodes
+// that a pod of the gang could use if they were empty.
 func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -51,7 +52,8 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	return p.rest()
 }
 
-// Places returns how many pods of the gang have a place on the nodes as they are. Pods of its two phases may have the same.
+// Places counts the pods of the gang that have a place on the nodes as they are. Pods of both phases may have the same
+// place.
 func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 	if n == nil {
 		return 0
@@ -71,7 +73,7 @@ func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 	return places
 }
 
-// hold places the gang's pods as far as there is room, and closes nodes for the others.
+// hold places the gang's pods that have room, and closes nodes for the other pods.
 func (g *gang) hold(n, empty *Nodes) {
 	g.bind(n)
 	p := &g.place
@@ -115,7 +117,7 @@ func (n *Nodes) sizes(empty *Nodes) [][]size {
 	return sizes
 }
 
-// classLike returns which class has the labels and taints of a class of another worker, or -1.
+// classLike returns the class that has the labels and taints of a class of another worker, or -1.
 func (n *Nodes) classLike(other *Nodes, class int) int {
 	if n == nil {
 		return -1
@@ -132,18 +134,19 @@ func (n *Nodes) classLike(other *Nodes, class int) int {
 	return -1
 }
 
-// closeNodes closes nodes for the pods that have been left without a place.
+// closeNodes closes nodes for the pods that have no place.
 func (p *placement) closeNodes(g *gang, all []pods, sizes [][]size) {
 	enough := true
 	for _, i := range p.order {
 		enough = p.closeFor(g, all[i:i+1], p.left[i], sizes) && enough
 	}
-	if !enough { // Pods of one kind are where the only nodes of another are. Where each goes is found when no job is in the way.
+	// Pods of one kind are on the only nodes that take another kind. They find their places when no job is left there.
+	if !enough {
 		p.closeAll(g, all, sizes)
 	}
 }
 
-// closeAll closes all nodes that some of the pods could use.
+// closeAll closes all nodes that one of the pods could use.
 func (p *placement) closeAll(g *gang, all []pods, sizes [][]size) {
 	for i := range all {
 		for _, at := range p.soonest(g, all[i:i+1], sizes) {
@@ -152,13 +155,13 @@ func (p *placement) closeAll(g *gang, all []pods, sizes [][]size) {
 	}
 }
 
-// closeFor closes nodes until there will be a place for pods of one kind, and says whether there are enough nodes.
+// closeFor closes nodes until pods of one kind will have a place. It says whether there are enough nodes.
 func (p *placement) closeFor(g *gang, kind []pods, left int64, sizes [][]size) bool {
 	if left == 0 {
 		return true
 	}
 	pod := kind[0].bound
-	vacant := make([][]size, len(sizes)) // Sizes of nodes that have not been looked at.
+	vacant := make([][]size, len(sizes)) // The sizes of nodes not looked at.
 	for i := range sizes {
 		vacant[i] = slices.Clone(sizes[i])
 	}
@@ -184,8 +187,8 @@ func (p *placement) closeFor(g *gang, kind []pods, left int64, sizes [][]size) b
 	return left == 0
 }
 
-// soonest returns the runs that could take pods if they were empty, in the order in which they will be free: that follows from the
-// nodes as they are, and a node that gets freer only comes nearer to the front.
+// soonest returns the runs that could take pods if they were empty, in the order in which they will be free. The order
+// follows from the nodes as they are: a node that gets freer never moves back.
 func (p *placement) soonest(g *gang, kind []pods, sizes [][]size) []int {
 	pod, admits := kind[0].bound, g.admits(p.nodes, &kind[0])
 	var runs []int
@@ -204,7 +207,7 @@ func (p *placement) soonest(g *gang, kind []pods, sizes [][]size) []int {
 	return runs
 }
 
-// partOf returns how much of a pod has room on a node, by the resource that is scarcest and by all together.
+// partOf returns how much of a pod has room on a node, by the scarcest resource and by the sum over all resources.
 func partOf(free []int64, pod []demand) (scarcest, sum float64) {
 	scarcest = unlimited
 	for _, d := range pod {
@@ -216,8 +219,8 @@ func partOf(free []int64, pod []demand) (scarcest, sum float64) {
 	return scarcest, sum
 }
 
-// worst returns of the sizes that a node of the run may have that with the fewest places for more pods, how many these are, and
-// whether it may have any. It returns nil if no size is left.
+// worst returns the possible size of the run's nodes with the fewest places for more pods, and the number of these
+// places. hope says whether any size has a place. least is nil if no size is left.
 func (p *placement) worst(r *run, sizes []size, pod []demand) (least *size, extra int64, hope bool) {
 	free := p.nodes.row(r.row)
 	for i := range sizes {
@@ -233,7 +236,7 @@ func (p *placement) worst(r *run, sizes []size, pod []demand) (least *size, extr
 	return least, extra, hope
 }
 
-// within says whether a node with these amounts free may be one with those if it is empty.
+// within says whether a node with these amounts free may have this size when it is empty.
 func within(free, size []int64) bool {
 	for col, amount := range free {
 		if amount > size[col] || (amount == absent) != (size[col] == absent) || (amount == unlimited) != (size[col] == unlimited) {
@@ -243,7 +246,6 @@ func within(free, size []int64) bool {
 	return true
 }
 
-// less returns amounts without others.
 func less(amounts, taken []int64) []int64 {
 	rest := slices.Clone(amounts)
 	for col := range rest {
@@ -254,7 +256,7 @@ func less(amounts, taken []int64) []int64 {
 	return rest
 }
 
-// taken is what the gang has on each node of the run, or will have when it is empty.
+// taken is what the gang takes on each node of the run, now or when the node is empty.
 func (r *run) taken(row []int64) []int64 {
 	if r.claim != nil {
 		return r.claim
@@ -262,7 +264,7 @@ func (r *run) taken(row []int64) []int64 {
 	return less(row, r.free)
 }
 
-// closeSome closes some nodes of a run for as many pods on each.
+// closeSome closes some nodes of a run for the same number of pods on each.
 func (p *placement) closeSome(at int, pod []demand, t take) {
 	r := &p.runs[at]
 	closed := *r

@@ -9,10 +9,10 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Nearest is Decide with the answer as one worker's line of an explanation: that of the worker that Decide chooses, with reason Fits, or
-// that of the one that is nearest to taking the job, with what it lacks. Of those that lack room it is the one on which most of the
-// pods have a place. Without any worker, and if no worker may take the job whatever it is, the answer names none, and its reason and
-// message are those of the decision.
+// Nearest is Decide with an answer for one worker: the chosen worker with reason Fits, or the worker that is nearest to
+// taking the job, with what it lacks. Of the workers that lack room, the nearest is the one with places for the most
+// pods. Without workers, or if no worker at all may take the job, the answer names no worker and has the decision's
+// reason and message.
 func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExplanation {
 	decision := Decide(job, policies, workers)
 	if decision.Cluster != "" {
@@ -43,7 +43,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 type unfit struct {
 	worker  *Worker
 	verdict verdict
-	// places is how many of the job's pods have a place there, if that is what counts.
+	// places is how many of the job's pods have a place there, if the verdict is insufficient.
 	places int64
 }
 

@@ -15,52 +15,53 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NodeGroup is a number of nodes that are alike. A node is a group with Count 1.
+// NodeGroup is a number of nodes that are alike. A single node is a group with Count 1.
 type NodeGroup struct {
-	// Labels of the nodes. kubernetes.io/hostname is left out, see NewNodes.
+	// Labels of the nodes, without kubernetes.io/hostname, see NewNodes.
 	Labels map[string]string
-	// Taints of the nodes. PreferNoSchedule is left out.
+	// Taints of the nodes, without PreferNoSchedule.
 	Taints []corev1.Taint
-	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each pod. An
-	// amount of 0 or less says that the node has the resource, and none of it is free. A node that does not list "pods" takes
-	// any number of them.
+	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each pod.
+	// An amount of 0 or less says that the node has the resource, but none of it is free. A node that does not list "pods"
+	// takes any number of pods.
 	Free Resources
 	// Count of nodes.
 	Count int
 }
 
-// In the columns of Nodes, absent stands for a resource that the node does not have, and unlimited for "pods" that it does
-// not list.
+// In the columns of Nodes, absent is a resource that the node does not have. unlimited is "pods" on a node that does
+// not list "pods".
 const (
 	absent    = math.MinInt64
 	unlimited = math.MaxInt64
 )
 
-// Nodes are the schedulable nodes of one worker, grouped, and laid out so that a decision reads them in one go. They never
-// change, so that they can be kept and shared. A nil *Nodes is a worker without nodes.
+// Nodes are the schedulable nodes of one worker, grouped, in a layout that a decision reads in one pass. They never
+// change, so callers can keep and share them. A nil *Nodes is a worker without nodes.
 type Nodes struct {
 	names   []corev1.ResourceName // Sorted. The columns.
-	omitted int                   // How many resources have no column, because there are too many.
+	omitted int                   // Resources without a column, because there are too many.
 	classes []class               // Sorted by labels and taints.
 	shape   shape                 // Of the classes.
 	free    []int64               // One row per group, one column per name. The rows of a class follow each other.
-	columns []int64               // The same by columns: what a decision reads of most nodes is one amount.
+	columns []int64               // The same by columns. A decision reads one column of most nodes.
 	counts  []int64               // Nodes in each row, at least 1.
 	class   []int                 // Of each row.
 	total   []int64               // Free per column over all nodes.
-	largest []int64               // Per column what the node with the most has free.
-	peaks   []int64               // The same for each class: one row per class. Read first, so it is apart from the classes.
+	largest []int64               // Per column, the most that one node has free.
+	peaks   []int64               // The same per class: one row per class. Decisions read it first, so it is apart.
 }
 
-// class is a number of groups that differ in what is free only, so that pods are matched once against all of them.
+// class is a number of groups that differ only in what is free, so that pods are matched once against all of them.
 type class struct {
 	labels     map[string]string
 	taints     []corev1.Taint
 	first, end int // Rows.
 }
 
-// shape stands for the labels and taints of all classes: a hash, of a length that makes two shapes with the same impossible in
-// practice. The workers of a fleet often have nodes of the same kinds, and then what has been found out about one holds for all.
+// shape is a hash of the labels and taints of all classes. It is so long that no two shapes have the same hash in
+// practice. The workers of a fleet often have the same kinds of nodes, so results for one shape are used for all of
+// them.
 type shape [sha256.Size]byte
 
 // row is a group while Nodes are built.
@@ -70,12 +71,12 @@ type row struct {
 	count int64
 }
 
-// NewNodes groups nodes. It takes one group per node as well as larger ones, in any order, and copies what it keeps. Nodes
-// that take no pods (not ready, unschedulable) must have been left out by the caller.
+// NewNodes groups nodes. It takes groups of one node or more, in any order, and copies what it keeps. The caller must
+// leave out nodes that take no pods (not ready, unschedulable).
 //
-// Nodes are alike if labels, taints and free amounts are equal, without kubernetes.io/hostname, which would make each a group
-// of its own. So a pod that selects a node by its host name fits nowhere, and one that excludes a node by its name may be
-// judged to fit on it.
+// Nodes are alike if their labels, taints and free amounts are equal. The label kubernetes.io/hostname does not count,
+// because it would make each node its own group. So a pod that selects a node by its host name fits nowhere, and a pod
+// that excludes a node by its name may be judged to fit on it.
 func NewNodes(groups []NodeGroup) *Nodes {
 	n := &Nodes{}
 	n.names, n.omitted = columns(groups)
@@ -108,12 +109,12 @@ func NewNodes(groups []NodeGroup) *Nodes {
 	return n
 }
 
-// maxColumns is how many different resources of a worker's nodes are counted. A decision takes time and memory in
-// proportion, so a worker must not bring as many as it likes.
+// maxColumns is how many different resources of a worker's nodes are counted. The time and memory of a decision grow
+// with this number, so a worker must not be able to bring any number.
 const maxColumns = 256
 
-// columns returns the names of the resources of the nodes that are counted, and how many are not. Of too many those of
-// Kubernetes are counted, then those that the most nodes have.
+// columns returns the names of the resources that are counted, and how many are not. If there are too many, the
+// resources of Kubernetes are counted first, then those that the most nodes have.
 func columns(groups []NodeGroup) (names []corev1.ResourceName, omitted int) {
 	nodes := map[corev1.ResourceName]int64{}
 	for i := range groups {
@@ -153,7 +154,7 @@ func (n *Nodes) amounts(free Resources) []int64 {
 	return amounts
 }
 
-// setRows sorts and merges rows, and fills in everything that follows from them.
+// setRows sorts and merges rows, and computes all fields that depend on them.
 func (n *Nodes) setRows(rows []row) {
 	width := len(n.names)
 	slices.SortFunc(rows, func(a, b row) int {
@@ -165,7 +166,7 @@ func (n *Nodes) setRows(rows []row) {
 	n.total = make([]int64, width)
 	n.largest = slices.Repeat([]int64{absent}, width)
 	n.peaks = slices.Repeat([]int64{absent}, width*len(n.classes))
-	last := -1 // Index in rows of the row that was added last.
+	last := -1 // Index in rows of the last added row.
 	for i, r := range rows {
 		c, peak := &n.classes[r.class], n.peak(r.class)
 		for col, amount := range r.free {
@@ -194,7 +195,7 @@ func (n *Nodes) setRows(rows []row) {
 	}
 }
 
-// Groups returns the nodes by groups, each once and in an order that depends on their content only.
+// Groups returns the nodes as groups. Each group occurs once, in an order that depends only on the content.
 func (n *Nodes) Groups() []NodeGroup {
 	if n == nil {
 		return nil
@@ -229,7 +230,7 @@ func (n *Nodes) Count() int {
 	return int(count)
 }
 
-// Free returns what the nodes together have free of a resource: cpu in millicores, all others in units.
+// Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
 	if col := n.column(name); col >= 0 {
 		return n.total[col]
@@ -248,8 +249,8 @@ func (n *Nodes) column(name corev1.ResourceName) int {
 	return -1
 }
 
-// columnsOf appends the columns of sorted names, or -1. It goes along both lists once: it is in the path of every
-// decision.
+// columnsOf appends the columns of sorted names, or -1. It walks through both lists once, because every decision calls
+// it.
 func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
 	at := 0
 	for _, name := range names {
@@ -276,7 +277,7 @@ func (n *Nodes) amountsOf(col int) []int64 {
 	return n.columns[col*height : (col+1)*height : (col+1)*height]
 }
 
-// peak returns per column what the node of a class with the most has free.
+// peak returns per column the most that one node of a class has free.
 func (n *Nodes) peak(class int) []int64 {
 	width := len(n.names)
 	return n.peaks[class*width : (class+1)*width : (class+1)*width]
@@ -287,7 +288,7 @@ func hardTaints(taints []corev1.Taint) []corev1.Taint {
 	var hard []corev1.Taint
 	for _, taint := range taints {
 		if taint.Effect == corev1.TaintEffectNoSchedule || taint.Effect == corev1.TaintEffectNoExecute {
-			// Since when there is a taint makes no difference here.
+			// The time of a taint does not matter here.
 			hard = append(hard, corev1.Taint{Key: taint.Key, Value: taint.Value, Effect: taint.Effect})
 		}
 	}
@@ -295,7 +296,7 @@ func hardTaints(taints []corev1.Taint) []corev1.Taint {
 	return hard
 }
 
-// classKey returns labels and taints as text that is equal only for equal ones. Neither can have a newline in it.
+// classKey returns labels and taints as a text that is equal only for equal ones. Neither contains a newline.
 func classKey(group *NodeGroup) string {
 	var b strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(group.Labels)) {

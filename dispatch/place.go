@@ -13,10 +13,11 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Reserve returns the nodes without what the pods take. Pods that have no place are taken off nothing; if Fit says that the
-// gang fits, there are none. Of the two phases the larger amount is taken off each node.
+// Reserve returns the nodes without what the pods take. A pod without a place takes nothing. If Fit says that the gang
+// fits, every pod has a place. Each node loses the larger amount of the two phases.
 //
-// The pods go where they leave whole nodes free, as a scheduler would put them that fills nodes. See Spread for others.
+// The pods go where they leave whole nodes free, like those of a scheduler that fills nodes. For other schedulers see
+// Spread.
 func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -32,9 +33,9 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	return p.rest()
 }
 
-// Spread is Reserve for pods of which it is not known on which nodes their scheduler puts them: each is taken off the node that has the
-// most free. So what fits on the result still fits if the scheduler spreads pods, as Kubernetes' own does unless it is told otherwise,
-// and would spoil nodes that a gang needs whole.
+// Spread is Reserve for pods of which nobody knows where their scheduler puts them. It takes each pod off the node that
+// has the most free. So what fits on the result still fits if the scheduler spreads pods over nodes that a gang needs
+// whole. The default scheduler of Kubernetes spreads pods.
 func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -55,7 +56,7 @@ func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	return p.rest()
 }
 
-// spread places pods of one kind, one after the other, each on the node that has the most free.
+// spread places the pods of one kind, each on the node that has the most free at that time.
 func (p *placement) spread(g *gang, pod *pods) {
 	admits := g.admits(p.nodes, pod)
 	p.candidates = p.candidates[:0]
@@ -74,7 +75,7 @@ func (p *placement) spread(g *gang, pod *pods) {
 		}
 		nodes := min(left, p.runs[at].count)
 		if rest := p.take(at, pod.bound, take{nodes: nodes, pods: 1}); rest {
-			return // Some nodes were enough for all that were left.
+			return // Some nodes of the run took all remaining pods.
 		}
 		left -= nodes
 		p.candidates[0].share = p.share(p.runs[at].free)
@@ -82,7 +83,7 @@ func (p *placement) spread(g *gang, pod *pods) {
 	}
 }
 
-// byShare is a heap, the run with the most free on top.
+// byShare is a heap with the freest run on top.
 type byShare []candidate
 
 // Len implements heap.Interface.
@@ -106,7 +107,7 @@ func (s *byShare) Pop() any {
 	return last
 }
 
-// rest returns the nodes with the least that was free on each at the end of a phase.
+// rest returns each node with the least that was free on it at the end of a phase.
 func (p *placement) rest() *Nodes {
 	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape}
 	rows := make([]row, len(p.start))
@@ -122,26 +123,26 @@ type placement struct {
 	nodes      *Nodes
 	start      []run // Before the first pod of the phase.
 	runs       []run
-	order      []int   // Of the kinds of pods, from the largest to the smallest.
-	try        []int   // The same in the order that is being tried.
-	best       []int   // The same in the order that was the best of those.
-	left       []int64 // Per kind of pods how many have no place.
+	order      []int   // The kinds of pods, from the largest to the smallest.
+	try        []int   // The order that is being tried.
+	best       []int   // The best order so far.
+	left       []int64 // Per kind, the pods without a place.
 	candidates []candidate
-	amounts    []int64 // Of the runs that have been made in this phase.
+	amounts    []int64 // The amounts of runs that were made in this phase.
 }
 
-// run is a number of nodes of one row which have the same pods placed on them. The amounts are shared with other runs and with
-// Nodes: they are replaced, never written to.
+// run is a number of nodes of one row that have the same pods placed on them. Runs and Nodes share the amounts. Code
+// replaces the amounts and never writes to them.
 type run struct {
 	row   int
 	class int
 	count int64
 	free  []int64
 	low   []int64 // The least that was free at the end of a phase so far.
-	claim []int64 // Of a closed node, what pods take that will be there, see Hold. Nil: it is not closed.
+	claim []int64 // What later pods will take of a closed node, see Hold. nil: it is not closed.
 }
 
-// candidate is a run for pods, and how much of a whole node it has free.
+// candidate is a run that may take pods. share is how much of a whole node it has free.
 type candidate struct {
 	run   int
 	share float64
@@ -156,13 +157,13 @@ func (p *placement) begin(n *Nodes) {
 	}
 }
 
-// restart takes all pods of this phase away.
+// restart removes all pods of this phase.
 func (p *placement) restart() {
 	p.amounts = p.amounts[:0]
 	p.runs = append(p.runs[:0], p.start...)
 }
 
-// nextPhase frees what the pods of this phase have taken, and remembers how much it was.
+// nextPhase frees what the pods of this phase have taken, and records how much it was.
 func (p *placement) nextPhase() {
 	p.start = p.start[:0]
 	for _, r := range p.runs {
@@ -174,14 +175,15 @@ func (p *placement) nextPhase() {
 	}
 }
 
-// maxPermuted is of how many kinds of pods every order is tried. No runtime has more in a phase today.
+// maxPermuted is the number of kinds of pods for which search tries every order. No runtime has more in a phase today.
 const maxPermuted = 4
 
-// search places the pods of a phase, and says whether there was room for all. If not, best is the order that left the fewest.
+// search places the pods of a phase, and says whether all have a place. If not, best is the order that left the fewest.
 //
-// It is first-fit-decreasing: one kind of pods after the other, from the largest share of a node to the smallest. That misses
-// 3 % of the gangs of two kinds that fit, and 9 % with three, mostly where small pods have few nodes to go to. So it goes on with
-// the other orders of the largest kinds, which leaves 0.1 % and 0.3 %, and costs nothing where the first order is right.
+// It is first-fit-decreasing: it places one kind of pods after another, from the largest share of a node to the
+// smallest. That misses 3 % of the gangs of two kinds that fit, and 9 % with three, mostly if small pods have few nodes
+// to go to. So it then tries the other orders of the largest kinds. That leaves 0.1 % and 0.3 %, and costs nothing if
+// the first order succeeds.
 func (p *placement) search(g *gang, all []pods) bool {
 	p.sort(all)
 	p.try = append(p.try[:0], p.order...)
@@ -205,7 +207,7 @@ func (p *placement) search(g *gang, all []pods) bool {
 	return false
 }
 
-// sort puts the kinds of pods in order, by the largest share that one pod takes of any resource of the largest node.
+// sort sorts the kinds of pods by the largest share that one pod takes of any resource of the largest node.
 func (p *placement) sort(all []pods) {
 	share := func(i int) float64 {
 		var most float64
@@ -225,7 +227,7 @@ func (p *placement) sort(all []pods) {
 	})
 }
 
-// nextPermutation makes the next one in lexical order out of numbers, and returns false after the last.
+// nextPermutation changes numbers to the next permutation in lexical order. It returns false after the last one.
 func nextPermutation(numbers []int) bool {
 	at := len(numbers) - 2
 	for at >= 0 && numbers[at] > numbers[at+1] {
@@ -243,7 +245,7 @@ func nextPermutation(numbers []int) bool {
 	return true
 }
 
-// pack places pods, one kind after the other, as far as there is room, and says whether there was room for all.
+// pack places the pods that have room, one kind after another, and says whether all pods have a place.
 func (p *placement) pack(g *gang, all []pods, order []int) bool {
 	complete := true
 	p.left = slices.Grow(p.left[:0], len(all))[:len(all)]
@@ -254,7 +256,7 @@ func (p *placement) pack(g *gang, all []pods, order []int) bool {
 	return complete
 }
 
-// most places as many pods of the phase as search finds room for, and returns how many are left without a place.
+// most places as many pods of the phase as search finds room for. It returns how many have no place.
 func (p *placement) most(g *gang, all []pods) (left int64) {
 	if p.search(g, all) {
 		return 0
@@ -271,7 +273,8 @@ func sum(amounts []int64) (sum int64) {
 	return sum
 }
 
-// remainder places pods that have no place all together, and returns the first kind of which some are left, and how many.
+// remainder places pods that do not all fit at the same time. It returns the first kind with pods left, and their
+// number.
 func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
 	p.sort(all)
 	p.restart()
@@ -283,8 +286,8 @@ func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
 	return &all[0], 0
 }
 
-// put places pods of one kind on the nodes that have the least free, so that fragments are used first and whole nodes stay free
-// for other gangs. Each node is filled before the next. It returns how many pods are left without a place.
+// put places pods of one kind on the nodes that have the least free, so that whole nodes stay free for other gangs. It
+// fills each node before the next one. It returns how many pods have no place.
 func (p *placement) put(g *gang, kind []pods) (left int64) {
 	pod := &kind[0]
 	admits := g.admits(p.nodes, pod)
@@ -308,24 +311,24 @@ func (p *placement) put(g *gang, kind []pods) (left int64) {
 	return left
 }
 
-// fill places up to left pods on the nodes of a run, and returns how many are left then.
+// fill places up to left pods on the nodes of a run. It returns how many pods remain.
 func (p *placement) fill(at int, pod []demand, left int64) int64 {
 	per := perNode(p.runs[at].free, pod, left)
 	full := min(left/per, p.runs[at].count)
 	rest := p.take(at, pod, take{nodes: full, pods: per})
 	left -= full * per
 	if left > 0 && rest {
-		// One more node takes the last few.
+		// One more node takes the remaining pods.
 		p.take(at, pod, take{nodes: 1, pods: left})
 		left = 0
 	}
 	return left
 }
 
-// take is how many pods each of how many nodes gets.
+// take is a number of nodes, and the number of pods that each of them gets.
 type take struct{ nodes, pods int64 }
 
-// take places pods on some nodes of a run. If nodes without them remain, the run is those, and it says so.
+// take places pods on some nodes of a run. The run keeps the other nodes. rest says whether there are any.
 func (p *placement) take(at int, pod []demand, t take) (rest bool) {
 	r := p.runs[at]
 	free := p.clone(r.free)
@@ -344,15 +347,15 @@ func (p *placement) take(at int, pod []demand, t take) (rest bool) {
 	return true
 }
 
-// clone copies amounts that are needed until the phase ends or begins again.
+// clone copies amounts into memory that is valid until the phase ends or restarts.
 func (p *placement) clone(amounts []int64) []int64 {
 	at := len(p.amounts)
 	p.amounts = append(p.amounts, amounts...)
 	return p.amounts[at:len(p.amounts):len(p.amounts)]
 }
 
-// share adds up what the node has free of each resource as a share of the largest such amount on the worker. So a node with
-// free GPUs counts as larger than one without any, for pods that need none.
+// share adds up what the node has free of each resource, as a share of the most that a node of the worker has free. So,
+// for pods without GPUs, a node with free GPUs counts as larger than a node without GPUs.
 func (p *placement) share(free []int64) float64 {
 	var share float64
 	for col, amount := range free {

@@ -16,10 +16,10 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Policy is a DispatchPolicy that is ready to be asked.
+// Policy is a DispatchPolicy that is ready for use.
 type Policy struct {
 	*v1alpha1.DispatchPolicy
-	// Expression is spec.clusters.expression, compiled, for a policy that has one. Package expressions makes it.
+	// Expression is the compiled spec.clusters.expression, if the policy has one. Package expressions compiles it.
 	Expression Expression
 	// Fault is why the expression could not be compiled.
 	Fault error
@@ -27,13 +27,13 @@ type Policy struct {
 
 // Expression decides on which workers a job may run. It must be a function of job and worker.
 type Expression interface {
-	// For prepares the question for one job. What it returns is asked about one worker after the other, and says why where the
-	// answer is not known, in which case it is no.
+	// For prepares the expression for one job. The returned function is called for one worker after another. It returns an
+	// error if it does not know the answer, and then the answer is no.
 	For(job *Job) func(worker *Worker) (admitted bool, err error)
 }
 
-// Faults returns everything that is wrong with the policy, in the order of its fields, nil if there is nothing. While there is
-// something no worker is asked.
+// Faults returns all faults of the policy, in the order of its fields, nil if there are none. A policy with a fault
+// admits no worker.
 func (p Policy) Faults() []error {
 	var faults []error
 	add := func(field string, s *metav1.LabelSelector) {
@@ -47,7 +47,7 @@ func (p Policy) Faults() []error {
 	if err := p.expressionFault(); err != nil {
 		faults = append(faults, err)
 	}
-	// The CRD does not check these: its rule would be too dear for the API server, inside a list.
+	// The CRD does not check these: inside a list, the rule would be too expensive for the API server.
 	for i := range p.Spec.Scoring {
 		for _, name := range slices.Sorted(maps.Keys(p.Spec.Scoring[i].Ceiling)) {
 			if price := p.Spec.Scoring[i].Ceiling[name]; price.Sign() < 0 {
@@ -66,7 +66,7 @@ const (
 	jobSelectorField       = "spec.jobs.selector"
 )
 
-// expressionFault is why the expression cannot be asked. One that nobody has compiled lets no worker through.
+// expressionFault is why the expression cannot be used. An expression that was not compiled admits no worker.
 func (p Policy) expressionFault() error {
 	switch {
 	case p.Fault != nil:
@@ -77,12 +77,12 @@ func (p Policy) expressionFault() error {
 	return nil
 }
 
-// SelectPolicy returns the policy of a job: of those that match its labels and its namespace's the one with the highest
-// priority, ties by name. Without any policy it returns nil, and the job may go everywhere. If there are policies and none
-// matches, ok is false, and the job may go nowhere.
+// SelectPolicy returns the policy of a job. Of the policies that match the labels of the job and of its namespace, it
+// is the one with the highest priority. Among equal priorities, the first name wins. Without any policy it returns nil,
+// and the job may go everywhere. If there are policies and none matches, ok is false, and the job may go nowhere.
 //
-// An invalid selector is an error which names the policy, if the policy could be the one that wins: whether it matches is not
-// known then. One that is outranked does no harm.
+// It fails if a policy with an invalid selector could win, because nobody knows whether that policy matches. The error
+// names the policy. A policy with an invalid selector that is outranked does no harm.
 func SelectPolicy(policies []Policy, job Job) (policy *Policy, ok bool, err error) {
 	for i := range policies {
 		candidate := &policies[i]
@@ -100,7 +100,6 @@ func SelectPolicy(policies []Policy, job Job) (policy *Policy, ok bool, err erro
 	return policy, policy != nil || len(policies) == 0, nil
 }
 
-// outranks says whether a wins over b.
 func outranks(a, b *Policy) bool {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
 }
@@ -121,7 +120,7 @@ func matchesJob(policy *Policy, job Job) (bool, error) {
 	return selected.Matches(labels.Set(job.Labels)), nil
 }
 
-// clusterSelector returns what selects the workers to which the policy lets jobs go. A nil policy selects all.
+// clusterSelector returns the selector of the workers that the policy allows. A nil policy allows all.
 func clusterSelector(policy *Policy) (labels.Selector, error) {
 	if policy == nil {
 		return labels.Everything(), nil
@@ -136,10 +135,10 @@ func clusterSelector(policy *Policy) (labels.Selector, error) {
 	return selector(policy.Spec.Clusters.Selector)
 }
 
-// maxPin is how long, in bytes, a pin may be. It is asked about each worker.
+// maxPin is the most bytes that a pin may have. Every worker is checked against the pin.
 const maxPin = 4096
 
-// pinOf returns what selects the workers to which the job pins itself.
+// pinOf returns the selector of the workers to which the job pins itself.
 func pinOf(job Job) (labels.Selector, error) {
 	text, pinned := job.Annotations[v1alpha1.AnnotationClusters]
 	if !pinned {
@@ -155,7 +154,7 @@ func pinOf(job Job) (labels.Selector, error) {
 	return pin, nil
 }
 
-// selector converts a label selector of the API, where an absent one selects everything.
+// selector converts a label selector of the API. nil selects everything.
 func selector(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil

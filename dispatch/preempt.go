@@ -14,61 +14,62 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Victim is a placed job that may be stopped for another.
+// Victim is a placed job that may be stopped for another job.
 type Victim struct {
 	// UID and Key of the TrainJob.
 	UID types.UID
 	Key types.NamespacedName
 	// Priority of the TrainJob.
 	Priority int32
-	// Since when it has been placed there. Of jobs that are equal otherwise the youngest goes, which has the least to lose.
+	// Since is when the job was placed there. Of otherwise equal jobs the youngest is stopped: it has the least to lose.
 	Since time.Time
-	// Slow: it may take longer to stop than the job waits for it. It is stopped only if no set without such jobs is
+	// Slow: the job may take longer to stop than the other job waits. It is stopped only if no set without Slow jobs is
 	// enough.
 	Slow bool
 }
 
 // Occupancy is what runs on a worker.
 type Occupancy interface {
-	// Victims are our jobs that are placed there, without those that are being stopped already.
+	// Victims are our jobs that are placed there, without those that are being stopped.
 	Victims() []Victim
-	// Without returns the nodes as they would be if some of the victims were gone.
+	// Without returns the nodes as if some of the victims had ended.
 	Without(victims []types.UID) *Nodes
 }
 
-// Preemption is which jobs are to be stopped so that another has room.
+// Preemption is the jobs that have to be stopped so that another job has room.
 type Preemption struct {
 	// Cluster is the worker on which they run.
 	Cluster v1alpha1.ClusterName
-	// Victims, at least one, those with the lowest priority first, and of these the youngest.
+	// Victims has at least one job. The lowest priority is first, and among equal priorities the youngest job.
 	Victims []Victim
 	// Message says it in one line of at most 1024 bytes.
 	Message string
 }
 
-// maxPairs is how many pairs of victims are tried on one worker, maxSites on how many workers two or more are looked for, and
-// maxSingles how many jobs are tried for the one that is enough.
+// maxPairs is how many pairs of victims are tried on one worker. maxSites is on how many workers two or more victims
+// are searched. maxSingles is how many jobs are tried as a single victim.
 const (
 	maxPairs   = 256
 	maxSites   = 32
 	maxSingles = 4096
 )
 
-// Preempt chooses the smallest set of jobs of lower priority without which a job fits on one worker. Only workers count that it
-// may go to, and only if its policy allows preemption; ok is false if there is no such set, and if the job fits somewhere as it
-// is. The answer depends on the order of nothing.
+// Preempt chooses the smallest set of jobs of lower priority without which a job fits on one worker. It considers only
+// workers that the job may go to, and only if the job's policy allows preemption. ok is false if there is no such set,
+// and if the job fits somewhere without preemption. The order of the arguments does not change the answer.
 //
-// Sets without Slow victims come first. Of sets with the same number of victims that is chosen whose highest priority
-// is the lowest, then that with the lowest sum of priorities, then the one whose oldest job is the youngest, then the
-// worker by the hash that decides between equal scores.
+// Sets without Slow victims come first. Of sets with the same number of victims, Preempt chooses the set whose highest
+// priority is the lowest, then the set with the lowest sum of priorities, then the set whose oldest job is the
+// youngest, then the worker by the hash that decides between equal scores.
 //
-// One victim is found whenever one is enough, and so are two among up to 23 jobs. Among more, those pairs are tried first that
-// have the lowest priorities, 256 of them that free enough in sum. Larger sets are found from above: of all jobs of lower
-// priority, those are spared one after the other that can be, once beginning with the highest priority and the oldest and once
-// with what frees the least, and the smaller of the two sets is taken. No victim in it is superfluous, but it can have more than
-// the smallest set: on small random workers 1 set in 20 had, by one victim. TestPreemptExcess compares the two. Large fleets are not
-// searched wholly: one victim is looked for among 4096 jobs, on the workers on which most of the job has room already, and more victims
-// on the first 32 of these.
+// Preempt finds one victim whenever one is enough, and two whenever two among up to 23 jobs are enough. Among more jobs
+// it tries 256 pairs that free enough in sum, those of the lowest priorities first. It finds larger sets from above: it
+// begins with all jobs of lower priority, and spares one job after another where possible. It does so once from the
+// highest priority and the oldest job, once from the job that frees the least, and takes the smaller set. That set has
+// no superfluous victim, but may have more than the smallest set: on small random workers 1 set in 20 had one victim
+// more. TestPreemptExcess compares the two. Preempt does not search large fleets completely. It looks for one victim
+// among 4096 jobs, on the workers on which most of the job has room already, and for more victims on the first 32 of
+// these workers.
 func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alpha1.ClusterName) Occupancy) (p Preemption, ok bool) {
 	f := newFilters(job, policies)
 	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
@@ -96,7 +97,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 	return preempt(f, workers, func(name v1alpha1.ClusterName) Occupancy { return runs[name] })
 }
 
-// quick is an Occupancy without the victims that are slow.
+// quick is an Occupancy without the Slow victims.
 type quick struct{ Occupancy }
 
 // Victims implements Occupancy.
@@ -118,7 +119,7 @@ func preempt(f *filters, workers []Worker, occupancy func(v1alpha1.ClusterName) 
 		}
 	}
 	sort(job.UID, sites)
-	// Nobody looks for two where one is enough.
+	// A pair is searched only if no single victim is enough.
 	if best := choose(job.UID, sites[:singles(sites)], (*site).one); best != nil {
 		return best.preemption(), true
 	}
@@ -130,7 +131,7 @@ func preempt(f *filters, workers []Worker, occupancy func(v1alpha1.ClusterName) 
 	return Preemption{}, false
 }
 
-// sort puts those first on which the most of the job has room already.
+// sort puts the workers first on which most of the job has room already.
 func sort(job types.UID, sites []*site) {
 	tie, share := newRendezvous(job), map[*site]float64{}
 	for _, s := range sites {
@@ -141,7 +142,7 @@ func sort(job types.UID, sites []*site) {
 	})
 }
 
-// singles is on how many sites one victim is looked for. These have those on which two are.
+// singles is the number of sites on which a single victim is searched. It is at least maxSites, if there are so many.
 func singles(sites []*site) int {
 	tries := 0
 	for i, s := range sites {
@@ -152,12 +153,12 @@ func singles(sites []*site) int {
 	return len(sites)
 }
 
-// site is a worker on which a job would fit if all jobs of lower priority were gone.
+// site is a worker on which a job would fit if all jobs of lower priority had ended.
 type site struct {
 	gang    *gang
 	worker  *Worker
 	runs    Occupancy
-	victims []Victim // Those of lower priority, who goes first first.
+	victims []Victim // Those of lower priority, in the order of stopping.
 	base    *Nodes   // The nodes with all of them.
 	freed   []*Nodes // The nodes without each of them.
 	chosen  []int    // Indices of victims, ascending.
@@ -181,12 +182,11 @@ func newSite(f *filters, w *Worker, runs Occupancy) *site {
 		return nil
 	}
 	if s.base = s.without(); s.gang.fits(s.base) {
-		return nil // The caller shows less of the worker than there is.
+		return nil // The caller shows less room than the worker has.
 	}
 	return s
 }
 
-// all victims.
 func (s *site) all() []int {
 	all := make([]int, len(s.victims))
 	for i := range all {
@@ -195,7 +195,6 @@ func (s *site) all() []int {
 	return all
 }
 
-// without returns the nodes without some victims.
 func (s *site) without(victims ...int) *Nodes {
 	uids := make([]types.UID, len(victims))
 	for i, v := range victims {
@@ -204,10 +203,9 @@ func (s *site) without(victims ...int) *Nodes {
 	return s.runs.Without(uids)
 }
 
-// enough says whether the job fits without some victims.
 func (s *site) enough(victims []int) bool { return s.gang.fits(s.without(victims...)) }
 
-// one returns the victim that is enough by itself, nil if none is.
+// one returns a single victim that is enough, or nil.
 func (s *site) one() []int {
 	for i := range s.victims {
 		s.freed = append(s.freed, s.without(i))
@@ -218,7 +216,7 @@ func (s *site) one() []int {
 	return nil
 }
 
-// two returns the best pair of victims that are enough, nil if none has been found. It comes after one.
+// two returns the best pair of victims that it finds, or nil. It must run after one.
 func (s *site) two() []int {
 	var best []int
 	tries := 0
@@ -242,7 +240,7 @@ func (s *site) two() []int {
 	return best
 }
 
-// mayBeEnough says whether two victims free as much in sum as the job takes. It is a cheap question.
+// mayBeEnough says whether the sum of what two victims free is enough. It is a cheap check.
 func (s *site) mayBeEnough(i, j int) bool {
 	for name, amount := range s.gang.total {
 		resource := s.gang.names[name]
@@ -254,7 +252,7 @@ func (s *site) mayBeEnough(i, j int) bool {
 	return true
 }
 
-// many returns a set of victims of which none is superfluous. It comes after one.
+// many returns a set without superfluous victims. It must run after one.
 func (s *site) many() []int {
 	byRank := s.all()
 	slices.Reverse(byRank)
@@ -271,7 +269,7 @@ func (s *site) many() []int {
 	return b
 }
 
-// share is what nodes have free of what the job takes, as a share of that, of all resources together.
+// share is how much of the job's demand is free on the nodes, as a share of the demand, summed over all resources.
 func (s *site) share(n *Nodes) float64 {
 	var share float64
 	for name, amount := range s.gang.total {
@@ -282,7 +280,7 @@ func (s *site) share(n *Nodes) float64 {
 	return share
 }
 
-// spare begins with all victims and spares in the given order those that can be.
+// spare begins with all victims and, in the given order, spares each victim that is not needed.
 func (s *site) spare(order []int) []int {
 	set := s.all()
 	for {
@@ -293,20 +291,20 @@ func (s *site) spare(order []int) []int {
 				set = rest
 			}
 		}
-		// Once is enough but for pods of several kinds, which can have found no room where there was some.
+		// One round is enough except for pods of several kinds, for which fits can miss room.
 		if len(set) == before {
 			return set
 		}
 	}
 }
 
-// compare says which of two sets of victims on this worker is the better one.
+// compare says which of two sets of victims on this worker is better.
 func (s *site) compare(a, b []int) int {
 	x, y := s.loss(a), s.loss(b)
 	return cmp.Or(x.compare(y), slices.Compare(a, b))
 }
 
-// loss is what a set of victims costs.
+// loss is the cost of a set of victims.
 type loss struct {
 	victims int
 	highest int32
@@ -332,7 +330,7 @@ func (l loss) compare(other loss) int {
 		other.oldest.Compare(l.oldest))
 }
 
-// choose searches all sites and returns the one with the best set, nil if there is none.
+// choose searches all sites and returns the site with the best set, or nil.
 func choose(job types.UID, sites []*site, search func(*site) []int) *site {
 	var best *site
 	tie := newRendezvous(job)
@@ -348,7 +346,7 @@ func choose(job types.UID, sites []*site, search func(*site) []int) *site {
 	return best
 }
 
-// preemption of the chosen victims.
+// preemption describes the chosen victims.
 func (s *site) preemption() Preemption {
 	p := Preemption{Cluster: s.worker.Name}
 	var names []string

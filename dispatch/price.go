@@ -9,7 +9,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Prices are what a unit of each resource costs per hour: a core of cpu, a GiB of what is counted in bytes, one of all others.
+// Prices are costs per hour: of a core for cpu, of a GiB for resources in bytes, of one unit for all others.
 type Prices map[corev1.ResourceName]float64
 
 // PricesOf converts prices of the API.
@@ -24,7 +24,7 @@ func PricesOf(prices v1alpha1.Prices) Prices {
 	return p
 }
 
-// pricing is what one job costs per hour, there and at most.
+// pricing is what one job costs per hour, on a worker and at most.
 type pricing struct {
 	names []corev1.ResourceName
 	units []float64 // Of each name that the job takes; 0: none.
@@ -47,10 +47,10 @@ func newPricing(g *gang, ceiling v1alpha1.Prices, workers []Worker) *pricing {
 	return p
 }
 
-// fleetCeiling is the highest price of a resource in the fleet. Workers count whether or not they fit, are Ready or may be used: so
-// the measure changes only when an admin changes a price or registers a worker, not when a node is filled. It does change
-// then, and in an average with other scores two workers can change places because of a third that is dearer than all before.
-// A ceiling in the policy rules that out.
+// fleetCeiling is the highest price of a resource in the fleet. All workers count, also those that do not fit, are not
+// Ready or may not be used. So the ceiling changes only when an admin changes a price or registers a worker, not when
+// nodes fill. Then, in an average with other scores, a third worker with a new highest price can change the order of
+// two others. A ceiling in the policy rules that out.
 func fleetCeiling(name corev1.ResourceName, workers []Worker) float64 {
 	var most float64
 	for i := range workers {
@@ -59,7 +59,7 @@ func fleetCeiling(name corev1.ResourceName, workers []Worker) float64 {
 	return most
 }
 
-// units turns an amount into what prices are for.
+// units converts an amount to the unit of prices.
 func units(name corev1.ResourceName, amount int64) float64 {
 	switch {
 	case name == corev1.ResourceCPU:
@@ -70,8 +70,8 @@ func units(name corev1.ResourceName, amount int64) float64 {
 	return float64(amount)
 }
 
-// of is 100 where the job costs nothing, 0 where it costs what it costs at the ceiling or more, and linear in between. Where
-// nothing has a price, all score 100.
+// of is 100 if the job costs nothing, 0 if it costs as much as at the ceiling or more, and linear in between. If
+// nothing has a price, all workers score 100.
 func (p *pricing) of(w *Worker) points {
 	var cost float64
 	for i, name := range p.names {
@@ -82,7 +82,7 @@ func (p *pricing) of(w *Worker) points {
 	switch {
 	case cost <= 0:
 		return 100 * point
-	case p.most <= 0: // Dearer than a ceiling of nothing.
+	case p.most <= 0: // It costs something, and the ceiling is 0.
 		return 0
 	}
 	return percent(1 - cost/p.most)

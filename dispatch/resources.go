@@ -15,8 +15,8 @@ import (
 // Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
 type Resources map[corev1.ResourceName]int64
 
-// FromList converts a list, and rounds fractions up, as the scheduler does. An amount that is too large for a number is
-// the largest number.
+// FromList converts a list. It rounds fractions up, as the scheduler does. An amount that is too large becomes the
+// largest number.
 func FromList(list corev1.ResourceList) Resources {
 	r := make(Resources, len(list))
 	for name, quantity := range list {
@@ -29,8 +29,8 @@ func FromList(list corev1.ResourceList) Resources {
 	return r
 }
 
-// scaledUpTo is ScaledValue, which answers 0 or a wrapped number where the amount is too large, with the largest number
-// instead.
+// scaledUpTo is ScaledValue, but returns the largest number if the amount is too large. ScaledValue returns 0 or a
+// wrapped number.
 func scaledUpTo(quantity resource.Quantity, scale resource.Scale) int64 {
 	if quantity.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
 		return math.MaxInt64
@@ -41,22 +41,22 @@ func scaledUpTo(quantity resource.Quantity, scale resource.Scale) int64 {
 	return quantity.ScaledValue(scale)
 }
 
-// Add adds the other amounts to r. A sum that is too large for a number is the largest number.
+// Add adds the other amounts to r. A sum that is too large becomes the largest number.
 func (r Resources) Add(other Resources) {
 	for name, amount := range other {
 		r[name] = sumUpTo(r[name], amount)
 	}
 }
 
-// AddTimes adds what a number of nodes have that have the other amounts each.
+// AddTimes adds the other amounts count times, for count nodes that have these amounts each.
 func (r Resources) AddTimes(other Resources, count int) {
 	for name, amount := range other {
 		r[name] = sumUpTo(r[name], mulUpTo(max(amount, 0), int64(max(count, 0))))
 	}
 }
 
-// Sub takes the other amounts off r. An amount may become negative, as on an overcommitted node. Resources that r does not
-// have are left out: a node that does not list a resource does not get it by this.
+// Sub subtracts the other amounts from r. An amount may become negative, as on an overcommitted node. Sub ignores
+// resources that r does not have, so a node does not get a resource that it does not list.
 func (r Resources) Sub(other Resources) {
 	for name, amount := range other {
 		if _, has := r[name]; has {
@@ -89,7 +89,7 @@ func isBytes(name corev1.ResourceName) bool {
 		strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// IsExtended says whether the name is one of a device plugin, such as nvidia.com/gpu.
+// IsExtended says whether a name belongs to a device plugin, such as nvidia.com/gpu.
 func IsExtended(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }

@@ -17,8 +17,8 @@ import (
 
 // scores are the scores that a policy asks for, prepared for one job.
 //
-// Each is a number from 0 to 100 that follows from the job and the worker alone, so that it neither changes with who else fits
-// nor makes two workers change places because of a third. The exception is Price without a ceiling, see fleetCeiling.
+// Each score is a number from 0 to 100 that follows from the job and the worker alone. So other workers neither change
+// it nor change the order of two workers. The exception is Price without a ceiling, see fleetCeiling.
 type scores struct {
 	gang     *gang
 	previous v1alpha1.ClusterName
@@ -27,11 +27,11 @@ type scores struct {
 	price    *pricing // Nil: no part asks for it.
 }
 
-// defaultScoring is that of jobs whose policy has none. It keeps whole nodes free for gangs: docs/simulation.md says what that means for
-// how long jobs wait.
+// defaultScoring is for jobs whose policy has no scoring. It keeps whole nodes free for gangs. docs/simulation.md shows
+// its effect on waiting times.
 var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreMostAllocated, Weight: 1}}
 
-// newScores takes all workers, those that lose too, because their prices are a measure of what is dear.
+// newScores takes all workers, also those that do not fit, because their prices can be the ceiling.
 func newScores(f *filters, workers []Worker) *scores {
 	s := &scores{gang: f.gang, previous: f.job.Previous, parts: defaultScoring}
 	if f.policy != nil && len(f.policy.Spec.Scoring) > 0 {
@@ -46,11 +46,11 @@ func newScores(f *filters, workers []Worker) *scores {
 	return s
 }
 
-// weight of a part. The API server defaults it to 1, a file that a simulation reads does not.
+// weight of a part. The API server sets the default 1. A file that a simulation reads may have none.
 func weight(part *v1alpha1.Score) int64 { return int64(max(part.Weight, 1)) }
 
-// points are thousandths of a score. Workers are compared by points and people are shown whole scores: were workers
-// compared by these, the rounding would decide where a worker has few nodes.
+// points are thousandths of a score. Decide compares points, and people see whole scores. If it compared whole scores,
+// rounding would decide between workers with few nodes.
 type points int64
 
 // point is one score.
@@ -59,7 +59,7 @@ const point points = 1000
 // score is a number from 0 to 100, rounded.
 func (p points) score() int32 { return int32(math.Round(float64(p) / float64(point))) }
 
-// sum of a worker's scores by weight. Workers are compared by it. The gang must be bound to the worker's nodes.
+// sum is the weighted sum of a worker's scores. Decide compares it. The gang must be bound to the worker's nodes.
 func (s *scores) sum(w *Worker) points {
 	var sum points
 	for i := range s.parts {
@@ -68,12 +68,12 @@ func (s *scores) sum(w *Worker) points {
 	return sum
 }
 
-// total is the average of a worker's scores by weight, rounded.
+// total is the weighted average of a worker's scores, rounded.
 func (s *scores) total(w *Worker) int32 {
 	return int32(math.Round(float64(s.sum(w)) / float64(s.weights) / float64(point)))
 }
 
-// message shows how a total comes about: "score 73: LeastAllocated 80 x2, Price 60".
+// message shows the parts of a total: "score 73: LeastAllocated 80 x2, Price 60".
 func (s *scores) message(w *Worker) string {
 	parts := make([]string, len(s.parts))
 	for i := range s.parts {
@@ -85,7 +85,6 @@ func (s *scores) message(w *Worker) string {
 	return fmt.Sprintf("score %d: %s", s.total(w), strings.Join(parts, ", "))
 }
 
-// part is one score of a worker.
 func (s *scores) part(name v1alpha1.ScoreName, w *Worker) points {
 	switch name {
 	case v1alpha1.ScoreLeastAllocated:
@@ -104,7 +103,7 @@ func (s *scores) part(name v1alpha1.ScoreName, w *Worker) points {
 	return 0
 }
 
-// percent makes a score of a share.
+// percent converts a share to a score.
 func percent(share float64) points {
 	return points(math.Round(100 * float64(point) * min(max(share, 0), 1)))
 }
@@ -117,8 +116,8 @@ type dominant struct {
 	need, free, all int64
 }
 
-// dominant looks among extended resources (GPUs) if the job requests any: a job with GPUs goes by where GPUs are free, however many
-// CPUs it takes.
+// dominant considers only extended resources (GPUs) if the job requests any: free GPUs decide about a job with GPUs,
+// however many CPUs it takes.
 func (g *gang) dominant(w *Worker) dominant {
 	most, share, extended := dominant{name: -1}, float64(0), false
 	for i, name := range g.names {
@@ -139,8 +138,8 @@ func (g *gang) dominant(w *Worker) dominant {
 	return most
 }
 
-// leastAllocated is the share of the job's dominant resource that is still free on the worker when the job is placed. A job that
-// requests nothing scores 100 everywhere.
+// leastAllocated is the share of the job's dominant resource that is free on the worker after the job is placed. A job
+// that requests nothing scores 100 everywhere.
 func (g *gang) leastAllocated(w *Worker) points {
 	d := g.dominant(w)
 	if d.name < 0 {
@@ -149,8 +148,8 @@ func (g *gang) leastAllocated(w *Worker) points {
 	return percent(float64(d.free-d.need) / float64(d.all))
 }
 
-// rendezvous hashes a worker together with a job. Among workers of equal score the highest hash wins: jobs spread over them, and
-// one job's answer depends neither on the workers' order nor on those that lost.
+// rendezvous hashes a worker together with a job. The highest hash wins among workers of equal score. So jobs spread
+// over these workers, and neither the workers' order nor a worker that lost changes the answer.
 type rendezvous struct {
 	hash hash.Hash64
 	job  []byte
@@ -164,7 +163,7 @@ func newRendezvous(job types.UID) *rendezvous {
 func (r *rendezvous) of(worker v1alpha1.ClusterName) uint64 {
 	r.name = append(r.name[:0], worker...)
 	r.hash.Reset()
-	// The job last: the end of the text is what FNV mixes least, and workers' names often differ in their last byte only.
+	// The job comes last: FNV mixes the end of the text least, and workers' names often differ only in their last byte.
 	_, _ = r.hash.Write(r.name)
 	_, _ = r.hash.Write(r.job)
 	return r.hash.Sum64()

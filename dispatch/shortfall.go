@@ -13,13 +13,13 @@ import (
 
 // Shortfall is what a gang lacks on a worker.
 type Shortfall struct {
-	// PodSet is the first that does not fit even by itself. Empty: each fits by itself, but they do not fit together.
+	// PodSet is the first PodSet that does not fit alone. Empty: each PodSet fits alone, but not all together.
 	PodSet string
-	// Message says it in words that a user can act on. The same nodes give the same message.
+	// Message says what is lacking, so that a user can act on it. The same nodes give the same message.
 	Message string
 }
 
-// shortfall explains why the gang does not fit. It looks at everything again: only what is read by people is worth it.
+// shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
 	g.bind(n)
 	kinds := 0
@@ -47,7 +47,7 @@ func (g *gang) shortfall(n *Nodes) *Shortfall {
 	return nil
 }
 
-// lackTogether says why pods do not fit together that fit by themselves.
+// lackTogether says why pods that fit alone do not fit together.
 func (g *gang) lackTogether(n *Nodes, ph *phase) string {
 	var names, lacks []string
 	for i := range ph.pods {
@@ -69,7 +69,7 @@ func (g *gang) lackTogether(n *Nodes, ph *phase) string {
 		all, left, plural("node", left), g.list(p.bound), strings.Join(p.podSets, " and "))
 }
 
-// list formats what one pod requests of some resources, pod slots only if there is nothing else.
+// list formats what one pod requests of some resources. It names pod slots only if there is nothing else.
 func (g *gang) list(pod []demand) string {
 	var amounts []string
 	for _, d := range pod {
@@ -81,8 +81,8 @@ func (g *gang) list(pod []demand) string {
 	return strings.Join(amounts, " and ")
 }
 
-// lack says why pods do not fit even by themselves, by the first that holds of: node selector and affinity, resources that no
-// such node has, taints, free amounts.
+// lack says why pods do not fit even alone. It names the first cause that it finds: node selector and affinity,
+// resources that no matching node has, taints, free amounts.
 func (g *gang) lack(n *Nodes, p *pods) string {
 	all := n.populated()
 	if len(all) == 0 {
@@ -102,7 +102,7 @@ func (g *gang) lack(n *Nodes, p *pods) string {
 			return "no node that matches its node selector has the resource " + name
 		}
 	}
-	// Nodes without the GPUs that it needs are not worth a word.
+	// The message does not mention nodes without the GPUs that the pods need.
 	nodes := "node"
 	if first := p.bound; len(first) > 0 && IsExtended(g.names[first[0].name]) {
 		matching = slices.DeleteFunc(matching, func(c int) bool { return n.peak(c)[first[0].col] == absent })
@@ -157,7 +157,7 @@ func (g *gang) matching(n *Nodes, p *pods, all []int) (classes []int, why string
 	}
 }
 
-// lackFree says what is not free on the nodes that take the pods, and what would be enough.
+// lackFree says what is not free on the nodes that take the pods, and how many more nodes would be enough.
 func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 	found := n.roomOn(takes, p.bound, p.need)
 	short := n.short(takes, p)
@@ -182,14 +182,15 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 		formatAmount(name, amount), missing, plural("node", missing)) + room
 }
 
-// short returns what the pods lack: each resource of which by itself there is not enough, and those without which there would be
-// room for more pods than have been found.
+// short returns what the pods lack: each resource of which alone there is not enough, and each resource without which
+// more pods would have room.
 //
-// For how many pods a row has room is the least that it has of any resource. A resource can be left out without making
-// room if in each row some other one that is left has as little. So one look at all rows is enough for each resource.
+// The room of a row is the least that it has of any resource. Without one resource, the room is the same if in each row
+// another remaining resource has as little. So one look at all rows is enough for each resource.
 func (n *Nodes) short(takes []int, p *pods) []demand {
 	rows := n.rowsOf(takes)
-	least, having := make([]int64, len(rows)), make([]int, len(rows)) // Of each row, and how many resources have as little.
+	// Of each row: the room, and the number of resources that give it.
+	least, having := make([]int64, len(rows)), make([]int, len(rows))
 	enough := make([]bool, len(p.bound))
 	for i := range p.bound {
 		alone := int64(0)
@@ -207,7 +208,7 @@ func (n *Nodes) short(takes []int, p *pods) []demand {
 	}
 	needed, left := make([]bool, len(p.bound)), len(p.bound)
 	for i := len(p.bound) - 1; i >= 0; i-- {
-		lean := make([]int, 0, len(rows)) // The rows in which the resource is one of those that have the least.
+		lean := make([]int, 0, len(rows)) // The rows in which this resource has the least.
 		for at, r := range rows {
 			if perNode(n.row(r), p.bound[i:i+1], p.need) == least[at] {
 				lean = append(lean, at)
@@ -230,7 +231,6 @@ func (n *Nodes) short(takes []int, p *pods) []demand {
 	return short
 }
 
-// rowsOf returns the rows of some classes.
 func (n *Nodes) rowsOf(classes []int) []int {
 	var rows []int
 	for _, c := range classes {
@@ -241,7 +241,7 @@ func (n *Nodes) rowsOf(classes []int) []int {
 	return rows
 }
 
-// omittedNote says that not all resources are counted.
+// omittedNote says that some resources are not counted.
 func (n *Nodes) omittedNote() string {
 	if n == nil || n.omitted == 0 {
 		return ""
@@ -249,7 +249,7 @@ func (n *Nodes) omittedNote() string {
 	return fmt.Sprintf(", of the %d that are counted; the nodes have %d", len(n.names), len(n.names)+n.omitted)
 }
 
-// nodesNote says how many nodes there are for the pods at all.
+// nodesNote says how many nodes there are for the pods.
 func nodesNote(p *pods, count, tainted int64) string {
 	note := fmt.Sprintf(", %d %s", count, plural("node", count))
 	switch {
@@ -266,7 +266,7 @@ func nodesNote(p *pods, count, tainted int64) string {
 	return note
 }
 
-// constrained says whether the pods choose their nodes.
+// constrained says whether the pods select their nodes.
 func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }
 
 // populated returns the classes that have nodes.
@@ -282,7 +282,6 @@ func (n *Nodes) populated() []int {
 	return populated
 }
 
-// in returns the number of nodes in some classes.
 func (n *Nodes) in(classes []int) int64 {
 	var count int64
 	for _, c := range classes {
