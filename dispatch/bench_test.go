@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// fleet returns workers of 64 nodes with 8 GPUs each, of which those that are used have fewer free. The nodes of a worker
-// have so many different sets of labels.
+// fleet returns workers of 64 nodes with 8 GPUs each. free says how many of them are free. The nodes of a worker have
+// labelSets different sets of labels.
 func fleet(workers, labelSets int, free func(worker, node int) int64) []Worker {
 	fleet := make([]Worker, workers)
 	for w := range fleet {
@@ -64,7 +64,7 @@ func BenchmarkDecide(b *testing.B) {
 	busy := func(worker, node int) int64 { return int64((worker + node) % 9) }
 	full := func(worker, node int) int64 { return int64((worker + node) % 8) }
 	idle := func(worker, node int) int64 { return 8 }
-	// Of each kind of pods there is room for all, but not of both, which is found out only by placing them.
+	// There is room for all pods of each kind alone, but not for both kinds. Only a placement finds that out.
 	tight := func(worker, node int) int64 { return int64(node%2) * 6 }
 	tightly := []v1alpha1.PodSet{
 		gpuSet("large", v1alpha1.RoleTrainer, 30, 5, 2), gpuSet("small", "evaluator", 10, 2, 2),
@@ -114,7 +114,7 @@ func BenchmarkDecide(b *testing.B) {
 					MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "region", Operator: metav1.LabelSelectorOpExists}},
 				}))}
 			}
-			if bc.expressed { // What an expression costs by itself is measured where it is compiled, and remembered.
+			if bc.expressed { // Package expressions measures its cost. Answers are cached.
 				policies[0].Spec.Clusters.Expression, policies[0].Expression = "queued < 9", fewerQueued(9)
 			}
 			measure(b, func() { Decide(job, policies, workers) })
@@ -147,7 +147,8 @@ func BenchmarkHold(b *testing.B) {
 	measure(b, func() { nodes.Hold(podSets, empty) })
 }
 
-// BenchmarkPreempt has 1,000 full workers with 64 jobs each, on each of which a gang would fit if some were stopped.
+// BenchmarkPreempt has 1,000 full workers with 64 jobs each. A gang fits on each worker if some of its jobs are
+// stopped.
 func BenchmarkPreempt(b *testing.B) {
 	for name, nodes := range map[string]int32{"one victim": 1, "two victims": 2, "four victims": 4} {
 		b.Run(name, func(b *testing.B) {
@@ -171,7 +172,7 @@ func BenchmarkPreempt(b *testing.B) {
 	}
 }
 
-// measure runs a benchmark and reports, beside the time by the clock, that of the processor, which a busy machine makes no longer.
+// measure runs a benchmark. Besides the real time it reports the processor time, which does not grow on a busy machine.
 func measure(b *testing.B, run func()) {
 	b.ReportAllocs()
 	var before, after syscall.Rusage

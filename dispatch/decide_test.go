@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// worker has nodes with 8 GPUs of which some are free, changed as a case needs it.
+// worker returns a worker whose nodes have 8 GPUs, some of them free, with changes.
 func worker(name v1alpha1.ClusterName, nodes int, free int64, change ...func(*Worker)) Worker {
 	w := Worker{Name: name, Nodes: NewNodes([]NodeGroup{gpuNodes(nodes, free)}), Allocatable: Resources{gpu: 8 * int64(nodes)}}
 	for _, c := range change {
@@ -350,7 +350,7 @@ func TestTiesSpread(t *testing.T) {
 		job := Job{UID: types.UID(fmt.Sprintf("%08d-8c4c-4a5d-a6a0-0f3d62ab5b2f", i)), PodSets: []v1alpha1.PodSet{podSet(1, 8)}}
 		winner := Decide(job, nil, workers).Cluster
 		wins[winner]++
-		// Rendezvous: a worker that has lost makes no difference by going away.
+		// Rendezvous: the removal of a worker that lost changes nothing.
 		for at, w := range workers {
 			if i%100 == 0 && w.Name != winner {
 				rest := append(append([]Worker{}, workers[:at]...), workers[at+1:]...)

@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// podSet has trainers that request GPUs, changed as a case needs it.
+// podSet returns trainers that request GPUs, with changes.
 func podSet(count int32, gpus int64, change ...func(*v1alpha1.PodSet)) v1alpha1.PodSet {
 	set := v1alpha1.PodSet{
 		Name: "node", Role: v1alpha1.RoleTrainer, Count: count,
@@ -61,12 +61,12 @@ func taint(key, value string, effect corev1.TaintEffect) corev1.Taint {
 	return corev1.Taint{Key: key, Value: value, Effect: effect}
 }
 
-// gpuNodes are nodes with as many GPUs free each.
+// gpuNodes are nodes with the same number of free GPUs each.
 func gpuNodes(count int, gpus int64) NodeGroup {
 	return NodeGroup{Labels: map[string]string{"gpu": "a100"}, Free: Resources{gpu: gpus}, Count: count}
 }
 
-// Reserve leaves whole nodes, Spread spoils as many as a scheduler could.
+// TestSpread: Reserve leaves whole nodes, Spread uses as many nodes as a scheduler could.
 func TestSpread(t *testing.T) {
 	group := func(count int, gpus int64) NodeGroup { return NodeGroup{Free: Resources{gpu: gpus}, Count: count} }
 	for name, test := range map[string]struct {
@@ -358,7 +358,7 @@ func TestFit(t *testing.T) {
 
 func quantity(s string) resource.Quantity { return resource.MustParse(s) }
 
-// resources of one pod: GPUs and CPUs.
+// resources returns the requests of one pod: GPUs and CPUs.
 func resources(gpus, cpus string) corev1.ResourceList {
 	return corev1.ResourceList{gpu: quantity(gpus), corev1.ResourceCPU: quantity(cpus)}
 }

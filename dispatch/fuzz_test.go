@@ -14,8 +14,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// tape is a source of numbers that are read from bytes, one for each, so that a fuzzer which changes a byte changes one choice. After
-// its end it goes on by itself.
+// tape is a source that reads each number from one byte, so that a fuzzer which changes a byte changes one choice.
+// After the last byte it returns random numbers.
 type tape struct {
 	bytes []byte
 	rest  *rand.PCG
@@ -28,14 +28,14 @@ func (t *tape) Uint64() uint64 {
 	}
 	b := t.bytes[0]
 	t.bytes = t.bytes[1:]
-	return uint64(b) * 0x0101010101010101 // Whichever bits are asked for.
+	return uint64(b) * 0x0101010101010101 // All bits depend on the byte.
 }
 
 func newTape(data []byte) random {
 	return random{rand.New(&tape{bytes: data, rest: rand.NewPCG(uint64(len(data)), 0)})}
 }
 
-// seedTapes are where the fuzzers begin.
+// seedTapes are the first inputs of the fuzzers.
 func seedTapes(add func(data []byte)) {
 	add(nil)
 	for seed := range uint64(8) {
@@ -47,7 +47,7 @@ func seedTapes(add func(data []byte)) {
 	}
 }
 
-// FuzzDecide looks for questions that break what holds for every question, with amounts that are far from reasonable.
+// FuzzDecide looks for questions for which a property does not hold, with extreme amounts.
 func FuzzDecide(f *testing.F) {
 	seedTapes(func(data []byte) { f.Add(data, int64(8), int64(8), int32(2), 1, "gpu", "a100") })
 	f.Add([]byte("\x02\x00\xff"), int64(-1), int64(1)<<62, int32(1)<<30, int(1)<<62, "", "\n=")
@@ -68,7 +68,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-// checkHold checks that for those behind the job there is at most as much as there was, and nothing where it has taken all.
+// checkHold checks that Hold never adds room for the jobs behind, and leaves nothing where the job takes everything.
 func (s scene) checkHold(t *testing.T) {
 	t.Helper()
 	for i := range s.workers {
@@ -88,13 +88,13 @@ func (s scene) checkHold(t *testing.T) {
 	}
 }
 
-// FuzzHold looks for nodes that a gang could use and that are not closed, and for more room behind it than there is.
+// FuzzHold looks for nodes that a gang could use and Hold does not close, and for room that Hold adds.
 func FuzzHold(f *testing.F) {
 	seedTapes(func(data []byte) { f.Add(data) })
 	f.Fuzz(func(t *testing.T, data []byte) { checkClose(t, newTape(data)) })
 }
 
-// TestCloseIsTighterThanHold: where all is closed there is no more than where some is, and no place for the gang either.
+// TestCloseIsTighterThanHold: Close leaves no more room than Hold, and no place for the gang.
 func TestCloseIsTighterThanHold(t *testing.T) {
 	for seed := range uint64(500) {
 		checkClose(t, newRandom(seed))
@@ -119,14 +119,14 @@ func checkClose(t *testing.T, r random) {
 	}
 }
 
-// FuzzPreempt looks for jobs that are stopped and should not be.
+// FuzzPreempt looks for jobs that are stopped without need.
 func FuzzPreempt(f *testing.F) {
 	seedTapes(func(data []byte) { f.Add(data) })
 	f.Fuzz(func(t *testing.T, data []byte) { newTape(data).struggle("job").check(t, uint64(len(data))) })
 }
 
-// TestSequencesNeverOverfill: jobs of all kinds come and go on a few workers, each where Decide says. At no time are there pods on a
-// worker for which a full search finds no place on its single nodes, whichever phase each job is in.
+// TestSequencesNeverOverfill: jobs of all kinds come and go on a few workers, where Decide places them. For the pods on
+// a worker, a full search always finds places on single nodes, whichever phase each job is in.
 func TestSequencesNeverOverfill(t *testing.T) {
 	placed := 0
 	for seed := range uint64(300) {
@@ -150,7 +150,7 @@ func TestSequencesNeverOverfill(t *testing.T) {
 			if !phasesFit(running[at], nil, nodes[at]) {
 				t.Fatalf("seed %d: no place for all of %v on %v", seed, running[at], nodes[at])
 			}
-			if r.IntN(3) == 0 { // The first ends, and what is free is counted again.
+			if r.IntN(3) == 0 { // The first job ends. Free amounts are counted again.
 				running[at] = running[at][1:]
 				workers[at].Nodes = NewNodes(nodes[at])
 				for _, podSets := range running[at] {
@@ -176,7 +176,7 @@ func (r random) gang() []v1alpha1.PodSet {
 	return podSets
 }
 
-// phasesFit says whether the pods of all jobs have their places, for each choice of the phase that a job is in.
+// phasesFit says whether the pods of all jobs have places, for all combinations of the jobs' phases.
 func phasesFit(jobs [][]v1alpha1.PodSet, chosen []v1alpha1.PodSet, nodes []NodeGroup) bool {
 	if len(jobs) == 0 {
 		return exhaustive(chosen, nodes)
@@ -185,7 +185,7 @@ func phasesFit(jobs [][]v1alpha1.PodSet, chosen []v1alpha1.PodSet, nodes []NodeG
 		pods := slices.Clone(chosen)
 		for _, set := range jobs[0] {
 			if PhaseOf(&set) == phase {
-				set.Role = v1alpha1.RoleTrainer // All at the same time.
+				set.Role = v1alpha1.RoleTrainer // All run at the same time.
 				pods = append(pods, set)
 			}
 		}
@@ -196,7 +196,7 @@ func phasesFit(jobs [][]v1alpha1.PodSet, chosen []v1alpha1.PodSet, nodes []NodeG
 	return true
 }
 
-// TestExplanationNamesEveryWorker up to the number that the API has room for, and beyond that those that fit before those that do not.
+// TestExplanationNamesEveryWorker: Explain names up to MaxExplanation workers, and drops workers that do not fit first.
 func TestExplanationNamesEveryWorker(t *testing.T) {
 	for _, count := range []int{0, 1, MaxExplanation, MaxExplanation + 7} {
 		r := newRandom(uint64(count))

@@ -17,8 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// wide is a job of one pod that requests so many resources, and a node that has all of them, with too little free of
-// each.
+// wide returns a job of one pod that requests many resources, and a node that has all of them, but too little of each.
 func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
 	list, free := corev1.ResourceList{}, Resources{}
 	for i := range resources {
@@ -28,8 +27,8 @@ func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
 	return []v1alpha1.PodSet{podSet(3, 0, requests(list))}, []NodeGroup{{Free: free, Count: 1}, {Free: free, Labels: map[string]string{"a": "b"}, Count: 1}}
 }
 
-// A decision is made under the lock of the waiting list, so what a user or a worker writes must not make it take time
-// by the square. With four times as many resources it may take six times as long; by the square it would be sixteen
+// TestWorkGrowsWithResources: a decision runs under the lock of the waiting list, so its time must not grow with the
+// square of what users or workers write. With four times as many resources it may take six times as long, not sixteen
 // times.
 func TestWorkGrowsWithResources(t *testing.T) {
 	for name, work := range map[string]func(podSets []v1alpha1.PodSet, groups []NodeGroup){
@@ -37,7 +36,7 @@ func TestWorkGrowsWithResources(t *testing.T) {
 		"Nodes":  func(_ []v1alpha1.PodSet, groups []NodeGroup) { NewNodes(groups) },
 		"Fit":    func(podSets []v1alpha1.PodSet, groups []NodeGroup) { NewNodes(groups).Fit(podSets) },
 		"Absent": func(podSets []v1alpha1.PodSet, _ []NodeGroup) { NewNodes([]NodeGroup{gpuNodes(4, 8)}).Fit(podSets) },
-		"Short": func(podSets []v1alpha1.PodSet, groups []NodeGroup) { // Without the limit of columns.
+		"Short": func(podSets []v1alpha1.PodSet, groups []NodeGroup) { // It has no limit of columns.
 			n := &Nodes{names: newGang(podSets).names, classes: []class{{}}}
 			n.setRows([]row{{free: n.amounts(groups[0].Free), count: 2}})
 			n.Fit(podSets)
@@ -55,7 +54,7 @@ func TestWorkGrowsWithResources(t *testing.T) {
 				return best
 			}
 			var growth float64
-			for range 5 { // Somebody else may have the processor.
+			for range 5 { // Another process may use the processor.
 				if growth = float64(least(12_000)) / float64(least(3_000)); growth < 6 {
 					return
 				}
@@ -65,8 +64,8 @@ func TestWorkGrowsWithResources(t *testing.T) {
 	}
 }
 
-// A worker's nodes may bring any number of resources. Those of Kubernetes and the most common ones are counted, and it
-// is said that the others are not.
+// TestTooManyResources: a worker's nodes may have any number of resources. The resources of Kubernetes and the most
+// common ones are counted, and the message says that others are not.
 func TestTooManyResources(t *testing.T) {
 	groups := []NodeGroup{gpuNodes(2, 8)}
 	groups[0].Free[corev1.ResourceMemory], groups[0].Free[corev1.ResourcePods] = 1<<40, 110
@@ -93,8 +92,8 @@ func TestTooManyResources(t *testing.T) {
 	}
 }
 
-// What pods lack is found in one look at the rows for each resource. The reference leaves out one resource after the
-// other and counts again.
+// TestShortAgainstReference: short looks at the rows once for each resource. The reference leaves out one resource
+// after another and counts again.
 func TestShortAgainstReference(t *testing.T) {
 	reference := func(n *Nodes, takes []int, p *pods) []demand {
 		found := n.roomOn(takes, p.bound, p.need)
@@ -133,8 +132,7 @@ func TestShortAgainstReference(t *testing.T) {
 	}
 }
 
-// BenchmarkManyResources is a decision about a job of many resources, on nodes that have them all and too little of
-// each.
+// BenchmarkManyResources decides about a job of many resources. The nodes have them all, but too little of each.
 func BenchmarkManyResources(b *testing.B) {
 	for _, resources := range []int{32, 128, 512} {
 		b.Run(fmt.Sprint(resources), func(b *testing.B) {

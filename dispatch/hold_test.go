@@ -153,20 +153,20 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// yard is a worker whose nodes have names, on which jobs run.
+// yard is a worker with single nodes on which jobs run.
 type yard struct {
 	random
 	size, free []NodeGroup
 	running    []tenancy
 }
 
-// tenancy is a job that runs until a time, and what it takes on each node.
+// tenancy is a job that runs until a time, with what it takes on each node.
 type tenancy struct {
 	until int
 	takes []Resources
 }
 
-// newYard returns a worker without jobs. Of some nodes there are several that are alike.
+// newYard returns a worker without jobs. Some of its nodes are alike.
 func (r random) newYard() *yard {
 	y := &yard{random: r}
 	for _, node := range r.nodes(4) {
@@ -180,7 +180,7 @@ func (r random) newYard() *yard {
 	return y
 }
 
-// left returns what is left on each node beside a gang that waits, as Hold says. Of nodes that are alike the first are closed first.
+// left returns what Hold leaves on each node for jobs behind a gang. Of nodes that are alike, it closes the first ones.
 func (y *yard) left(gang []v1alpha1.PodSet) []NodeGroup {
 	n := NewNodes(y.free)
 	g := newGang(gang)
@@ -200,7 +200,7 @@ func (y *yard) left(gang []v1alpha1.PodSet) []NodeGroup {
 	return left
 }
 
-// resources names the columns of a row.
+// resources converts a row of n to Resources.
 func (n *Nodes) resources(row []int64) Resources {
 	free := Resources{}
 	for col, amount := range row {
@@ -211,7 +211,7 @@ func (n *Nodes) resources(row []int64) Resources {
 	return free
 }
 
-// start runs a job until a time, on some of the nodes that may be used, and says whether there was room.
+// start runs a job until a time on some of the usable nodes. It says whether there was room.
 func (y *yard) start(podSets []v1alpha1.PodSet, usable []NodeGroup, until int) bool {
 	before := make([]Resources, len(usable))
 	after := make([]Resources, len(usable))
@@ -244,7 +244,7 @@ func (y *yard) start(podSets []v1alpha1.PodSet, usable []NodeGroup, until int) b
 	return true
 }
 
-// end stops the jobs whose time has come.
+// end stops the jobs whose end has come.
 func (y *yard) end(now int) {
 	y.running = slices.DeleteFunc(y.running, func(job tenancy) bool {
 		if job.until > now {
@@ -273,8 +273,8 @@ func (r random) small() []v1alpha1.PodSet {
 	return []v1alpha1.PodSet{set}
 }
 
-// wait has a gang wait on a full worker, where each moment some jobs end and others come, and returns when it fits, or -1.
-// With hold, those that come get what Hold leaves.
+// wait lets a gang wait on a full worker. At each moment some jobs end and others start. With hold, the others only get
+// what Hold leaves. wait returns when the gang fits, or -1.
 func (y *yard) wait(t *testing.T, gang []v1alpha1.PodSet, hold bool) int {
 	t.Helper()
 	for now := range 200 {
@@ -297,8 +297,8 @@ func (y *yard) wait(t *testing.T, gang []v1alpha1.PodSet, hold bool) int {
 	return -1
 }
 
-// TestHeldGangDoesNotStarve: a gang that fits if no job runs does fit some time, while there are always more small jobs than
-// have room. Without Hold most gangs never do.
+// TestHeldGangDoesNotStarve: more small jobs come than have room. A gang that fits without them fits at some time with
+// Hold. Without Hold most gangs never fit.
 func TestHeldGangDoesNotStarve(t *testing.T) {
 	gangs, starved := 0, 0
 	for seed := range uint64(300) {

@@ -18,7 +18,7 @@ func TestNearest(t *testing.T) {
 		workers     []Worker
 		annotations map[string]string
 		excluded    map[v1alpha1.ClusterName]Exclusion
-		// cluster and because are those of the answer, message is in its message.
+		// cluster and because are those of the answer. The answer's message contains message.
 		cluster          v1alpha1.ClusterName
 		because, message string
 	}{
@@ -64,7 +64,7 @@ func TestNearest(t *testing.T) {
 				if got.Cluster != test.cluster || got.Reason != test.because || !strings.Contains(got.Message, test.message) {
 					t.Errorf("Nearest() = %+v, want %q %s with %q: %s", got, test.cluster, test.because, test.message, test.reason)
 				}
-				slices.Reverse(test.workers) // The order makes no difference.
+				slices.Reverse(test.workers) // The order does not matter.
 			}
 		})
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// tenant is a job on a worker, and what it takes on each node.
+// tenant is a job on a worker, with what it takes on each node.
 type tenant struct {
 	Victim
 	takes []Resources
 }
 
-// tenants are a worker's nodes without jobs and the jobs on them. They implement Occupancy.
+// tenants are a worker's nodes without jobs, and its jobs. They implement Occupancy.
 type tenants struct {
 	nodes []NodeGroup
 	jobs  []tenant
@@ -57,7 +57,7 @@ func (o tenants) worker(name v1alpha1.ClusterName) Worker {
 	return Worker{Name: name, Nodes: o.Without(nil)}
 }
 
-// victim is a job with a priority that takes GPUs on each node, and was placed that many minutes ago.
+// victim is a job with a priority that takes GPUs on each node. It was placed age minutes ago.
 func victim(name string, priority int32, age int, gpus ...int64) tenant {
 	job := tenant{Victim: Victim{
 		UID: types.UID(name), Key: types.NamespacedName{Namespace: "ns", Name: name}, Priority: priority,
@@ -224,7 +224,7 @@ func TestPreemptionMessage(t *testing.T) {
 	}
 }
 
-// struggle is a question about preemption.
+// struggle is a case of preemption.
 type struggle struct {
 	scene
 	sites map[v1alpha1.ClusterName]tenants
@@ -283,7 +283,7 @@ func TestPreemptProperties(t *testing.T) {
 	}
 }
 
-// check tests what holds for every question, and returns how many jobs are stopped.
+// check tests the properties of every answer, and returns how many jobs are stopped.
 func (s struggle) check(t *testing.T, seed uint64) (victims int) {
 	t.Helper()
 	got, ok := s.preempt()
@@ -319,7 +319,7 @@ func (s struggle) check(t *testing.T, seed uint64) (victims int) {
 	return len(uids)
 }
 
-// checkNone checks that no set of victims would help, or none is needed.
+// checkNone checks that no set of victims would help, or that the job needs none.
 func (s struggle) checkNone(t *testing.T, seed uint64) {
 	t.Helper()
 	if Decide(s.job, s.policies, s.workers).Cluster != "" {
@@ -330,7 +330,7 @@ func (s struggle) checkNone(t *testing.T, seed uint64) {
 	}
 }
 
-// smallest is the number of victims in the smallest set up to a size, on any worker, or -1: there is none.
+// smallest is the number of victims in the smallest set of at most most, on any worker. -1: there is no such set.
 func (s struggle) smallest(most int) int {
 	fewest := -1
 	for i := range s.workers {
@@ -353,7 +353,7 @@ func (s struggle) smallest(most int) int {
 	return fewest
 }
 
-// anySet says whether pods fit without some n of the jobs, beside those that are gone.
+// anySet says whether the pods fit without some n of the jobs. The jobs in gone have ended too.
 func (o tenants) anySet(podSets []v1alpha1.PodSet, from, gone []types.UID, n int) bool {
 	if n == 0 {
 		return o.Without(gone).Fit(podSets) == nil
@@ -366,7 +366,7 @@ func (o tenants) anySet(podSets []v1alpha1.PodSet, from, gone []types.UID, n int
 	return false
 }
 
-// TestPreemptExcess measures how many more jobs are stopped than would have to be, where one or two are not enough.
+// TestPreemptExcess measures how many more jobs than necessary are stopped, if more than two are necessary.
 func TestPreemptExcess(t *testing.T) {
 	sets, larger, excess, needed := 0, 0, 0, 0
 	for seed := range uint64(2500) {

@@ -19,7 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TestFitAgainstSearch: what is said to fit does fit, and for pods that are alike what is said not to fit does not.
+// TestFitAgainstSearch: what Fit accepts does fit. For pods that are alike, what Fit rejects does not fit.
 func TestFitAgainstSearch(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := newRandom(seed)
@@ -35,8 +35,8 @@ func TestFitAgainstSearch(t *testing.T) {
 	}
 }
 
-// TestFitMissRate measures how many gangs of mixed pods first-fit-decreasing misses. The cases are small and tight, so that
-// real ones miss fewer.
+// TestFitMissRate measures how many gangs of mixed pods first-fit-decreasing misses. Its cases are small and tight, so
+// the rate on real workers is lower.
 func TestFitMissRate(t *testing.T) {
 	for kinds, most := range map[int]float64{2: 0.005, 3: 0.01, 4: 0.02} {
 		fit, missed := 0, 0
@@ -58,8 +58,8 @@ func TestFitMissRate(t *testing.T) {
 	}
 }
 
-// TestReserveTakesAll: if a gang fits, Reserve takes all of it off, never more than is free; otherwise never more than the
-// gang needs.
+// TestReserveTakesAll: if a gang fits, Reserve takes off all of it, and never more than is free. If it does not fit,
+// Reserve never takes off more than the gang needs.
 func TestReserveTakesAll(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := newRandom(seed)
@@ -83,7 +83,7 @@ func TestReserveTakesAll(t *testing.T) {
 	}
 }
 
-// TestNeverOverfilled places jobs one after the other, as a burst does, and checks their sum against a full search.
+// TestNeverOverfilled places one job after another, and checks all of them with a full search.
 func TestNeverOverfilled(t *testing.T) {
 	for seed := range uint64(500) {
 		r := newRandom(seed)
@@ -103,7 +103,7 @@ func TestNeverOverfilled(t *testing.T) {
 	}
 }
 
-// TestMoreNodesNeverHurt: a free node more never makes pods that are alike unfit.
+// TestMoreNodesNeverHurt: with one more free node, pods that are alike still fit.
 func TestMoreNodesNeverHurt(t *testing.T) {
 	for seed := range uint64(4000) {
 		r := newRandom(seed)
@@ -115,7 +115,7 @@ func TestMoreNodesNeverHurt(t *testing.T) {
 	}
 }
 
-// scene is a whole question, made from a seed.
+// scene is a case for Decide, made from a seed.
 type scene struct {
 	job      Job
 	policies []Policy
@@ -167,7 +167,7 @@ func (r random) scene(uid types.UID) scene {
 	return s
 }
 
-// fewerQueued is an expression: true for workers with fewer queued jobs, and not known for those with two.
+// fewerQueued is an expression. It is true for workers with fewer queued jobs, and fails for workers with two.
 type fewerQueued int
 
 // For implements Expression.
@@ -180,7 +180,7 @@ func (most fewerQueued) For(*Job) func(*Worker) (bool, error) {
 	}
 }
 
-// scoring returns some scores. Price has a ceiling, without which it depends on who else there is.
+// scoring returns some scores. Price has a ceiling: without it, the score depends on other workers.
 func (r random) scoring() []v1alpha1.Score {
 	names := []v1alpha1.ScoreName{
 		v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
@@ -196,7 +196,7 @@ func (r random) scoring() []v1alpha1.Score {
 	return parts
 }
 
-// answer is everything that is said to a question, in a form that can be compared.
+// answer is the whole answer to a case, in a form that can be compared.
 type answer struct {
 	Cluster         v1alpha1.ClusterName
 	Reason, Message string
@@ -213,7 +213,7 @@ func (s scene) answer() answer {
 	return a
 }
 
-// shuffle changes the order of all that has no order.
+// shuffle changes the order of everything that has no order.
 func (s scene) shuffle(r random) scene {
 	s.job.PodSets = shuffled(r, s.job.PodSets)
 	s.policies = shuffled(r, s.policies)
@@ -233,7 +233,7 @@ func shuffled[T any](r random, items []T) []T {
 
 func reverse[T any](items []T) { slices.Reverse(items) }
 
-// check tests what holds for every question.
+// check tests the properties of every answer.
 func (s scene) check(t *testing.T, seed uint64) {
 	t.Helper()
 	got := s.answer()
@@ -274,7 +274,7 @@ func TestDecideProperties(t *testing.T) {
 		s := newScene(seed)
 		s.check(t, seed)
 		reasons[s.answer().Reason] = true
-		// Nothing that was given has changed.
+		// No argument has changed.
 		if diff := cmp.Diff(newScene(seed), s, cmp.AllowUnexported(scene{}, Nodes{}, class{})); diff != "" {
 			t.Fatalf("seed %d: the arguments have changed (-before +after):\n%s", seed, diff)
 		}
@@ -289,8 +289,8 @@ func TestDecideProperties(t *testing.T) {
 	}
 }
 
-// TestOthersChangeNothing: without a worker that lost, whether it fits or not, the job goes where it went, and nothing else is said
-// of the others.
+// TestOthersChangeNothing: without a worker that lost, whether it fits or not, the job goes to the same worker, and the
+// explanations of the others stay the same.
 func TestOthersChangeNothing(t *testing.T) {
 	moved := 0
 	for seed := range uint64(2000) {
@@ -320,7 +320,7 @@ func TestOthersChangeNothing(t *testing.T) {
 	}
 }
 
-// TestWeightsAreMonotone: more weight on a score never takes the job away from who has the most of it.
+// TestWeightsAreMonotone: more weight on a score never takes the job away from the worker with the highest such score.
 func TestWeightsAreMonotone(t *testing.T) {
 	raised := 0
 	for seed := range uint64(2000) {
@@ -358,7 +358,7 @@ func TestWeightsAreMonotone(t *testing.T) {
 	}
 }
 
-// scores are the parts of the score of each worker on which the job fits.
+// scores returns the parts of the score of each worker on which the job fits.
 func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points {
 	f := newFilters(s.job, s.policies)
 	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points{}

@@ -16,12 +16,12 @@ import (
 
 const gpu corev1.ResourceName = "nvidia.com/gpu"
 
-// random makes cases that are small enough to search them through, and tight enough that about half of them fit.
+// random makes cases that are small enough for a full search, and so tight that about half of them fit.
 type random struct{ *rand.Rand }
 
 func newRandom(seed uint64) random { return random{rand.New(rand.NewPCG(seed, 0))} }
 
-// nodes returns up to most nodes as one group each, of a few GPUs and CPUs, some without GPUs, some tainted.
+// nodes returns at most most nodes, one per group, with a few GPUs and CPUs. Some have no GPUs, some have taints.
 func (r random) nodes(most int) []NodeGroup {
 	nodes := make([]NodeGroup, 1+r.IntN(most))
 	for i := range nodes {
@@ -41,7 +41,7 @@ func (r random) nodes(most int) []NodeGroup {
 	return nodes
 }
 
-// podSets returns kinds of pods, of up to three pods each.
+// podSets returns kinds of pods, with up to three pods each.
 func (r random) podSets(kinds int) []v1alpha1.PodSet {
 	sets := make([]v1alpha1.PodSet, kinds)
 	for i := range sets {
@@ -62,7 +62,7 @@ func (r random) podSets(kinds int) []v1alpha1.PodSet {
 	return sets
 }
 
-// exhaustive says whether there is a place for every pod, by trying them all.
+// exhaustive says whether every pod has a place. It tries all places.
 func exhaustive(podSets []v1alpha1.PodSet, nodes []NodeGroup) bool {
 	byPhase := [2][]v1alpha1.PodSet{}
 	for _, set := range podSets {
@@ -106,7 +106,7 @@ func covers(free, need Resources) bool {
 	return true
 }
 
-// allows is what the scheduler checks besides resources, for the selectors and taints that the cases have.
+// allows checks the selectors and taints of the cases as the scheduler does.
 func allows(set *v1alpha1.PodSet, node *NodeGroup) bool {
 	for key, value := range set.NodeSelector {
 		if node.Labels[key] != value {

@@ -26,8 +26,8 @@ func TestFromList(t *testing.T) {
 	}
 }
 
-// An amount that is too large to count is never read as a small one: a job that asks for more than there is would fit
-// everywhere.
+// TestAmountsSaturate: an amount that is too large to count never counts as a small one. Else a job that asks for more
+// than there is would fit everywhere.
 func TestAmountsSaturate(t *testing.T) {
 	huge := resource.MustParse("9000000000000000000")
 	sum := huge.DeepCopy()

@@ -31,7 +31,7 @@ func at(price float64) func(*Worker) { return func(w *Worker) { w.Price = Prices
 
 func queued(jobs int) func(*Worker) { return func(w *Worker) { w.Queued = jobs } }
 
-// withNodes gives a worker other nodes, each with 8 GPUs of which so many are free.
+// withNodes gives a worker other nodes. Each has 8 GPUs, and free says how many of them are free.
 func withNodes(free ...int64) func(*Worker) {
 	return func(w *Worker) {
 		groups := make([]NodeGroup, len(free))
@@ -49,7 +49,7 @@ func TestScoring(t *testing.T) {
 		scoring []v1alpha1.Score
 		job     Job
 		workers []Worker
-		want    map[v1alpha1.ClusterName]string // Message of each worker.
+		want    map[v1alpha1.ClusterName]string // The message of each worker.
 		winner  v1alpha1.ClusterName
 	}{
 		"MostAllocatedFragment": {
@@ -181,7 +181,7 @@ func TestScoring(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			policies := []Policy{policy("p", 0, scoring(test.scoring...))}
-			for uid := range 8 { // Whatever the hash of a tie is.
+			for uid := range 8 { // The hash of a tie must not matter.
 				test.job.UID = types.UID(fmt.Sprintf("%d-8c4c-4a5d-a6a0-0f3d62ab5b2f", uid))
 				got := map[v1alpha1.ClusterName]string{}
 				for _, line := range Explain(test.job, policies, test.workers) {
@@ -204,7 +204,7 @@ func TestScoring(t *testing.T) {
 	}
 }
 
-// Prices are per core and GiB, not per millicore and byte.
+// TestPriceUnits: prices are per core and GiB, not per millicore and byte.
 func TestPriceUnits(t *testing.T) {
 	set := podSet(2, 1, requests(corev1.ResourceList{
 		gpu: resource.MustParse("1"), corev1.ResourceCPU: resource.MustParse("1500m"), corev1.ResourceMemory: resource.MustParse("8Gi"),
@@ -225,8 +225,8 @@ func TestPriceUnits(t *testing.T) {
 	}
 }
 
-// With MostAllocated a stream of small jobs leaves room for more gangs than with LeastAllocated, and than by how full workers are
-// alone, on fleets that are half used by jobs of all sizes.
+// TestMostAllocatedLeavesWholeNodes: after a stream of small jobs, MostAllocated leaves room for more gangs than
+// LeastAllocated, and than a score of how full workers are. The fleets are half used by jobs of all sizes.
 func TestMostAllocatedLeavesWholeNodes(t *testing.T) {
 	rules := map[string][]v1alpha1.Score{
 		"MostAllocated":  {score(v1alpha1.ScoreMostAllocated, 1)},
@@ -275,8 +275,8 @@ func TestMostAllocatedLeavesWholeNodes(t *testing.T) {
 	}
 }
 
-// Of many equal jobs that come at once each of several equal workers gets its share, however many nodes it has. Each
-// job makes its worker a little fuller, which must not bring all that follow there.
+// TestEqualWorkersShareABurst: many equal jobs come at once. Each of several equal workers gets its share, whatever its
+// number of nodes. A job makes its worker a little fuller, but this must not bring all following jobs there.
 func TestEqualWorkersShareABurst(t *testing.T) {
 	for nodes, cores := range map[int]int64{1: 400, 2: 200, 4: 96, 16: 96, 64: 1000} {
 		for _, rule := range []v1alpha1.ScoreName{v1alpha1.ScoreMostAllocated, v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreQueueDepth} {
@@ -295,7 +295,7 @@ func TestEqualWorkersShareABurst(t *testing.T) {
 				d := Decide(Job{UID: types.UID(fmt.Sprintf("%d-8c4c-4a5d-a6a0-0f3d62ab5b2f", i)), PodSets: sets}, policies, workers)
 				got[d.Cluster]++
 				for j := range workers {
-					if workers[j].Name == d.Cluster { // As the manager counts it until its pods are bound.
+					if workers[j].Name == d.Cluster { // As the manager counts until the pods are bound.
 						workers[j].Nodes = workers[j].Nodes.Spread(sets)
 						workers[j].Queued++
 					}
