@@ -14,7 +14,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// BenchmarkFor is one answer about one worker.
+// BenchmarkFor measures one answer about one worker.
 func BenchmarkFor(b *testing.B) {
 	for name, text := range map[string]string{
 		"labels":     "worker.labels.region == 'eu'",

@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	// costLimit is what one answer may cost, in CEL's units: about a millisecond. A decision asks about each worker.
+	// costLimit is what one answer may cost, in CEL's units: about a millisecond. A decision asks once for each worker.
 	costLimit = 10_000
-	// maxLength is how many characters an expression may have; it is the limit of the CRD too.
+	// maxLength is how many characters an expression may have. The CRD has the same limit.
 	maxLength = 4096
 )
 
 // Expression is a compiled expression.
 type Expression struct {
 	program cel.Program
-	// fields of the job that it reads, sorted.
+	// fields are the fields of the job that the expression reads, sorted.
 	fields []string
 }
 
 var _ dispatch.Expression = (*Expression)(nil)
 
-// Compile compiles an expression. The error has all that is wrong with it, with line and column, and what an expression sees if a
-// name is not known. It takes milliseconds.
+// Compile compiles an expression. The error names all faults with line and column. If a name is not known, the error
+// also lists the names that an expression can use. Compile takes milliseconds.
 func Compile(text string) (*Expression, error) {
 	env, err := newEnvironment()
 	if err != nil {
@@ -58,7 +58,8 @@ func Compile(text string) (*Expression, error) {
 	return &Expression{program: program, fields: jobFields(ast.NativeRep())}, nil
 }
 
-// newEnvironment has the language settings and libraries of Kubernetes' own expressions, without those that ask an API server.
+// newEnvironment has the language settings and libraries of Kubernetes' own expressions, without those that call an API
+// server.
 func newEnvironment() (*cel.Env, error) {
 	env, err := cel.NewEnv(
 		cel.ParserExpressionSizeLimit(maxLength),
@@ -79,12 +80,12 @@ func newEnvironment() (*cel.Env, error) {
 		cel.Variable(workerVariable, workerType.CelType()), cel.Variable(jobVariable, jobType.CelType()))...)
 }
 
-// faults are all issues in one line, in the order of the text.
+// faults joins all issues in one line, in the order of the text.
 func faults(issues *cel.Issues) error {
 	var messages []string
 	unknown := false
 	for _, issue := range issues.Errors() {
-		// Columns are counted from 0, unlike lines.
+		// CEL counts columns from 0, but lines from 1.
 		message := fmt.Sprintf("line %d, column %d: %s", max(issue.Location.Line(), 1), issue.Location.Column()+1, issue.Message)
 		messages = append(messages, strings.Join(strings.Fields(message), " "))
 		unknown = unknown || strings.Contains(issue.Message, "undefined field") || strings.Contains(issue.Message, "undeclared reference")
@@ -100,8 +101,8 @@ func fieldsOf(t *apiservercel.DeclType) string {
 	return strings.Join(slices.Sorted(maps.Keys(t.Fields)), ", ")
 }
 
-// jobFields are the fields of the job that an expression can read, sorted. They may be too many: a variable of a macro with the
-// name job is not told apart.
+// jobFields are the fields of the job that an expression can read, sorted. They may be too many, because a variable of
+// a macro with the name job counts as the job.
 func jobFields(ast *celast.AST) []string {
 	fields, selected, idents := map[string]bool{}, map[int64]bool{}, []int64(nil)
 	celast.PreOrderVisit(ast.Expr(), celast.NewExprVisitor(func(e celast.Expr) {
@@ -115,11 +116,11 @@ func jobFields(ast *celast.AST) []string {
 			if e.AsIdent() == jobVariable {
 				idents = append(idents, e.ID())
 			}
-		default: // All others are made of these.
+		default: // All other kinds contain these.
 		}
 	}))
 	if slices.ContainsFunc(idents, func(id int64) bool { return !selected[id] }) {
-		return slices.Sorted(maps.Keys(jobType.Fields)) // Something is done with the job as a whole.
+		return slices.Sorted(maps.Keys(jobType.Fields)) // The expression uses the job as a whole.
 	}
 	maps.DeleteFunc(fields, func(field string, _ bool) bool { return jobType.Fields[field] == nil })
 	return slices.Sorted(maps.Keys(fields))
@@ -145,7 +146,7 @@ func (e *Expression) For(job *dispatch.Job) func(*dispatch.Worker) (bool, error)
 	}
 }
 
-// read has what the expression reads of the job.
+// read returns the fields of the job that the expression reads.
 func (e *Expression) read(job *dispatch.Job) map[string]any {
 	values := make(map[string]any, len(e.fields))
 	for _, field := range e.fields {
@@ -154,13 +155,13 @@ func (e *Expression) read(job *dispatch.Job) map[string]any {
 	return values
 }
 
-// Key is equal for two jobs only if the expression says the same of both, whatever the worker.
+// Key is equal for two jobs only if the expression gives both the same answer for every worker.
 func (e *Expression) Key(job *dispatch.Job) string {
 	if len(e.fields) == 0 {
 		return ""
 	}
 	key, err := json.Marshal(e.read(job)) // Maps are encoded in the order of their keys.
-	if err != nil {                       // A number that JSON has no text for. Nothing is known to be equal then.
+	if err != nil {                       // JSON has no text for some numbers. Then no other job is known to be equal.
 		return string(job.UID)
 	}
 	return string(key)

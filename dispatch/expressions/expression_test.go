@@ -130,7 +130,7 @@ func TestCompileFaults(t *testing.T) {
 	}
 }
 
-// A decision may be remembered for jobs with the same key.
+// TestKey: a decision may be cached for all jobs with the same key.
 func TestKey(t *testing.T) {
 	changes := map[string]func(*dispatch.Job){
 		"name": func(j *dispatch.Job) { j.Name = "other" }, "namespace": func(j *dispatch.Job) { j.Namespace = "other" },
@@ -142,7 +142,7 @@ func TestKey(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		text   string
-		want   []string // Changes that make another key.
+		want   []string // Changes that give another key.
 	}{
 		"None":   {reason: "the job makes no difference", text: "worker.gpus > 8"},
 		"Some":   {reason: "what is read does, also in macros", text: "has(job.labels.team) && [1].all(i, job.podSets[0].count > i)", want: []string{"labels", "podSets"}},
@@ -176,7 +176,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// One expression serves all decisions, also those that are made at the same time.
+// TestConcurrentUse: decisions in several goroutines use one expression.
 func TestConcurrentUse(t *testing.T) {
 	e, err := Compile("job.name == 'llm' && worker.nodeGroups.all(g, g.nodes == 2)")
 	if err != nil {
@@ -196,7 +196,7 @@ func TestConcurrentUse(t *testing.T) {
 	wait.Wait()
 }
 
-// FuzzCompile looks for expressions that crash, or whose answer depends on what they are said not to read.
+// FuzzCompile looks for expressions that crash, or whose answer depends on a field that Key says they do not read.
 func FuzzCompile(f *testing.F) {
 	for _, text := range []string{
 		"true", "worker.free['nvidia.com/gpu'] >= 8", "job.podSets.exists(p, p.count > 1 && p.requests['cpu'] / 2.0 < worker.free['cpu'])",

@@ -20,8 +20,8 @@ const (
 	jobVariable    = "job"
 )
 
-// The types of the variables. The limits of maps and lists are for estimates of cost before an expression is run, which nobody
-// makes: what counts is the cost that it has.
+// The types of the variables. CEL needs the limits of maps and lists to estimate costs before it runs an expression.
+// Nothing here uses estimates: the real cost counts.
 var (
 	texts   = apiservercel.NewMapType(apiservercel.StringType, apiservercel.StringType, 1024)
 	amounts = apiservercel.NewMapType(apiservercel.StringType, apiservercel.DoubleType, 1024)
@@ -58,7 +58,7 @@ func object(name string, types map[string]*apiservercel.DeclType) *apiservercel.
 	return apiservercel.NewObjectType(name, fields)
 }
 
-// workerValue is what an expression sees of a worker.
+// workerValue is the variable worker of an expression.
 func workerValue(w *dispatch.Worker) map[string]any {
 	free := make(map[string]float64, len(w.Allocatable))
 	var gpus, freeGPUs float64
@@ -98,7 +98,7 @@ func nodeGroups(groups []v1alpha1.NodeGroup) []any {
 	return values
 }
 
-// jobValue has the field of a job that an expression sees.
+// jobValue is one field of the variable job of an expression.
 func jobValue(job *dispatch.Job, field string) any {
 	switch field {
 	case "name":
@@ -135,7 +135,7 @@ func quantities(list corev1.ResourceList) map[string]float64 {
 
 func number(quantity resource.Quantity) float64 { return quantity.AsApproximateFloat64() }
 
-// value turns an amount as dispatch counts into one as people do.
+// value converts an amount of package dispatch to the unit that people use.
 func value(name corev1.ResourceName, amount int64) float64 {
 	if name == corev1.ResourceCPU {
 		return float64(amount) / 1000
@@ -143,8 +143,8 @@ func value(name corev1.ResourceName, amount int64) float64 {
 	return float64(amount)
 }
 
-// isGPU goes by the name, as what WorkerClusters report does: the last part of an extended resource speaks of GPUs, or its domain
-// begins with gpu.
+// isGPU goes by the name, as the report of a WorkerCluster does: the last part of an extended resource contains gpu, or
+// its domain begins with gpu.
 func isGPU(name corev1.ResourceName) bool {
 	domain, last, extended := strings.Cut(string(name), "/")
 	return extended && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu."))
