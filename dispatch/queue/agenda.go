@@ -5,8 +5,8 @@ package queue
 
 import "container/heap"
 
-// agenda are the classes that are still to be looked at, the one whose first is the first in order on top. It is a
-// heap. Who is the first of a class must not change while the class is in it.
+// agenda has the classes that the sweep still has to consider. It is a heap, with the class whose first job is the
+// first in order on top. The first job of a class must not change while the class is in it.
 type agenda []*class
 
 func (a *agenda) add(c *class) {

@@ -10,8 +10,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Answer says what a waiting job waits for, as of when the queue last decided on it. It is false for a job that is not
-// on the waiting list, and for a job on which the queue has not decided.
+// Answer says what a waiting job waits for, as of the last decision about it. ok is false for a job that is not on the
+// waiting list, and for a job that no pass has decided about.
 func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	e := q.entries[key]
 	if e == nil {
@@ -35,7 +35,7 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	return c.answer, true
 }
 
-// waitsBehind: while the first of a class waits for this reason, the others wait for the first.
+// waitsBehind says whether the other jobs of a class wait for the first job while that waits for this reason.
 func waitsBehind(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
@@ -44,8 +44,8 @@ func waitsBehind(reason string) bool {
 	return false
 }
 
-// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if theirs
-// have.
+// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if they
+// have changed.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
 	if last == now && preemption == nil {
@@ -63,7 +63,7 @@ func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	}
 }
 
-// answer says what a job waits for that does not fit.
+// answer says what a job that does not fit waits for.
 func (p *pass) answer(e *entry) dispatch.Decision {
 	c, decision := e.class, e.class.raw
 	p.block(c, "")
@@ -92,7 +92,7 @@ func (p *pass) answer(e *entry) dispatch.Decision {
 	return decision
 }
 
-// block notes which worker would have room for a class if it were not held, or if jobs had stopped there.
+// block records the worker that would have room for a class if it were not held, or if jobs had stopped there.
 func (p *pass) block(c *class, worker v1alpha1.ClusterName) {
 	if c.blocker = worker; worker == "" {
 		delete(p.q.blocked, c)

@@ -51,7 +51,7 @@ func newYard(b *testing.B, workers, waiting int) *yard {
 	return y
 }
 
-// occupy fills the workers.
+// occupy fills the workers with jobs.
 func (y *yard) occupy() {
 	for _, s := range y.sites {
 		for missed := 0; missed < 5; {
@@ -65,7 +65,7 @@ func (y *yard) occupy() {
 	}
 }
 
-// fill puts jobs on the waiting list until there are so many.
+// fill puts jobs on the waiting list until it has so many.
 func (y *yard) fill(waiting int) {
 	for y.Len() < waiting {
 		y.Stand(y.job(y.demand(), int32(y.IntN(3))))
@@ -75,7 +75,7 @@ func (y *yard) fill(waiting int) {
 func (y *yard) demand() []v1alpha1.PodSet {
 	at := y.IntN(len(y.demands))
 	if y.IntN(2) == 0 {
-		at = at / 20 * 20 // One pod with one GPU.
+		at = at / 20 * 20 // It is one pod with one GPU.
 	}
 	return y.demands[at]
 }
@@ -90,7 +90,7 @@ func (y *yard) job(demand []v1alpha1.PodSet, priority int32) queue.Job {
 	return j
 }
 
-// pass returns how many jobs have been placed.
+// pass returns how many jobs were placed.
 func (y *yard) pass() (placed int) {
 	for _, o := range y.Pass(y.now, y.fleet) {
 		if o.Decision.Cluster != "" {
@@ -101,19 +101,19 @@ func (y *yard) pass() (placed int) {
 	return placed
 }
 
-// event lets some job end.
+// event ends a random job.
 func (y *yard) event() {
 	at := y.IntN(len(y.running))
 	y.end(y.running[at])
 	y.running = slices.Delete(y.running, at, at+1)
 }
 
-// BenchmarkDrain ends one running job after the other, and places what then has room. An operation is a placement.
+// BenchmarkDrain ends one running job after another, and places what then has room. An operation is a placement.
 func BenchmarkDrain(b *testing.B) {
 	const waiting = 100_000
 	for name, bc := range map[string]struct {
 		workers int
-		waited  time.Duration // Of each job.
+		waited  time.Duration // How long each job has waited.
 	}{
 		"100 workers":           {workers: 100},
 		"1000 workers":          {workers: 1000},
@@ -147,7 +147,7 @@ func BenchmarkDrain(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has used, the collection of garbage too: it is right on a busy machine as well.
+// processorTime is what this process has used, with garbage collection. A busy machine does not change it.
 func processorTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
@@ -156,7 +156,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkIdleEvent is a worker which changes without room for anybody, by how many jobs wait. The ratio of the costs
+// BenchmarkIdleEvent changes a worker without new room, for different numbers of waiting jobs. The ratio of the costs
 // must be about 1.
 func BenchmarkIdleEvent(b *testing.B) {
 	sizes := []int{1000, 10_000, 100_000}
@@ -183,7 +183,7 @@ func BenchmarkIdleEvent(b *testing.B) {
 	b.ReportMetric(float64(costs[2])/float64(costs[0]), "100000:1000")
 }
 
-// BenchmarkStand is a job that comes and goes, at the end of a long waiting list.
+// BenchmarkStand adds a job to the end of a long waiting list, and removes it.
 func BenchmarkStand(b *testing.B) {
 	var before, after runtime.MemStats
 	runtime.GC()

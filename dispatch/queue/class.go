@@ -11,44 +11,44 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// class are the jobs of equal demand, rules and priority, in order. Whatever is found out about the first holds for
-// those behind it: they need the same, and no more is held for jobs before the first than for jobs before them.
+// class has the jobs of equal demand, rules and priority, in order. A result for the first job holds for the jobs
+// behind it: they need the same, and the jobs before them hold at least as much as the jobs before the first.
 type class struct {
 	name    string
 	rules   rules
 	need    need
 	bucket  *bucket
-	strict  *strictList // Nil: the policy is not StrictFIFO.
+	strict  *strictList // nil: the policy is not StrictFIFO.
 	entries []*entry
-	// policies is the policy of the jobs, made to match them whatever their labels are, so that it need not be looked
-	// for; original is what it was made from. Without a policy they are those of the first job, and nil.
+	// policies has the policy of the jobs, changed so that it matches them whatever their labels are. That saves a search.
+	// original is the unchanged policy. Without a policy, policies are those of the first job, and original is nil.
 	policies []dispatch.Policy
 	original *v1alpha1.DispatchPolicy
 
-	// fresh: not all workers have been asked about it.
+	// fresh: not all workers have been asked about the class.
 	fresh bool
-	// raw is what they said.
+	// raw is the decision of the workers.
 	raw dispatch.Decision
-	// answer is what the first waits for, and told what has been reported of it.
+	// answer is what the first job waits for. told is the last report of it.
 	answer dispatch.Decision
 	told   told
-	// blocker is the worker that the answer speaks of: it has room for the class, which is held for a job before it, or
-	// jobs are being stopped there to make room. Empty: there is none.
+	// blocker is the worker that the answer names: it has room for the class, but holds it for a job before, or jobs are
+	// being stopped there to make room. Empty: there is none.
 	blocker v1alpha1.ClusterName
-	// searched: no worker has jobs that it could preempt, and unreservable: none can be held for it. Those that change
-	// are asked again.
+	// searched: no worker has jobs that the class could preempt. unreservable: no worker can be held for the class.
+	// Changed workers are asked again.
 	searched, unreservable bool
-	// witness is a worker on which it would fit if no job ran there. It is looked for if the policy is strict.
+	// witness is a worker on which the first job would fit if no job ran there. Only strict policies need it.
 	witness v1alpha1.ClusterName
 
-	// queued: it is on the agenda, and considered is the last sweep in which its first has been looked at.
+	// queued: the class is on the agenda. considered is the last sweep that decided about its first job.
 	queued     bool
 	considered uint64
-	// visited is the last walk along its strict list that came to it.
+	// visited is the last walk through its strict list that reached the class.
 	visited uint64
 }
 
-// told is what has been reported, and of whom.
+// told is the last report about a class, and the job that it was about.
 type told struct {
 	entry           *entry
 	reason, message string
@@ -56,7 +56,7 @@ type told struct {
 
 func (c *class) head() *entry { return c.entries[0] }
 
-// narrow makes the policy of the class out of those of the hub.
+// narrow makes the policy of the class from the policies of the hub.
 func (c *class) narrow(job *Job) {
 	c.policies = job.Policies
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
@@ -70,19 +70,19 @@ func (c *class) narrow(job *Job) {
 	c.policies = []dispatch.Policy{narrowed}
 }
 
-// decide asks some workers about a job of the class.
+// decide decides about a job of the class on some workers.
 func (c *class) decide(e *entry, workers []dispatch.Worker) dispatch.Decision {
 	decision := dispatch.Decide(e.Job.Job, c.policies, workers)
 	decision.Policy = c.original
 	return decision
 }
 
-// renew forgets what is known about workers.
+// renew drops all results about workers.
 func (c *class) renew() {
 	c.fresh, c.searched, c.unreservable = true, false, false
 }
 
-// add puts a job in its place. It says whether that is the first.
+// add inserts a job at its place. first says whether that is the first place.
 func (c *class) add(e *entry) (first bool) {
 	e.class = c
 	at, _ := slices.BinarySearchFunc(c.entries, e, inOrder)
@@ -90,7 +90,7 @@ func (c *class) add(e *entry) (first bool) {
 	return at == 0
 }
 
-// remove takes a job out. It says whether it was the first.
+// remove removes a job. first says whether it was the first job.
 func (c *class) remove(e *entry) (first bool) {
 	at, found := slices.BinarySearchFunc(c.entries, e, inOrder)
 	switch {
@@ -101,24 +101,24 @@ func (c *class) remove(e *entry) (first bool) {
 		return false
 	}
 	c.entries[0] = nil
-	c.entries = c.entries[1:] // Not slices.Delete, which moves all others.
+	c.entries = c.entries[1:] // slices.Delete would move all others.
 	return true
 }
 
-// strictList is the part of the waiting list that has the jobs of one policy with queueing StrictFIFO.
+// strictList has the jobs of one policy with queueing StrictFIFO.
 type strictList struct {
 	policy  string
 	classes []*class
-	// holder is the class whose first holds those behind it. Nil: there is none.
+	// holder is the class whose first job holds back the jobs behind it. nil: there is none.
 	holder *class
-	// dirty: jobs have come or gone since the jobs behind the holder were told.
+	// dirty: jobs have come or gone since the last report to the jobs behind the holder.
 	dirty bool
-	// walked is the last sweep that went along the list, and walks is how many sweeps did.
+	// walked is the last sweep that walked through the list. walks counts the walks.
 	walked, walks uint64
 }
 
-// next returns the class whose first is before those of all others that have not been looked at in a sweep, nil if
-// there is none.
+// next returns the class whose first job is the first in order, among the classes not considered in a sweep. nil: there
+// is none.
 func (l *strictList) next(sweep uint64) *class {
 	var next *class
 	for _, c := range l.classes {
@@ -129,7 +129,7 @@ func (l *strictList) next(sweep uint64) *class {
 	return next
 }
 
-// visit notes that a walk has come to a class. One that the walk before did not come to has missed what changed.
+// visit records that a walk has reached a class. If the last walk did not reach it, the class has missed changes.
 func (l *strictList) visit(c *class) {
 	if c.visited+1 < l.walks {
 		c.renew()
@@ -137,12 +137,12 @@ func (l *strictList) visit(c *class) {
 	c.visited = l.walks
 }
 
-// holds: a job of another class holds this one.
+// holds says whether a job of another class holds back this job.
 func (l *strictList) holds(e *entry) bool {
 	return l.holder != nil && l.holder != e.class && l.holder.head().isBefore(e)
 }
 
-// queued is the answer for those that are held.
+// queued is the answer for the jobs that are held back.
 func (l *strictList) queued() dispatch.Decision {
 	return dispatch.Decision{Reason: v1alpha1.ReasonQueued, Message: fmt.Sprintf(
 		"a job before this one waits for room, and DispatchPolicy %s is %s", l.policy, v1alpha1.StrictFIFO)}

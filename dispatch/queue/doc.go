@@ -4,53 +4,54 @@
 // Package queue keeps the jobs that wait for a worker, in order, and decides on them when something changes that could
 // help.
 //
-// Stand puts a job on the waiting list, Leave takes it off. Pass decides with package dispatch on the workers of a
-// Fleet, and tells the Fleet what it has placed. Then Answer says of each job that still waits what it waits for. Call
-// Pass when jobs have come or gone, when workers have changed, and at the time that Next says. The package does no I/O,
-// and time is an argument. The manager drives it with real workers, and test/simulation with imagined ones.
+// Stand puts a job on the waiting list, and Leave removes it. Pass decides with package dispatch about the workers of a
+// Fleet, and tells the Fleet what it has placed. Then Answer says for each waiting job what it waits for. Call Pass
+// when jobs or workers have changed, and at the time that Next returns. The package does no I/O, and time is an
+// argument. The manager uses it with real workers, and test/simulation with simulated ones.
 //
 // # Order
 //
-// Jobs are looked at by priority, then age, then UID. A job that does not fit lets those behind it pass, unless its
-// policy is StrictFIFO: then all jobs of the policy behind it wait too. Jobs that wait for something else than room
-// hold nobody: that is those which would fit on no worker that may take them, even if no job ran there.
+// Pass looks at jobs by priority, then age, then UID. Jobs behind a job that does not fit may overtake it, unless its
+// policy is StrictFIFO. Then all jobs of the policy behind it wait too. A job that waits for something else than room
+// delays no other job. Such a job fits on no worker that may take it, even if no job ran there.
 //
-// A job that has been passed for the time that its policy says gets a reservation: one worker, on which it would fit if
-// no job ran there, shows jobs behind it only what it does not need (see dispatch.Nodes.Hold). There is one reservation
-// to a worker, that of the first in order, and of jobs of equal demand and priority only the first has one at a time,
-// so that they do not hold the whole fleet. It is for jobs of strict policies too: those of other policies pass them.
+// If a job has been overtaken for the time in its policy, it gets a reservation: one worker, on which it would fit if
+// no job ran there. Jobs behind it get only what it does not need on that worker (see dispatch.Nodes.Hold). A worker
+// has one reservation, for the first job in order. Of jobs with equal demand and priority only the first one has a
+// reservation at a time, so that they do not hold the whole fleet. Jobs of strict policies get reservations too,
+// because jobs of other policies overtake them.
 //
-// A job whose policy allows preemption and that fits nowhere takes the room of jobs of lower priority (see
-// dispatch.Preempt): it gets a reservation on their worker, and Pass names them. It takes no others while they are
-// going. Of jobs of equal demand and priority one after the other does so.
+// If a job fits nowhere and its policy allows preemption, it takes the room of jobs of lower priority (see
+// dispatch.Preempt): it gets a reservation on their worker, and Pass names them. It preempts no other jobs while they
+// are being stopped. Of jobs with equal demand and priority one after another does so.
 //
-// TestLikeReference compares all this, in random lives, with a few lines that decide anew on every job whenever
-// anything has changed.
+// TestLikeReference compares all this, in random runs, with a few lines that decide about every job after each change.
 //
 // # Answers
 //
-// An answer is as of when the job was last asked about, and nobody is asked whom a change could not help. So its reason
-// is right, but the numbers in its message can be older than the workers' are. Explain gives those of now.
+// An answer is as old as the last decision about the job. Pass does not decide again about a job that a change cannot
+// help. So the reason is right, but the numbers in the message can be older than those of the workers. Explain gives
+// the present numbers.
 //
 // # Cost
 //
-// Jobs of equal demand, priority and rules are a class, of which only the first is asked about: what does not help it
-// helps none.
+// Jobs of equal demand, priority and rules are a class. Pass decides only about the first job of a class: what does not
+// help the first job helps no other one.
 //
-// A pass asks about classes whose first job has changed, and of the others about those only that may fit on a worker
-// which has changed. Which these are it finds by what they request: for each amount of GPUs for one pod (or CPUs, where
-// they need none) that a class has, it counts once for how many such pods a changed worker has room, and looks only at
-// classes with no more pods. It asks about the changed worker alone; that the others have no room is known, and stays
-// so while they do not change. All workers are asked about a class that is new, that has got an older first, or that
-// comes to the front of a strict policy; by a policy that scores by price before each placement; and whenever a quarter
-// of the workers has changed.
+// A pass decides about classes whose first job has changed. Of the other classes, it decides only about those that may
+// fit on a changed worker. It finds them by what they request. For each request of GPUs for one pod (or CPUs, if no
+// GPUs are needed) that a class has, it counts once how many such pods a changed worker has room for. Then it looks
+// only at classes with no more pods than that. It asks only the changed worker. The other workers have no room, and
+// that stays true while they do not change. It asks all workers about a class that is new, has a new older first job,
+// or comes to the front of a strict policy. It does so before each placement by a policy that scores by price, and
+// whenever a quarter of the workers has changed.
 //
-// So a change costs nothing for jobs behind the first of their class. It grows with the number of workers by a
-// comparison of revisions, with the number of different requests by some microseconds each, and with the number of
-// classes that may fit, which are ordered.
+// So a change costs nothing for the jobs behind the first of their class. The cost grows with the number of workers by
+// a comparison of revisions, with the number of different requests by some microseconds each, and with the number of
+// classes that may fit, which are sorted.
 //
-// Measured with 100,000 waiting jobs of 300 classes on two cores, the bookkeeping of the tests' Fleet and the
-// collection of garbage included (BenchmarkDrain, BenchmarkIdleEvent, BenchmarkStand):
+// Measured with 100,000 waiting jobs of 300 classes on two cores, with the costs of the tests' Fleet and of garbage
+// collection (BenchmarkDrain, BenchmarkIdleEvent, BenchmarkStand):
 //
 //	jobs that end and those that follow, 100 workers of 64 nodes    10,000 placements/s, 43 KB, 344 allocations each
 //	the same with 1,000 workers                                     7,100 placements/s
@@ -58,15 +59,16 @@
 //	a waiting job                                                   400 bytes, beside what it shares with other jobs
 //
 // What costs more:
-//   - Jobs that are all different are a class each. 100,000 such jobs are 100,000 questions in the first pass, and as
-//     many for a change that may help them all.
-//   - While there is a job whose policy has an expression, each placement makes a worker that has changed: an
-//     expression may be true because less is free there.
-//   - For each change, Pass goes along the jobs of a strict policy from the first job to the first that waits for
+//
+//   - Jobs that are all different are a class each. With 100,000 such jobs the first pass decides 100,000 times, and so
+//     does a change that may help them all.
+//   - While a job's policy has an expression, each placement counts as a change of its worker: an expression may be
+//     true because less is free there.
+//   - For each change, Pass walks through the jobs of a strict policy from the first job to the first that waits for
 //     room. When that job changes, Pass goes through all classes of the policy.
-//   - While jobs are overdue that no worker can be held for, each change asks whether it makes their reservation
-//     possible, and for policies that preempt, whether it gives them victims.
-//   - A worker that is held is looked at without what is held each time that it changes, see dispatch.Nodes.Hold. And
-//     a job that becomes due takes the worker of a later one if it suits best, which looks for another, and so on.
-//   - A job that comes back to a place far in front moves those behind it in its class: 8 bytes for each of them.
+//   - While there are overdue jobs that no worker can be held for, each change checks whether they can get a
+//     reservation now and, if their policy preempts, victims.
+//   - Each change of a held worker computes again what is held there, see dispatch.Nodes.Hold. A job that becomes due
+//     takes the worker of a later job if it suits best. The later job then looks for another worker, and so on.
+//   - A job that comes back to a place far in front moves the jobs behind it in its class: 8 bytes for each of them.
 package queue

@@ -22,9 +22,9 @@ import (
 
 const gpu corev1.ResourceName = "nvidia.com/gpu"
 
-// node is one node, with what it has free.
+// node is one node, or what is free on it.
 type node struct {
-	pool       string // The label of this name.
+	pool       string // The value of the label pool.
 	cpus, gpus int64
 }
 
@@ -33,7 +33,7 @@ func (n node) takes(set *v1alpha1.PodSet, d node) bool {
 	return n.cpus >= d.cpus && n.gpus >= d.gpus && (!pinned || pool == n.pool)
 }
 
-// site is a worker in the making.
+// site is a worker, its nodes, and what is free on them.
 type site struct {
 	dispatch.Worker
 	nodes []node
@@ -42,23 +42,23 @@ type site struct {
 	empty *dispatch.Nodes
 }
 
-// grow gives the worker another node.
+// grow adds a node to the worker.
 func (s *site) grow(n node) {
 	s.nodes, s.free = append(s.nodes, n), append(s.free, n)
 	s.stale, s.empty = true, nil
 }
 
-// runs is a job that has been placed.
+// runs is a job that was placed.
 type runs struct {
 	job    queue.Job
 	worker v1alpha1.ClusterName
 	since  time.Time
-	// on has per node what it takes.
+	// on has, per node, what the job takes.
 	on     map[int]node
-	forJob types.UID // It is being stopped for this one.
+	forJob types.UID // The job is being stopped for this job.
 }
 
-// fleet is a queue.Fleet of workers whose nodes are known, and the pods on them. It fails the test where a pod has no
+// fleet is a queue.Fleet that knows the nodes of its workers and the pods on them. It fails the test if a pod has no
 // place.
 type fleet struct {
 	t        testing.TB
@@ -68,8 +68,8 @@ type fleet struct {
 	now      time.Time
 	running  map[types.UID]*runs
 	byWorker map[v1alpha1.ClusterName]map[types.UID]*runs
-	ending   int // How many jobs are being stopped.
-	asked    int // How often it has been asked for more than its workers.
+	ending   int // The number of jobs that are being stopped.
+	asked    int // The number of calls of other methods than Workers.
 }
 
 var _ queue.Fleet = (*fleet)(nil)
@@ -78,7 +78,7 @@ func newFleet(t testing.TB) *fleet {
 	return &fleet{t: t, running: map[types.UID]*runs{}, byWorker: map[v1alpha1.ClusterName]map[types.UID]*runs{}}
 }
 
-// add puts a worker with so many nodes of 8 GPUs into the fleet.
+// add adds a worker with a number of nodes of 8 GPUs.
 func (f *fleet) add(name v1alpha1.ClusterName, nodes int) *site {
 	s := &site{Worker: dispatch.Worker{Name: name}, stale: true}
 	for range nodes {
@@ -109,7 +109,7 @@ func (f *fleet) site(name v1alpha1.ClusterName) *site {
 	return nil
 }
 
-// shuffle changes the order of the workers, and sort puts them in that of their names.
+// shuffle changes the order of the workers. sort sorts them by name.
 func (f *fleet) shuffle(r *rand.Rand) {
 	r.Shuffle(len(f.sites), func(i, j int) { f.sites[i], f.sites[j] = f.sites[j], f.sites[i] })
 	f.list = nil
@@ -120,7 +120,7 @@ func (f *fleet) sort() {
 	f.list = nil
 }
 
-// touch notes that a worker is another one now.
+// touch records that a worker has changed.
 func (f *fleet) touch(s *site) { s.stale, s.empty = true, nil }
 
 // Workers implements queue.Fleet.
@@ -144,7 +144,7 @@ func (f *fleet) Workers() []dispatch.Worker {
 	return f.list
 }
 
-// nodes are those of a worker without some of its jobs.
+// nodes returns the nodes of a worker as if some of its jobs had ended.
 func (f *fleet) nodes(s *site, gone func(*runs) bool) *dispatch.Nodes {
 	free := slices.Clone(s.free)
 	if gone != nil {
@@ -207,7 +207,7 @@ func (s *site) fits(podSets []v1alpha1.PodSet) bool {
 	return put(&podSets[0], slices.Clone(s.free))
 }
 
-// put places pods on the nodes with the least free, as long as there is room.
+// put places pods on the nodes with the least free while there is room.
 func put(set *v1alpha1.PodSet, nodes []node) bool {
 	requests := dispatch.FromList(set.Requests)
 	d := node{cpus: requests[corev1.ResourceCPU], gpus: requests[gpu]}
@@ -227,7 +227,7 @@ func put(set *v1alpha1.PodSet, nodes []node) bool {
 	return true
 }
 
-// end takes a job away.
+// end removes a job.
 func (f *fleet) end(uid types.UID) *runs {
 	r := f.running[uid]
 	if r == nil {
@@ -319,7 +319,7 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	return ""
 }
 
-// evicting are the jobs that are being stopped, sorted.
+// evicting has the jobs that are being stopped, sorted.
 func (f *fleet) evicting() []types.UID {
 	return f.uids(func(r *runs) bool { return r.forJob != "" })
 }
@@ -335,7 +335,7 @@ func (f *fleet) uids(which func(*runs) bool) []types.UID {
 	return uids
 }
 
-// String shows who runs where.
+// String shows which jobs run on which workers.
 func (f *fleet) String() string {
 	var b []string
 	for _, uid := range slices.Sorted(maps.Keys(f.running)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Holders returns the jobs before a waiting job for which a worker is reserved, sorted. Jobs of a class with the same
+// Holders returns the jobs with a reservation that are before a waiting job, sorted. Jobs of a class with the same
 // holders get the same explanation.
 func (q *Queue) Holders(key types.NamespacedName) []types.UID {
 	e := q.entries[key]
@@ -29,7 +29,7 @@ func (q *Queue) Holders(key types.NamespacedName) []types.UID {
 	return holders
 }
 
-// HeldFor returns the job before a job for which a worker is held. Nil: there is none.
+// HeldFor returns the job before a job for which a worker is held. nil: there is none.
 func (q *Queue) HeldFor(worker v1alpha1.ClusterName, job *Job) *Job {
 	r := q.reservations[worker]
 	if r == nil || r.entry.UID == job.UID || before(&r.entry.Job, job) > 0 {
@@ -38,7 +38,7 @@ func (q *Queue) HeldFor(worker v1alpha1.ClusterName, job *Job) *Job {
 	return &r.entry.Job
 }
 
-// Job returns a waiting job, nil if it is not on the waiting list.
+// Job returns a waiting job, or nil if it is not on the waiting list.
 func (q *Queue) Job(key types.NamespacedName) *Job {
 	if e := q.entries[key]; e != nil {
 		return &e.Job
@@ -46,15 +46,14 @@ func (q *Queue) Job(key types.NamespacedName) *Job {
 	return nil
 }
 
-// Snapshot is the workers' capacity for one waiting job: without what is reserved for jobs before it. It does not
-// change any more.
+// Snapshot is the workers' capacity for one waiting job, without what is held for jobs before it. It does not change.
 type Snapshot struct {
 	workers []dispatch.Worker
 	held    map[v1alpha1.ClusterName]bool
 }
 
-// Snapshot returns the workers' present capacity for a job. For a job that is not on the waiting list nothing is left
-// out.
+// Snapshot returns the workers' present capacity for a job. It leaves out nothing for a job that is not on the waiting
+// list.
 func (q *Queue) Snapshot(key types.NamespacedName, fleet Fleet) Snapshot {
 	s := Snapshot{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
 	e := q.entries[key]
@@ -70,19 +69,20 @@ func (q *Queue) Snapshot(key types.NamespacedName, fleet Fleet) Snapshot {
 	return s
 }
 
-// Explain is dispatch.Explain, and says of workers that are held for jobs before this one that they are.
+// Explain is dispatch.Explain. It also says which workers are held for jobs before this one.
 func (s Snapshot) Explain(job *Job) []v1alpha1.ClusterExplanation {
 	lines := dispatch.Explain(job.Job, job.Policies, s.workers)
 	for i := range lines {
 		if s.held[lines[i].Cluster] && lines[i].Reason == v1alpha1.ReasonInsufficientResources {
-			lines[i].Reason = v1alpha1.ReasonReserved // Without its name: it may be of another namespace, which is not everybody's to know.
+			// The message does not name the job: not every user may know of a job of another namespace.
+			lines[i].Reason = v1alpha1.ReasonReserved
 			lines[i].Message = dispatch.Cut("held for a job before this one; beside that it " + lines[i].Message)
 		}
 	}
 	return lines
 }
 
-// Explain is what the Snapshot of a job explains.
+// Explain explains the Snapshot of a job.
 func (q *Queue) Explain(job *Job, fleet Fleet) []v1alpha1.ClusterExplanation {
 	return q.Snapshot(job.Key(), fleet).Explain(job)
 }

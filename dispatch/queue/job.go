@@ -14,23 +14,23 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// defaultReserveAfter is that of policies which say nothing.
+// defaultReserveAfter is the value for policies without one.
 const defaultReserveAfter = 2 * time.Hour
 
 // Job is a job that waits.
 type Job struct {
 	dispatch.Job
-	// Class names the jobs for which the same decision holds, whoever is asked about: those of equal demand, pin and
-	// exclusions under the same policy. Priority need not be in it.
+	// Class is equal for jobs about which the decision is the same: jobs of equal demand, pin and exclusions under the
+	// same policy. It need not contain the priority.
 	Class string
 	// Policies of the hub.
 	Policies []dispatch.Policy
-	// Created is when the TrainJob was created. Among jobs of equal priority the oldest is the first.
+	// Created is when the TrainJob was created. Among jobs of equal priority the oldest is first.
 	Created time.Time
-	// Since is when it began to wait. Its reservation counts from there.
+	// Since is when the job began to wait. The time until its reservation counts from there.
 	Since time.Time
-	// Attempt is the number of the placement that is sought, and Circumstances sum up what a worker that refuses it may
-	// have against it. They are for the Fleet.
+	// Attempt is the number of the attempt that the job waits for. Circumstances sums up why a worker may reject it. Both
+	// are for the Fleet.
 	Attempt       int32
 	Circumstances string
 }
@@ -40,7 +40,7 @@ func (j *Job) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: j.Namespace, Name: j.Name}
 }
 
-// before is the order of the waiting list.
+// before compares two jobs by the order of the waiting list.
 func before(a, b *Job) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 }
@@ -50,16 +50,16 @@ type entry struct {
 	Job
 	class       *class
 	reservation *reservation
-	// timed: it is among those that will be due for a reservation.
+	// timed: the job is in timers.
 	timed bool
 }
 
-// isBefore: a is looked at before b.
+// isBefore says whether e is before other on the waiting list.
 func (e *entry) isBefore(other *entry) bool { return before(&e.Job, &other.Job) < 0 }
 
 func inOrder(a, b *entry) int { return before(&a.Job, &b.Job) }
 
-// due is when it may have a reservation.
+// due is when the job may have a reservation.
 func (e *entry) due() time.Time { return e.Since.Add(e.class.rules.reserveAfter) }
 
 // rules are what the policy of a job says about waiting.
@@ -68,9 +68,9 @@ type rules struct {
 	strict       bool
 	preempts     bool
 	reserveAfter time.Duration
-	// erratic: the policy has an expression, which a worker may pass because it has less free than before.
+	// erratic: the policy has an expression, which may be true for a worker because less is free there than before.
 	erratic bool
-	// compares: the score of a worker depends on others.
+	// compares: the score of a worker depends on other workers.
 	compares bool
 }
 

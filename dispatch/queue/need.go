@@ -21,14 +21,14 @@ type request struct {
 	amount int64               // As in dispatch.Resources.
 }
 
-// need is what a class needs in any case: places for so many pods that request so much of one resource each.
+// need is what a class needs at least: places for a number of pods that each request so much of one resource.
 type need struct {
 	request
 	pods int64
 }
 
-// needOf goes by the pods with the largest request of an extended resource, GPUs usually, and by CPU where there is
-// none. Initializers and the other pods take turns.
+// needOf takes the pods with the largest request of an extended resource, usually GPUs. Without one, it takes CPU.
+// Initializers and the other pods do not run at the same time.
 func needOf(podSets []v1alpha1.PodSet) need {
 	var most request
 	all := make([]dispatch.Resources, len(podSets))
@@ -52,7 +52,7 @@ func needOf(podSets []v1alpha1.PodSet) need {
 	return need{request: most, pods: max(pods[0], pods[1])}
 }
 
-// compare says which request tells more about where a pod can go: extended resources are what most nodes lack, and then
+// compare says which request says more about where a pod can go: first extended resources, which most nodes lack, then
 // CPU.
 func (r request) compare(other request) int {
 	return cmp.Or(cmp.Compare(r.rank(), other.rank()), cmp.Compare(r.amount, other.amount), cmp.Compare(other.name, r.name))
@@ -70,7 +70,7 @@ func (r request) rank() int {
 	return 1
 }
 
-// probe is a PodSet of as many pods as there can be, which go wherever one can that has this request.
+// probe is a PodSet of as many pods as possible that go to every node with room for the request.
 func (r request) probe() []v1alpha1.PodSet {
 	set := v1alpha1.PodSet{
 		Name: "probe", Role: v1alpha1.RoleTrainer, Count: math.MaxInt32,
@@ -86,11 +86,11 @@ func (r request) probe() []v1alpha1.PodSet {
 	return []v1alpha1.PodSet{set}
 }
 
-// bucket are classes that go by the same request.
+// bucket has the classes with the same request.
 type bucket struct {
 	request
 	probe   []v1alpha1.PodSet
-	classes []*class // By pods.
+	classes []*class // Sorted by pods.
 }
 
 func newBucket(r request) *bucket { return &bucket{request: r, probe: r.probe()} }
@@ -99,7 +99,7 @@ func byPods(a, b *class) int {
 	return cmp.Or(cmp.Compare(a.need.pods, b.need.pods), cmp.Compare(a.name, b.name))
 }
 
-// upTo returns the classes that need no more than so many places.
+// upTo returns the classes that need at most this number of places.
 func (b *bucket) upTo(places int64) []*class {
 	at, _ := slices.BinarySearchFunc(b.classes, places, func(c *class, places int64) int {
 		if c.need.pods <= places {
@@ -110,7 +110,7 @@ func (b *bucket) upTo(places int64) []*class {
 	return b.classes[:at]
 }
 
-// needs finds the classes that a worker may have room for. Those of strict policies are not among them.
+// needs finds the classes that a worker may have room for. It does not have the classes of strict policies.
 type needs map[request]*bucket
 
 func (n needs) add(c *class) {
@@ -134,8 +134,8 @@ func (n needs) remove(c *class) {
 	}
 }
 
-// places remembers for how many pods of a bucket's request there is a place on nodes, which never change, or says a
-// number that is too high, but less than any class needs.
+// places caches how many pods of a bucket's request have a place on nodes, which never change. The number may be too
+// high if it is less than any class needs.
 type places map[placesKey]int64
 
 type placesKey struct {
@@ -145,7 +145,7 @@ type placesKey struct {
 
 func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 	if b.name != "" {
-		// If there is not enough in sum nobody has to look closer.
+		// If the sum is too small, a closer look is not necessary.
 		if sum := nodes.Free(b.name) / b.amount; sum < b.classes[0].need.pods {
 			return sum
 		}
@@ -159,7 +159,7 @@ func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 	return found
 }
 
-// most returns the largest number of pods with a bucket's request that have a place on one of some workers.
+// most returns for how many pods with a bucket's request one of some workers has places, at most.
 func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 	most := int64(-1)
 	for _, i := range at {
@@ -170,7 +170,7 @@ func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 	return most
 }
 
-// mayFit is false if the class does certainly not fit on the nodes.
+// mayFit is false if the class certainly does not fit on the nodes.
 func (p places) mayFit(c *class, nodes *dispatch.Nodes) bool {
 	return p.of(nodes, c.bucket) >= c.need.pods
 }

@@ -13,16 +13,16 @@ import (
 // Outcome is what a Pass has decided about a job.
 type Outcome struct {
 	Job Job
-	// Decision has a Cluster if the job has been placed: then it is no longer on the waiting list. Otherwise Decision
-	// is its Answer.
+	// Decision has a Cluster if the job was placed. Then the job is no longer on the waiting list. Otherwise Decision is
+	// the job's Answer.
 	Decision dispatch.Decision
-	// Preemption names the jobs that are to be stopped to make room for it. Nil: none.
+	// Preemption names the jobs to stop to make room for the job. nil: none.
 	Preemption *dispatch.Preemption
 }
 
-// Pass decides on all jobs that something which has changed since the last one could help, in order. It returns those
-// that it has placed, and those of which there is something new to say: the first of a class, and all if they wait for
-// something else now.
+// Pass decides, in order, about all jobs that a change since the last pass could help. It returns the jobs that it has
+// placed, and the jobs with a new answer: the first of a class, and all of its jobs if they wait for something else
+// now.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now
@@ -32,7 +32,7 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 		if len(p.again) == 0 {
 			break
 		}
-		// What has been placed may have helped others.
+		// The placements may help other jobs.
 		p.changed, p.again, p.afresh = p.again, nil, false
 		q.sweeps++
 		for _, at := range p.changed {
@@ -47,26 +47,26 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	return p.outcomes
 }
 
-// pass is one in the making. Workers are numbered as in workers, whose order does not change meanwhile.
+// pass is a running pass. It numbers the workers by their position in workers, whose order does not change meanwhile.
 type pass struct {
 	q       *Queue
 	now     time.Time
 	fleet   Fleet
 	workers []dispatch.Worker
-	// changed are the workers that may have room for jobs for which they had none when these were last asked about.
+	// changed has the workers that may now have room for jobs for which they had none before.
 	changed []int
-	// again are those that may have it because something has been placed there.
+	// again has the workers that may have such room because of a placement there.
 	again []int
-	// afresh: all classes are asked about.
+	// afresh: Pass decides about all classes.
 	afresh   bool
 	agenda   agenda
 	outcomes []Outcome
 	few      []dispatch.Worker // Scratch.
 	places   places
-	lowest   map[int]int64 // The lowest priority of a job that runs on a worker, as far as it has been asked for.
+	lowest   map[int]int64 // The lowest priority of the jobs on a worker, if it was computed.
 }
 
-// look finds out which workers have changed since the last pass.
+// look finds the workers that have changed since the last pass.
 func (p *pass) look() {
 	q := p.q
 	q.sweeps++
@@ -87,7 +87,7 @@ func (p *pass) look() {
 		}
 		ready = ready || p.workers[i].NotReady == ""
 	}
-	p.afresh = ready != q.ready // Other reasons are given then.
+	p.afresh = ready != q.ready // The answers have other reasons then.
 	q.ready = ready
 }
 
@@ -104,7 +104,7 @@ func (q *Queue) knows(workers []dispatch.Worker) bool {
 	return true
 }
 
-// learn takes in which workers there are, and says whether one of the last pass has gone.
+// learn records the workers. It says whether a worker of the last pass is gone.
 func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	known := 0
 	seen := make([]seenWorker, len(workers))
@@ -124,8 +124,8 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// putAllBlocked puts on the agenda what may wait for a worker that has gone: the classes with a blocker, and all strict
-// lists.
+// putAllBlocked adds to the agenda the classes that may wait for a worker that is gone: classes with a blocker, and all
+// strict lists.
 func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
@@ -135,7 +135,7 @@ func (p *pass) putAllBlocked() {
 	}
 }
 
-// touch notes that a worker may have room.
+// touch records that a worker may have room.
 func (p *pass) touch(at int) {
 	if s := &p.q.seen[at]; s.changed != p.q.sweeps {
 		s.changed = p.q.sweeps
@@ -143,7 +143,7 @@ func (p *pass) touch(at int) {
 	}
 }
 
-// sweep looks once at each class that a change could help.
+// sweep decides once about each class that a change could help.
 func (p *pass) sweep() {
 	q := p.q
 	p.prune()
@@ -169,7 +169,7 @@ func (p *pass) sweep() {
 	}
 }
 
-// put puts a class on the agenda, or of those of a strict policy the first.
+// put adds a class to the agenda. For a class of a strict policy, it adds the first class of the policy.
 func (p *pass) put(c *class) {
 	if c.strict != nil {
 		p.walk(c.strict)
@@ -178,7 +178,7 @@ func (p *pass) put(c *class) {
 	}
 }
 
-// walk begins to go along a strict list, once in a sweep.
+// walk starts to walk through a strict list, once in a sweep.
 func (p *pass) walk(l *strictList) {
 	if l.walked != p.q.sweeps {
 		l.walked = p.q.sweeps
@@ -187,8 +187,8 @@ func (p *pass) walk(l *strictList) {
 	}
 }
 
-// help puts on the agenda what has to be looked at because workers have changed: all of that, or what is behind a job
-// in order.
+// help adds to the agenda the classes that a change of workers could help: all of them, or only those behind a job in
+// order.
 func (p *pass) help(changed []int, behind *entry) {
 	if len(changed) == 0 {
 		return
@@ -226,7 +226,7 @@ func (p *pass) help(changed []int, behind *entry) {
 
 func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
 
-// consider decides on the first of a class.
+// consider decides about the first job of a class.
 func (p *pass) consider(c *class) {
 	c.considered = p.q.sweeps
 	delete(p.q.pending, c)
@@ -244,7 +244,7 @@ func (p *pass) consider(c *class) {
 	}
 }
 
-// advance goes on along a strict list, up to the first class that holds back those behind it.
+// advance continues a walk through a strict list, up to the first class that holds back the classes behind it.
 func (p *pass) advance(l *strictList, c *class) {
 	if len(c.entries) == 0 || c.considered != p.q.sweeps || c.witness == "" {
 		if next := l.next(p.q.sweeps); next != nil {
@@ -266,8 +266,8 @@ func (p *pass) advance(l *strictList, c *class) {
 	}
 }
 
-// ask decides on a job. Without anything new to say the decision has no reason. Where nothing is known of a class all
-// workers are asked, otherwise those that have changed, which are few as a rule: the others have said no.
+// ask decides about a job. Without news, the decision has no reason. It asks all workers about a fresh class. Otherwise
+// it asks only the changed workers, usually few: the other workers have rejected the class before.
 func (p *pass) ask(c *class, e *entry) dispatch.Decision {
 	if c.fresh {
 		return p.askAll(e)
@@ -306,7 +306,7 @@ func (p *pass) askAll(e *entry) dispatch.Decision {
 	return e.class.decide(e, p.workers)
 }
 
-// place lets a job go, and has the next of its class looked at.
+// place places a job. The next job of its class then gets a decision.
 func (p *pass) place(e *entry, decision dispatch.Decision) {
 	q, c := p.q, e.class
 	p.outcomes = append(p.outcomes, Outcome{Job: e.Job, Decision: decision})
@@ -316,8 +316,7 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	q.remove(e)
 	p.freed(e)
 	if helps {
-		// Expressions may be true where there is less free. And what is closed on a worker that is held may be on other
-		// nodes now.
+		// An expression may be true because less is free there. And Hold may close other nodes of the worker now.
 		at := q.index[decision.Cluster]
 		p.touch(at)
 		p.help([]int{at}, e)
@@ -331,7 +330,7 @@ func (p *pass) place(e *entry, decision dispatch.Decision) {
 	}
 }
 
-// freed wakes those behind a job whose reservation has ended.
+// freed wakes the classes behind a job whose reservation has ended.
 func (p *pass) freed(behind *entry) {
 	for name := range p.q.released {
 		if at, known := p.q.index[name]; known {
@@ -342,7 +341,7 @@ func (p *pass) freed(behind *entry) {
 	clear(p.q.released)
 }
 
-// wait keeps a job on the waiting list, and does for it what its policy allows.
+// wait keeps a job on the waiting list. It holds a worker or preempts for the job if the policy allows it.
 func (p *pass) wait(e *entry, decision dispatch.Decision) {
 	c := e.class
 	all := c.fresh

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// differ runs steps in both, and returns where they differ.
+// differ runs steps with a queue and with the reference, and returns the first step with different results.
 func differ(t testing.TB, workers int, steps []step) (at int, got, want []string) {
 	real, ideal := newWorld(t, queue.New(), workers), newWorld(t, newReference(), workers)
 	for i, s := range steps {
@@ -29,7 +29,7 @@ func differ(t testing.TB, workers int, steps []step) (at int, got, want []string
 	return -1, nil, nil
 }
 
-// shrink leaves out steps as long as the rest fails.
+// shrink leaves out steps while the rest still fails.
 func shrink(steps []step, fails func([]step) bool) []step {
 	for size := len(steps) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(steps); {
@@ -43,11 +43,11 @@ func shrink(steps []step, fails func([]step) bool) []step {
 	return steps
 }
 
-// seeds is how many random cases a test has.
+// seeds is the number of random cases of a test.
 var seeds = flag.Uint64("seeds", 30, "random cases for each property")
 
-// TestLikeReference: Pass places, preempts and holds what is right by the rules if on each change every job is asked
-// about anew.
+// TestLikeReference: Pass places, preempts and holds what the reference does, which decides about every job after each
+// change.
 func TestLikeReference(t *testing.T) {
 	for seed := range *seeds {
 		workers := []int{4, 12}[seed%2]
@@ -73,18 +73,17 @@ func (s shuffled) Pass(now time.Time, f queue.Fleet) []queue.Outcome {
 	return s.Queue.Pass(now, f)
 }
 
-// TestShuffle: what is decided and said depends neither on the order of the workers nor on the order in which jobs came
-// to the waiting list.
+// TestShuffle: neither the order of the workers nor the order in which jobs came changes decisions and answers.
 func TestShuffle(t *testing.T) {
 	for seed := range *seeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		plain, other := newWorld(t, queue.New(), 6), newWorld(t, shuffled{queue.New(), r}, 6)
 		for _, s := range newSteps(seed, 200) {
-			plain.fleet.sort() // Steps count workers.
+			plain.fleet.sort() // The numbers of steps count workers.
 			other.fleet.sort()
 			plain.do(s)
 			other.do(s)
-			if s.what == "policy" { // All jobs are put on the waiting list again.
+			if s.what == "policy" { // All jobs come to the waiting list again.
 				for _, j := range plain.waiting {
 					plain.Leave(j.Key())
 					plain.Stand(j)
@@ -101,9 +100,8 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
-// TestInvariants: whenever Pass ends, passing again changes nothing and asks for nothing; all jobs have an answer; and
-// none that waits would fit on what it may use, unless its policy is strict. That no worker is over-filled the fleet
-// sees to.
+// TestInvariants: a second pass changes nothing and asks for nothing. All jobs have an answer. No waiting job fits on
+// what it may use, unless its policy is strict. The fleet checks that no worker is over-filled.
 func TestInvariants(t *testing.T) {
 	reasons := map[string]int{}
 	for seed := range *seeds {

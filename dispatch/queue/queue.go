@@ -16,45 +16,44 @@ import (
 
 // Queue is the waiting list. It takes one call at a time.
 type Queue struct {
-	// now is when the last pass was made.
+	// now is the time of the last pass.
 	now time.Time
 
 	entries map[types.NamespacedName]*entry
 	classes map[string]*class
-	// needs has the classes of policies that are not StrictFIFO. strict has the classes of the other policies, by
-	// policy.
+	// needs has the classes of policies that are not StrictFIFO. strict has the classes of StrictFIFO policies, by policy.
 	needs  needs
 	strict map[string]*strictList
-	// pending are the classes whose first job has changed, and those on which nothing has been decided.
+	// pending has the classes whose first job has changed, and the classes that no pass has decided about.
 	pending map[*class]struct{}
-	// Of the classes of policies that are not strict: preempting are those that may preempt, blocked those with a
-	// blocker, and overdue those whose first could have a reservation, but there is no worker for it.
+	// Of the classes of policies that are not strict: preempting may preempt, blocked have a blocker, and the first jobs
+	// of overdue are due for a reservation, but no worker can be held for them.
 	preempting, blocked, overdue map[*class]struct{}
 	// erratic is how many classes have erratic rules.
 	erratic int
-	// timers are the jobs that will be due for a reservation.
+	// timers has the jobs that will be due for a reservation.
 	timers timers
 
-	// seen are the workers as of the last Pass, in the order in which they were, and index is where they are in it.
+	// seen has the workers as of the last Pass, in their order then. index is the position of each worker in seen.
 	seen  []seenWorker
 	index map[v1alpha1.ClusterName]int
-	// ready: one of them at least is Ready.
+	// ready: at least one worker is Ready.
 	ready bool
-	// sweeps counts them.
+	// sweeps counts the sweeps.
 	sweeps uint64
 	places places // Scratch.
 	agenda agenda // Scratch.
 
 	reservations map[v1alpha1.ClusterName]*reservation
-	// released are workers which may have room for others because a reservation has ended or changed.
+	// released has workers that may have room for other jobs because a reservation has ended or changed.
 	released map[v1alpha1.ClusterName]struct{}
 }
 
-// seenWorker is a worker that has been seen.
+// seenWorker is a worker as of the last Pass.
 type seenWorker struct {
 	name     v1alpha1.ClusterName
 	revision uint64
-	// changed is the last sweep for which it had changed.
+	// changed is the last sweep before which the worker had changed.
 	changed uint64
 }
 
@@ -125,7 +124,7 @@ func (q *Queue) Stand(job Job) bool {
 	}
 	q.entries[job.Key()] = next
 	if c.add(next) {
-		c.renew() // Less may be held for jobs before this one than for jobs before the one that was the first.
+		c.renew() // Jobs before this one may hold less than those before the old first.
 		q.await(c)
 	} else if c.strict != nil {
 		c.strict.dirty = true
@@ -133,7 +132,7 @@ func (q *Queue) Stand(job Job) bool {
 	return true
 }
 
-// share keeps what is equal in all jobs of a class once.
+// share makes equal values of the jobs of a class share memory.
 func share(e, with *entry) {
 	if e.Job.Class == with.Job.Class {
 		e.Job.Class = with.Job.Class
@@ -143,7 +142,7 @@ func share(e, with *entry) {
 	}
 }
 
-// classOf returns the class of a job, a new one if it is the first.
+// classOf returns the class of a job. It makes a new class for the first job.
 func (q *Queue) classOf(e *entry, rules rules) *class {
 	name := fmt.Sprintf("%s\n%d\n%v\n%s", rules.policy, e.Priority, rules, e.Job.Class)
 	if c := q.classes[name]; c != nil {
@@ -181,7 +180,7 @@ func (q *Queue) Leave(key types.NamespacedName) {
 	}
 }
 
-// remove takes an entry out, with its reservation, and its class if it is empty then.
+// remove removes an entry and its reservation. It drops the class if that is empty then.
 func (q *Queue) remove(e *entry) {
 	q.release(e)
 	delete(q.entries, e.Key())
@@ -195,7 +194,7 @@ func (q *Queue) remove(e *entry) {
 	}
 }
 
-// await makes the next pass decide on a class, because its first job has changed.
+// await makes the next pass decide about a class, because the first job of the class has changed.
 func (q *Queue) await(c *class) {
 	q.pending[c] = struct{}{}
 	delete(q.overdue, c)
@@ -204,7 +203,7 @@ func (q *Queue) await(c *class) {
 	}
 }
 
-// drop forgets a class.
+// drop deletes a class.
 func (q *Queue) drop(c *class) {
 	delete(q.classes, c.name)
 	for _, set := range []map[*class]struct{}{q.pending, q.preempting, q.blocked, q.overdue} {
@@ -223,7 +222,7 @@ func (q *Queue) drop(c *class) {
 	l.dirty = true
 	if l.holder == c {
 		l.holder = nil
-		// Those behind it are looked at next.
+		// The next pass looks at the classes behind it.
 		for _, other := range l.classes {
 			q.pending[other] = struct{}{}
 		}

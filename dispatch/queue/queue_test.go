@@ -270,7 +270,7 @@ func TestPass(t *testing.T) {
 	}
 }
 
-// TestOutcomes: what is new is said once, of the first of each class.
+// TestOutcomes: a pass reports news once, for the first job of each class.
 func TestOutcomes(t *testing.T) {
 	s := newScene(t, 1)
 	s.stand(made{name: "a", pods: 1, gpus: 8}, made{name: "b", pods: 1, gpus: 8, minute: 1}, made{name: "c", pods: 2, gpus: 8, minute: 2})
@@ -289,7 +289,7 @@ func TestOutcomes(t *testing.T) {
 	s.check(t, "another is the first", []string{"d NoFit"}, said())
 }
 
-// TestNext is when Pass has to be called though nothing happens.
+// TestNext: Next is when Pass must be called without an event.
 func TestNext(t *testing.T) {
 	s := newScene(t, 2)
 	want := func(reason string, want time.Time) {
@@ -313,7 +313,7 @@ func TestNext(t *testing.T) {
 	want("which leaves", time.Time{})
 }
 
-// TestStand: a job that is on the waiting list already keeps its place, and what is held for it.
+// TestStand: a job that is on the waiting list already keeps its place and its reservation.
 func TestStand(t *testing.T) {
 	s := newScene(t, 2)
 	s.stand(made{name: "x", pods: 1, gpus: 8})
@@ -342,7 +342,7 @@ func TestStand(t *testing.T) {
 	}
 }
 
-// TestExplain: a worker that is held says so.
+// TestExplain: the explanation says which workers are held.
 func TestExplain(t *testing.T) {
 	s := newScene(t, 2)
 	s.stand(made{name: "x", pods: 1, gpus: 8}, made{name: "big", team: "impatient", pods: 2, gpus: 8, minute: 1}, made{name: "late", pods: 1, gpus: 8, minute: 2})
@@ -361,7 +361,7 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestStarvation: small jobs that keep coming pass a big one for ever, unless a worker is held for it.
+// TestStarvation: small jobs that keep coming overtake a big job for ever, unless a worker is held for it.
 func TestStarvation(t *testing.T) {
 	for team, placed := range map[string]bool{"best": false, "impatient": true} {
 		t.Run(team, func(t *testing.T) {

@@ -17,8 +17,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// reference is what Queue should do, without any index: on each pass it decides anew on every job, in order, over all
-// workers.
+// reference does what Queue should do, without an index: each pass decides about every job, in order, over all workers.
 type reference struct {
 	jobs []*queue.Job
 	held map[v1alpha1.ClusterName]*queue.Job
@@ -32,7 +31,7 @@ func first(a, b *queue.Job) int {
 }
 
 func (r *reference) Stand(job queue.Job) bool {
-	var held v1alpha1.ClusterName // It stays held.
+	var held v1alpha1.ClusterName // The worker that is held for the job stays held.
 	for name, holder := range r.held {
 		if holder.UID == job.UID {
 			held = name
@@ -131,7 +130,7 @@ func fitsEmpty(j *queue.Job, f queue.Fleet, name v1alpha1.ClusterName) bool {
 	return false
 }
 
-// demand does for a job that does not fit what its policy allows.
+// demand holds a worker or preempts for a job that does not fit, if the policy allows it.
 func (r *reference) demand(j *queue.Job, policy *v1alpha1.DispatchPolicy, now time.Time, f queue.Fleet) *dispatch.Preemption {
 	mine := func(w dispatch.Worker) bool { return r.HeldFor(w.Name, j) == nil }
 	if name := f.Evicting(j.UID); name != "" {

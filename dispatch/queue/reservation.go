@@ -15,7 +15,7 @@ import (
 type reservation struct {
 	worker v1alpha1.ClusterName
 	entry  *entry
-	// held are the nodes for those behind the job, at a revision of the worker. closed says how.
+	// held has the nodes for jobs behind the job, at a revision of the worker. closed says that it comes from Close.
 	held     *dispatch.Nodes
 	revision uint64
 	closed   bool
@@ -24,9 +24,9 @@ type reservation struct {
 // isBefore says whether the worker is held for a job before this one. A nil reservation is before none.
 func (r *reservation) isBefore(e *entry) bool { return r != nil && r.entry != e && r.entry.isBefore(e) }
 
-// nodes that the jobs behind the reservation see. The worker's scheduler knows of no reservation: it may put their pods
-// where the job needs the room. So where jobs are being stopped for it, and after as long again as it took to get the
-// reservation, they see none that the job could use.
+// nodes are what the jobs behind the reservation get. The worker's scheduler does not know of the reservation, and may
+// put their pods where the job needs the room. So they get no node that the job could use if jobs are being stopped for
+// the job, or if the job has waited for its reserveAfter once more.
 func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dispatch.Nodes {
 	e := r.entry
 	closed := !now.Before(e.due().Add(e.class.rules.reserveAfter)) || fleet.Evicting(e.UID) == w.Name
@@ -41,7 +41,7 @@ func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dis
 	return r.held
 }
 
-// answer for the job that has it.
+// answer is the answer for the job with the reservation.
 func (r *reservation) answer(decision dispatch.Decision) dispatch.Decision {
 	decision.Reason = v1alpha1.ReasonReserved
 	decision.Message = dispatch.Cut(fmt.Sprintf("worker %s is held for the job until it has room; %s", r.worker, decision.Message))
@@ -54,7 +54,7 @@ func (q *Queue) reserve(e *entry, worker v1alpha1.ClusterName) {
 	q.reservations[worker] = e.reservation
 }
 
-// release ends the reservation of a job, if it has one.
+// release ends the reservation of a job if there is one.
 func (q *Queue) release(e *entry) {
 	if r := e.reservation; r != nil {
 		delete(q.reservations, r.worker)
@@ -63,8 +63,8 @@ func (q *Queue) release(e *entry) {
 	}
 }
 
-// handOver gives the reservation of a job to the entry that comes in its place. What is held is another thing if the
-// job's demand or place in order has changed.
+// handOver moves the reservation of a job to its new entry. What is held may change, because the job's demand or place
+// in order may have changed.
 func (q *Queue) handOver(from, to *entry) {
 	if r := from.reservation; r != nil {
 		q.release(from)
@@ -72,7 +72,7 @@ func (q *Queue) handOver(from, to *entry) {
 	}
 }
 
-// held shows a job the workers without what is held there for jobs before it, until restore is called.
+// held takes off the workers what is held for jobs before a job, until the caller calls restore.
 func (q *Queue) held(e *entry, workers []dispatch.Worker, fleet Fleet) (restore func()) {
 	type change struct {
 		at       int
@@ -85,7 +85,7 @@ func (q *Queue) held(e *entry, workers []dispatch.Worker, fleet Fleet) (restore 
 			w := &workers[at]
 			held := r.nodes(w, fleet, q.now)
 			changes = append(changes, change{at, w.Nodes, w.Revision})
-			w.Nodes, w.Revision = held, 0 // Nobody may remember what is said of it.
+			w.Nodes, w.Revision = held, 0 // No answer for these nodes may be cached.
 		}
 	}
 	return func() {

@@ -17,14 +17,14 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// scene is a queue in front of a fleet. Policies are those of newPolicies, by the job's label team.
+// scene is a queue and its fleet. The label team of a job selects its policy from newPolicies.
 type scene struct {
 	*fleet
 	*queue.Queue
 	now time.Time
 }
 
-// newScene has workers named a, b and so on, with so many nodes of 8 GPUs.
+// newScene returns a scene with workers a, b and so on. Each has its number of nodes with 8 GPUs.
 func newScene(t *testing.T, nodes ...int) *scene {
 	s := &scene{fleet: newFleet(t), Queue: queue.New(), now: start}
 	for i, count := range nodes {
@@ -33,7 +33,7 @@ func newScene(t *testing.T, nodes ...int) *scene {
 	return s
 }
 
-// made is a job of so many pods of so many GPUs, created at the given minute. Its UID is its name.
+// made is a job of a number of pods with a number of GPUs each, created at a minute. Its name is also its UID.
 type made struct {
 	name     string
 	team     string
@@ -42,7 +42,7 @@ type made struct {
 	priority int32
 	minute   int
 	excluded v1alpha1.ClusterName
-	on       string // It is pinned to this worker.
+	on       string // The job is pinned to this worker.
 }
 
 func (m made) job() queue.Job {
@@ -73,7 +73,7 @@ func (s *scene) stand(jobs ...made) {
 
 func key(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
 
-// pass lets time go on, and returns who has been placed and who preempts, in order.
+// pass moves the time, and returns which jobs were placed and which preempt, in order.
 func (s *scene) pass(minutes int) (did []string) {
 	s.now = s.now.Add(time.Duration(minutes) * time.Minute)
 	s.fleet.now = s.now
@@ -98,7 +98,7 @@ func (s *scene) ends(names ...string) {
 	}
 }
 
-// answers has the reason for each job that waits, in order.
+// answers returns the reason for each waiting job, in order.
 func (s *scene) answers() (answers []string) {
 	for _, key := range s.Keys() {
 		answer, ok := s.Answer(key)
@@ -117,17 +117,17 @@ func (s *scene) check(t *testing.T, what string, want, got []string) {
 	}
 }
 
-// act is one thing that happens, and then a pass.
+// act is one event, and then a pass.
 type act struct {
 	stand   []made
-	end     []string // Jobs that have run.
-	leave   []string // Jobs that have waited.
-	vanish  []made   // Jobs that have been stopped: they wait again.
+	end     []string // Jobs that end while they run.
+	leave   []string // Jobs that end while they wait.
+	vanish  []made   // Jobs that were stopped. They wait again.
 	change  func(*scene)
 	minutes int
-	restart bool // Of the queue.
-	// want is who is placed and who preempts, in order. waits has the reasons of those that wait then, and held which
-	// workers are held.
+	restart bool // A new queue replaces the old one.
+	// want has the jobs that are placed or preempt, in order. waits has the reasons of the jobs that still wait. held has
+	// the workers that are held.
 	want, waits, held []string
 }
 
@@ -163,7 +163,7 @@ func (s *scene) held() (held []string) {
 	return held
 }
 
-// calm passes again, which must do nothing, and say nothing.
+// calm passes again. That pass must do and report nothing.
 func (s *scene) calm(t *testing.T) {
 	t.Helper()
 	before := s.asked

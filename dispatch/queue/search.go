@@ -10,7 +10,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// each calls a function with all workers, or with those that have changed, until it returns false.
+// each calls a function with all workers, or with the changed workers, until the function returns false.
 func (p *pass) each(all bool, visit func(at int) bool) {
 	if all {
 		for at := range p.workers {
@@ -27,13 +27,13 @@ func (p *pass) each(all bool, visit func(at int) bool) {
 	}
 }
 
-// mayFitEmpty is false if the class would certainly not fit on a worker if no job ran there.
+// mayFitEmpty is false if the class certainly does not fit on a worker even if no job runs there.
 func (p *pass) mayFitEmpty(c *class, at int) bool {
 	w := &p.workers[at]
 	return isOpen(w) && p.places.mayFit(c, p.fleet.Empty(w.Name))
 }
 
-// fitsEmpty: the job would fit on a worker if no job ran there.
+// fitsEmpty says whether the job would fit on a worker if no job ran there.
 func (p *pass) fitsEmpty(e *entry, at int) bool {
 	if !p.mayFitEmpty(e.class, at) {
 		return false
@@ -43,7 +43,7 @@ func (p *pass) fitsEmpty(e *entry, at int) bool {
 	return e.class.decide(e, []dispatch.Worker{empty}).Cluster != ""
 }
 
-// findWitness finds out whether the first of a class would fit on some worker if no job ran there.
+// findWitness searches a worker on which the first job of a class would fit if no job ran there.
 func (p *pass) findWitness(c *class, all bool) {
 	if c.witness != "" {
 		at, known := p.q.index[c.witness]
@@ -60,7 +60,7 @@ func (p *pass) findWitness(c *class, all bool) {
 	})
 }
 
-// prune ends the reservations whose job may not go to the worker any more, or would not fit there if it were empty.
+// prune ends reservations whose job may not go to the worker any more, or would not fit there without other jobs.
 func (p *pass) prune() {
 	q := p.q
 	for name, r := range q.reservations {
@@ -72,10 +72,10 @@ func (p *pass) prune() {
 		r.entry.class.unreservable = false
 		p.put(r.entry.class)
 	}
-	clear(q.released) // Those that there are have changed.
+	clear(q.released) // Their workers have changed already.
 }
 
-// reserveIfDue holds a worker for a job that has been passed for long enough.
+// reserveIfDue holds a worker for a job that has been overtaken for long enough.
 func (p *pass) reserveIfDue(e *entry) {
 	q, c := p.q, e.class
 	delete(q.overdue, c)
@@ -95,8 +95,8 @@ func (p *pass) reserveIfDue(e *entry) {
 	}
 }
 
-// choose returns the worker to hold for a job: of those on which it would fit if no job ran there, and that no earlier
-// job holds, the one where most of its pods have a place now. Empty: there is none.
+// choose returns the worker to hold for a job. The job would fit there if no job ran there, and no earlier job holds
+// it. Of these workers it is the one with places for the most pods now. Empty: there is none.
 func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 	var best v1alpha1.ClusterName
 	most := int64(-1)
@@ -114,12 +114,12 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 	return best
 }
 
-// mayReserve is false if a worker can certainly not be held for a job.
+// mayReserve is false if a worker certainly cannot be held for a job.
 func (p *pass) mayReserve(e *entry, at int) bool {
 	return !p.q.reservations[p.workers[at].Name].isBefore(e) && p.mayFitEmpty(e.class, at)
 }
 
-// reserve holds a worker for a job, instead of the one that was held for it, and of the job that it was held for.
+// reserve holds a worker for a job. The job's old reservation ends, and so does the worker's old one.
 func (p *pass) reserve(e *entry, worker v1alpha1.ClusterName) {
 	q := p.q
 	if e.reservation != nil {
@@ -138,11 +138,11 @@ func (p *pass) reserve(e *entry, worker v1alpha1.ClusterName) {
 	}
 }
 
-// preempt takes the room of jobs of lower priority. Workers that are held for jobs before this one are theirs.
+// preempt takes the room of jobs of lower priority. It leaves out workers that are held for jobs before this one.
 func (p *pass) preempt(e *entry) *dispatch.Preemption {
 	c := e.class
 	if worker := p.fleet.Evicting(e.UID); worker != "" {
-		c.searched = false // Nobody looks at what changes meanwhile.
+		c.searched = false // It does not see what changes meanwhile.
 		p.resume(e, worker)
 		return nil
 	}
@@ -171,8 +171,7 @@ func (p *pass) preempt(e *entry) *dispatch.Preemption {
 	return &preemption
 }
 
-// resume holds the worker on which jobs are being stopped for a job. It is held already but for a queue that has been
-// made since.
+// resume holds the worker on which jobs are being stopped for a job. Only a new queue does not hold it already.
 func (p *pass) resume(e *entry, worker v1alpha1.ClusterName) {
 	at, known := p.q.index[worker]
 	if r := e.reservation; known && (r == nil || r.worker != worker) && p.mayReserve(e, at) && p.fitsEmpty(e, at) {
@@ -180,13 +179,13 @@ func (p *pass) resume(e *entry, worker v1alpha1.ClusterName) {
 	}
 }
 
-// mayPreempt is false if the first of a class can certainly not preempt on a worker.
+// mayPreempt is false if the first job of a class certainly cannot preempt on a worker.
 func (p *pass) mayPreempt(c *class, at int) bool {
 	return p.mayReserve(c.head(), at) && p.lowestOn(at) < int64(c.head().Priority)
 }
 
-// lowestOn is the lowest priority of what can be preempted on a worker. Jobs that are placed meanwhile may have a lower
-// one: without them there is the room that there was.
+// lowestOn is the lowest priority of the jobs that can be preempted on a worker. It ignores jobs that are placed during
+// the pass: without them there is only the room that there was before.
 func (p *pass) lowestOn(at int) int64 {
 	if lowest, known := p.lowest[at]; known {
 		return lowest

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// timer says when a job will be due for a reservation.
+// timer is when a job is due for a reservation.
 type timer struct {
 	at    time.Time
 	entry *entry
 }
 
-// isLive: the job is still the first of its class, and has none.
+// isLive says whether the job is still the first of its class and has no reservation.
 func (t timer) isLive() bool {
 	c := t.entry.class
 	return len(c.entries) > 0 && c.head() == t.entry && t.entry.reservation == nil
 }
 
-// timers is a heap, the first to come on top. Those of jobs that have gone stay until they come to the top.
+// timers is a heap with the next timer on top. Timers of jobs that are gone stay until they are on top.
 type timers []timer
 
 func (t *timers) push(e *entry) {

@@ -12,9 +12,9 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Try says where a job would be placed if it came to the waiting list now, on any worker but one, as dispatch.Nearest
-// does. It places nothing. What is reserved for jobs before it is not there for it, and a job that StrictFIFO would
-// hold back is Queued.
+// Try says, as dispatch.Nearest does, where a job would be placed if it came to the waiting list now, on any worker but
+// one. It places nothing. The job does not get what is held for jobs before it. A job that StrictFIFO would hold back
+// is Queued.
 func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
 	if l := q.strict[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
 		decision := l.queued()
@@ -29,7 +29,7 @@ func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1
 	return dispatch.Nearest(job.Job, job.Policies, workers)
 }
 
-// Excluding returns the waiting jobs that a worker is excluded for, in any order. It looks at one job of each class.
+// Excluding returns the waiting jobs that exclude a worker, in any order. It looks at one job of each class.
 func (q *Queue) Excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
 	var keys []types.NamespacedName
 	for _, c := range q.classes {

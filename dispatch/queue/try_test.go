@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// A job that is tried gets the answer that it would get on the waiting list, on another worker than its own, and
-// nothing changes by that.
+// TestTry: Try gives a job the answer that it would get on the waiting list, on another worker than its own. Try
+// changes nothing.
 func TestTry(t *testing.T) {
 	small := func(minute int) made { return made{name: "tried", pods: 1, gpus: 8, minute: minute} }
 	strict := func(minute int) made {
@@ -21,7 +21,7 @@ func TestTry(t *testing.T) {
 		m.team = "strict"
 		return m
 	}
-	// big waits for two nodes, and since minute 11 a worker is held for it.
+	// A worker is held for big, which waits for two nodes, since minute 11.
 	big := made{name: "big", team: "impatient", pods: 2, gpus: 8, minute: 1}
 	running := func(name, on string) made { return made{name: name, pods: 1, gpus: 8, on: on} }
 	for name, tc := range map[string]struct {

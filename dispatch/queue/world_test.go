@@ -22,14 +22,13 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// step is one thing that happens. What its numbers mean depends on what there is at the time, so that steps can be left
-// out.
+// step is one event. The meaning of its numbers depends on what exists at the time, so a test can leave out steps.
 type step struct {
 	what    string
 	a, b, c uint64
 }
 
-// kinds of steps, as often as they shall come.
+// kinds has each kind of step as often as it should occur.
 var kinds = strings.Fields("arrive arrive arrive arrive arrive arrive arrive arrive arrive end end end leave vanish vanish vanish cordon ready label node worker " +
 	"exclude age policy wait wait pass pass pass pass pass pass")
 
@@ -55,7 +54,7 @@ type world struct {
 	*fleet
 	decider
 	now      time.Time
-	most     int // Workers.
+	most     int // The most workers.
 	born     int
 	waiting  []queue.Job
 	policies []dispatch.Policy
@@ -75,7 +74,7 @@ func newWorld(t testing.TB, d decider, workers int) *world {
 	return w
 }
 
-// newPolicies has one of each kind, by the label team of the job. Those of another version differ.
+// newPolicies returns one policy of each kind, which the label team of a job selects. Versions differ.
 func newPolicies(version uint64) []dispatch.Policy {
 	policy := func(team string, change func(*v1alpha1.DispatchPolicySpec)) dispatch.Policy {
 		p := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: team}}
@@ -113,7 +112,7 @@ func newPolicies(version uint64) []dispatch.Policy {
 	return policies
 }
 
-// picky is an expression that is true for workers with jobs, but not too many.
+// picky is an expression that is true for workers with a few jobs.
 type picky struct{}
 
 func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
@@ -127,7 +126,7 @@ func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 
 var teams = []string{"best", "best", "strict", "order", "impatient", "impatient", "mighty", "mighty", "picky", "nobody's"}
 
-// podSets are of one kind, and perhaps a model initializer.
+// podSets returns pods of one kind, with initializer also a model initializer.
 func podSets(count int32, gpus, cpus int64, pool string, initializer bool) []v1alpha1.PodSet {
 	set := func(name string, role v1alpha1.PodSetRole, count int32, gpus, cpus int64) v1alpha1.PodSet {
 		return v1alpha1.PodSet{Name: name, Role: role, Count: count, Requests: corev1.ResourceList{
@@ -150,7 +149,7 @@ func (w *world) arrive(s step) {
 	gpus := []int64{1, 2, 4, 8, 0}[s.b%5]
 	count := int32(1 + s.b/8%5)
 	if s.c%40 == 0 {
-		count = 9 // Nowhere.
+		count = 9 // No worker has room.
 	}
 	pool := ""
 	if s.b/64%6 == 0 {
@@ -187,7 +186,7 @@ func pick[T any](from []T, n uint64) (T, bool) {
 	return from[n%uint64(len(from))], true
 }
 
-// do makes a step.
+// do runs a step.
 func (w *world) do(s step) {
 	j, waits := pick(w.waiting, s.b)
 	site, _ := pick(w.fleet.sites, s.a)
@@ -198,7 +197,7 @@ func (w *world) do(s step) {
 		if uid, ok := pick(w.uids(func(*runs) bool { return true }), s.a); ok {
 			w.gone(uid)
 		}
-	case "vanish": // Of a job that is being stopped, the last pod.
+	case "vanish": // The last pod of a job that is being stopped ends.
 		if uid, ok := pick(w.evicting(), s.a); ok {
 			w.stand(w.gone(uid))
 		}
@@ -250,7 +249,7 @@ func (w *world) gone(uid types.UID) queue.Job {
 	return w.end(uid).job
 }
 
-// worker comes or goes.
+// worker adds or removes a worker.
 func (w *world) worker(s step, site *site) {
 	switch len(w.fleet.sites) {
 	case w.most - 3:
@@ -267,7 +266,7 @@ func (w *world) worker(s step, site *site) {
 	w.fleet.add(v1alpha1.ClusterName(fmt.Sprint("extra-", w.born)), 1+int(s.c%3)).Labels = map[string]string{"region": "eu"}
 }
 
-// pass lets the decider decide, and writes down what it does.
+// pass calls the decider, and logs what it does.
 func (w *world) pass() {
 	for _, o := range w.Pass(w.now, w.fleet) {
 		switch {
