@@ -20,9 +20,9 @@ const (
 	fits verdict = iota
 	excluded
 	insufficient
-	inadmissible // By the policy's expression.
+	inadmissible // The policy's expression is false.
 	pinMismatch
-	policyMismatch // By the policy's selector.
+	policyMismatch // The policy's selector does not match.
 	cordoned
 	notReady
 )
@@ -53,9 +53,9 @@ type filters struct {
 	job      Job
 	gang     *gang
 	policy   *Policy
-	clusters labels.Selector                    // Of the policy.
-	pin      labels.Selector                    // Of the job.
-	admits   func(worker *Worker) (bool, error) // The policy's expression. Nil: it has none.
+	clusters labels.Selector                    // The policy's selector.
+	pin      labels.Selector                    // The job's pin.
+	admits   func(worker *Worker) (bool, error) // The policy's expression. nil: it has none.
 	denial   *denial
 }
 

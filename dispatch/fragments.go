@@ -32,8 +32,8 @@ const maxLevels = 64
 // level is the nodes that have about the same amount free.
 type level struct {
 	nodes float64
-	free  float64 // On all of them.
-	room  float64 // For pods.
+	free  float64 // On all these nodes.
+	room  float64 // The number of pods that have room.
 }
 
 // filling is what the pods use of the dominant resource, as a share of what is free on the nodes that they take. The
@@ -60,7 +60,6 @@ func (g *gang) filling(n *Nodes, d dominant) float64 {
 	return used / touched
 }
 
-// amountOf is what one pod requests of a resource.
 func (p *pods) amountOf(name int) int64 {
 	for _, r := range p.requests {
 		if r.name == name {

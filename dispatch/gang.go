@@ -19,10 +19,10 @@ import (
 
 // gang is a job's demand, compiled once for all workers. One call uses it, and it holds the scratch space of that call.
 type gang struct {
-	phases   []phase               // One runs after the other.
+	phases   []phase               // They run one after another.
 	names    []corev1.ResourceName // Sorted. What the pods request, and "pods".
-	total    []int64               // Per name the largest amount that a phase needs.
-	extended []bool                // Per name whether it is an extended resource.
+	total    []int64               // Per name, the largest amount that a phase needs.
+	extended []bool                // Per name, whether it is an extended resource.
 	probe    corev1.Node           // Scratch: what node affinity is matched against.
 	cols     []int                 // Scratch: the columns of names in the nodes that are bound, or -1.
 	place    placement             // Scratch.
@@ -34,7 +34,7 @@ type gang struct {
 type phase struct {
 	pods  []pods
 	sum   []int64 // What they need together, per name of the gang.
-	upper pods    // As many pods, each with the largest requests of all.
+	upper pods    // The same number of pods, each with the largest requests.
 }
 
 // pods are the pods of one or more PodSets that are alike.
@@ -46,9 +46,9 @@ type pods struct {
 	affinity     *corev1.NodeSelector
 	affinityTerm *nodeaffinity.LazyErrorNodeSelector // affinity, parsed.
 	tolerations  []corev1.Toleration
-	admitted     map[shape][]bool // Scratch: what has been found out about classes of nodes.
-	shape        shape            // Scratch: the shape that was asked about last,
-	admits       []bool           // and the answer.
+	admitted     map[shape][]bool // Scratch: earlier answers about classes of nodes.
+	shape        shape            // Scratch: the shape of the last question,
+	admits       []bool           // and its answer.
 
 	bound []demand // Scratch: requests in the columns of the nodes that are bound.
 }

@@ -244,7 +244,6 @@ func (y *yard) start(podSets []v1alpha1.PodSet, usable []NodeGroup, until int) b
 	return true
 }
 
-// end stops the jobs whose end has come.
 func (y *yard) end(now int) {
 	y.running = slices.DeleteFunc(y.running, func(job tenancy) bool {
 		if job.until > now {

@@ -18,7 +18,7 @@ func TestNearest(t *testing.T) {
 		workers     []Worker
 		annotations map[string]string
 		excluded    map[v1alpha1.ClusterName]Exclusion
-		// cluster and because are those of the answer. The answer's message contains message.
+		// cluster and because are the answer's cluster and reason. The answer's message contains message.
 		cluster          v1alpha1.ClusterName
 		because, message string
 	}{

@@ -36,17 +36,17 @@ const (
 	unlimited = math.MaxInt64
 )
 
-// Nodes are the schedulable nodes of one worker, grouped, in a layout that a decision reads in one pass. They never
+// Nodes are the schedulable nodes of one worker, grouped, in a layout that a decision reads in one scan. They never
 // change, so callers can keep and share them. A nil *Nodes is a worker without nodes.
 type Nodes struct {
 	names   []corev1.ResourceName // Sorted. The columns.
 	omitted int                   // Resources without a column, because there are too many.
 	classes []class               // Sorted by labels and taints.
-	shape   shape                 // Of the classes.
+	shape   shape                 // The shape of the classes.
 	free    []int64               // One row per group, one column per name. The rows of a class follow each other.
 	columns []int64               // The same by columns. A decision reads one column of most nodes.
 	counts  []int64               // Nodes in each row, at least 1.
-	class   []int                 // Of each row.
+	class   []int                 // The class of each row.
 	total   []int64               // Free per column over all nodes.
 	largest []int64               // Per column, the most that one node has free.
 	peaks   []int64               // The same per class: one row per class. Decisions read it first, so it is apart.

@@ -16,7 +16,7 @@ import (
 // Reserve returns the nodes without what the pods take. A pod without a place takes nothing. If Fit says that the gang
 // fits, every pod has a place. Each node loses the larger amount of the two phases.
 //
-// The pods go where they leave whole nodes free, like those of a scheduler that fills nodes. For other schedulers see
+// The pods go where they leave whole nodes free. A scheduler that fills nodes does the same. For other schedulers see
 // Spread.
 func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)

@@ -63,7 +63,7 @@ const (
 // youngest, then the worker by the hash that decides between equal scores.
 //
 // Preempt finds one victim whenever one is enough, and two whenever two among up to 23 jobs are enough. Among more jobs
-// it tries 256 pairs that free enough in sum, those of the lowest priorities first. It finds larger sets from above: it
+// it tries 256 pairs that free enough in sum, the lowest priorities first. It finds larger sets from above: it
 // begins with all jobs of lower priority, and spares one job after another where possible. It does so once from the
 // highest priority and the oldest job, once from the job that frees the least, and takes the smaller set. That set has
 // no superfluous victim, but may have more than the smallest set: on small random workers 1 set in 20 had one victim
@@ -159,8 +159,8 @@ type site struct {
 	worker  *Worker
 	runs    Occupancy
 	victims []Victim // Those of lower priority, in the order of stopping.
-	base    *Nodes   // The nodes with all of them.
-	freed   []*Nodes // The nodes without each of them.
+	base    *Nodes   // The nodes with all victims.
+	freed   []*Nodes // The nodes without each victim.
 	chosen  []int    // Indices of victims, ascending.
 }
 

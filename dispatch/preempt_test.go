@@ -69,7 +69,6 @@ func victim(name string, priority int32, age int, gpus ...int64) tenant {
 	return job
 }
 
-// slow is a victim that takes long to stop.
 func slow(job tenant) tenant {
 	job.Slow = true
 	return job
@@ -259,7 +258,6 @@ func (s struggle) preempt() (Preemption, bool) {
 	return Preempt(s.job, s.policies, s.workers, func(worker v1alpha1.ClusterName) Occupancy { return s.sites[worker] })
 }
 
-// reorder changes the order of workers and jobs.
 func (s struggle) reorder(r random) struggle {
 	other := s
 	other.workers, other.sites = shuffled(r, s.workers), map[v1alpha1.ClusterName]tenants{}

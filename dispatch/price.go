@@ -27,7 +27,7 @@ func PricesOf(prices v1alpha1.Prices) Prices {
 // pricing is what one job costs per hour, on a worker and at most.
 type pricing struct {
 	names []corev1.ResourceName
-	units []float64 // Of each name that the job takes; 0: none.
+	units []float64 // Per name, what the job takes.
 	most  float64   // What the units cost at the ceiling.
 }
 

@@ -24,7 +24,7 @@ type scores struct {
 	previous v1alpha1.ClusterName
 	parts    []v1alpha1.Score
 	weights  int64
-	price    *pricing // Nil: no part asks for it.
+	price    *pricing // nil: no part needs it.
 }
 
 // defaultScoring is for jobs whose policy has no scoring. It keeps whole nodes free for gangs. docs/simulation.md shows

@@ -186,7 +186,7 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 // more pods would have room.
 //
 // The room of a row is the least that it has of any resource. Without one resource, the room is the same if in each row
-// another remaining resource has as little. So one look at all rows is enough for each resource.
+// another remaining resource has as little. So one scan of all rows is enough for each resource.
 func (n *Nodes) short(takes []int, p *pods) []demand {
 	rows := n.rowsOf(takes)
 	// Of each row: the room, and the number of resources that give it.
@@ -269,7 +269,6 @@ func nodesNote(p *pods, count, tainted int64) string {
 // constrained says whether the pods select their nodes.
 func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }
 
-// populated returns the classes that have nodes.
 func (n *Nodes) populated() []int {
 	var populated []int
 	if n != nil {

@@ -21,7 +21,7 @@ type class struct {
 	strict  *strictList // nil: the policy is not StrictFIFO.
 	entries []*entry
 	// policies has the policy of the jobs, changed so that it matches them whatever their labels are. That saves a search.
-	// original is the unchanged policy. Without a policy, policies are those of the first job, and original is nil.
+	// original is the unchanged policy. Without a policy, policies has the first job's policies, and original is nil.
 	policies []dispatch.Policy
 	original *v1alpha1.DispatchPolicy
 

@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package queue keeps the jobs that wait for a worker, in order, and decides on them when something changes that could
-// help.
+// Package queue keeps the jobs that wait for a worker, in order. It decides about them again when a change could help
+// them.
 //
 // Stand puts a job on the waiting list, and Leave removes it. Pass decides with package dispatch about the workers of a
 // Fleet, and tells the Fleet what it has placed. Then Answer says for each waiting job what it waits for. Call Pass
@@ -30,7 +30,7 @@
 // # Answers
 //
 // An answer is as old as the last decision about the job. Pass does not decide again about a job that a change cannot
-// help. So the reason is right, but the numbers in the message can be older than those of the workers. Explain gives
+// help. So the reason is right, but the numbers in the message can be older than the workers' numbers. Explain gives
 // the present numbers.
 //
 // # Cost

@@ -42,7 +42,6 @@ type site struct {
 	empty *dispatch.Nodes
 }
 
-// grow adds a node to the worker.
 func (s *site) grow(n node) {
 	s.nodes, s.free = append(s.nodes, n), append(s.free, n)
 	s.stale, s.empty = true, nil
@@ -120,7 +119,6 @@ func (f *fleet) sort() {
 	f.list = nil
 }
 
-// touch records that a worker has changed.
 func (f *fleet) touch(s *site) { s.stale, s.empty = true, nil }
 
 // Workers implements queue.Fleet.
@@ -227,7 +225,6 @@ func put(set *v1alpha1.PodSet, nodes []node) bool {
 	return true
 }
 
-// end removes a job.
 func (f *fleet) end(uid types.UID) *runs {
 	r := f.running[uid]
 	if r == nil {

@@ -91,7 +91,7 @@ func (p *pass) look() {
 	q.ready = ready
 }
 
-// knows says whether the workers are those of the last pass.
+// knows says whether the last pass had the same workers.
 func (q *Queue) knows(workers []dispatch.Worker) bool {
 	if len(workers) != len(q.seen) {
 		return false

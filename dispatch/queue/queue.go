@@ -14,7 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Queue is the waiting list. It takes one call at a time.
+// Queue is the waiting list. Its methods must not run at the same time.
 type Queue struct {
 	// now is the time of the last pass.
 	now time.Time
@@ -95,9 +95,9 @@ func (q *Queue) Keys() []types.NamespacedName {
 	return keys
 }
 
-// Stand puts a job on the waiting list. A TrainJob that is on it already keeps its Since and its reservation. If its
-// Class, its priority and its policy's rules about waiting have not changed, it keeps its answer too, and Stand returns
-// false.
+// Stand puts a job on the waiting list. If the TrainJob is on the list already, it keeps its Since and its reservation.
+// If also its Class, its priority and its policy's rules about waiting are unchanged, it keeps its answer, and Stand
+// returns false.
 func (q *Queue) Stand(job Job) bool {
 	known := q.entries[job.Key()]
 	same := known != nil && known.UID == job.UID
@@ -173,7 +173,7 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 	return c
 }
 
-// Leave takes a job off the waiting list.
+// Leave removes a job from the waiting list.
 func (q *Queue) Leave(key types.NamespacedName) {
 	if e := q.entries[key]; e != nil {
 		q.remove(e)
@@ -203,7 +203,6 @@ func (q *Queue) await(c *class) {
 	}
 }
 
-// drop deletes a class.
 func (q *Queue) drop(c *class) {
 	delete(q.classes, c.name)
 	for _, set := range []map[*class]struct{}{q.pending, q.preempting, q.blocked, q.overdue} {

@@ -367,7 +367,7 @@ func TestStarvation(t *testing.T) {
 		t.Run(team, func(t *testing.T) {
 			s := newScene(t, 4, 4)
 			running := map[string]int{}
-			for minute := range 29 { // Policies that say nothing reserve after 30.
+			for minute := range 29 { // The policy best reserves later.
 				if minute == 3 {
 					s.stand(made{name: "big", team: team, pods: 4, gpus: 8, minute: minute})
 				}

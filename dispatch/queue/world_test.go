@@ -49,7 +49,6 @@ type decider interface {
 	HeldFor(worker v1alpha1.ClusterName, job *queue.Job) *queue.Job
 }
 
-// world is a decider and its fleet.
 type world struct {
 	*fleet
 	decider
@@ -186,7 +185,6 @@ func pick[T any](from []T, n uint64) (T, bool) {
 	return from[n%uint64(len(from))], true
 }
 
-// do runs a step.
 func (w *world) do(s step) {
 	j, waits := pick(w.waiting, s.b)
 	site, _ := pick(w.fleet.sites, s.a)
@@ -249,7 +247,6 @@ func (w *world) gone(uid types.UID) queue.Job {
 	return w.end(uid).job
 }
 
-// worker adds or removes a worker.
 func (w *world) worker(s step, site *site) {
 	switch len(w.fleet.sites) {
 	case w.most - 3:

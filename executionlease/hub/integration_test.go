@@ -70,7 +70,6 @@ func TestChallengesAreAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// patches counts the patches that were sent to the worker.
 func (s *scene) patches(t *testing.T) float64 {
 	t.Helper()
 	sum, _ := s.metric(t, "trainyard_worker_requests_total", "verb", "patch")

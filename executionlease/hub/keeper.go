@@ -37,7 +37,6 @@ const seedInterval = time.Second
 type Connection interface {
 	// Client reads from the worker's caches and writes to the worker. It fails with ErrNotConnected.
 	Client() (client.Client, error)
-	// Status of the connection.
 	Status() remote.Status
 }
 

@@ -80,7 +80,6 @@ func (e *environment) account(t *testing.T, name string) remote.Credentials {
 	}}
 }
 
-// grant gives a user more rights on leases.
 func (e *environment) grant(t *testing.T, user string, verbs ...string) {
 	t.Helper()
 	e.grantRules(t, user+"-"+verbs[0], user, rbacv1.PolicyRule{

@@ -241,7 +241,7 @@ func (a *Agent) Open(now time.Time) bool {
 
 // Admits says whether a copy that the hub has stamped with a challenge may start. Two replicas may decide differently,
 // because a newer replica does not know the challenge. A copy that either replica refuses must be marked as stopped, so
-// that the hub stamps it anew.
+// that the hub stamps it again.
 func (a *Agent) Admits(c Challenge, now time.Time) Admission {
 	switch {
 	case !a.Open(now), c.Compare(a.latest) > 0:

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// originOf returns a hub TrainJob.
 func originOf(uid types.UID) Origin {
 	return Origin{Hub: "hub", Namespace: "team", Name: "llm", UID: uid}
 }

@@ -45,7 +45,6 @@ type sim struct {
 	restarted func(*replica)
 }
 
-// snapshot is a version of the lease.
 type snapshot struct {
 	version, run      int64
 	owner             int
@@ -114,7 +113,6 @@ func (s *sim) to(r *replica, d time.Duration, do func()) {
 	s.after(d, deliver)
 }
 
-// delay is how long a message takes.
 func (s *sim) delay() time.Duration {
 	if s.calm || s.rand.IntN(10) > 0 {
 		return s.upTo(200 * time.Millisecond)
@@ -126,7 +124,6 @@ func (s *sim) upTo(d time.Duration) time.Duration { return time.Duration(s.rand.
 
 func (s *sim) lost() bool { return !s.calm && s.rand.IntN(10) == 0 }
 
-// read reads the lease from the storage.
 func (s *sim) read(r *replica, then func(snapshot)) {
 	sent := s.local(r)
 	s.after(s.delay(), func() {
@@ -253,7 +250,6 @@ func (s *sim) look(r *replica, run int64) {
 	s.to(r, wait, func() { s.look(r, run) })
 }
 
-// restart makes a replica lose its memory.
 func (s *sim) restart(r *replica) {
 	*r = replica{id: r.id, rate: r.rate, life: r.life + 1}
 	if s.restarted != nil {

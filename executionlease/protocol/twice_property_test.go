@@ -34,7 +34,6 @@ type job struct {
 	violation         string
 }
 
-// version of the copy.
 type version struct {
 	number, copy  int
 	attempt       int64
@@ -70,7 +69,6 @@ func (j *job) change(v version) {
 	j.after(j.upTo(fence/5), j.look)
 }
 
-// next reads the next version.
 func (w *watcher) next(now time.Time) {
 	w.shown, w.coming = w.coming[0], w.coming[1:]
 	if w.first[w.shown.attempt].IsZero() {

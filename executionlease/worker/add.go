@@ -108,7 +108,6 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 // Rechecks brings the TrainJobs for which Gate was shut and may be open now.
 func (f *Fencer) Rechecks() source.Source { return f.waiting.Source() }
 
-// setUp adds the controller of copies to a manager.
 func (c *copies) setUp(mgr ctrl.Manager, stops *inbox.Inbox, opts Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fencing-copies").

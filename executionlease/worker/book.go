@@ -14,7 +14,7 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// orphanFenceAfter is the fence time of a hub that has copies but no lease.
+// orphanFenceAfter is the fenceAfter of a hub that has copies but no lease.
 const orphanFenceAfter = 2 * time.Minute
 
 // book is what a replica knows of leases and copies.
@@ -79,7 +79,7 @@ func (b *book) hub(id string) *hub {
 	return h
 }
 
-// lead notes that this replica leads from now on, until end is called.
+// lead records that this replica leads from now on, until end is called.
 func (b *book) lead() (end func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -192,7 +192,6 @@ func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told 
 	return true, nil
 }
 
-// suspend suspends a copy and marks it.
 func (c *copies) suspend(ctx context.Context, job *trainer.TrainJob, answer string) error {
 	updated := job.DeepCopy()
 	updated.Spec.Suspend = new(true)

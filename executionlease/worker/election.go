@@ -17,7 +17,6 @@ import (
 
 // Election configures the Lease of the agents. A LeaseDuration of more than 15 s needs a longer margin on the hubs.
 type Election struct {
-	// Namespace of the Lease.
 	Namespace string
 	// LeaseDuration, RenewDeadline and RetryPeriod have the meaning of client-go's options.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -40,7 +39,7 @@ func (k *keeper) elect(ctx context.Context) {
 // stand takes part in one election. It returns when this process has lost the Lease, or when ctx has ended.
 func (k *keeper) stand(ctx context.Context) error {
 	config := rest.CopyConfig(k.config)
-	config.Timeout = k.Election.RenewDeadline / 2 // A request that hangs must not cost the Lease.
+	config.Timeout = k.Election.RenewDeadline / 2 // One request must not use all of the time to renew.
 	leases, err := coordination.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make client for Lease %q: %w", LeaseName, err)

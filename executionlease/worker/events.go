@@ -50,7 +50,6 @@ func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
 		"silence", d.silence, "heard", d.heard)
 }
 
-// why says why the agent stopped a copy, for an Event.
 func (d decision) why(hub string) string {
 	switch d.Reason {
 	case protocol.LateCreation:

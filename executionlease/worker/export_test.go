@@ -15,7 +15,7 @@ func (f *Fencer) Deadline(id string) (deadline time.Time) {
 	return deadline
 }
 
-// Knows is true once the watch of this replica has shown the copy.
+// Knows says whether the watch of this replica has shown the copy.
 func (f *Fencer) Knows(job *trainer.TrainJob) bool {
 	f.book.mu.Lock()
 	defer f.book.mu.Unlock()

@@ -45,7 +45,7 @@ func uid(uid types.UID) func(*trainer.TrainJob) {
 	return func(job *trainer.TrainJob) { job.UID = uid }
 }
 
-// TestGate is about a hub that has answered 1.1 at 0 s and 1.2 at 100 s, with a fence time of 2 minutes.
+// TestGate has a hub that answers 1.1 at 0 s and 1.2 at 100 s, with a fenceAfter of 2 minutes.
 func TestGate(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -132,7 +132,7 @@ func testLateAnswer(t *testing.T, e *environment) {
 	h.checkLeaseEvent(t, workerlease.ReasonHubAnswers)
 }
 
-// testLateCreation: a copy whose creation took longer than fenceAfter gets no JobSet until the hub stamps it anew.
+// testLateCreation: a copy whose creation took longer than fenceAfter gets no JobSet until the hub stamps it again.
 func testLateCreation(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	old := map[string]string{v1alpha1.AnnotationChallenge: *h.word.Load()}
@@ -337,7 +337,6 @@ func (h *hub) awaitAgent(t *testing.T, a *agent) {
 	eventually(t, a.name+" to take over", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Agent).To(gomega.Equal(a.name)) })
 }
 
-// awaitLeader waits until an agent holds the Lease of the election.
 func (e *environment) awaitLeader(t *testing.T, a *agent) {
 	t.Helper()
 	eventually(t, a.name+" to lead", func(g gomega.Gomega) {

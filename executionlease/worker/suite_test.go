@@ -233,7 +233,6 @@ func (h *hub) isSilent() bool {
 	return h.silent
 }
 
-// look reads the lease and answers.
 func (h *hub) look(ctx context.Context) {
 	h.answering.Lock()
 	defer h.answering.Unlock()
@@ -253,7 +252,6 @@ func (h *hub) answer(ctx context.Context, challenge string) error {
 	return h.Patch(ctx, lease, client.RawPatch(types.MergePatchType, []byte(patch)))
 }
 
-// lease reads the lease from the API server.
 func (h *hub) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{}
@@ -261,7 +259,6 @@ func (h *hub) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	return lease
 }
 
-// awaitState waits until the lease has a state.
 func (h *hub) awaitState(t *testing.T, state v1alpha1.LeaseState) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("lease of %s to be %s", h.id, state), func(g gomega.Gomega) {
@@ -309,7 +306,7 @@ func (h *hub) runCopy(t *testing.T, name string, grace int64, changes map[string
 }
 
 // awaitJobSet waits until a copy has a JobSet. It moves the clocks: the replica that makes JobSets may not know the
-// challenge, and then the hub must stamp the copy anew.
+// challenge, and then the hub must stamp the copy again.
 func (h *hub) awaitJobSet(t *testing.T, job *trainer.TrainJob) *jobsetv1alpha2.JobSet {
 	t.Helper()
 	jobSet := &jobsetv1alpha2.JobSet{}
@@ -329,7 +326,6 @@ func (h *hub) awaitJobSet(t *testing.T, job *trainer.TrainJob) *jobsetv1alpha2.J
 	return jobSet
 }
 
-// get reads a copy.
 func (e *environment) get(t *testing.T, job *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
@@ -375,7 +371,6 @@ func (e *environment) awaitFenced(t *testing.T, job *trainer.TrainJob) {
 	eventually(t, job.Name+" to be fenced", func(g gomega.Gomega) { g.Expect(isFenced(e.get(t, job))).To(gomega.BeTrue()) })
 }
 
-// awaitNoPod waits until the pod of a copy has ended.
 func (e *environment) awaitNoPod(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	eventually(t, "pod of "+job.Name+" to end", func(g gomega.Gomega) {
@@ -384,7 +379,6 @@ func (e *environment) awaitNoPod(t *testing.T, job *trainer.TrainJob) {
 	})
 }
 
-// checkEvent waits for an Event of a copy with a reason and a text.
 func (e *environment) checkEvent(t *testing.T, job *trainer.TrainJob, reason, text string) {
 	t.Helper()
 	eventually(t, "Event "+reason, func(g gomega.Gomega) {
@@ -400,7 +394,6 @@ func (e *environment) checkEvent(t *testing.T, job *trainer.TrainJob, reason, te
 	})
 }
 
-// checkLeaseEvent waits for an Event on the hub's lease.
 func (h *hub) checkLeaseEvent(t *testing.T, reason string) {
 	t.Helper()
 	eventually(t, "Event "+reason, func(g gomega.Gomega) {
