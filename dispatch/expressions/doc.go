@@ -15,9 +15,9 @@
 //	job     name, namespace, labels, annotations, priority
 //	        podSets                      list of name, role, count, requests, nodeSelector
 //
-// Placement counts free and queued. The WorkerCluster's status gives nodeGroups, which can be seconds older. Amounts are
-// doubles, so that a quotient of two amounts is not cut to an integer. The operators < and > compare a double with an
-// integer too. For == and arithmetic the literal must be a double: 8.0. Priority is 0 unless the caller sets it.
+// Placement counts free and queued. The WorkerCluster's status gives nodeGroups, which can be seconds older. Amounts
+// are doubles, so that a quotient of two amounts is not cut to an integer. The operators < and > compare a double with
+// an integer too. For == and arithmetic the literal must be a double: 8.0. Priority is 0 unless the caller sets it.
 //
 // Besides the standard functions an expression has the functions of Kubernetes' libraries that need only their
 // arguments: quantities, semantic versions, regular expressions, lists, sets, strings, formats, optionals. It has no

@@ -14,10 +14,10 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// Gate says whether a TrainJob without a JobSet may get one now and, if not, why. It is shut for a copy whose attempt is
-// lower than one that was seen. It is also shut for a copy with failover Fenced that is marked as stopped, that is not
-// the first copy of its attempt, whose hub may be silent, or whose creation took too long. If Gate may open for a copy
-// later, Rechecks brings that copy.
+// Gate says whether a TrainJob without a JobSet may get one now and, if not, why. It is shut for a copy whose attempt
+// is lower than one that was seen. It is also shut for a copy with failover Fenced that is marked as stopped, that is
+// not the first copy of its attempt, whose hub may be silent, or whose creation took too long. If Gate may open for a
+// copy later, Rechecks brings that copy.
 func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
 	if !isCopy(job) {
 		return true, ""
