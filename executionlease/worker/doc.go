@@ -16,8 +16,8 @@
 // challenges and answers. On the leader it also writes a challenge and the state of the lease each interval, in one
 // patch. A leader takes over a lease by writing the next run. Each write names the version of the lease that the writer
 // has read, so the writes of an agent that was replaced fail with Conflict. "fencing-copies" has one key for each copy
-// with failover Fenced. It wakes when the agent may have to stop the copy. While the hub answers at least every
-// fenceAfter / 2, nothing polls its copies.
+// with failover Fenced. It wakes when the agent may have to stop the copy. While the hub answers more often than
+// every fenceAfter / 2, nothing polls its copies.
 //
 // Each hub has its own lease, and its silence stops only its own copies. A hub without a lease is silent.
 //
@@ -36,7 +36,7 @@
 //   - Gate does not hold back the pods of a TrainJob that a Kubeflow Trainer runs. The agent suspends a late creation
 //     when it sees it.
 //   - The agent misses a second copy of an attempt if the first copy was created and deleted while the watch was
-//     broken.
+//     broken and had to list again.
 //   - If the apply of a JobSet takes longer after Gate's answer than the lease is valid, it makes pods. The agent ends
 //     them when it sees them.
 //
