@@ -15,8 +15,9 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// adopt puts a copy on record that is of a later attempt than the hub knows, as after a restore from a backup: one write, with which the
-// attempt rises to that of the copy. Whatever other workers have of the job is outdated then. The status comes from mirror, as always.
+// adopt puts a copy on record whose attempt is later than the hub knows, as after a restore from a backup. One write
+// raises the Dispatch to the attempt of the copy. The job's copies on other workers are outdated then. The mirror
+// writes the status, as for every copy.
 func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
 	d := hub.dispatch.DeepCopy()
 	if d == nil {
@@ -39,7 +40,7 @@ func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured,
 	return err
 }
 
-// fillNeeds notes what the job needs. If that is not known, as without its runtime, only what its pods take is counted.
+// fillNeeds records what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
 func (r *reconciler) fillNeeds(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
 	if r.Needs == nil {
 		return

@@ -20,9 +20,8 @@ import (
 
 const arrivalTime = 65 * time.Second
 
-// A worker that is taken over claims a job that runs on another worker, by a copy of a later attempt. The job runs on
-// where it is, in its attempt, and when it has to leave that worker the copy that was made up does not keep it from
-// going on.
+// A worker that is taken over claims a job that runs on another worker: it has a copy of a later attempt. The job goes
+// on running on its worker, in its attempt. When the job has to leave that worker, the false copy does not delay it.
 func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 	for name, attempt := range map[string]string{"NextAttempt": "3", "LastAttempt": "2147483647"} {
 		for when, prepare := range map[string]func(*testing.T, *scene, *v1alpha1.Dispatch, *unstructured.Unstructured){
@@ -59,7 +58,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 				if s.quarantine.Holds(t.Context(), s.dispatch(t)) {
 					t.Error("the job's copy could not be created anew")
 				}
-				s.restart() // A new process does not believe the worker either, whatever became of the job.
+				s.restart() // A new process does not believe the worker either, in any state of the job.
 				s.say(t, s.dispatch(t), v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonPreempted)
 				s.sweep(t, workerName)
 				s.collect(t)
@@ -71,8 +70,7 @@ func TestAttackCopyOfAJobThatRunsElsewhere(t *testing.T) {
 	}
 }
 
-// expectDoubted checks that a copy is left alone, and what the worker's status and an Event say of why it is not
-// believed.
+// expectDoubted checks that a copy is left alone, and that the worker's status and an Event say why it is not believed.
 func (s *scene) expectDoubted(t *testing.T, copy *unstructured.Unstructured, reason, words string) {
 	t.Helper()
 	if now := s.copy(t); now == nil || now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {
@@ -87,8 +85,8 @@ func (s *scene) expectDoubted(t *testing.T, copy *unstructured.Unstructured, rea
 	}
 }
 
-// The worker that is on record does not answer: whether the job runs there is not known, so nobody else is believed.
-// When it answers and does not have the job, the hub was restored from a backup.
+// The worker on record does not answer. So nobody knows whether the job runs there, and no other worker is believed.
+// When the worker answers that it does not have the job, the hub was restored from a backup.
 func TestAttackWhileTheWorkerOnRecordIsAway(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -115,7 +113,7 @@ func TestAttackWhileTheWorkerOnRecordIsAway(t *testing.T) {
 	s.expectAdopted(t, job, 3)
 }
 
-// A copy appears on a worker that the manager has watched all the time, for a job that waits. Nobody has asked for it.
+// A copy of a waiting job appears on a worker that the manager has watched all the time. Nobody has requested it.
 func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
 	s := newScene(t)
 	s.quarantine.Begin()
@@ -144,8 +142,7 @@ func TestAttackCopyThatNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// A worker shows an attempt that the hub cannot have come to since any backup. The job keeps its number, also when the
-// copy is gone.
+// A worker shows an attempt that the hub cannot have reached since any backup. The job keeps its own attempt.
 func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -173,8 +170,7 @@ func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	}
 }
 
-// A copy that another worker has made up with a number that cannot be does not keep the hub from adopting the right
-// one.
+// A false copy on another worker, with an impossible attempt, does not keep the hub from adopting the right copy.
 func TestAttackHigherRival(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)

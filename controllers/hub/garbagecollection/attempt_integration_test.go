@@ -14,8 +14,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The Tombstone of a job that goes on without a Dispatch is all that knows its last attempt. It stays until something else does, or the job
-// needs no attempt any more; what it names goes at once.
+// The job goes on without a Dispatch, so only its Tombstone knows the last attempt. The Tombstone stays until a
+// Dispatch has a higher attempt, or the job ends. The copy that the Tombstone names is deleted at once.
 func TestTombstoneKeepsTheAttempt(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -57,7 +57,7 @@ func TestTombstoneKeepsTheAttempt(t *testing.T) {
 	}
 }
 
-// The copies of a job that nobody knew were deleted on their workers. The agents there remember their attempts, and so does the hub.
+// Somebody deleted unknown copies of a job. The workers' agents remember their attempts, and so does the hub.
 func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -82,7 +82,7 @@ func TestAttemptOfUnknownCopyIsKept(t *testing.T) {
 	}
 }
 
-// A Tombstone that is kept for its attempt goes when the Dispatch is there, woken by nothing but its watch.
+// A Tombstone that was kept for its attempt is deleted when the watch shows the Dispatch.
 func TestKeptTombstoneGoes(t *testing.T) {
 	p := newPlant(t)
 	must(t, p.members.Join(workerName, p.workers[workerName].connection))

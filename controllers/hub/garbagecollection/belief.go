@@ -18,42 +18,39 @@ import (
 )
 
 const (
-	// maxSkipped is how many attempts a worker is believed that the hub has forgotten. Between a backup and its
-	// restoration a job that every worker of a fleet of a thousand refuses once makes a thousand attempts. A worker that
-	// lies can raise the count by no more than this each time that the job is placed, so the numbers last for two million
-	// placements.
+	// maxSkipped is how many attempts beyond its own record the hub believes a worker. Between a backup and its restore, a
+	// job that each worker of a fleet of a thousand refuses once makes a thousand attempts. A worker that lies can raise
+	// the attempt by at most this number for each placement of the job. So the numbers last for two million placements.
 	maxSkipped = 1000
-	// arrivalTime is how long a copy may be under way that a manager has asked for: for as long as an API server works on
-	// a request. Only then is it certain that a worker without the copy gets none any more, and that a copy which appears
-	// was not asked for by the manager before.
+	// arrivalTime is how long the creation of a copy may be under way: as long as an API server works on a request. After
+	// this time a worker cannot get the copy any more, and no earlier manager has requested a copy that appears.
 	arrivalTime = 65 * time.Second
-	// answerCheck is how often a worker is asked again about the recorded copy of a job that another worker claims.
+	// answerCheck is how often to ask the worker on record about a job's copy while another worker claims the job.
 	answerCheck = 10 * time.Second
 )
 
-// doubt is why a copy of a later attempt than the hub knows is not believed. The zero value says: it is believed.
+// doubt is why the manager does not believe a copy of a later attempt than the hub knows. Zero: it believes the copy.
 type doubt struct {
 	reason, message string
 }
 
-// stays is true for a doubt that no later fact takes away. Only an admin does.
+// stays is true for a doubt that only an admin can remove.
 func (d doubt) stays() bool {
 	return d.reason == v1alpha1.ReasonRunsElsewhere || d.reason == v1alpha1.ReasonAppearedLate
 }
 
-// isFalse is true if the copy is known not to be the job's: it holds up nothing.
+// isFalse is true if the copy is known not to be the job's copy. Such a copy delays nothing.
 func (d doubt) isFalse() bool { return d.reason == v1alpha1.ReasonRunsElsewhere }
 
-// isBeyondBelief is true if no hub can have got from the last attempt that is on record to this one in the time since a
-// backup.
+// isBeyondBelief is true if no hub can have counted from the recorded attempt to this attempt since a backup.
 func isBeyondBelief(recorded, attempt int32) bool { return attempt > believable(recorded, attempt) }
 
-// believable is the highest attempt up to attempt that is believed.
+// believable is the highest number, up to attempt, that the manager believes.
 func believable(recorded, attempt int32) int32 {
 	return int32(min(int64(attempt), int64(max(recorded, 0))+maxSkipped)) //nolint:gosec // It is not above attempt.
 }
 
-// recordedAttempt is the last one that the hub has on record for the job of a copy, 0 if there is none.
+// recordedAttempt is the last attempt that the hub has on record for the job of a copy, 0 if it has none.
 func recordedAttempt(copy client.Object, hub hubRecords) int32 {
 	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != originOf(copy) {
 		return 0
@@ -69,9 +66,9 @@ func (p place) leadsHere(d *v1alpha1.Dispatch) bool {
 	return d.Spec.Cluster == p.Cluster
 }
 
-// doubt says why a copy is not believed that is of a later attempt than the hub knows, and after which time that may be
-// something else. A worker can write whatever it likes on a copy. What it says of a job that is on record elsewhere
-// counts only if the worker on record does not have the job.
+// doubt says why the manager does not believe a copy of a later attempt than the hub knows, and when to ask again. A
+// worker can write anything on a copy. So a claim to a job on record elsewhere counts only if the worker on record
+// lacks it.
 func (r *reconciler) doubt(
 	ctx context.Context, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (doubt, time.Duration, error) {
@@ -116,8 +113,8 @@ func (r *reconciler) isAccepted(ctx context.Context, copy client.Object) (bool, 
 	return v1alpha1.CopyDecision(value) == v1alpha1.DecisionAdopt, nil
 }
 
-// ask asks the worker that the Dispatch names whether it has the job. There is no doubt if it has not, and cannot get
-// it any more: mirror creates nothing there while this copy is held.
+// ask asks the worker on record whether it has the job. There is no doubt if the worker does not have the job and
+// cannot get it any more: mirror creates nothing there while this copy is held.
 func (r *reconciler) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
 	there, err := r.presence(ctx, d)
 	switch {
@@ -145,7 +142,7 @@ type presence int
 
 const (
 	nothing presence = iota
-	// ending: the copy is being deleted, or pods of it are alive.
+	// ending: the copy is being deleted, or some of its pods are alive.
 	ending
 	running
 )
@@ -171,7 +168,7 @@ func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presen
 		return running, nil
 	}
 	if existing != nil {
-		return nothing, nil // What runs under that name is of another TrainJob.
+		return nothing, nil // The TrainJob of that name belongs to another hub TrainJob.
 	}
 	cached, err := worker.Client()
 	if err != nil {
@@ -183,7 +180,7 @@ func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presen
 	return nothing, nil
 }
 
-// isRecorded is true if the copy is that of the Dispatch's attempt.
+// isRecorded is true if the copy belongs to the attempt of the Dispatch.
 func isRecorded(copy client.Object, d *v1alpha1.Dispatch) bool {
 	return copy.GetUID() == d.RecordedCopy() || originOf(copy) == d.Spec.TrainJob.UID && attemptOf(copy) == d.Spec.Attempt
 }

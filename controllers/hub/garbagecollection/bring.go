@@ -19,14 +19,14 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// tombstoneHandler has a Tombstone executed that is new.
+// tombstoneHandler enqueues each new Tombstone.
 func (q *Quarantine) tombstoneHandler() handler.EventHandler {
 	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, _ requestQueue) {
 		q.bring(ctx, *e.Object.(*v1alpha1.Tombstone))
 	}}
 }
 
-// executeAgain has the Tombstones of a job executed once more: they may have been kept for its attempt.
+// executeAgain enqueues the Tombstones of a changed job or Dispatch: they may have been kept for the job's attempt.
 func (q *Quarantine) executeAgain() handler.EventHandler {
 	again := func(ctx context.Context, object client.Object) {
 		origin := object.GetUID()
@@ -49,7 +49,7 @@ func (q *Quarantine) executeAgain() handler.EventHandler {
 	}
 }
 
-// bring brings Tombstones to the workers that lead to their clusters, whatever these are called.
+// bring enqueues Tombstones for the workers that lead to their clusters. The names of these workers do not matter.
 func (q *Quarantine) bring(ctx context.Context, tombstones ...v1alpha1.Tombstone) {
 	var workers v1alpha1.WorkerClusterList
 	if err := q.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
@@ -69,7 +69,7 @@ func (q *Quarantine) bring(ctx context.Context, tombstones ...v1alpha1.Tombstone
 	}
 }
 
-// attemptChanged lets through Dispatches that come, or get another attempt.
+// attemptChanged lets Dispatches through that are new or get another attempt.
 func attemptChanged() predicate.Predicate {
 	return predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -80,7 +80,7 @@ func attemptChanged() predicate.Predicate {
 	}
 }
 
-// jobEnds lets through TrainJobs that end, or go.
+// jobEnds lets TrainJobs through that end or are being deleted.
 func jobEnds() predicate.Predicate {
 	over := func(object client.Object) bool {
 		job, ok := object.(*unstructured.Unstructured)

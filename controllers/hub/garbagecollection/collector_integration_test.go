@@ -26,8 +26,8 @@ import (
 	"github.com/trainyard/trainyard/test/servers"
 )
 
-// Kubernetes' garbage collector deletes all that a finished copy has owned, however the copy is deleted. In the
-// background that takes less than half of the requests.
+// Kubernetes' garbage collector deletes everything that a finished copy has owned, however the copy is deleted. A
+// deletion in the background takes less than half of the requests.
 func TestWorkersGarbageCollectorDeletesTheRest(t *testing.T) {
 	s := newScene(t)
 	s.addCollectedWorker(t)
@@ -35,7 +35,7 @@ func TestWorkersGarbageCollectorDeletesTheRest(t *testing.T) {
 	for _, mode := range []string{"Foreground", "Background"} {
 		s.options[collectedName].WorkerCache = s.workers[collectedName].connection.Cache()
 		if mode == "Foreground" {
-			s.options[collectedName].WorkerCache = s.reporting(t).Cache() // Nobody knows whether pods are alive.
+			s.options[collectedName].WorkerCache = s.reporting(t).Cache() // The manager does not know whether pods are alive.
 		}
 		s.restart()
 		owned := s.finishedCopyWithPods(t)
@@ -89,15 +89,14 @@ func (s *scene) addCollectedWorker(t *testing.T) {
 	shared := *s.environment
 	shared.workers = workers
 	s.environment = &shared
-	t.Cleanup(func() { delete(workers, collectedName) }) // The scene's own cleanup comes later.
+	t.Cleanup(func() { delete(workers, collectedName) }) // The scene's own cleanup runs after this.
 	options := *s.options[workerName]
 	options.Cluster, options.ClusterID, options.Worker = collectedName, server.ID, connection
 	s.options[collectedName] = &options
 	s.restart()
 }
 
-// finishedCopyWithPods creates a finished copy with what a TrainJob controller, JobSet and the job controller make of
-// it, and returns all of it.
+// finishedCopyWithPods creates and returns a finished copy with its JobSet, Jobs and pods.
 func (s *scene) finishedCopyWithPods(t *testing.T) []client.Object {
 	t.Helper()
 	admin := s.workers[collectedName].Admin
@@ -142,7 +141,7 @@ func (s *scene) finishedCopyWithPods(t *testing.T) []client.Object {
 	return []client.Object{copy, jobSet, service, node, pod}
 }
 
-// deletionRequests counts what the hub's side and the garbage collector have asked of the API server for deletions,
+// deletionRequests counts the requests to the API server for deletions, from the hub's side and the garbage collector,
 // from an offset of its audit log on. It returns the offset of the log's end.
 func deletionRequests(t *testing.T, log string, from int64) (count int, end int64) {
 	t.Helper()
@@ -155,7 +154,7 @@ func deletionRequests(t *testing.T, log string, from int64) (count int, end int6
 	for end = from; ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return count, end // The rest is being written.
+			return count, end // The API server is still writing the rest.
 		}
 		end += int64(len(line))
 		var event auditv1.Event

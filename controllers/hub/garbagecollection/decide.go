@@ -49,7 +49,7 @@ func (r *reconciler) carryOut(ctx context.Context, worker client.Client, copy *u
 		return err
 	}
 	if !r.Quarantine.registry.refuse(r.Cluster, client.ObjectKeyFromObject(copy), value+": "+refusal) {
-		return nil // It has been said.
+		return nil // An Event has said it.
 	}
 	if refusal != "" {
 		r.recordRefused(registration, copy, refusal)
@@ -59,8 +59,8 @@ func (r *reconciler) carryOut(ctx context.Context, worker client.Client, copy *u
 	return nil
 }
 
-// assign makes a copy that of the hub TrainJob of its name, in an attempt that is higher than all others of it, so that it can be adopted.
-// It returns why this cannot be.
+// assign makes the copy belong to the hub TrainJob of its name, so that the copy can be adopted. It gives the copy a
+// higher attempt than any other known attempt of the job. If it cannot do that, it returns why.
 func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) (refusal string, err error) {
 	key := client.ObjectKeyFromObject(copy)
 	job, err := r.job(ctx, r.HubReader, key)
@@ -100,7 +100,7 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 	return "", r.patch(ctx, worker, copy, updated)
 }
 
-// unassignable says why a hub TrainJob cannot take over a copy, empty if it can.
+// unassignable says why a hub TrainJob cannot take over a copy. It is empty if the TrainJob can.
 func (r *reconciler) unassignable(job *unstructured.Unstructured, d *v1alpha1.Dispatch) string {
 	name := job.GetNamespace() + "/" + job.GetName()
 	end := trainjobs.Terminal(job)
@@ -119,7 +119,7 @@ func (r *reconciler) unassignable(job *unstructured.Unstructured, d *v1alpha1.Di
 	return ""
 }
 
-// disown takes off a copy all that makes it one. It goes on as a TrainJob of the worker.
+// disown removes our marks from a copy. The copy goes on running as a TrainJob of the worker.
 func (r *reconciler) disown(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
 	updated := copy.DeepCopy()
 	updated.SetLabels(withoutOurs(copy.GetLabels()))
@@ -137,7 +137,7 @@ func withoutOurs(all map[string]string) map[string]string {
 	return rest
 }
 
-// patch changes a copy as it was seen, or not at all.
+// patch changes a copy, but only if the copy is still as the caller has read it.
 func (r *reconciler) patch(ctx context.Context, worker client.Client, copy, updated *unstructured.Unstructured) error {
 	err := worker.Patch(ctx, updated, client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{}), records.FieldOwner)
 	if client.IgnoreNotFound(err) != nil {

@@ -1,55 +1,67 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package garbagecollection deletes copies on workers that nobody needs any more: finished ones after their retention, those of attempts
-// that have ended, and those that a Tombstone names. What it finds of a living job that the hub has no record of it puts on record.
+// Package garbagecollection deletes copies on workers that nobody needs any more: finished copies after their
+// retention, copies of attempts that have ended, and copies that a Tombstone names. If it finds a copy of a living job
+// without a record, it puts the copy on record.
 //
-// It never deletes a copy for the mere absence of its Dispatch. After a restore of the hub from a backup there are copies that
-// the hub does not know, and they may be training. The copy of a job that was deleted is deleted by mirror, which keeps the Dispatch until
-// then, or by a Tombstone, which was written before the Dispatch was let go.
+// It never deletes a copy only because the copy has no Dispatch. After a restore of the hub from a backup, workers have
+// copies that the hub does not know and that may be training. When a job is deleted, mirror deletes the copy and keeps
+// the Dispatch until then. Or mirror writes a Tombstone before it lets the Dispatch go.
 //
 // # Parts
 //
-//   - Sweep runs each time a worker is connected anew, before anything may be created there (package perworker). It lists the copies at
-//     the worker's API server, deletes what is outdated, and tells the Quarantine what is unknown.
-//   - The reconciler, one for each worker, judges a copy by the hub's records (judge.go). Its keys are those of copies, and the names of
-//     Tombstones, which have no namespace.
-//   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it places a job (Of),
-//     mirror's instances are held back by it (Holds), and it writes the status of WorkerClusters.
+//   - Sweep runs each time a worker is connected, before anything may be created there (package perworker). It lists
+//     the copies at the worker's API server, deletes the outdated copies, and tells the Quarantine about the unknown
+//     copies.
+//   - The reconciler, one for each worker, judges a copy by the hub's records (judge.go). Its keys are the keys of
+//     copies, and the names of Tombstones, which have no namespace.
+//   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it
+//     places a job (Of). The mirrors ask it before they create a copy (Holds). It writes the status of WorkerClusters.
 //
 // # Unknown copies
 //
-// The reconciler takes a copy for unknown if the caches of hub and worker say so (suspect), and makes certain with the API servers
-// (investigate.go): first the hub's, then the worker's, because a record is written before its copy and goes after it. A suspect holds back
-// the job of its own UID at once; when it is certain, any job of its name. It is told of a second later.
+// A copy is a suspect if the caches of hub and worker show no record of it. The reconciler then asks the API servers
+// (investigate.go): first the hub's, then the worker's, because a record is written before its copy and deleted after
+// it. Until it has asked them, only the job with the suspect's origin UID has to wait. Once it is certain that the copy
+// is unknown, each job of its name has to wait. The Quarantine reports a copy one second later.
 //
-// Then, in this order (consider): the copy of a job that has ended goes. One of a later attempt than the hub knows is
-// adopted if it is believed: the Dispatch rises to its attempt, or is created, with one write; if two workers have one,
-// it is the higher attempt, and neither if they are equal. Any other stays, until an admin decides with an annotation
-// on the WorkerCluster (decide.go), or somebody deletes it.
+// Then the reconciler decides (consider):
+//
+//   - It deletes the copy of a job that has ended.
+//   - It adopts a copy whose attempt is later than the hub knows, if it believes that attempt. One write creates the
+//     Dispatch, or raises it to that attempt. If two workers have such copies, it adopts the higher attempt. If the
+//     attempts are equal, it adopts neither.
+//   - It leaves any other copy alone until an admin decides with an annotation on the WorkerCluster (decide.go), or
+//     until somebody deletes the copy.
 //
 // # What is believed
 //
-// A worker that is taken over can write any attempt on a copy, and any UID of a job that it has had. A later attempt is
-// believed (belief.go) if the copy was there when this process looked at the worker for the first time (whatever comes
-// later this process has asked for, and has on record), if the hub can have come to that attempt since a backup, and if
-// the worker that is on record for the job answers that it does not have it. Otherwise the copy stays in quarantine,
-// with the reason. A job that is on record elsewhere runs on there. A copy that is known not to be the job's
-// (RunsElsewhere) holds up nothing.
+// A worker that is taken over can write any attempt on a copy, and the UID of any job that it has had. So the manager
+// believes a later attempt (belief.go) only if:
+//
+//   - this process found the copy when it looked at the worker for the first time: this process has requested all later
+//     copies itself, and has them on record;
+//   - the hub can have counted to that attempt since a backup;
+//   - the worker on record for the job answers that it does not have the job.
+//
+// Otherwise the copy stays in quarantine, with the reason. A job that is on record elsewhere goes on running there. A
+// copy that is known not to be the job's copy (RunsElsewhere) delays nothing.
 //
 // # Finished copies
 //
-// A finished copy is deleted when its retention is over, and no burst of jobs goes on (pace.go): in the background if
-// no pod of it is alive. If the worker's garbage collector forgets its JobSet then, that is deleted too
-// (leftover.go).
+// The manager deletes a finished copy when its retention is over and no burst of jobs is under way (pace.go), in the
+// background if no pod of the copy is alive. If the worker's garbage collector forgets the copy's JobSet, the manager
+// deletes the JobSet too (leftover.go).
 //
 // # What to watch out for
 //
-//   - A Tombstone counts for a cluster's ID. If no WorkerCluster leads to that cluster any more it stays, for all to see
-//     (kubectl get tombstones), until the cluster is registered again, under whatever name, or an admin deletes it.
-//   - A Dispatch that is adopted says what the job needs as placement would (Options.Needs), unless the job's runtime is not there: then
-//     only its pods are counted, where they run.
-//   - leftovers.mu guards since when JobSets have had no copy, burst.mu when jobs last waited.
-//   - Under registry.mu are the suspects of all workers and the subscribers, under startup.mu whether the workers have been looked at. No I/O
-//     is done and nobody is called back under them.
+//   - A Tombstone is for the ID of a cluster. If no WorkerCluster leads to that cluster any more, the Tombstone stays
+//     visible (kubectl get tombstones) until the cluster is registered again, under any name, or an admin deletes the
+//     Tombstone.
+//   - The Dispatch of an adopted copy says what the job needs, as placement would say it (Options.Needs). If the job's
+//     runtime is missing, the manager counts only the job's pods, where they run.
+//   - leftovers.mu guards since when JobSets have had no copy. burst.mu guards when jobs last waited.
+//   - registry.mu guards the suspects of all workers and the subscribers. startup.mu guards whether this process has
+//     looked at the workers. No I/O and no callback happens under these locks.
 package garbagecollection

@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// recordUnknown is once for each copy.
+// recordUnknown records an Event about an unknown copy, once for each copy.
 func (q *Quarantine) recordUnknown(worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) {
 	q.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, v1alpha1.ReasonUnknownCopy, "Quarantine",
 		"The hub has no record of the copy %s/%s (UID %s, attempt %d)%s; it is left alone. "+
@@ -21,7 +21,7 @@ func (q *Quarantine) recordUnknown(worker *v1alpha1.WorkerCluster, copy v1alpha1
 		copy.Namespace, copy.Name, copy.UID, copy.Attempt, disbelief(copy), worker.Name, copy.Namespace, copy.Name)
 }
 
-// disbelief says why the attempt of a copy is not believed, if it would be adopted otherwise.
+// disbelief says why the manager does not believe the attempt of a copy that it would adopt otherwise.
 func disbelief(copy v1alpha1.UnknownCopy) string {
 	if copy.Reason == "" {
 		return ""
@@ -29,19 +29,19 @@ func disbelief(copy v1alpha1.UnknownCopy) string {
 	return fmt.Sprintf(" and does not believe that it is the job's: %s: %s", copy.Reason, copy.Message)
 }
 
-// recordAdopted says on the hub TrainJob that a copy has been found, and is its own now.
+// recordAdopted records on the hub TrainJob that the manager has found a copy and adopted it.
 func (r *reconciler) recordAdopted(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
 	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Adopted", "Adopt",
 		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, r.Cluster)
 }
 
-// recordDecided says that a decision about an unknown copy has been carried out.
+// recordDecided records that the manager has carried out a decision about an unknown copy.
 func (r *reconciler) recordDecided(worker *v1alpha1.WorkerCluster, copy client.Object, decision v1alpha1.CopyDecision) {
 	r.Recorder.Eventf(worker, nil, corev1.EventTypeNormal, "Decided", string(decision),
 		"%s: the copy %s/%s (UID %s)", decision, copy.GetNamespace(), copy.GetName(), copy.GetUID())
 }
 
-// recordRefused says why a decision about an unknown copy is not carried out.
+// recordRefused records why the manager does not carry out a decision about an unknown copy.
 func (r *reconciler) recordRefused(worker *v1alpha1.WorkerCluster, copy client.Object, why string) {
 	r.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, "DecisionNotCarriedOut", "Decide",
 		"Nothing was done about the copy %s/%s (UID %s): %s", copy.GetNamespace(), copy.GetName(), copy.GetUID(), why)

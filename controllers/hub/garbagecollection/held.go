@@ -16,11 +16,11 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// sayHeld says on the Dispatch of a job that is placed why it gets no copy: another worker has one that nobody knows. It is said once, and
-// overwritten when there is a copy. That it cannot be said keeps nobody.
+// sayHeld writes on the Dispatch of a placed job why the job gets no copy: another worker has an unknown copy of it. It
+// writes that once, and the job's next copy overwrites it. An error is only logged: nothing depends on the words.
 func (q *Quarantine) sayHeld(ctx context.Context, d *v1alpha1.Dispatch, at v1alpha1.ClusterName) {
 	if record.StateOf(d) != record.Placed {
-		return // It says something that matters more.
+		return // The status says something more important.
 	}
 	err := records.Writer{Hub: q.Hub, Clock: q.Clock}.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		record.HoldBack(status, d, heldWords(client.ObjectKeyFromObject(d), at), q.Clock.Now())

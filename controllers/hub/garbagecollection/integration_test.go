@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A finished copy stays for its retention, by the hub's clock, and then goes with its pods.
+// A finished copy stays for its retention, by the hub's clock. Then it is deleted with its pods.
 func TestRetention(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -54,12 +54,12 @@ func TestNoRetentionWithoutJob(t *testing.T) {
 	expectDeleted(t, s.copy(t))
 }
 
-// A copy that the hub has left behind goes, because its Dispatch says so.
+// An outdated copy is deleted, because its Dispatch says that it is outdated.
 func TestOutdatedCopy(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason  string
 		cluster v1alpha1.ClusterName
-		// ended: the Dispatch is still of the copy's attempt, which has ended.
+		// ended: the Dispatch still has the copy's attempt, which has ended.
 		ended bool
 	}{
 		"LaterAttemptHere":      {reason: "the attempt has ended, and its name is needed", cluster: workerName},
@@ -79,7 +79,7 @@ func TestOutdatedCopy(t *testing.T) {
 			s.createCopy(t, job.GetUID(), attempt)
 			s.collect(t)
 			expectDeleted(t, s.copy(t))
-			s.collect(t) // It is going: nothing is to be done.
+			s.collect(t) // The copy is already being deleted, so there is nothing to do.
 			s.report(t, workerName)
 			if unknown := unknownCopies(t); unknown != 0 {
 				t.Errorf("%g copies are counted as unknown, want none: %s", unknown, test.reason)
@@ -88,7 +88,7 @@ func TestOutdatedCopy(t *testing.T) {
 	}
 }
 
-// What is deleted is the copy that was judged, not the one of a later attempt that has its name by now.
+// The collector deletes only the copy that it has judged, not a copy of a later attempt that has the same name by now.
 func TestOnlyTheJudgedCopyIsDeleted(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -98,14 +98,14 @@ func TestOnlyTheJudgedCopyIsDeleted(t *testing.T) {
 	must(t, s.workers[workerName].Admin.Delete(t.Context(), outdated))
 	current := s.createCopy(t, job.GetUID(), "2")
 
-	// A conflict, which is retried in silence.
+	// This is a conflict, which is retried in silence.
 	s.collect(t)
 	if diff := cmp.Diff(current, s.copy(t)); diff != "" {
 		t.Errorf("the current copy was touched (-before +after):\n%s", diff)
 	}
 }
 
-// expectDeleted checks that a copy is being deleted in the foreground. There is no garbage collector that would end that.
+// expectDeleted checks that a copy is being deleted in the foreground. No garbage collector would end the deletion.
 func expectDeleted(t *testing.T, copy *unstructured.Unstructured) {
 	t.Helper()
 	if copy == nil || copy.GetDeletionTimestamp() == nil {
@@ -116,7 +116,7 @@ func expectDeleted(t *testing.T, copy *unstructured.Unstructured) {
 	}
 }
 
-// unknownCopies is the metric trainyard_unknown_copies of the worker.
+// unknownCopies returns the metric trainyard_unknown_copies of the worker.
 func unknownCopies(t *testing.T) float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -133,19 +133,18 @@ func unknownCopies(t *testing.T) float64 {
 	return 0
 }
 
-// lag makes the cache of the worker show one copy as it once was, also after a restart.
+// lag makes the cache of the worker show an old version of one copy, also after a restart.
 func (s *scene) lag(seen *unstructured.Unstructured) {
 	s.options[workerName].Worker = lagging{Cluster: s.workers[workerName].connection, seen: seen}
 	s.restart()
 }
 
-// lagging is a connection whose cache shows one copy as it once was. Everything else is the worker's.
+// lagging is a connection whose cache shows an old version of one copy.
 type lagging struct {
 	*remote.Cluster
 	seen *unstructured.Unstructured
 }
 
-// Client implements garbagecollection.Worker.
 func (l lagging) Client() (client.Client, error) {
 	cached, err := l.Cluster.Client()
 	return laggingClient{Client: cached, seen: l.seen}, err
@@ -156,7 +155,6 @@ type laggingClient struct {
 	seen *unstructured.Unstructured
 }
 
-// Get implements client.Reader.
 func (l laggingClient) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
 	l.seen.DeepCopyInto(object.(*unstructured.Unstructured))
 	return nil

@@ -27,9 +27,10 @@ func (r *reconciler) newSuspect(copy client.Object) suspect {
 	}
 }
 
-// investigate is about a copy that the caches do not know what to make of. Its job is not placed meanwhile. Caches lag, so before anything
-// else is done the API servers are asked: first the hub's for a record, then the worker's for the copy. If there was no record, and the
-// same copy is still there after that, it never had one, for a record is written before its copy, and goes after it.
+// investigate asks the API servers about a copy that the caches do not explain. The copy's job is not placed meanwhile.
+// Caches lag, so it first reads the record from the hub's API server, and then the copy from the worker's. If there is
+// no record, and the copy still exists after that, it never had one: a record is written before its copy, and deleted
+// after.
 func (r *reconciler) investigate(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, cached hubRecords,
 ) (reconcile.Result, error) {
@@ -41,7 +42,7 @@ func (r *reconciler) investigate(
 	}
 	rival := r.Quarantine.registry.rival(key, originOf(copy), r.Cluster)
 	if held.certain && copy.GetDeletionTimestamp() == nil && consider(copy, cached, rival, r.ManagedBy) == unknown {
-		return reconcile.Result{}, r.carryOut(ctx, worker, copy) // Nothing is new.
+		return reconcile.Result{}, r.carryOut(ctx, worker, copy) // Nothing has changed.
 	}
 	stored, err := r.observe(ctx, r.HubReader, copy)
 	if err != nil {
@@ -58,7 +59,7 @@ func (r *reconciler) investigate(
 		return reconcile.Result{}, nil // The cache will show it.
 	}
 	switch judge(r.here(), existing, stored) {
-	case needed, ended: // The hub's cache will show it too, and nobody may tell us.
+	case needed, ended: // The hub's cache will show this too, and there may be no event for it.
 		r.Quarantine.release(r.Cluster, key)
 		return reconcile.Result{RequeueAfter: goneCheck}, nil
 	case outdated:
@@ -69,7 +70,7 @@ func (r *reconciler) investigate(
 	return r.conclude(ctx, worker, existing, stored)
 }
 
-// conclude does what follows for a copy that is unknown by what the API servers of hub and worker say.
+// conclude decides about a copy that is unknown according to the API servers of hub and worker.
 func (r *reconciler) conclude(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub hubRecords,
 ) (reconcile.Result, error) {
@@ -78,7 +79,8 @@ func (r *reconciler) conclude(
 	rival := r.Quarantine.registry.rival(key, originOf(copy), r.Cluster)
 	switch consider(copy, hub, rival, r.ManagedBy) {
 	case outdated:
-		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated") // Its job has ended, so nothing waits for it.
+		// The copy's job has ended, so nothing waits for the copy.
+		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated")
 	case adoptable:
 		return r.believe(ctx, worker, copy, hub, held)
 	case postponed:
@@ -88,12 +90,13 @@ func (r *reconciler) conclude(
 	return reconcile.Result{}, r.quarantine(ctx, worker, copy, held)
 }
 
-// believe adopts a copy, or says why the hub does not believe that it is the job's.
+// believe adopts a copy, or says why the hub does not believe that it is the job's copy.
 func (r *reconciler) believe(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (reconcile.Result, error) {
 	if held.doubt.isFalse() && record.AttemptOf(hub.dispatch).Live() && r.here().leadsHere(hub.dispatch) {
-		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated") // It holds the name that the job's copy needs.
+		// The copy has the name that the job's own copy needs.
+		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated")
 	}
 	why, due, err := r.doubt(ctx, copy, hub, held)
 	switch {
@@ -107,19 +110,19 @@ func (r *reconciler) believe(
 	return reconcile.Result{RequeueAfter: due}, r.quarantine(ctx, worker, copy, held)
 }
 
-// quarantine leaves a copy alone, tells of it, and does what an admin has decided about it.
+// quarantine leaves a copy alone, reports it, and does what an admin has decided about it.
 func (r *reconciler) quarantine(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, held suspect,
 ) error {
 	held.certain = copy.GetDeletionTimestamp() == nil
 	r.Quarantine.hold(r.Cluster, client.ObjectKeyFromObject(copy), held)
 	if !held.certain {
-		return nil // There is nothing to decide about what goes. Its end wakes us.
+		return nil // There is no decision about a copy that is being deleted. The end of the deletion wakes us.
 	}
 	return r.carryOut(ctx, worker, copy)
 }
 
-// hold keeps the job of a copy from being placed. What is known of the copy stays so.
+// hold keeps the job of a copy from being placed. It keeps what is already known of the copy.
 func (r *reconciler) hold(key types.NamespacedName, copy client.Object) suspect {
 	held, known := r.Quarantine.registry.get(r.Cluster, key)
 	if now := r.newSuspect(copy); !known || held.uid != now.uid {
@@ -131,8 +134,8 @@ func (r *reconciler) hold(key types.NamespacedName, copy client.Object) suspect 
 	return held
 }
 
-// missing is for a copy that the cache does not show. If it was unknown, its job waits until the worker says that it is gone, and no pod of
-// it is alive.
+// missing handles a copy that the cache does not show. If the copy was unknown, its job waits until the worker's API
+// server says that the copy is gone and that none of its pods is alive.
 func (r *reconciler) missing(ctx context.Context, worker client.Client, key types.NamespacedName) (reconcile.Result, error) {
 	held, known := r.Quarantine.registry.get(r.Cluster, key)
 	if !known {
@@ -146,7 +149,7 @@ func (r *reconciler) missing(ctx context.Context, worker client.Client, key type
 		return reconcile.Result{RequeueAfter: goneCheck}, nil // The cache will show it.
 	case existing == nil:
 		if alive, err := r.podsAlive(ctx, worker, key); alive || err != nil {
-			held.certain = false // There is nothing left to decide.
+			held.certain = false // An admin has nothing left to decide.
 			r.Quarantine.hold(r.Cluster, key, held)
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
@@ -158,11 +161,11 @@ func (r *reconciler) missing(ctx context.Context, worker client.Client, key type
 	return reconcile.Result{}, nil
 }
 
-// keepAttempt sees to it that the job of a copy that has gone, or is released, gets a higher attempt next: the worker's agent remembers that
-// of the copy, and lets no lower one run. It is true when that is on record, or need not be.
+// keepAttempt makes sure that a job gets a higher attempt than its copy that is gone or released: the worker's agent
+// remembers that attempt, and runs no lower attempt. It returns true when the attempt is on record, or need not be.
 func (r *reconciler) keepAttempt(ctx context.Context, key types.NamespacedName, held suspect) (bool, error) {
 	if held.doubt.stays() {
-		return true, nil // The hub has not given it that attempt.
+		return true, nil // The hub has not given the copy that attempt.
 	}
 	job, err := r.job(ctx, r.Hub, key)
 	if err != nil || !goesOn(job, held.origin) {
@@ -182,7 +185,7 @@ func (r *reconciler) keepAttempt(ctx context.Context, key types.NamespacedName, 
 	})
 }
 
-// job reads the hub's TrainJob of a name, nil if there is none.
+// job reads the hub TrainJob of a name. It returns nil if there is none.
 func (r *reconciler) job(ctx context.Context, hub client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	job := trainjobs.New()
 	if err := hub.Get(ctx, key, job); err != nil {

@@ -16,19 +16,20 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// verdict on a copy.
+// verdict is what the hub's records say about a copy.
 type verdict int
 
 const (
-	// needed: its job is live here, or it is going already.
+	// needed: the copy's job is live on this worker, or the copy is already being deleted.
 	needed verdict = iota
-	// ended: its attempt is the last one and has finished.
+	// ended: the copy belongs to the last attempt, and has finished.
 	ended
-	// outdated: a record of the hub says that it has to go: its attempt has ended, the hub has moved on, or its job is gone or over.
+	// outdated: by a record of the hub the copy has to be deleted: its attempt or its job is over, or a later attempt
+	// exists.
 	outdated
-	// adoptable: it is of a later attempt than the hub knows, which can be put on record.
+	// adoptable: the attempt of the copy is later than the hub knows, and the hub can put it on record.
 	adoptable
-	// postponed: it would be adoptable, and its Dispatch is just going.
+	// postponed: the copy would be adoptable, but its Dispatch is being deleted.
 	postponed
 	// unknown: the hub has no record that says what the copy is.
 	unknown
@@ -52,28 +53,28 @@ type hubRecords struct {
 	job        *unstructured.Unstructured
 }
 
-// judge says what a copy on a worker is by the Dispatch and the Tombstone. Those that it takes for unknown, or that are of a later
-// attempt, are looked at closer by consider.
+// judge says what the Dispatch and the Tombstones of a job say about a copy. consider looks closer at unknown copies.
 func judge(here place, copy client.Object, hub hubRecords) verdict {
 	origin, attempt, d := originOf(copy), attemptOf(copy), hub.dispatch
 	if d != nil && copy.GetUID() != "" && d.RecordedCopy() == copy.GetUID() {
-		origin, attempt = d.Spec.TrainJob.UID, d.Spec.Attempt // Whatever somebody has written on it: mirror puts that right.
+		// Marks that somebody has changed do not count: mirror corrects them.
+		origin, attempt = d.Spec.TrainJob.UID, d.Spec.Attempt
 	}
 	switch {
 	case attempt == 0:
-		return unknown // Somebody took the annotation off.
+		return unknown // Somebody removed the annotation.
 	case slices.ContainsFunc(hub.tombstones, func(t v1alpha1.Tombstone) bool { return isCoveredBy(here, copy, &t) }):
 		return outdatedUnlessGoing(copy)
 	case d == nil, origin != d.Spec.TrainJob.UID:
 		return unknown
 	case attempt > d.Spec.Attempt:
-		return unknown // The hub was restored from a time before this attempt.
+		return unknown // The hub was restored from a backup that is older than this attempt.
 	case attempt < d.Spec.Attempt, d.Spec.Cluster == "":
 		return outdatedUnlessGoing(copy)
 	case d.Spec.ClusterID != "" && d.Spec.ClusterID != here.ClusterID, d.Spec.ClusterID == "" && d.Spec.Cluster != here.Cluster:
-		return unknown // Of this very attempt, which is on another cluster.
+		return unknown // The copy belongs to this very attempt, but the attempt is on another cluster.
 	case d.Spec.Cluster != here.Cluster:
-		return needed // The cluster has got another name. The job was placed on this one.
+		return needed // The WorkerCluster of this cluster has another name now. The job was placed on this cluster.
 	default:
 		return judgeCurrent(copy, d)
 	}
@@ -85,18 +86,18 @@ func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) verdict {
 	case record.Finished:
 		switch {
 		case d.RecordedCopy() != "" && d.RecordedCopy() != copy.GetUID():
-			return outdatedUnlessGoing(copy) // A second copy of the attempt, of a creation that was late.
+			return outdatedUnlessGoing(copy) // The copy is a second copy of the attempt: its creation was late.
 		case copy.GetDeletionTimestamp() == nil:
 			return ended
 		}
 	case record.Ended:
-		return outdatedUnlessGoing(copy) // What was created late, or was on a worker that was given up.
+		return outdatedUnlessGoing(copy) // The copy was created late, or was on a worker that was given up.
 	case record.None, record.Waiting, record.Placed, record.Copied, record.Evicting, record.Lost, record.Leaving:
 	}
 	return needed
 }
 
-// outdatedUnlessGoing: nothing is to be done about what is being deleted.
+// outdatedUnlessGoing returns outdated, or needed if the copy is already being deleted: then there is nothing to do.
 func outdatedUnlessGoing(copy client.Object) verdict {
 	if copy.GetDeletionTimestamp() != nil {
 		return needed
@@ -104,21 +105,22 @@ func outdatedUnlessGoing(copy client.Object) verdict {
 	return outdated
 }
 
-// isCoveredBy is true if the Tombstone says that the copy has to go.
+// isCoveredBy is true if the Tombstone says that the copy has to be deleted.
 func isCoveredBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) bool {
 	spec := &tombstone.Spec
 	return spec.ClusterID == here.ClusterID && spec.TrainJob.UID == originOf(copy) &&
-		spec.Namespace == copy.GetNamespace() && spec.TrainJob.Name == copy.GetName() && // Users there can write any UID.
+		// Users of the worker can write any UID.
+		spec.Namespace == copy.GetNamespace() && spec.TrainJob.Name == copy.GetName() &&
 		attemptOf(copy) > 0 && attemptOf(copy) <= spec.Attempt
 }
 
-// consider says what is done about a copy that judge takes for unknown. rival is the highest attempt of the same job that another
-// worker has an unknown copy of, managedBy the value of the jobs that are this manager's.
+// consider says what to do about a copy that judge takes for unknown. rival is the highest attempt of the same job
+// among the unknown copies on other workers. managedBy is the value of spec.managedBy of this manager's jobs.
 func consider(copy client.Object, hub hubRecords, rival int32, managedBy string) verdict {
 	attempt, d := attemptOf(copy), hub.dispatch
 	job := hub.job
 	if job != nil && job.GetUID() != originOf(copy) {
-		job = nil // Another one of the name.
+		job = nil // The hub TrainJob of that name is another job.
 	}
 	of := d != nil && d.Spec.TrainJob.UID == originOf(copy)
 	switch {
@@ -129,7 +131,7 @@ func consider(copy client.Object, hub hubRecords, rival int32, managedBy string)
 	case copy.GetDeletionTimestamp() != nil, rival >= attempt:
 		return unknown
 	case job == nil, trainjobs.ManagedBy(job) != managedBy:
-		return unknown // That a job is not there is no record of its deletion.
+		return unknown // A missing job does not prove that the job was deleted.
 	case of && attempt > d.Spec.Attempt:
 		return considerLater(d)
 	case d == nil:
@@ -139,13 +141,13 @@ func consider(copy client.Object, hub hubRecords, rival int32, managedBy string)
 	}
 }
 
-// considerLater is about a copy of a later attempt than that of its Dispatch.
+// considerLater is consider for a copy whose attempt is later than the attempt of its Dispatch.
 func considerLater(d *v1alpha1.Dispatch) verdict {
 	switch {
 	case record.AttemptOf(d) == record.Finished:
-		return unknown // No attempt follows one that has finished.
+		return unknown // No attempt follows a finished attempt.
 	case d.DeletionTimestamp != nil && !record.IsGuarded(d):
-		return postponed // It would go without waiting for the copy.
+		return postponed // The Dispatch would not wait for the copy.
 	default:
 		return adoptable
 	}
@@ -155,7 +157,7 @@ func originOf(copy client.Object) types.UID {
 	return types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID])
 }
 
-// attemptOf is the attempt of a copy, 0 if it has none.
+// attemptOf is the attempt that is written on a copy, 0 if there is none.
 func attemptOf(copy client.Object) int32 {
 	attempt, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
 	if err != nil || attempt < 1 {

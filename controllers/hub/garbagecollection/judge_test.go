@@ -25,7 +25,7 @@ func newCopy(origin, attempt string, deleting bool) *unstructured.Unstructured {
 	return copy
 }
 
-// dispatchOn is of the job "origin".
+// dispatchOn makes a Dispatch of the job "origin".
 func dispatchOn(cluster v1alpha1.ClusterName, id types.UID, attempt int32, conditions ...metav1.Condition) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		Spec: v1alpha1.DispatchSpec{

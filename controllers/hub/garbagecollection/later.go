@@ -14,17 +14,18 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// heed believes the agent of the worker which says of a needed copy that it has seen a later attempt there, and will
-// not let this one run: the hub has forgotten that attempt, as after a restore, or if the Dispatch of a waiting job is
-// deleted while no manager works. A Tombstone of the later attempt has the copy deleted, and the job placed with a
-// higher one. If the worker speaks of one that is too high to be believed, the hub counts on by maxSkipped: either the
-// worker says so again, and the hub gets there, or the job ends up on a worker that does not lie.
+// heed handles a needed copy on which the worker's agent says that it has seen a later attempt, and will not run this
+// one. The hub has forgotten the later attempt: after a restore, or because somebody deleted the Dispatch of a waiting
+// job while no manager worked. heed writes a Tombstone of the later attempt. So the manager deletes the copy, and
+// places the job with a higher attempt. If the later attempt is too high to be believed, the hub counts on by
+// maxSkipped. Then either the worker says so again until the hub gets there, or the job is placed on a worker that does
+// not lie.
 func (r *reconciler) heed(ctx context.Context, copy client.Object, hub hubRecords) error {
 	later := laterAttempt(copy)
 	if later == 0 || hub.dispatch == nil || copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	// A later attempt may be on record, and the cache does not show it yet. Then there is nothing to believe.
+	// The cache may lag behind a later attempt that is on record. Then there is nothing to believe.
 	stored, err := r.observe(ctx, r.HubReader, copy)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (r *reconciler) heed(ctx context.Context, copy client.Object, hub hubRecord
 	return err
 }
 
-// laterAttempt is what the worker's agent is believed of a copy, 0 if it says nothing.
+// laterAttempt is the later attempt that the manager believes the worker's agent, 0 if the agent has written none.
 func laterAttempt(copy client.Object) int32 {
 	later, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationLaterAttempt], 10, 32)
 	attempt := attemptOf(copy)

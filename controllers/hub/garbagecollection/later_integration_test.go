@@ -12,8 +12,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The agent of a worker has seen a later attempt than the hub knows of, and does not let the copy run. It goes, and a Tombstone says from where
-// to count on.
+// The agent of a worker has seen a later attempt than the hub knows, and does not let the copy run. The manager deletes
+// the copy, and writes a Tombstone with the attempt from which to count on.
 func TestLaterAttemptOfTheWorker(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason  string

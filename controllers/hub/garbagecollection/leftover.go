@@ -29,15 +29,15 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// leftoverTime is what the worker's garbage collector has for the JobSet of a finished copy that is gone. An API
-// server that has begun anew answers for a moment that there are no JobSets. A garbage collector that asks then
-// forgets those that it was to delete.
+// leftoverTime is how long the worker's garbage collector has to delete the JobSet of a deleted finished copy. An API
+// server that has restarted answers for a moment that there are no JobSets. A garbage collector that asks at that
+// moment forgets the JobSets that it has to delete.
 const leftoverTime = 20 * time.Second
 
-// leftovers are JobSets that have no copy any more.
+// leftovers are JobSets whose copy no longer exists.
 type leftovers struct {
 	mu sync.Mutex
-	// since when there has been no copy, by the JobSet's key. Under mu.
+	// since has the time from which the copy was missing, by the JobSet's key. Under mu.
 	since map[types.NamespacedName]time.Time
 }
 
@@ -56,7 +56,7 @@ func (l *leftovers) wait(key types.NamespacedName, now time.Time) time.Duration 
 	return since.Add(leftoverTime).Sub(now)
 }
 
-// disconnected is what to do about a key while the worker is not connected: a JobSet that waits is looked at later.
+// disconnected returns when to look at a key while the worker is not connected: later if its JobSet waits, else never.
 func (l *leftovers) disconnected(key types.NamespacedName) reconcile.Result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -72,8 +72,8 @@ func (l *leftovers) forget(key types.NamespacedName) {
 	delete(l.since, key)
 }
 
-// clear deletes the JobSet that a finished copy has left behind, if the worker's garbage collector has not. Its
-// record is the finished Dispatch, which names the UID of the copy.
+// clear deletes the JobSet of a deleted finished copy if the worker's garbage collector has not deleted it. The
+// finished Dispatch is the record that permits this: it names the UID of the copy.
 func (r *reconciler) clear(
 	ctx context.Context, worker client.Client, key types.NamespacedName,
 ) (reconcile.Result, error) {
@@ -95,7 +95,7 @@ func (r *reconciler) clear(
 	err = worker.Delete(ctx, jobSet, background, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
 		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, r.Cluster, err)
-		if apierrors.IsForbidden(err) { // Trying again would not help. hack/worker-kubeconfig.sh grants it.
+		if apierrors.IsForbidden(err) { // Another try would not help. hack/worker-kubeconfig.sh grants the permission.
 			failed = reconcile.TerminalError(failed)
 		}
 		return reconcile.Result{}, failed
@@ -104,8 +104,8 @@ func (r *reconciler) clear(
 	return reconcile.Result{}, nil
 }
 
-// leftover is the JobSet of the finished copy that had this key, and the copy's UID. It is nil if there is none, and
-// if the worker does not let JobSets be read.
+// leftover returns the JobSet of the finished copy that had this key, and the copy's UID. It returns nil if there is no
+// such JobSet, and if the worker does not permit the hub to read JobSets.
 func (r *reconciler) leftover(
 	ctx context.Context, key types.NamespacedName,
 ) (*unstructured.Unstructured, types.UID, error) {
@@ -134,9 +134,9 @@ func newJobSet() *unstructured.Unstructured {
 	return jobSet
 }
 
-// JobSetEvents is a source of the keys of TrainJobs' JobSets that are there when a controller starts: an earlier
-// process may have left one of them to the worker's garbage collector. Later ones come with their copy's end. Nobody
-// waits for the source: a worker need not let its JobSets be read.
+// JobSetEvents is a source of the keys of all JobSets of TrainJobs that exist when a controller starts: an earlier
+// process may have left one of them to the worker's garbage collector. The end of a copy brings the key of a later
+// JobSet. The controller does not wait for this source: a worker need not permit the hub to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))

@@ -20,12 +20,11 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// collectorTime is more than the worker's garbage collector has for what a copy has left. There is none on these
-// workers.
+// collectorTime is longer than the worker's garbage collector has for a JobSet. These workers have no such collector.
 const collectorTime = 30 * time.Second
 
-// The JobSet of a finished copy goes, also if the worker's garbage collector has forgotten it. A restart forgets
-// nothing.
+// The JobSet of a finished copy is deleted, even if the worker's garbage collector has forgotten it, and after a
+// restart.
 func TestLeftoverJobSetIsDeleted(t *testing.T) {
 	for name, restart := range map[string]bool{"SameProcess": false, "NextProcess": true} {
 		t.Run(name, func(t *testing.T) {
@@ -54,11 +53,11 @@ func TestLeftoverJobSetIsDeleted(t *testing.T) {
 	}
 }
 
-// A JobSet goes only if the hub's record says that its owner was the finished copy.
+// A JobSet is deleted only if the hub's record says that its owner was the finished copy.
 func TestJobSetsOfOthersStay(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// recorded is what the Dispatch has for the copy's UID, owner the UID of the JobSet's TrainJob.
+		// recorded is the copy's UID in the Dispatch, owner the UID of the JobSet's TrainJob.
 		recorded, owner types.UID
 		live            bool
 		cluster         v1alpha1.ClusterName
@@ -92,7 +91,7 @@ func TestJobSetsOfOthersStay(t *testing.T) {
 	}
 }
 
-// recordCopy has the Dispatch name the copy of its attempt.
+// recordCopy writes the UID of the attempt's copy into the Dispatch.
 func (s *scene) recordCopy(t *testing.T, uid types.UID) {
 	t.Helper()
 	d := s.dispatch(t)
@@ -100,7 +99,7 @@ func (s *scene) recordCopy(t *testing.T, uid types.UID) {
 	s.say(t, d, v1alpha1.DispatchMirrored, metav1.ConditionTrue, v1alpha1.ReasonCopied)
 }
 
-// createJobSet creates the JobSet of a TrainJob with this UID on the worker, without an owner if that is empty.
+// createJobSet creates the JobSet of a TrainJob with this UID on the worker. With an empty UID it has no owner.
 func (s *scene) createJobSet(t *testing.T, owner types.UID) {
 	t.Helper()
 	w := s.workers[workerName]
@@ -122,7 +121,7 @@ func (s *scene) createJobSet(t *testing.T, owner types.UID) {
 	})
 }
 
-// jobSet is what the worker has, nil if there is none.
+// jobSet reads the JobSet from the worker. It returns nil if there is none.
 func (s *scene) jobSet(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	jobSet := newJobSet()

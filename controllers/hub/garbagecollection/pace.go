@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// burstPause is how long no job may have waited for a burst to be over.
+	// burstPause is how long no job must have waited before a burst is over.
 	burstPause = 5 * time.Second
-	// firstLook is after how long a deletion that waits looks for the first time whether the burst is over.
+	// firstLook is how long a deletion waits before it looks for the first time whether the burst is over.
 	firstLook = time.Second
 	// maxDeletionDelay is how long the deletion of a finished copy waits at most.
 	maxDeletionDelay = time.Minute
 )
 
-// burst knows when jobs last waited. Between the jobs of a burst there are moments in which none waits.
+// burst knows when jobs last waited. Between the jobs of a burst there are moments without a waiting job.
 type burst struct {
 	mu   sync.Mutex
 	last time.Time // under mu; zero: never
@@ -33,11 +33,11 @@ func (b *burst) lasts(waiting bool, now time.Time) bool {
 	return !b.last.IsZero() && now.Sub(b.last) < burstPause
 }
 
-// nextLook says in how long to look again at a finished copy whose retention has been over for a time. Zero: it is
-// deleted now.
+// nextLook says after which time to look again at a finished copy. waited is the time since the end of its retention.
+// Zero means that the copy is deleted now.
 //
-// Nobody waits for that deletion. So while a burst of jobs goes on (busy), the API servers have their time for the
-// jobs. The time until the next look doubles: a copy is looked at seven times at most, however long the burst is.
+// Nobody waits for that deletion. So during a burst of jobs (busy) the API servers have their time for the jobs. The
+// time until the next look doubles: the manager looks at a copy seven times at most, however long the burst is.
 func nextLook(waited time.Duration, busy bool) time.Duration {
 	if !busy || waited >= maxDeletionDelay {
 		return 0

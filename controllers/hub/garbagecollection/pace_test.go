@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A deletion waits for a burst as long as there is one, but not longer than is promised. Without a burst it waits for
-// nothing.
+// A deletion waits for the end of a burst, but not longer than promised. Without a burst it does not wait.
 func TestNextLook(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -34,7 +33,7 @@ func TestNextLook(t *testing.T) {
 	}
 }
 
-// A burst goes on while jobs wait again and again, and is over when none has waited for a time.
+// A burst goes on while jobs wait again and again. It is over when no job has waited for a time.
 func TestBurstLasts(t *testing.T) {
 	var b burst
 	now := time.Now()
@@ -58,7 +57,7 @@ func TestBurstLasts(t *testing.T) {
 	}
 }
 
-// However long a burst is, a copy is looked at a few times only, and goes when it is due.
+// However long a burst is, the manager looks at a copy only a few times, and deletes it when it is due.
 func TestLooksAreFew(t *testing.T) {
 	looks, waited := 0, time.Duration(0)
 	for next := nextLook(waited, true); next > 0; next = nextLook(waited, true) {

@@ -26,23 +26,25 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 )
 
-// reportDelay is how long changes are gathered into one write of a worker's status. What is over by then is not told of.
+// reportDelay is how long changes are gathered into one write of a worker's status. A copy that is known by then is not
+// reported.
 const reportDelay = time.Second
 
-// QuarantineOptions are all required.
+// QuarantineOptions are the options of a Quarantine. All are required.
 type QuarantineOptions struct {
 	// Hub reads from the hub's caches.
 	Hub client.Client
 	// Recorder records Events on WorkerClusters.
 	Recorder events.EventRecorder
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.Clock
 	// Enqueue brings a key to the garbage collector of a worker, if it has joined. It must not block.
 	Enqueue func(worker v1alpha1.ClusterName, key types.NamespacedName)
 }
 
-// Quarantine knows the copies of all workers that the hub has no record of, and says in the status of each WorkerCluster which they are.
-// It is one for all garbage collectors, and brings them what changes on the hub. Its methods may be called from several goroutines.
+// Quarantine knows the copies on all workers that the hub has no record of, and lists them in the status of each
+// WorkerCluster. All garbage collectors share it, and it brings them what changes on the hub. It is safe for concurrent
+// use.
 type Quarantine struct {
 	QuarantineOptions
 	registry registry
@@ -55,19 +57,19 @@ func NewQuarantine(options QuarantineOptions) *Quarantine {
 	return &Quarantine{QuarantineOptions: options, registry: newRegistry()}
 }
 
-// Of returns a worker that has a copy of which the hub has no record, and which may be the job of this name and UID. The job must not be
-// placed then, or it could run twice.
+// Of returns a worker with an unknown copy that may belong to this job. Such a job must not be placed: it could run
+// twice.
 func (q *Quarantine) Of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool) {
 	return q.registry.of(key, origin)
 }
 
-// Swept is true once this process has asked the worker's API server what is there: before, Of cannot know of its copies, unless its status
-// has them.
+// Swept is true once this process has listed the worker's copies. Until then, Of knows only what the worker's status
+// lists.
 func (q *Quarantine) Swept(worker v1alpha1.ClusterName) bool { return q.registry.isSwept(worker) }
 
-// Holds is true while no first copy of a Dispatch's attempt may be created on its worker: another worker has a copy of the same job and of
-// this attempt or a later one, which the Dispatch is made to say, or this process has just begun to work and could not look at all workers
-// that it expects.
+// Holds is true while no first copy of a Dispatch's attempt may be created on its worker. One reason is that another
+// worker has an unknown copy of the same job, of this attempt or a later attempt. Holds writes that on the Dispatch.
+// The other reason is that this process has just started, and has not yet looked at all workers that it expects.
 func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	attempt, worker := q.registry.rivalOf(client.ObjectKeyFromObject(d), d.Spec.TrainJob.UID, d.Spec.Cluster)
 	if attempt >= d.Spec.Attempt {
@@ -77,8 +79,8 @@ func (q *Quarantine) Holds(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	return !q.isStartupOver(ctx)
 }
 
-// Subscribe has f called with the key of a job whenever a copy appears or goes that Of tells of, and with an empty key when Swept has become
-// true for a worker. f must not block.
+// Subscribe lets the Quarantine call f with the key of a job whenever a copy that matters to Of appears or disappears,
+// and with an empty key when Swept has become true for a worker. f must not block.
 func (q *Quarantine) Subscribe(f func(key types.NamespacedName)) (cancel func()) {
 	return q.registry.subscribe(f)
 }
@@ -104,12 +106,13 @@ func (q *Quarantine) Add(mgr ctrl.Manager) error {
 	}))
 }
 
-// Begin is called when this process begins to work. Until then, and until the workers have been looked at, Holds is true.
+// Begin says that this process begins to work. Holds is true until it has begun and has looked at the workers.
 func (q *Quarantine) Begin() { q.startup.begin(q.Clock.Now()) }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// workerHandler has taken in what an earlier process has found on a worker, and its copies looked at when an admin has decided.
+// workerHandler enqueues each new worker, so that the Quarantine takes in what an earlier process has found there. It
+// enqueues the copies of a worker when an admin has decided about them.
 func (q *Quarantine) workerHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, queue requestQueue) {
@@ -126,7 +129,7 @@ func (q *Quarantine) workerHandler() handler.EventHandler {
 	}
 }
 
-// decisionsOf are the annotations with which an admin decides, as something to compare.
+// decisionsOf returns the annotations with which an admin decides, as a text to compare.
 func decisionsOf(worker client.Object) string {
 	decisions := map[string]string{}
 	for key, value := range worker.GetAnnotations() {
@@ -134,10 +137,10 @@ func decisionsOf(worker client.Object) string {
 			decisions[key] = value
 		}
 	}
-	return fmt.Sprint(decisions) // in the order of the keys
+	return fmt.Sprint(decisions) // fmt sorts the keys.
 }
 
-// lookAgain has the unknown copies of a name looked at when something about it changes on the hub.
+// lookAgain enqueues the unknown copies of a name when a hub object of that name changes.
 func (q *Quarantine) lookAgain() handler.EventHandler {
 	look := func(object client.Object) {
 		key := client.ObjectKeyFromObject(object)
@@ -152,21 +155,21 @@ func (q *Quarantine) lookAgain() handler.EventHandler {
 	}
 }
 
-// enqueueAll has all unknown copies of a worker looked at.
+// enqueueAll enqueues all unknown copies of a worker.
 func (q *Quarantine) enqueueAll(worker v1alpha1.ClusterName) {
 	for _, key := range q.registry.keysOf(worker) {
 		q.Enqueue(worker, key)
 	}
 }
 
-// forget is for a worker that is not registered any more. What it has is unknown to nobody then.
+// forget removes a worker that is no longer registered, with its unknown copies.
 func (q *Quarantine) forget(worker v1alpha1.ClusterName) {
 	c := q.registry.forget(worker)
 	copiesUnknown.DeleteLabelValues(string(worker))
 	q.changed(worker, c)
 }
 
-// changed tells of a change: subscribers, the other workers that have a copy of the same job, and, soon, the status of the worker.
+// changed reports a change to subscribers, to other workers with a copy of the same job, and in the worker's status.
 func (q *Quarantine) changed(worker v1alpha1.ClusterName, c change) {
 	if c.certain {
 		q.inbox.AddAfter(types.NamespacedName{Name: string(worker)}, reportDelay)
@@ -183,17 +186,17 @@ func (q *Quarantine) changed(worker v1alpha1.ClusterName, c change) {
 	}
 }
 
-// hold keeps a copy that the hub has no record of. Until that is certain only the job of its origin has to wait for it.
+// hold keeps a copy that the hub has no record of. Until that is certain, only the job of its origin has to wait.
 func (q *Quarantine) hold(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) {
 	q.changed(worker, q.registry.put(worker, key, s))
 }
 
-// release lets a copy go that is known now, or gone.
+// release removes a copy that is known now, or gone.
 func (q *Quarantine) release(worker v1alpha1.ClusterName, key types.NamespacedName) {
 	q.changed(worker, q.registry.drop(worker, key))
 }
 
-// recall takes in what the status of a worker says of it, as long as this process has not looked at it.
+// recall takes in the unknown copies from a worker's status, as long as this process has not swept the worker.
 func (q *Quarantine) recall(ctx context.Context, name v1alpha1.ClusterName) error {
 	if q.registry.isSwept(name) {
 		return nil
@@ -209,12 +212,12 @@ func (q *Quarantine) recall(ctx context.Context, name v1alpha1.ClusterName) erro
 	return nil
 }
 
-// isEarly is true as long as a copy that appears on a worker may be one that another process has asked for.
+// isEarly is true as long as another process may have requested a copy that appears on a worker now.
 func (q *Quarantine) isEarly(worker v1alpha1.ClusterName) bool {
 	return !q.registry.isSwept(worker) || q.startup.isEarly(q.Clock.Now())
 }
 
-// swept takes in what a worker has, and has the garbage collector look at it.
+// swept takes in the suspects that a sweep has found on a worker, and enqueues all suspects of that worker.
 func (q *Quarantine) swept(worker v1alpha1.ClusterName, suspects map[types.NamespacedName]suspect) {
 	q.changed(worker, q.registry.sweep(worker, suspects))
 	q.enqueueAll(worker)

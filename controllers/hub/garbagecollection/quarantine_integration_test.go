@@ -21,11 +21,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Without a record that speaks of it a copy is left alone, for it may be training. It is told of, and its job waits, until it is gone.
+// A copy without a record is left alone, as it may be training. The manager reports it, and its job waits until it is
+// gone.
 func TestUnknownCopyIsLeftAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// dispatch is of the TrainJob with this UID; empty: there is none.
+		// dispatch is the UID of the TrainJob that the Dispatch belongs to; empty: there is no Dispatch.
 		dispatch types.UID
 		cluster  v1alpha1.ClusterName
 		attempt  string
@@ -83,7 +84,7 @@ func TestUnknownCopyIsLeftAlone(t *testing.T) {
 	}
 }
 
-// expectListed checks what the status of a worker and the metric say of unknown copies. nil: that there is none.
+// expectListed checks the unknown copies in the status of a worker and in the metric. nil means none.
 func (s *scene) expectListed(t *testing.T, registration *v1alpha1.WorkerCluster, copy *unstructured.Unstructured) {
 	t.Helper()
 	var want []v1alpha1.UnknownCopy
@@ -111,7 +112,7 @@ func (s *scene) expectListed(t *testing.T, registration *v1alpha1.WorkerCluster,
 	}
 }
 
-// What the caches do not show yet is no reason to call a copy unknown: the API servers are asked.
+// A copy is not unknown only because the caches lag: the manager asks the API servers.
 func TestLaggingCachesMakeNoUnknownCopies(t *testing.T) {
 	t.Run("Hub", func(t *testing.T) {
 		s := newScene(t)
@@ -139,7 +140,7 @@ func TestLaggingCachesMakeNoUnknownCopies(t *testing.T) {
 	})
 }
 
-// A manager that starts believes what the status of a worker says that it has not reached yet.
+// A manager that starts believes the status of a worker until it reaches the worker.
 func TestQuarantineSurvivesARestart(t *testing.T) {
 	s := newScene(t)
 	copy := s.createCopy(t, "origin", "1")
@@ -164,7 +165,7 @@ func TestQuarantineSurvivesARestart(t *testing.T) {
 	}
 }
 
-// Whoever waits for a copy to go is woken.
+// A subscriber that waits for the end of a copy is called.
 func TestQuarantineWakes(t *testing.T) {
 	s := newScene(t)
 	var woken []types.NamespacedName
@@ -238,8 +239,8 @@ func TestDecisions(t *testing.T) {
 		job := s.submit(t)
 		s.place(t, job.GetUID(), "", 4)
 		s.decide(t, copy, "Adopt")
-		s.collect(t) // The copy becomes the job's,
-		s.collect(t) // and is put on record.
+		s.collect(t) // The copy is assigned to the job,
+		s.collect(t) // and then put on record.
 		s.expectAdopted(t, job, 5)
 		if now := s.copy(t); now.GetUID() != copy.GetUID() || now.GetDeletionTimestamp() != nil {
 			t.Errorf("the copy did not go on: %v", now)
@@ -297,7 +298,7 @@ func (s *scene) complete(t *testing.T, job *unstructured.Unstructured) {
 	must(t, s.hub.Status().Update(t.Context(), job))
 }
 
-// expectAdopted checks that the job is on record on the worker, in this attempt, and that it was told once.
+// expectAdopted checks that the job is on record on the worker, in this attempt, and that one Event has said so.
 func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, attempt int32) {
 	t.Helper()
 	d := s.dispatch(t)
@@ -318,7 +319,7 @@ func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, atte
 	if told := s.told(t, "Adopted"); told != 1 {
 		t.Errorf("%d Events tell of the adoption, want 1", told)
 	}
-	s.collect(t) // It is known now.
+	s.collect(t) // The copy is known now.
 	if worker, ok := s.quarantine.Of(s.key, job.GetUID()); ok {
 		t.Errorf("Of() = %q after the adoption", worker)
 	}
@@ -331,7 +332,6 @@ func (s *scene) expectAdopted(t *testing.T, job *unstructured.Unstructured, atte
 // blind is a cache of the hub that shows no Dispatches yet.
 type blind struct{ client.Client }
 
-// Get implements client.Reader.
 func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	if _, is := object.(*v1alpha1.Dispatch); is {
 		return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("dispatches").GroupResource(), key.Name)

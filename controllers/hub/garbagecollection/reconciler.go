@@ -28,18 +28,18 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "garbagecollection"
 
-// Worker is the connection to the worker. remote.Cluster is one.
+// Worker is the connection to the worker. remote.Cluster implements it.
 type Worker interface {
-	// Client reads copies from the connection's caches and writes to the worker. It fails while the worker is not connected.
+	// Client reads copies from the connection's caches and writes to the worker. It fails while there is no connection.
 	Client() (client.Client, error)
 	// APIReader reads from the worker's API server, and fails as Client does.
 	APIReader() (client.Reader, error)
 }
 
-// Options of a garbage collector. All are required but Others, Needs and Busy.
+// Options are the options of a garbage collector. All are required but Others, Needs and Busy.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -51,31 +51,32 @@ type Options struct {
 	// Hub reads from the hub's caches, HubReader from its API server.
 	Hub       client.Client
 	HubReader client.Reader
-	// Worker is the connection, and WorkerCache its caches. WorkerCache asks no API server: it fails to list kinds that it
-	// does not hold. If it holds pods, they have the index remote.IndexJobSet.
+	// Worker is the connection, and WorkerCache its caches. WorkerCache sends no requests to the API server: it fails to
+	// list kinds that it does not hold. If it holds pods, they have the index remote.IndexJobSet.
 	Worker      Worker
 	WorkerCache client.Reader
-	// Others has the connections to the other workers. A worker that shows a later attempt of a job which is on record
-	// elsewhere is believed only if the worker on record says that it does not have the job. Nil: such a worker is not
-	// believed.
+	// Others returns the connections to the other workers. A worker may show a later attempt of a job that is on record
+	// elsewhere. The manager believes this worker only if the worker on record says that it does not have the job. If
+	// Others is nil, the manager does not believe it.
 	Others Others
-	// Quarantine is that of all workers.
+	// Quarantine is shared by the garbage collectors of all workers.
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
-	// Needs returns what a job needs and how important it is, as placement would record it. Nil, or an error: that is not known.
+	// Needs returns what a job needs and its priority, as placement would record them. Nil, or an error: they are not
+	// known.
 	Needs func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
-	// Busy is true while jobs wait for what the hub or this worker's mirror has to do for them. Finished copies wait then,
-	// and for a moment after it. Nil: never.
+	// Busy is true while jobs wait for the hub or for this worker's mirror. The deletion of finished copies waits then,
+	// and for burstPause after that. Nil means never busy.
 	Busy func() bool
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.Clock
 }
 
-// NewReconciler makes the garbage collector of one worker. Its keys are those of the worker's copies, of their Dispatches, and, without a
-// namespace, the names of Tombstones.
+// NewReconciler makes the garbage collector of one worker. Its keys are the keys of the worker's copies and of their
+// Dispatches. A key without a namespace is the name of a Tombstone.
 func NewReconciler(options Options) reconcile.Reconciler {
 	return &reconciler{Options: options}
 }
@@ -86,7 +87,7 @@ type reconciler struct {
 	leftovers leftovers
 }
 
-// Reconcile deletes one copy if it is garbage, or executes one Tombstone.
+// Reconcile deletes one copy if a record says so, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := r.Worker.Client()
 	if err != nil {
@@ -102,7 +103,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return requeue.AfterLag(result, err)
 }
 
-// collect judges one copy, and does what follows.
+// collect judges one copy, and does what the verdict requires.
 func (r *reconciler) collect(ctx context.Context, worker client.Client, key types.NamespacedName) (reconcile.Result, error) {
 	copy := trainjobs.New()
 	if err := worker.Get(ctx, key, copy); err != nil {
@@ -150,7 +151,7 @@ func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client
 	return found, err
 }
 
-// tombstones reads those of a job that may be about this attempt.
+// tombstones reads the Tombstones of a job that may cover this attempt.
 func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin types.UID, attempt int32) ([]v1alpha1.Tombstone, error) {
 	var found []v1alpha1.Tombstone
 	for _, name := range records.TombstoneNames(origin, attempt) {
@@ -165,8 +166,8 @@ func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin t
 	return found, nil
 }
 
-// retire deletes a finished copy when its retention is over, and no burst of jobs needs the API servers more. The
-// copy's age is measured on the hub, from the Dispatch's Finished condition: clocks of two clusters are not compared.
+// retire deletes a finished copy when its retention is over and no burst of jobs is under way. It measures the copy's
+// age on the hub, from the Dispatch's Finished condition: clocks of two clusters are not compared.
 func (r *reconciler) retire(
 	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
 ) (reconcile.Result, error) {
@@ -189,7 +190,7 @@ func (r *reconciler) retire(
 	return reconcile.Result{}, r.deleteBy(ctx, worker, copy, "retention", r.propagation(ctx, copy))
 }
 
-// retention is by the policy of the hub's job. Without the job there is nothing to keep the copy for.
+// retention returns the retention from the policy of the hub's job, and zero if there is no job.
 func (r *reconciler) retention(ctx context.Context, copy *unstructured.Unstructured) (time.Duration, error) {
 	job := trainjobs.New()
 	if err := r.Hub.Get(ctx, client.ObjectKeyFromObject(copy), job); err != nil {
@@ -198,9 +199,8 @@ func (r *reconciler) retention(ctx context.Context, copy *unstructured.Unstructu
 	return r.Retention(ctx, job)
 }
 
-// propagation is how a finished copy is deleted. A deletion in the foreground ends after the copy's pods have ended.
-// It costs the worker three times the requests of a deletion in the background, so the foreground is for
-// copies that have a pod alive, or may have one.
+// propagation says how to delete a finished copy. A deletion in the foreground ends after the copy's pods, and costs
+// the worker three times the requests. So it is only for copies that have, or may have, a pod alive.
 func (r *reconciler) propagation(ctx context.Context, copy *unstructured.Unstructured) metav1.DeletionPropagation {
 	key := client.ObjectKeyFromObject(copy)
 	var pods corev1.PodList
@@ -215,7 +215,7 @@ func (r *reconciler) propagation(ctx context.Context, copy *unstructured.Unstruc
 	return metav1.DeletePropagationBackground
 }
 
-// delete deletes exactly this copy in the foreground: it goes after its JobSet and pods.
+// delete deletes exactly this copy in the foreground: Kubernetes deletes its JobSet and pods first.
 func (r *reconciler) delete(ctx context.Context, worker client.Client, copy client.Object, why string) error {
 	return r.deleteBy(ctx, worker, copy, why, metav1.DeletePropagationForeground)
 }

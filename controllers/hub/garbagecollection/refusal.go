@@ -19,15 +19,15 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// sweepRefusal is what a worker has refused of a sweep. The zero value says: nothing.
+// sweepRefusal is why a worker refused a sweep. The zero value means that it did not refuse.
 type sweepRefusal struct {
 	reason, words string
 }
 
-// wordsLimit is how much of a worker's words is shown, so that a condition takes it.
+// wordsLimit is how many bytes of a worker's message a condition shows.
 const wordsLimit = 4096
 
-// What would be right where the worker forbids.
+// These texts say what a refusal means, and what to do where the worker forbids the sweep.
 const (
 	whatStands = "what is outdated on the worker cannot be deleted, so nothing new is created there: "
 	whatFails  = "what is there cannot be looked at, so nothing new is created there: "
@@ -35,8 +35,8 @@ const (
 		"hack/worker-kubeconfig.sh grants them"
 )
 
-// refusalOf is an answer of the worker that will be the same again. What else goes wrong passes, or is told otherwise: that it does not answer,
-// and that it does not know the credentials.
+// refusalOf returns the refusal in an error that would be the same at the next try. Other errors pass, or are reported
+// elsewhere: a worker that does not answer, and credentials that are not valid.
 func refusalOf(err error) sweepRefusal {
 	if errors.Is(err, remote.ErrEndlessList) {
 		return sweepRefusal{reason: v1alpha1.ReasonRefused, words: whatFails + record.Shorten(err.Error(), wordsLimit)}
@@ -57,12 +57,11 @@ func refusalOf(err error) sweepRefusal {
 	return sweepRefusal{}
 }
 
-// failingTime is for how long a sweep may fail until that is told. A worker that has just been started has its faults
-// for seconds.
+// failingTime is how long sweeps must fail before that is reported. A worker that has just started fails for seconds.
 const failingTime = 30 * time.Second
 
-// sweepEnded takes in how a sweep has ended. An error that is no refusal is told if the worker gives none but errors
-// for long. That it is not connected says nothing: then nobody is sent there anyway.
+// sweepEnded takes in the result of a sweep. It reports an error that is no refusal only if the worker has given
+// nothing but errors for failingTime. A worker that is not connected is not reported: it gets no copies anyway.
 func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	refusal := refusalOf(err)
 	if lasting := q.registry.failing(worker, err, q.Clock.Now()); refusal == (sweepRefusal{}) && lasting {
@@ -76,14 +75,14 @@ func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	}
 }
 
-// SweepRefused says why a worker was not swept, in its words, and whether that is so. As long as it is, nothing new is
-// created there.
+// SweepRefused says whether a worker refused its last sweep, and its words. Until it accepts one, nothing is created
+// there.
 func (q *Quarantine) SweepRefused(worker v1alpha1.ClusterName) (words string, refused bool) {
 	refusal := q.registry.refusal(worker)
 	return refusal.words, refusal != (sweepRefusal{})
 }
 
-// showRefusal changes what the status of a worker says of its last sweep.
+// showRefusal writes the result of the last sweep into the status of a worker.
 func (q *Quarantine) showRefusal(worker *v1alpha1.WorkerCluster, refusal sweepRefusal) {
 	if refusal == (sweepRefusal{}) {
 		meta.RemoveStatusCondition(&worker.Status.Conditions, v1alpha1.WorkerClusterSweepRefused)

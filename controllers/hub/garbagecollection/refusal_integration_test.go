@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// What a worker refuses of a sweep is told of the worker, with its words and what would be right, once, until it works.
+// The status of a worker says once why it refused a sweep, in its words, and what to do, until a sweep succeeds.
 func TestRefusedSweepIsTold(t *testing.T) {
 	resource := schema.GroupResource{Group: "trainer.kubeflow.org", Resource: "trainjobs"}
 	rights := apierrors.NewForbidden(resource, jobName, errors.New(`User "hub" cannot delete resource "trainjobs"`))
@@ -72,8 +72,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 	}
 }
 
-// A worker that gives nothing but errors to a sweep is told of when that has lasted. That it is not connected is told
-// elsewhere.
+// A worker that gives sweeps nothing but errors is reported after a time. A worker that is not connected is not.
 func TestFailingSweepIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

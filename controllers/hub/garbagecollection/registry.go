@@ -18,19 +18,18 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// suspect is a copy that the hub has no record of, as far as is known.
+// suspect is a copy that the hub seems to have no record of.
 type suspect struct {
 	uid, origin types.UID
 	attempt     int32
-	// found: it was there when this process looked at the worker for the first time. since is when this process first saw
-	// it.
+	// found: the copy existed at the first sweep of this process. since is when this process first saw the copy.
 	found bool
 	since time.Time
-	// certain: the API servers of hub and worker have been asked, and the copy stays.
+	// certain: this process has asked the API servers of hub and worker, and the copy stays.
 	certain bool
-	// doubt is why it is not adopted although it is of a later attempt than the hub knows.
+	// doubt is why the manager does not adopt the copy although its attempt is later than the hub knows.
 	doubt doubt
-	// told: an Event has told of it. refusal is what was last said about why a decision is not carried out.
+	// told: an Event has reported the copy. refusal is the last reported reason why a decision is not carried out.
 	told    bool
 	refusal string
 }
@@ -38,11 +37,11 @@ type suspect struct {
 // registry knows the suspects of all workers.
 type registry struct {
 	mu sync.Mutex
-	// copies by the key that they share with their job, and worker. Under mu.
+	// copies has the suspects by key and worker. A copy has the key of its job. Under mu.
 	copies map[types.NamespacedName]map[v1alpha1.ClusterName]suspect
-	// wards by worker. Under mu.
+	// wards has what is known of each worker. Under mu.
 	wards map[v1alpha1.ClusterName]*ward
-	// subscribers by a number that is theirs, last is the highest. Under mu.
+	// subscribers has the callbacks by number. last is the highest number. Under mu.
 	subscribers map[int]func(types.NamespacedName)
 	last        int
 }
@@ -50,19 +49,19 @@ type registry struct {
 // ward is what is known of one worker.
 type ward struct {
 	keys map[types.NamespacedName]struct{}
-	// swept: its API server has been asked by this process what is there.
+	// swept: this process has listed the copies at the worker's API server.
 	swept bool
-	// refusal is what the worker refused of the last sweep. failing is since when sweeps have failed, zero if the last one
-	// has not.
+	// refusal is why the worker refused the last sweep. failing is since when sweeps have failed. Zero: the last one
+	// worked.
 	refusal sweepRefusal
 	failing time.Time
 }
 
-// change is what the registry has to tell of after a change: keys on which a copy has appeared or gone, an empty one for a worker that has
-// been swept for the first time, and whether what is certain of the worker is something else now.
+// change is what the registry has to report after a change. keys are the keys of copies that appeared or disappeared,
+// and an empty key for a worker that was swept for the first time.
 type change struct {
 	keys []types.NamespacedName
-	// certain copies have come, gone or changed.
+	// certain: copies that are certainly unknown have appeared, disappeared or changed.
 	certain bool
 }
 
@@ -74,8 +73,7 @@ func newRegistry() registry {
 	}
 }
 
-// of returns the first worker by name that has a copy which may be the job of this name: one of this origin, or, if it is certain that
-// nobody knows it, any.
+// of returns the first worker by name whose copy may be this job: it has this origin, or is certainly unknown.
 func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,8 +85,8 @@ func (r *registry) of(key types.NamespacedName, origin types.UID) (worker v1alph
 	return worker, ok
 }
 
-// rival is the highest attempt of the job of this origin of which another worker has an unknown copy that may be the
-// job's, 0 if none has.
+// rival is the highest attempt of unknown copies on other workers that may be the job of this origin, 0 if there is
+// none.
 func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) int32 {
 	highest, _ := r.highest(key, origin, worker, func(s suspect) bool {
 		return !s.doubt.stays() && s.doubt.reason != v1alpha1.ReasonAttemptTooHigh
@@ -96,8 +94,7 @@ func (r *registry) rival(key types.NamespacedName, origin types.UID, worker v1al
 	return highest
 }
 
-// rivalOf is the highest attempt of which another worker has an unknown copy that may run, and the first worker by name
-// that has one.
+// rivalOf is the highest attempt of unknown copies on other workers that may run, and the first such worker by name.
 func (r *registry) rivalOf(key types.NamespacedName, origin types.UID, worker v1alpha1.ClusterName) (highest int32, at v1alpha1.ClusterName) {
 	return r.highest(key, origin, worker, func(s suspect) bool { return !s.doubt.isFalse() })
 }
@@ -118,7 +115,7 @@ func (r *registry) highest(
 	return highest, at
 }
 
-// get returns what is known of a copy; false: it is no suspect.
+// get returns what is known of a copy, and false if the copy is no suspect.
 func (r *registry) get(worker v1alpha1.ClusterName, key types.NamespacedName) (suspect, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +123,6 @@ func (r *registry) get(worker v1alpha1.ClusterName, key types.NamespacedName) (s
 	return s, ok
 }
 
-// put takes in a suspect.
 func (r *registry) put(worker v1alpha1.ClusterName, key types.NamespacedName, s suspect) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +134,7 @@ func (r *registry) put(worker v1alpha1.ClusterName, key types.NamespacedName, s 
 	return change{keys: []types.NamespacedName{key}, certain: before.certain || s.certain}
 }
 
-// drop lets a copy go that is known now, or gone.
+// drop removes a copy that is known now, or gone.
 func (r *registry) drop(worker v1alpha1.ClusterName, key types.NamespacedName) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,8 +146,8 @@ func (r *registry) drop(worker v1alpha1.ClusterName, key types.NamespacedName) c
 	return change{keys: []types.NamespacedName{key}, certain: before.certain}
 }
 
-// sweep takes in all suspects of a worker that its API server has named. What has been found out about one of them stays, and so do those
-// that it did not name: whether they are gone, with their pods, is seen when their keys are looked at.
+// sweep takes in all suspects that a worker's API server has listed. It keeps what is known of the suspects. It also
+// keeps those not listed: the reconciler finds out whether they and their pods are gone.
 func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedName]suspect) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +155,8 @@ func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedNa
 	var c change
 	if !w.swept {
 		w.swept = true
-		c = change{certain: true, keys: []types.NamespacedName{{}}} // The status has to be compared once, even if there is nothing.
+		// The status has to be compared once, even if there is no suspect.
+		c = change{certain: true, keys: []types.NamespacedName{{}}}
 	}
 	for key, s := range all {
 		if before, known := r.copies[key][worker]; !known || before.uid != s.uid {
@@ -171,7 +168,7 @@ func (r *registry) sweep(worker v1alpha1.ClusterName, all map[types.NamespacedNa
 	return c
 }
 
-// recall takes in what the status of a worker says that this process has not looked at.
+// recall takes in the unknown copies from the status of a worker that this process has not looked at.
 func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.UnknownCopy, now time.Time) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -192,7 +189,7 @@ func (r *registry) recall(worker v1alpha1.ClusterName, listed []v1alpha1.Unknown
 	return c
 }
 
-// forget lets all suspects of a worker go.
+// forget removes all suspects of a worker.
 func (r *registry) forget(worker v1alpha1.ClusterName) change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -205,8 +202,8 @@ func (r *registry) forget(worker v1alpha1.ClusterName) change {
 	return c
 }
 
-// certain are the copies of a worker that are certain to be unknown, by namespace and name; swept is false until this process has asked
-// its API server what is there.
+// certain returns the certainly unknown copies of a worker, by namespace and name. swept is false until this process
+// has listed the copies at the worker's API server.
 func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownCopy, swept bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +225,7 @@ func (r *registry) certain(worker v1alpha1.ClusterName) (all []v1alpha1.UnknownC
 	return all, w.swept
 }
 
-// keysOf are the keys of a worker's suspects.
+// keysOf returns the keys of a worker's suspects.
 func (r *registry) keysOf(worker v1alpha1.ClusterName) []types.NamespacedName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,14 +235,14 @@ func (r *registry) keysOf(worker v1alpha1.ClusterName) []types.NamespacedName {
 	return nil
 }
 
-// workersOf are the workers with a suspect of that key.
+// workersOf returns the workers with a suspect of that key.
 func (r *registry) workersOf(key types.NamespacedName) []v1alpha1.ClusterName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.copies[key]))
 }
 
-// note keeps what a worker has refused of a sweep, and returns true if that is something else than before.
+// note keeps why a worker refused a sweep, and returns true if that has changed.
 func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +252,7 @@ func (r *registry) note(worker v1alpha1.ClusterName, refusal sweepRefusal) (chan
 	return changed
 }
 
-// failing takes in how a sweep has ended, and returns true if sweeps have failed for long.
+// failing takes in the result of a sweep, and returns true if sweeps have failed for failingTime.
 func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time) (lasting bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -269,7 +266,7 @@ func (r *registry) failing(worker v1alpha1.ClusterName, err error, now time.Time
 	return !w.failing.IsZero() && now.Sub(w.failing) >= failingTime
 }
 
-// refusal is what a worker has refused of the last sweep.
+// refusal returns why a worker refused the last sweep.
 func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +276,7 @@ func (r *registry) refusal(worker v1alpha1.ClusterName) sweepRefusal {
 	return sweepRefusal{}
 }
 
-// isSwept is true if the worker's API server has been asked by this process what is there.
+// isSwept is true if this process has listed the copies at the worker's API server.
 func (r *registry) isSwept(worker v1alpha1.ClusterName) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -301,7 +298,7 @@ func (r *registry) tell(worker v1alpha1.ClusterName, copy v1alpha1.UnknownCopy) 
 	return true
 }
 
-// refuse returns true if something else was said last about why the decision on a copy is not carried out.
+// refuse keeps why the decision on a copy is not carried out, and returns true if that has changed.
 func (r *registry) refuse(worker v1alpha1.ClusterName, key types.NamespacedName, refusal string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -314,7 +311,7 @@ func (r *registry) refuse(worker v1alpha1.ClusterName, key types.NamespacedName,
 	return true
 }
 
-// subscribe has f called with each key on which a copy has appeared or gone.
+// subscribe lets the registry's owner call f with each key whose copy has appeared or disappeared.
 func (r *registry) subscribe(f func(types.NamespacedName)) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -334,7 +331,7 @@ func (r *registry) listeners() []func(types.NamespacedName) {
 	return slices.Collect(maps.Values(r.subscribers))
 }
 
-// ward, set and unset are called under mu.
+// ward returns what is known of a worker. ward, set and unset are called under mu.
 func (r *registry) ward(worker v1alpha1.ClusterName) *ward {
 	w := r.wards[worker]
 	if w == nil {

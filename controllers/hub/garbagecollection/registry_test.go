@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Whose job a copy may be depends on how certain it is that nobody knows it.
+// To which jobs a copy may belong depends on whether it is certain that the copy is unknown.
 func TestRegistryOf(t *testing.T) {
 	key := types.NamespacedName{Namespace: "n", Name: "job"}
 	for name, test := range map[string]struct {
@@ -48,7 +48,7 @@ func TestRegistryOf(t *testing.T) {
 	}
 }
 
-// A sweep keeps what was found out about a copy, but not for another one of its name.
+// A sweep keeps what is known of a copy, but not if another copy has that name now.
 func TestRegistrySweep(t *testing.T) {
 	key := types.NamespacedName{Namespace: "n", Name: "job"}
 	r := newRegistry()
@@ -68,7 +68,7 @@ func TestRegistrySweep(t *testing.T) {
 	}
 }
 
-// The status lists the first copies by name; whatever else it says stays.
+// The status lists the first copies by name. All its other fields stay.
 func TestShowUnknown(t *testing.T) {
 	r := newRegistry()
 	for i := range listLimit + 6 {

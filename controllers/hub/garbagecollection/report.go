@@ -24,8 +24,7 @@ import (
 // listLimit is how many copies the status of a WorkerCluster lists.
 const listLimit = 64
 
-// Reconcile says in the status of one WorkerCluster which of its copies are unknown, and what it refused of the last sweep, if that is
-// something else than it says.
+// Reconcile writes changes to the unknown copies of one worker, and to its refusal of the last sweep, into its status.
 func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker := &v1alpha1.WorkerCluster{}
 	if err := q.Hub.Get(ctx, request.NamespacedName, worker); err != nil {
@@ -40,7 +39,7 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 	copiesUnknown.WithLabelValues(string(name)).Set(float64(len(copies)))
 	refusal := q.registry.refusal(name)
 	if !swept && refusal == (sweepRefusal{}) {
-		return reconcile.Result{}, nil // What was last said stays until the worker has been looked at.
+		return reconcile.Result{}, nil // The status stays until this process has looked at the worker.
 	}
 	err := q.write(ctx, worker, func(updated *v1alpha1.WorkerCluster) {
 		q.showRefusal(updated, refusal)
@@ -66,7 +65,7 @@ func (q *Quarantine) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// write writes what is to be shown of a worker, if it is something else.
+// write writes the status of a worker if show changes it.
 func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, show func(*v1alpha1.WorkerCluster)) error {
 	updated := worker.DeepCopy()
 	show(updated)
@@ -80,7 +79,7 @@ func (q *Quarantine) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return nil
 }
 
-// showUnknown changes what the status of a worker says of unknown copies. Everything else in it is others'.
+// showUnknown changes only the fields of a worker's status that are about unknown copies.
 func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, now time.Time) {
 	if len(copies) == 0 {
 		worker.Status.UnknownCopies = nil
@@ -94,14 +93,14 @@ func showUnknown(worker *v1alpha1.WorkerCluster, copies []v1alpha1.UnknownCopy, 
 	})
 }
 
-// canShow is true for a copy that the status of a WorkerCluster takes. No hub can have given longer names and UIDs.
+// canShow is true for a copy that fits into the status. No hub has given a copy longer names or UIDs.
 func canShow(key types.NamespacedName, s suspect) bool {
 	const nameLimit, uidLimit = 253, 128
 	return len(key.Namespace) <= nameLimit && len(key.Name) <= nameLimit &&
 		len(s.uid) <= uidLimit && len(s.origin) <= uidLimit
 }
 
-// quarantineMessage is the same as long as there are unknown copies.
+// quarantineMessage does not change while there are unknown copies.
 func quarantineMessage(worker string) string {
 	return fmt.Sprintf("the worker has copies of this hub that the hub has no record of, as after a restore from a backup; they are left alone. "+
 		"status.unknownCopies lists them, and says why the hub does not believe one; decide about each with: "+

@@ -12,12 +12,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// A hub that was restored from an older backup knows fewer attempts than there have been. What it finds of a living job is put on record,
-// and nothing of it is placed a second time.
+// A hub that was restored from an older backup knows fewer attempts than there have been. The manager puts each copy of
+// a living job on record, and places no such job a second time.
 func TestRestoredHubAdoptsLaterAttempt(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// record says what the hub has of the job; nil: no Dispatch.
+		// record makes the hub's record of the job; nil: there is no Dispatch.
 		record func(*testing.T, *scene, client.Object)
 	}{
 		"Elsewhere":  {reason: "the job has moved since the backup", record: func(t *testing.T, s *scene, job client.Object) { s.place(t, job.GetUID(), otherName, 2) }},
@@ -39,7 +39,7 @@ func TestRestoredHubAdoptsLaterAttempt(t *testing.T) {
 			if !s.brought.has(workerName, s.key) {
 				t.Error("nobody looks at the copy after the sweep")
 			}
-			if result := s.collect(t); result.RequeueAfter > 0 { // A creation for the worker on record may be under way.
+			if result := s.collect(t); result.RequeueAfter > 0 { // A creation on the worker on record may be under way.
 				s.told(t, "")
 				s.clock.Step(result.RequeueAfter)
 				s.collect(t)
@@ -52,7 +52,7 @@ func TestRestoredHubAdoptsLaterAttempt(t *testing.T) {
 	}
 }
 
-// The highest attempt wins, whichever worker is looked at first; the others are outdated then.
+// The highest attempt wins, in whatever order the manager looks at the workers. The other copies are outdated then.
 func TestRestoredHubTakesTheHighestAttempt(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -73,7 +73,7 @@ func TestRestoredHubTakesTheHighestAttempt(t *testing.T) {
 	s.expectAdopted(t, job, 3)
 }
 
-// Of two copies of the same attempt nobody knows which is right. Both stay until an admin has decided.
+// Two copies have the same attempt, and nobody knows which is right. Both stay until an admin has decided.
 func TestEqualAttemptsAreQuarantined(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -108,7 +108,7 @@ func TestEqualAttemptsAreQuarantined(t *testing.T) {
 	}
 }
 
-// When one of two equal copies is gone, the other one is the job's.
+// When the first of two copies with the same attempt is gone, the second belongs to the job.
 func TestLastOfEqualAttemptsIsAdopted(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -130,7 +130,7 @@ func TestLastOfEqualAttemptsIsAdopted(t *testing.T) {
 	s.expectAdopted(t, job, 3)
 }
 
-// A copy of a job that has ended by what the hub's own TrainJob says is not kept.
+// A copy is not kept if the hub's own TrainJob says that the job has ended.
 func TestCopyOfEndedJob(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -143,7 +143,7 @@ func TestCopyOfEndedJob(t *testing.T) {
 	}
 }
 
-// A decision of placement that was written meanwhile is not overwritten: adoption begins anew.
+// Adoption does not overwrite a decision that placement has written meanwhile: it starts again.
 func TestAdoptionLosesARace(t *testing.T) {
 	s := newScene(t)
 	job := s.submit(t)
@@ -162,13 +162,12 @@ func TestAdoptionLosesARace(t *testing.T) {
 	}
 }
 
-// stale is an API server that answers with a Dispatch as it once was.
+// stale is an API server that answers with an old version of a Dispatch.
 type stale struct {
 	client.Client
 	seen *v1alpha1.Dispatch
 }
 
-// Get implements client.Reader.
 func (s stale) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	if d, is := object.(*v1alpha1.Dispatch); is {
 		s.seen.DeepCopyInto(d)

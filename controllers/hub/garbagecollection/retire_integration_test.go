@@ -17,12 +17,11 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A finished copy is deleted in the background if no pod of it is alive. If one is, or nobody knows, it is deleted in
-// the foreground.
+// A finished copy is deleted in the background. If a pod of it is alive, or may be, it is deleted in the foreground.
 func TestFinishedCopyGoesInBackground(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// phase of the job's pod, empty for none.
+		// phase is the phase of the job's pod, empty for no pod.
 		phase      corev1.PodPhase
 		running    bool
 		unknown    bool
@@ -57,7 +56,7 @@ func TestFinishedCopyGoesInBackground(t *testing.T) {
 	}
 }
 
-// A copy that nobody needs any more waits for a burst of jobs, and not longer than a minute.
+// The deletion of a finished copy waits for the end of a burst of jobs, but not longer than a minute.
 func TestDeletionWaitsForBurst(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -85,7 +84,7 @@ func TestDeletionWaitsForBurst(t *testing.T) {
 				waited += later
 				if test.ends {
 					busy = false
-					s.clock.Step(5 * time.Second) // There are shorter pauses in a burst.
+					s.clock.Step(5 * time.Second) // A burst has shorter pauses than this.
 					break
 				}
 			}
@@ -96,7 +95,7 @@ func TestDeletionWaitsForBurst(t *testing.T) {
 	}
 }
 
-// What is outdated waits for no burst: its name is needed.
+// The deletion of an outdated copy waits for no burst: the job's next copy needs its name.
 func TestOutdatedCopyWaitsForNothing(t *testing.T) {
 	s := newScene(t)
 	s.options[workerName].Busy = func() bool { return true }
@@ -108,8 +107,7 @@ func TestOutdatedCopyWaitsForNothing(t *testing.T) {
 	expectDeleted(t, s.copy(t))
 }
 
-// finishedCopy creates a copy of a job whose Dispatch says that it has finished now. The copy's own status says it
-// too if says is true.
+// finishedCopy creates a copy whose Dispatch says Finished. If says is true, the copy's own status says Complete too.
 func (s *scene) finishedCopy(t *testing.T, says bool) *unstructured.Unstructured {
 	t.Helper()
 	job := s.submit(t)
@@ -122,7 +120,7 @@ func (s *scene) finishedCopy(t *testing.T, says bool) *unstructured.Unstructured
 	return copy
 }
 
-// completeCopy makes a copy say that it is Complete.
+// completeCopy sets the condition Complete of a copy.
 func (s *scene) completeCopy(t *testing.T, on v1alpha1.ClusterName, copy *unstructured.Unstructured) {
 	t.Helper()
 	copy.Object["status"] = map[string]any{"conditions": []any{map[string]any{
@@ -133,7 +131,7 @@ func (s *scene) completeCopy(t *testing.T, on v1alpha1.ClusterName, copy *unstru
 	s.settle(t)
 }
 
-// runIn makes the worker have a pod of the job in a phase.
+// runIn creates a pod of the job on the worker, in this phase.
 func (s *scene) runIn(t *testing.T, phase corev1.PodPhase) {
 	t.Helper()
 	s.run(t, workerName)
@@ -149,7 +147,7 @@ func (s *scene) runIn(t *testing.T, phase corev1.PodPhase) {
 	})
 }
 
-// reporting is another connection to the worker, which leaves counting to its agent and has no pods.
+// reporting is a second connection to the worker. It leaves counting to the agent, and has no pods.
 func (s *scene) reporting(t *testing.T) *remote.Cluster {
 	t.Helper()
 	const name = v1alpha1.ClusterName("reporting")

@@ -16,14 +16,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// startupTime is how long after the start workers are waited for at most. Placement waits as long.
+// startupTime is how long after the start the manager waits for workers at most. Placement waits as long.
 const startupTime = 30 * time.Second
 
-// startup is the time after the start in which it is not known yet what the workers have. If the hub was restored from a backup, a
-// Dispatch may name a worker that its job has left since.
+// startup is the time after the start in which the manager does not yet know which copies the workers have. If the hub
+// was restored from a backup, a Dispatch may name a worker that its job has left since.
 type startup struct {
 	mu sync.Mutex
-	// began is when it began, zero before; until is when it ends at the latest; done is true once it has ended. Under mu.
+	// began is when this time began, zero before that. until is when it ends at the latest. done: it has ended. Under mu.
 	began, until time.Time
 	done         bool
 }
@@ -34,14 +34,14 @@ func (o *startup) begin(now time.Time) {
 	o.began, o.until = now, now.Add(startupTime)
 }
 
-// isEarly is true as long as something may arrive on a worker that the process before has asked for.
+// isEarly is true as long as a copy may appear on a worker that the previous process has requested.
 func (o *startup) isEarly(now time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.began.IsZero() || now.Sub(o.began) < arrivalTime
 }
 
-// due is true if it has to be looked whether the time is over, which done says otherwise.
+// due is true if the caller has to check whether the time is over. If due is false, done says whether it is over.
 func (o *startup) due(now time.Time) (due, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,7 +57,7 @@ func (o *startup) end() {
 	o.done = true
 }
 
-// isStartupOver is true once all workers have been swept that are Ready, or were when this process began. Once it is, it stays so.
+// isStartupOver is true, for ever, once this process has swept each worker that is Ready, or was Ready when it began.
 func (q *Quarantine) isStartupOver(ctx context.Context) bool {
 	due, done := q.startup.due(q.Clock.Now())
 	if !due {
@@ -77,7 +77,7 @@ func (q *Quarantine) isStartupOver(ctx context.Context) bool {
 	return true
 }
 
-// isExpected: the worker answers by its status, or is just being connected and has been before.
+// isExpected is true for a worker that answers according to its status, and for a worker that is being connected again.
 func isExpected(worker *v1alpha1.WorkerCluster) bool {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil || worker.DeletionTimestamp != nil {
@@ -86,7 +86,8 @@ func isExpected(worker *v1alpha1.WorkerCluster) bool {
 	switch ready.Reason {
 	case v1alpha1.ReasonConnecting:
 		return worker.Status.ClusterID != ""
-	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale: // What is there is looked after.
+	// Such a worker answers, and its copies are kept up to date.
+	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
 		return true
 	}
 	return ready.Status == metav1.ConditionTrue

@@ -37,21 +37,20 @@ const (
 	otherName  = v1alpha1.ClusterName("other")
 	jobName    = "job"
 	retention  = 10 * time.Minute
-	// patience is for things that are quick, on a machine that may be busy.
+	// patience is a timeout for quick things on a machine that may be busy.
 	patience = 60 * time.Second
 )
 
-// environment is a hub and two workers without controllers: what they would do, the tests do by hand.
+// environment is a hub and two workers without controllers. The tests do by hand what controllers would do.
 type environment struct {
 	hubServer *servers.Server
-	// hub is the admin's, without caches.
+	// hub is the admin's client, without caches.
 	hub     client.Client
 	fleet   *remote.Fleet
 	workers map[v1alpha1.ClusterName]*worker
 	scheme  *runtime.Scheme
 }
 
-// worker is one worker and the connection to it.
 type worker struct {
 	name v1alpha1.ClusterName
 	*servers.Server
@@ -96,26 +95,26 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	return e, nil
 }
 
-// scene is the key of a job in a namespace of its own, and the garbage collectors that a test calls.
+// scene has the key of a job in its own namespace, and the garbage collectors that a test calls.
 type scene struct {
 	*environment
 	key    client.ObjectKey
 	clock  *clocktesting.FakeClock
 	events *events.FakeRecorder
-	// quarantine is that of all collectors, which have what it has brought them.
+	// quarantine is shared by all collectors. brought has the keys that it has brought to them.
 	quarantine *garbagecollection.Quarantine
 	brought    *mailbox
-	// options of the collectors. What a test changes holds from the next restart on.
+	// options are the options of the collectors. A change by a test takes effect at the next restart.
 	options    map[v1alpha1.ClusterName]*garbagecollection.Options
 	collectors map[v1alpha1.ClusterName]reconcile.Reconciler
 }
 
-// needs of every job, as placement would say them.
+// needs returns the same needs for each job, in place of placement.
 func needs(context.Context, *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
 	return []v1alpha1.PodSet{{Name: "node", Count: 2}}, 7, nil
 }
 
-// mailbox has the keys that were brought to collectors.
+// mailbox has the keys that the quarantine has brought to the collectors.
 type mailbox struct {
 	mu   sync.Mutex
 	keys map[v1alpha1.ClusterName]map[types.NamespacedName]bool // under mu
@@ -177,7 +176,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process, which remembers nothing.
+// restart starts a new process without memory.
 func (s *scene) restart() {
 	s.brought = &mailbox{}
 	s.quarantine = garbagecollection.NewQuarantine(garbagecollection.QuarantineOptions{
@@ -190,7 +189,7 @@ func (s *scene) restart() {
 	}
 }
 
-// cleanUp leaves neither Dispatch nor copies nor what is said of them to the next test, whose controllers see the whole hub.
+// cleanUp deletes Dispatch, copies and their traces in statuses. The next test's controllers see the whole hub.
 func (s *scene) cleanUp(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	d := &v1alpha1.Dispatch{}
@@ -210,7 +209,7 @@ func (s *scene) cleanUp(t *testing.T) {
 	}
 }
 
-// finishDeletion is what the garbage collector of a cluster does at the end of a deletion in the foreground.
+// finishDeletion does what a cluster's garbage collector does at the end of a deletion in the foreground.
 func (s *scene) finishDeletion(ctx context.Context, t *testing.T, on v1alpha1.ClusterName) {
 	t.Helper()
 	copy := readOn(ctx, t, s.workers[on].Admin, s.key)
@@ -221,7 +220,6 @@ func (s *scene) finishDeletion(ctx context.Context, t *testing.T, on v1alpha1.Cl
 	must(t, client.IgnoreNotFound(s.workers[on].Admin.Patch(ctx, copy, client.RawPatch(types.MergePatchType, patch))))
 }
 
-// submit creates the hub's TrainJob.
 func (s *scene) submit(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	job := s.newJob()
@@ -246,7 +244,7 @@ func (s *scene) place(t *testing.T, origin types.UID, cluster v1alpha1.ClusterNa
 	return d
 }
 
-// finish says on a Dispatch that the job has ended now.
+// finish sets the condition of a Dispatch that says that the job has finished now.
 func (s *scene) finish(t *testing.T, d *v1alpha1.Dispatch) {
 	t.Helper()
 	s.say(t, d, v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete)
@@ -328,7 +326,7 @@ func (s *scene) newJob() *unstructured.Unstructured {
 	return job
 }
 
-// collect calls the collector, which must not fail, and waits until the worker's cache shows what it did there.
+// collect calls the collector, which must not fail, and waits until the worker's cache shows what it did.
 func (s *scene) collect(t *testing.T) reconcile.Result {
 	t.Helper()
 	return s.collectOn(t, workerName, s.key)
@@ -342,14 +340,13 @@ func (s *scene) collectOn(t *testing.T, on v1alpha1.ClusterName, key client.Obje
 	return result
 }
 
-// sweep sweeps a worker.
 func (s *scene) sweep(t *testing.T, on v1alpha1.ClusterName) {
 	t.Helper()
 	must(t, garbagecollection.Sweep(t.Context(), *s.options[on]))
 	s.settle(t)
 }
 
-// report has the quarantine write what it knows of a worker, and returns what is there then.
+// report calls the quarantine's Reconcile for a worker, and returns the WorkerCluster after that.
 func (s *scene) report(t *testing.T, of v1alpha1.ClusterName) *v1alpha1.WorkerCluster {
 	t.Helper()
 	key := client.ObjectKey{Name: string(of)}
@@ -369,7 +366,7 @@ func (s *scene) decide(t *testing.T, copy *unstructured.Unstructured, decision s
 	must(t, s.hub.Update(t.Context(), registration))
 }
 
-// told returns the Events that have this in their text, and forgets all so far.
+// told counts the Events with this text, and forgets all Events so far.
 func (s *scene) told(t *testing.T, text string) int {
 	t.Helper()
 	count := 0
@@ -387,7 +384,7 @@ func (s *scene) told(t *testing.T, text string) int {
 	}
 }
 
-// settle waits until the workers' caches show the copies as they are now.
+// settle waits until the workers' caches show the present copies.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
 	version := func(object *unstructured.Unstructured) string {
@@ -403,7 +400,7 @@ func (s *scene) settle(t *testing.T) {
 	}
 }
 
-// copy is what is on the worker now, nil if there is none.
+// copy reads the copy from the worker. It returns nil if there is none.
 func (s *scene) copy(t *testing.T) *unstructured.Unstructured { return s.copyOn(t, workerName) }
 
 func (s *scene) copyOn(t *testing.T, on v1alpha1.ClusterName) *unstructured.Unstructured {
@@ -411,7 +408,7 @@ func (s *scene) copyOn(t *testing.T, on v1alpha1.ClusterName) *unstructured.Unst
 	return read(t, s.workers[on].Admin, s.key)
 }
 
-// dispatch is what the hub has on record, nil if there is none.
+// dispatch reads the Dispatch from the hub. It returns nil if there is none.
 func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
@@ -422,7 +419,7 @@ func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
 	return d
 }
 
-// read returns a TrainJob, nil if there is none.
+// read reads a TrainJob. It returns nil if there is none.
 func read(t *testing.T, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
 	t.Helper()
 	return readOn(t.Context(), t, reader, key)

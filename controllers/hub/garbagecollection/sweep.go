@@ -15,14 +15,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// sweepPage is how many copies are listed with one request.
 const sweepPage = 500
 
-// Sweep deletes what is outdated on a worker, before anything is created there: copies of attempts that have ended, and those that
-// Tombstones name. It asks the worker's API server, for after a time without connection the caches may not show all there is. Copies
-// that the hub does not know are held in the quarantine from now on, and looked at by the garbage collector.
+// Sweep deletes the outdated copies on a worker before anything is created there: copies of attempts that have ended,
+// and copies that Tombstones name. It asks the worker's API server, because after a time without connection the caches
+// may lack copies. The quarantine holds the copies that the hub does not know, and the reconciler looks at them.
 //
-// What the worker refuses is told in its status until it works.
+// If the worker refuses the sweep, its status says why until a sweep succeeds.
 func Sweep(ctx context.Context, options Options) error {
 	r := &reconciler{Options: options}
 	err := r.sweep(ctx)
@@ -39,7 +38,7 @@ func (r *reconciler) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Quarantine.recall(ctx, r.Cluster); err != nil { // What an earlier process has found out stays.
+	if err := r.Quarantine.recall(ctx, r.Cluster); err != nil { // The findings of an earlier process stay.
 		return err
 	}
 	suspects := map[types.NamespacedName]suspect{}
@@ -71,7 +70,7 @@ func (r *reconciler) sweepCopy(
 	if err != nil {
 		return err
 	}
-	copy.SetGroupVersionKind(trainjobs.GroupVersionKind) // The items of a list say nothing of it.
+	copy.SetGroupVersionKind(trainjobs.GroupVersionKind) // The items of a list have no kind.
 	switch judge(r.here(), copy, hub) {
 	case outdated:
 		return r.delete(ctx, worker, copy, "outdated")
@@ -82,7 +81,7 @@ func (r *reconciler) sweepCopy(
 	return nil
 }
 
-// enqueueTombstones has all Tombstones of the cluster executed, also those of which there is no copy.
+// enqueueTombstones enqueues all Tombstones of the cluster, also Tombstones without a copy.
 func (r *reconciler) enqueueTombstones(ctx context.Context) error {
 	var tombstones v1alpha1.TombstoneList
 	if err := r.Hub.List(ctx, &tombstones, client.UnsafeDisableDeepCopy); err != nil {

@@ -34,7 +34,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A sweep deletes what is outdated by a record, and nothing else, also what the cache does not show yet.
+// A sweep deletes a copy only if a record says that the copy is outdated, also if the cache does not show the copy yet.
 func TestSweep(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason  string
@@ -74,7 +74,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A sweep that cannot delete says so: nothing new may be done on the worker then.
+// A sweep that cannot delete a copy returns an error: then the manager must create nothing new on the worker.
 func TestSweepFails(t *testing.T) {
 	s := newScene(t)
 	s.place(t, "origin", otherName, 3)
@@ -86,13 +86,12 @@ func TestSweepFails(t *testing.T) {
 	}
 }
 
-// refusing is a connection to a worker that deletes nothing.
+// refusing is a connection to a worker that refuses deletions.
 type refusing struct {
 	*remote.Cluster
 	err error
 }
 
-// Client implements garbagecollection.Worker.
 func (r refusing) Client() (client.Client, error) {
 	cached, err := r.Cluster.Client()
 	return refusingClient{Client: cached, err: r.err}, err
@@ -103,12 +102,11 @@ type refusingClient struct {
 	err error
 }
 
-// Delete implements client.Writer.
 func (r refusingClient) Delete(context.Context, client.Object, ...client.DeleteOption) error {
 	return r.err
 }
 
-// A Tombstone is executed: the copy that it names goes, and when no pod of it is alive the Tombstone goes too.
+// The collector deletes the copy that a Tombstone names, and the Tombstone when no pod of the copy is alive.
 func TestTombstone(t *testing.T) {
 	s := newScene(t)
 	origin := types.UID("tombstone-" + s.key.Namespace)
@@ -150,7 +148,7 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// No cache shows a copy without our label. A Tombstone finds it by its name, and knows it by the UID of its TrainJob.
+// No cache shows a copy without our label. A Tombstone finds it by name, and recognises it by the UID of its TrainJob.
 func TestTombstoneOfUnlabelledCopy(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -183,7 +181,7 @@ func TestTombstoneOfUnlabelledCopy(t *testing.T) {
 	}
 }
 
-// A Tombstone without a copy, or whose name another TrainJob has by now, is done.
+// A Tombstone is done if there is no copy, or if another TrainJob has its name by now.
 func TestTombstoneWithoutCopy(t *testing.T) {
 	for name, test := range map[string]struct{ origin, attempt string }{
 		"Nothing":      {},
@@ -211,7 +209,7 @@ func TestTombstoneWithoutCopy(t *testing.T) {
 	}
 }
 
-// creator stands for mirror: it creates the copy of a Dispatch where there is none.
+// creator stands for mirror: it creates the missing copy of a Dispatch.
 type creator struct {
 	hub        client.Client
 	worker     v1alpha1.ClusterName
@@ -219,7 +217,6 @@ type creator struct {
 	seen       *atomic.Int32
 }
 
-// Reconcile implements reconcile.Reconciler.
 func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	worker, err := c.connection.Client()
 	if err != nil {
@@ -244,22 +241,22 @@ func (c creator) Reconcile(ctx context.Context, request reconcile.Request) (reco
 type plant struct {
 	*scene
 	members *perworker.Set[*remote.Cluster]
-	// blocked lets no sweep of the first worker begin while it is true, and failures is how many have been refused because of that.
+	// blocked refuses each sweep of the first worker while it is true. failures is how many sweeps it has refused.
 	blocked  atomic.Bool
 	failures atomic.Int32
-	// refused says that the worker refuses to be swept.
+	// refused: the worker refuses to be swept.
 	refused atomic.Bool
-	// reconciled is how many keys the creator has got, and held how often it was told to wait.
+	// reconciled is how many keys the creator has got, and held how often the quarantine has made it wait.
 	reconciled, held atomic.Int32
 }
 
-// newPlant starts garbage collectors and creators as the manager does, for workers that a test lets join.
+// newPlant starts garbage collectors and creators as the manager does. A test lets the workers join.
 func newPlant(t *testing.T) *plant {
 	t.Helper()
 	return newPlantIn(t, newScene(t))
 }
 
-// newPlantIn is newPlant for what a scene has prepared.
+// newPlantIn is newPlant for a scene that the test has prepared.
 func newPlantIn(t *testing.T, s *scene) *plant {
 	t.Helper()
 	p := &plant{scene: s}
@@ -328,11 +325,11 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 	return p
 }
 
-// Nothing new is created on a worker that has come back before what is outdated there is deleted, also if that takes several attempts;
-// other workers do not wait for it.
+// On a worker that is connected again, outdated copies are deleted before anything new is created, also if that takes
+// several tries. Other workers do not wait for this worker.
 func TestNothingNewBeforeTheSweep(t *testing.T) {
 	s := newScene(t)
-	// An old attempt of one job is there; other jobs have been placed meanwhile.
+	// The worker has a copy of an old attempt of one job. Other jobs have been placed meanwhile.
 	s.place(t, "moved", otherName, 2)
 	s.createCopy(t, "moved", "1")
 	fresh, elsewhere := s.sibling(t, "fresh"), s.sibling(t, "elsewhere")
@@ -341,9 +338,9 @@ func TestNothingNewBeforeTheSweep(t *testing.T) {
 	p := newPlantIn(t, s)
 
 	p.blocked.Store(true)
-	must(t, p.members.Join(workerName, p.workers[workerName].connection)) // Does not wait for the worker.
+	must(t, p.members.Join(workerName, p.workers[workerName].connection)) // Join does not wait for the sweep.
 	eventually(t, "attempts to sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">=", 2)) })
-	p.touch(t, fresh) // An event of the hub.
+	p.touch(t, fresh) // This makes an event of the hub.
 	p.touchCopy(t)
 	eventually(t, "attempts to sweep", func(g gomega.Gomega) { g.Expect(p.failures.Load()).To(gomega.BeNumerically(">=", 4)) })
 	if copy := fresh.copyOn(t, workerName); copy != nil {
@@ -370,7 +367,7 @@ func (s *scene) sibling(t *testing.T, name string) *scene {
 	return sibling
 }
 
-// touch makes an event of a Dispatch.
+// touch causes an event of a Dispatch.
 func (p *plant) touch(t *testing.T, of *scene) {
 	t.Helper()
 	d := of.dispatch(t)
@@ -378,14 +375,14 @@ func (p *plant) touch(t *testing.T, of *scene) {
 	must(t, p.hub.Update(t.Context(), d))
 }
 
-// touchCopy makes an event of the copy on the worker.
+// touchCopy causes an event of the copy on the worker.
 func (p *plant) touchCopy(t *testing.T) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`))
 	must(t, p.workers[workerName].Admin.Patch(t.Context(), p.copy(t), patch))
 }
 
-// While a sweep does not get on, what the copies of current attempts say still reaches the hub.
+// While a sweep does not finish, the status of current copies still reaches the hub.
 func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	p := newPlant(t)
 	p.place(t, "origin", workerName, 1)
@@ -395,7 +392,7 @@ func TestCurrentCopiesGoOnDuringASweep(t *testing.T) {
 	eventually(t, "key of the copy", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
-// A worker refuses to be swept: the keys of its jobs are brought all the same, for them to be given back.
+// A worker refuses to be swept. The keys of its jobs are still brought, so that mirror can give these jobs back.
 func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
 	p := newPlant(t)
 	p.place(t, "origin", workerName, 1)
@@ -405,7 +402,7 @@ func TestJobsOfARefusedSweepAreBrought(t *testing.T) {
 	eventually(t, "key of the job", func(g gomega.Gomega) { g.Expect(p.reconciled.Load()).To(gomega.BeNumerically(">", 0)) })
 }
 
-// While a sweep does not get on, what has been deleted on the hub does not wait for it: nothing is created for it.
+// While a sweep does not finish, deletions on the hub do not wait for it, and nothing is created for a deleted job.
 func TestDeletionsGoOnDuringASweep(t *testing.T) {
 	p := newPlant(t)
 	d := p.place(t, "origin", workerName, 1)
@@ -423,8 +420,8 @@ func TestDeletionsGoOnDuringASweep(t *testing.T) {
 	must(t, p.hub.Patch(t.Context(), d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 }
 
-// A Dispatch from before the restore may name a worker that its job has left since. Nothing is created there while another worker has a copy
-// of the same attempt or a later one, nor before this process has looked at all workers that it expects.
+// A Dispatch from a backup may name a worker that its job has left since. The manager creates no copy there while
+// another worker has a copy of this attempt or a later one, nor before it has looked at all workers that it expects.
 func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	s := newScene(t)
 	s.place(t, "origin", workerName, 2)
@@ -459,7 +456,7 @@ func TestRestoredDispatchCreatesNoSecondCopy(t *testing.T) {
 	eventually(t, "copy", func(g gomega.Gomega) { g.Expect(p.copy(t)).NotTo(gomega.BeNil()) })
 }
 
-// setReady makes the status of a worker say that it is Ready.
+// setReady sets the condition Ready of a worker.
 func (s *scene) setReady(t *testing.T, name v1alpha1.ClusterName) {
 	t.Helper()
 	registration := &v1alpha1.WorkerCluster{}
@@ -487,7 +484,7 @@ func TestTombstoneAppears(t *testing.T) {
 	})
 }
 
-// The whole way of an unknown copy, woken by nothing but watches: told of, decided on, adopted.
+// An unknown copy is reported, decided on and adopted. Only watches trigger these steps.
 func TestUnknownCopyIsAdoptedByDecision(t *testing.T) {
 	p := newPlant(t)
 	copy := p.createCopy(t, "before-the-restore", "2")
@@ -498,7 +495,7 @@ func TestUnknownCopyIsAdoptedByDecision(t *testing.T) {
 		g.Expect(registration.Status.UnknownCopies).To(gomega.HaveLen(1))
 	})
 	p.decide(t, copy, "Adopt")
-	job := p.submit(t) // Comes after the decision.
+	job := p.submit(t) // The hub TrainJob appears after the decision.
 	eventually(t, "adoption", func(g gomega.Gomega) {
 		d := p.dispatch(t)
 		g.Expect(d).NotTo(gomega.BeNil())

@@ -20,16 +20,16 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// goneCheck is how often it is looked whether a copy and its pods have gone, of which nobody tells.
+// goneCheck is how often the manager looks whether a copy and its pods are gone. No event says that.
 const goneCheck = 2 * time.Second
 
-// keyOfTombstone is the key under which a Tombstone is executed. Those of copies have a namespace.
+// keyOfTombstone is the key of a Tombstone in the queue. It has no namespace, unlike the key of a copy.
 func keyOfTombstone(tombstone *v1alpha1.Tombstone) types.NamespacedName {
 	return types.NamespacedName{Name: tombstone.Name}
 }
 
-// execute deletes the copy that a Tombstone names, and the Tombstone when the worker has neither the copy nor a pod of it that may run.
-// What is created after that, because it was long on its way, is in nobody's record, and put in quarantine.
+// execute deletes the copy that a Tombstone names, and the Tombstone when the worker has neither the copy nor a pod of
+// it that may run. If a late creation makes the copy after that, the copy is unknown and put in quarantine.
 func (r *reconciler) execute(ctx context.Context, worker client.Client, name string) (reconcile.Result, error) {
 	tombstone := &v1alpha1.Tombstone{}
 	if err := r.Hub.Get(ctx, client.ObjectKey{Name: name}, tombstone); err != nil {
@@ -46,13 +46,14 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isCoveredBy(r.here(), existing, tombstone) {
 		return reconcile.Result{RequeueAfter: goneCheck}, r.delete(ctx, worker, existing, "outdated")
 	}
-	if existing == nil { // Otherwise what runs under that name belongs to another TrainJob, which could not begin before it was free.
+	// An existing TrainJob of that name is another job's, which could not begin before the name was free.
+	if existing == nil {
 		if alive, err := r.podsAlive(ctx, worker, key); alive || err != nil {
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
 	}
 	if counts, err := r.counts(ctx, tombstone); counts || err != nil {
-		return reconcile.Result{}, err // The Dispatch that is to come wakes us, or the end of the job.
+		return reconcile.Result{}, err // The next Dispatch or the end of the job wakes us.
 	}
 	if err := r.Hub.Delete(ctx, tombstone, client.Preconditions{UID: &tombstone.UID}); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, fmt.Errorf("delete Tombstone %q: %w", name, err)
@@ -60,8 +61,7 @@ func (r *reconciler) execute(ctx context.Context, worker client.Client, name str
 	return reconcile.Result{}, nil
 }
 
-// counts is true while a Tombstone is all that says which attempt of its job was the last: the job goes on, and has no Dispatch, or one that
-// is just going.
+// counts is true while only a Tombstone has the last attempt of a job that goes on: it has no Dispatch that stays.
 func (r *reconciler) counts(ctx context.Context, tombstone *v1alpha1.Tombstone) (bool, error) {
 	key := types.NamespacedName{Namespace: tombstone.Spec.Namespace, Name: tombstone.Spec.TrainJob.Name}
 	job, err := r.job(ctx, r.Hub, key)
@@ -75,7 +75,7 @@ func (r *reconciler) counts(ctx context.Context, tombstone *v1alpha1.Tombstone) 
 	return d.Spec.TrainJob.UID != job.GetUID() || d.DeletionTimestamp != nil || d.Spec.Attempt < tombstone.Spec.Attempt, nil
 }
 
-// goesOn is true for the TrainJob of that UID if it has not ended, and is not going.
+// goesOn is true if this is the TrainJob of that UID, and it has not ended and is not being deleted.
 func goesOn(job *unstructured.Unstructured, uid types.UID) bool {
 	return job != nil && job.GetUID() == uid && job.GetDeletionTimestamp() == nil && trainjobs.Terminal(job) == nil
 }
@@ -84,7 +84,7 @@ func (r *reconciler) isOurs(copy client.Object) bool {
 	return copy.GetLabels()[v1alpha1.LabelHub] == r.HubID
 }
 
-// find asks the worker's API server for the TrainJob of a name, nil if there is none.
+// find returns the TrainJob of a name from the worker's API server, nil if there is none.
 func (r *reconciler) find(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	return findOn(ctx, r.Worker, r.Cluster, key)
 }
@@ -122,7 +122,7 @@ func podsAliveOn(
 	return slices.ContainsFunc(pods.Items, isAlive), nil
 }
 
-// isAlive is true for a pod that runs, or may.
+// isAlive is true for a pod that runs, or may run.
 func isAlive(pod corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
