@@ -18,12 +18,12 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// errOutdated is of a decision that was right by the caches and is not by the API server. It is a conflict as any other.
+// errOutdated is the error for a decision that is right by the caches, but not by the API server. It is a conflict.
 var errOutdated error = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "dispatches"}, "",
 	errors.New("the caches are out of date"))
 
-// each does all tasks, some at a time. One that fails does not keep the others. It returns an error that is more than a conflict if
-// there is one.
+// each does all tasks, up to parallel at a time. A task that fails does not stop the others. Of several errors each
+// returns one that is no conflict, if there is one.
 func each(todo []task, parallel int, do func(task) error) error {
 	errs := make([]error, len(todo))
 	if parallel == 1 {
@@ -36,17 +36,17 @@ func each(todo []task, parallel int, do func(task) error) error {
 	var conflict error
 	for _, err := range errs {
 		switch {
-		case err == nil, apierrors.IsNotFound(err): // What has gone needs nothing.
+		case err == nil, apierrors.IsNotFound(err): // An object that no longer exists needs nothing.
 		case apierrors.IsConflict(err):
 			conflict = err
 		default:
-			return err // The others come again with it.
+			return err // A retry of this error retries the conflicts too.
 		}
 	}
 	return conflict
 }
 
-// atOnce calls do with the numbers below n, some at a time.
+// atOnce calls do with the numbers below n, up to parallel at a time.
 func atOnce(n, parallel int, do func(int)) {
 	var group sync.WaitGroup
 	tokens := make(chan struct{}, parallel)
@@ -60,7 +60,7 @@ func atOnce(n, parallel int, do func(int)) {
 	group.Wait()
 }
 
-// act does what has been decided about a Dispatch.
+// act carries out the decision about a Dispatch.
 func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.observation.dispatch), "state", t.decided.do)
 	switch t.decided.do {
@@ -79,7 +79,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	return nil
 }
 
-// say writes the condition WorkerLost. The Event goes with a reason that is new.
+// say writes the condition WorkerLost. It records an Event if the reason is new.
 func (r *Reconciler) say(ctx context.Context, f *jobObservation, decided decision) error {
 	err := r.records.UpdateStatus(ctx, f.dispatch, func(status *v1alpha1.DispatchStatus) {
 		record.Lose(status, f.dispatch, decided.do.reason(), decided.words, r.Clock.Now())
@@ -93,8 +93,8 @@ func (r *Reconciler) say(ctx context.Context, f *jobObservation, decided decisio
 	return nil
 }
 
-// end gives up an attempt: first what its copy has said goes from the hub TrainJob, then the Dispatch says so, and then a Tombstone is
-// written of what the worker may have.
+// end gives up an attempt. It first removes the status of the copy from the hub TrainJob, then ends the attempt in the
+// Dispatch, and then writes a Tombstone for the copy that the worker may have.
 func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	f, err := r.confirm(ctx, o, t)
 	if err != nil {
@@ -110,12 +110,12 @@ func (r *Reconciler) end(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).Info("Gave up attempt", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(f.dispatch),
 		"attempt", f.dispatch.Spec.Attempt, "failover", movedBy(f))
 	jobsMoved.WithLabelValues(string(o.name), movedBy(f)).Inc()
-	// Not before: the worker may return meanwhile, and would delete a copy that goes on. And not later: from now on the Dispatch may go
-	// without waiting for the worker, and nobody would know what the copy there is.
+	// An earlier Tombstone would let the manager delete a copy that goes on, if the worker returned meanwhile. Later, the
+	// Dispatch may already be deleted without the worker, and nobody would know the copy.
 	return r.addTombstone(ctx, o, f.dispatch)
 }
 
-// movedBy is why a job could be moved.
+// movedBy is the reason why a job was moved, for metrics and logs.
 func movedBy(f *jobObservation) string {
 	if f.worker == forgotten {
 		return "Forgotten"
@@ -123,13 +123,14 @@ func movedBy(f *jobObservation) string {
 	return string(f.dispatch.Spec.Failover)
 }
 
-// confirm decides again, on what the API server and the connection say now. If it is something else, that is a conflict: the caches and
-// the connection will wake us. So it is if another manager may lead: this one was paused then, and does not know yet. What it knows of the
-// worker counts for nothing, as the other one may reach it, and may have answered its agent and placed jobs there. One that leads later
-// than this was asked writes to the Dispatch before it lets anything run there.
+// confirm decides again, from the API server and the connection. If the decision has changed, it returns a conflict:
+// the caches and the connection will wake us. It also returns a conflict if another manager may lead. Then this manager
+// was paused, and does not know that yet. Its knowledge of the worker is worth nothing: the new leader may reach the
+// worker, answer its agent and place jobs there. A manager that begins to lead after Leading has answered writes to the
+// Dispatch before it lets anything run there.
 //
-// The TrainJob is always read, since one that is there, or has ended, may not be in the cache; the Dispatch only while its cache may be
-// that of a replica which was not leading, because all writes to it have a lock.
+// confirm always reads the TrainJob, because the cache may lack a TrainJob or its end. All writes to a Dispatch have a
+// lock. So confirm reads the Dispatch only while its cache may be from before this replica began to lead.
 func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobObservation, error) {
 	f, now := *t.observation, r.Clock.Now()
 	key := client.ObjectKeyFromObject(f.dispatch)

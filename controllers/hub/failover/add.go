@@ -33,26 +33,26 @@ const (
 	defaultPauseWindow   = 5 * time.Minute
 	defaultDeletionGrace = 15 * time.Minute
 	defaultParallel      = 8
-	// concurrency is how many workers are looked at at a time.
+	// concurrency is how many workers are reconciled at a time.
 	concurrency = 4
 )
 
-// Contact is what the connection to a worker says. Its times are of this process's clock.
+// Contact is the state of the connection to a worker. Its times are from this process's clock.
 type Contact struct {
 	// Answers is true while the worker is connected.
 	Answers bool
-	// UnreachableSince is when the first request of this outage failed, as far as this process has seen it. Zero: the worker is not
-	// known to be unreachable.
+	// UnreachableSince is when this process first saw a request of this outage fail. Zero: it is not known to be
+	// unreachable.
 	UnreachableSince time.Time
-	// SilentSince is since when no connection to the worker's address could be made at all. Zero: something answers there.
+	// SilentSince is since when no connection to the worker's address was possible. Zero: something answers there.
 	SilentSince time.Time
-	// Untried is true while that is not known yet, because no connection has been tried since contact was lost.
+	// Untried is true while that is unknown, because nobody has tried a connection since contact was lost.
 	Untried bool
 }
 
-// Connections are those to the workers.
+// Connections are the connections to the workers.
 type Connections interface {
-	// Contact with a worker; the zero value if there is no connection.
+	// Contact returns the state of the connection to a worker. It is zero if there is no connection.
 	Contact(worker v1alpha1.ClusterName) Contact
 	// Subscribe calls notify after each change of what Contact returns.
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
@@ -60,35 +60,35 @@ type Connections interface {
 
 // Book knows when the fenced copies on a worker must have stopped.
 type Book interface {
-	// StoppedAt returns when. It is not known if no agent was alive there when the worker was last seen.
+	// StoppedAt returns that time. It is not known if the agent was not alive when the worker was last seen.
 	StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool)
-	// Subscribe calls notify when there may be something else to say about a worker.
+	// Subscribe calls notify when StoppedAt may have changed for a worker.
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Options of the controller. All are required, but those that say otherwise.
+// Options are the options of the controller. All are required, except where the comment of an option says otherwise.
 type Options struct {
 	// Hub reads from the hub's caches, TrainJobs unstructured. They need the indexes of package records.
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
-	// Connections to the workers.
+	// Connections are the connections to the workers.
 	Connections Connections
-	// Book about the workers' agents.
+	// Book knows what the workers' agents do.
 	Book Book
-	// Leading says whether this process certainly leads now. Nil: it does, as no reconciler runs otherwise.
+	// Leading says whether this process certainly leads now. Nil: it always leads, because reconcilers run only then.
 	Leading func() bool
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.Clock
-	// PauseAt is the share of the workers above which those that are lost within PauseWindow are not believed to be. 1 and more: never.
-	// 0: 0.5 and five minutes.
+	// PauseAt is a share of the workers. If a greater share is lost within PauseWindow, the manager moves no jobs of these
+	// workers. 1 or more: it never pauses. 0: the share is 0.5 and the window five minutes.
 	PauseAt     float64
 	PauseWindow time.Duration
-	// DeletionGrace is how long the deletion of a job waits for a worker that is away. 0: 15 minutes.
+	// DeletionGrace is how long the deletion of a job waits for a lost worker. 0: 15 minutes.
 	DeletionGrace time.Duration
-	// Parallel is how many jobs of one worker are written about at a time. 0: 8. 1: one after the other, without a goroutine.
+	// Parallel is how many jobs of one worker are written at a time. 0: 8. 1: one by one, without goroutines.
 	Parallel int
 }
 
@@ -142,7 +142,7 @@ func (r *Reconciler) enqueue(worker v1alpha1.ClusterName) {
 	r.inbox.Add(requestFor(worker).NamespacedName)
 }
 
-// workerChanged lets through what judge looks at.
+// workerChanged lets a change through that matters to judge.
 func workerChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
@@ -151,7 +151,7 @@ func workerChanged() predicate.Predicate {
 	}}
 }
 
-// readinessChanged lets through what other workers are judged by.
+// readinessChanged lets a change through that matters to the judgement of other workers.
 func readinessChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
@@ -163,7 +163,7 @@ func differs(before, after *v1alpha1.WorkerCluster) bool {
 	return readyReason(before) != readyReason(after) || !awaySince(before).Equal(awaySince(after))
 }
 
-// workersAway are all workers that are not connected.
+// workersAway returns a request for each worker that is not connected.
 func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
@@ -179,7 +179,7 @@ func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconci
 	return requests
 }
 
-// dispatchHandler brings the worker of a Dispatch if it is away, or if it is not the cluster on which the job was placed.
+// dispatchHandler enqueues the worker of a Dispatch that is away, or is not the cluster on which the job was placed.
 func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	add := func(ctx context.Context, object client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		if d := object.(*v1alpha1.Dispatch); r.concerns(ctx, d) {
@@ -198,7 +198,7 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	}
 }
 
-// concerns says whether there may be something to do about a Dispatch.
+// concerns is true if this controller may have to do something about a Dispatch.
 func (r *Reconciler) concerns(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	if d.Spec.Cluster == "" || record.StateOf(d) == record.Finished {
 		return false
@@ -211,7 +211,7 @@ func (r *Reconciler) concerns(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	return err != nil || d.Spec.ClusterID != "" && d.Spec.ClusterID != worker.Status.ClusterID
 }
 
-// jobGoes lets through TrainJobs that are going or gone.
+// jobGoes lets TrainJobs through that are being deleted or were deleted.
 func jobGoes() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -221,7 +221,7 @@ func jobGoes() predicate.Predicate {
 	}
 }
 
-// workerOfJob is the worker of a TrainJob's Dispatch.
+// workerOfJob returns a request for the worker of a TrainJob's Dispatch.
 func (r *Reconciler) workerOfJob(ctx context.Context, object client.Object) []reconcile.Request {
 	job, ok := object.(*unstructured.Unstructured)
 	if !ok {

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/test/laws"
 )
 
-// wrappedReader calls before before each read, if there is one.
+// wrappedReader calls before, if it is set, before each read.
 type wrappedReader struct {
 	client.Reader
 	before func()
@@ -35,7 +35,7 @@ func (r *wrappedReader) Get(ctx context.Context, key client.ObjectKey, object cl
 	return r.Reader.Get(ctx, key, object, options...)
 }
 
-// startManager runs the controller in a manager, by the real clock, until the test ends.
+// startManager runs the controller in a manager, with the real clock, until the test ends.
 func (s *scene) startManager(t *testing.T) {
 	t.Helper()
 	mgr, err := ctrl.NewManager(s.server.Cluster.Config, ctrl.Options{
@@ -60,7 +60,8 @@ func (s *scene) startManager(t *testing.T) {
 
 var errCrash = errors.New("the process is gone")
 
-// crash is a process that dies with its nth write, which is done, and whose answer it does not see. To die before the next one is the same.
+// crash is a process that dies at its nth write. The API server does the write, but the process does not see the
+// answer. A death before the next write would be the same.
 type crash struct {
 	t     *testing.T
 	scene *scene
@@ -76,7 +77,7 @@ func (c *crash) around(object client.Object, write func() error) error {
 	return c.write(write)
 }
 
-// checked makes sure that what is written to a Dispatch is in the table of its life.
+// checked checks that a write to a Dispatch is a permitted transition.
 func (c *crash) checked(d *v1alpha1.Dispatch, write func() error) error {
 	key := client.ObjectKeyFromObject(d)
 	before := c.scene.dispatch(c.t, key)
@@ -103,11 +104,10 @@ func (c *crash) write(write func() error) error {
 	}
 }
 
-// A process that dies between any two writes leaves what the next one finds and completes: the end is always the same, and nothing was
-// done twice.
+// A process may die between any two writes. The next process completes the work: the same end, and nothing done twice.
 func TestCrash(t *testing.T) {
 	for name, test := range map[string]struct {
-		// writes is how many a process makes that does not die.
+		// writes is how many writes a process does that does not die.
 		writes int
 		play   func(t *testing.T, s *scene) (check func())
 	}{
@@ -169,8 +169,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// live reconciles until there is nothing left to do, however long that takes, and returns true if the process has died. The other worker
-// returns after a while.
+// live reconciles until nothing is left to do. The other worker returns meanwhile. dead: the process has died.
 func (s *scene) live(t *testing.T, fault *crash) (dead bool) {
 	t.Helper()
 	s.options.Hub = &wrapped{Client: s.cached, around: fault.around}

@@ -12,14 +12,15 @@ import (
 
 const (
 	action = "Failover"
-	// eventLimit is what an Event's note takes.
+	// eventLimit is the maximum length of an Event's note.
 	eventLimit = 1024
 )
 
-// recordHeld tells the owner of a job that its worker is lost; the reason of the Event is that of the condition.
+// recordHeld tells the owner of a job that its worker is lost. The Event has the reason of the condition.
 func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
 	if !f.jobStays() {
-		return // Its Dispatch says for whom the deletion waits.
+		// The job is being deleted. Its Dispatch says for what the deletion waits.
+		return
 	}
 	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
 		"%s", record.Shorten(decided.do.reason()+": "+decided.words, eventLimit))

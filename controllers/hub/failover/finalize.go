@@ -14,7 +14,8 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// discard deletes the Dispatch of a job that is gone or going. Its finalizer keeps it until its copy is gone, or a Tombstone is written.
+// discard deletes the Dispatch of a job that is gone or being deleted. A finalizer keeps it until the copy is gone or a
+// Tombstone is written.
 func (r *Reconciler) discard(ctx context.Context, o *observation, t task) error {
 	f, err := r.confirm(ctx, o, t)
 	if err != nil {
@@ -23,14 +24,15 @@ func (r *Reconciler) discard(ctx context.Context, o *observation, t task) error 
 	return r.records.Delete(ctx, f.dispatch)
 }
 
-// release lets a deleted Dispatch go. What it would have done is written down first.
+// release lets a deleted Dispatch go. Before that, it writes a Tombstone for the copy.
 func (r *Reconciler) release(ctx context.Context, o *observation, t task) error {
 	f, err := r.confirm(ctx, o, t)
 	if err != nil {
 		return err
 	}
 	d := f.dispatch
-	if f.jobStays() && record.AttemptOf(d) != record.Ended { // The job is about to be placed again, and its next copy to speak.
+	// The job is placed again, with a new copy whose status counts.
+	if f.jobStays() && record.AttemptOf(d) != record.Ended {
 		if err := r.records.TakeBackStatus(ctx, f.job); err != nil {
 			return err
 		}
@@ -45,11 +47,11 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 	return nil
 }
 
-// addTombstone writes the Tombstone of what the worker may have of the job.
+// addTombstone writes a Tombstone for the copy that the worker may have.
 func (r *Reconciler) addTombstone(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
 	spec := records.TombstoneOf(d, o.clusterID(d))
 	if spec.ClusterID == "" {
-		return nil // Nothing is written to a worker before its ID is on record, so it has nothing.
+		return nil // Nothing is written to a worker before its ID is on record, so the worker has no copy.
 	}
 	written, err := records.AddTombstone(ctx, r.Hub, r.HubReader, spec)
 	if written {
@@ -58,7 +60,7 @@ func (r *Reconciler) addTombstone(ctx context.Context, o *observation, d *v1alph
 	return err
 }
 
-// hasTombstone is true if there is a Tombstone of the Dispatch's attempt on this worker.
+// hasTombstone is true if the Dispatch's attempt has a Tombstone for this worker.
 func (r *Reconciler) hasTombstone(ctx context.Context, o *observation, d *v1alpha1.Dispatch) (bool, error) {
 	return records.HasTombstone(ctx, r.Hub, records.TombstoneOf(d, o.clusterID(d)))
 }

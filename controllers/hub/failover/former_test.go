@@ -10,7 +10,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Messages of the release before ReasonAddressAnswers, as the API server of an upgraded hub still has them.
+// These messages are from the release before ReasonAddressAnswers. The API server of an upgraded hub still has them.
 const (
 	formerAnswerOfW = `worker "w" does not answer as it should, but something at its address does: its API server may ` +
 		`be down, without which its agent cannot stop the job, so the job stays until the worker answers again; if ` +
@@ -69,8 +69,7 @@ func TestAnswerIsAReason(t *testing.T) {
 	}
 }
 
-// The first decision about a Dispatch of the former release writes the reason. From then on the message counts for
-// nothing.
+// The first decision about a Dispatch of the former release writes the reason. After that the message does not count.
 func TestFormerAnswerGetsItsReason(t *testing.T) {
 	f := jobObservation{
 		dispatch: newDispatch(policy(v1alpha1.FailoverFenced), said(v1alpha1.ReasonHold, formerAnswerOfW)),

@@ -23,7 +23,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 )
 
-// isMoved checks that the attempt of a job was given up, with all that belongs to it, and once.
+// isMoved checks that the attempt of a job was given up completely, and only once.
 func (s *scene) isMoved(t *testing.T, key client.ObjectKey) {
 	t.Helper()
 	d := s.dispatch(t, key)
@@ -60,7 +60,7 @@ func (s *scene) checkTombstone(t *testing.T, d *v1alpha1.Dispatch) {
 	}
 }
 
-// goesOn checks that an attempt is the current one.
+// goesOn checks that the attempt is still the current attempt.
 func (s *scene) goesOn(t *testing.T, key client.ObjectKey, reason string) *v1alpha1.Dispatch {
 	t.Helper()
 	d := s.dispatch(t, key)
@@ -91,7 +91,7 @@ func TestShortLossChangesNothing(t *testing.T) {
 	if writes.writes != 0 || len(s.events.events) != 0 {
 		t.Errorf("%d writes and the Events %q within the grace", writes.writes, s.events.events)
 	}
-	// The worker comes back, and is lost again: the grace begins anew.
+	// The worker returns, and is lost again: the grace period starts again.
 	s.answer(t, s.worker)
 	s.reconcile(t)
 	s.lose(t, s.worker, 0)
@@ -136,7 +136,7 @@ func TestImmediate(t *testing.T) {
 	if events := s.events.about(key.Name); len(events) != 1 || !strings.Contains(events[0], "Gave up attempt 1") {
 		t.Errorf("the Events are %q", events)
 	}
-	// Until placement has gone on nothing more happens.
+	// Nothing more happens until placement has continued.
 	version := s.dispatch(t, key).ResourceVersion
 	s.clock.Step(time.Hour)
 	s.reconcile(t)
@@ -157,7 +157,7 @@ func TestFenced(t *testing.T) {
 	s.clock.Step(10*time.Minute - time.Millisecond)
 	s.reconcile(t)
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
-	// A manager that begins now counts from now.
+	// A manager that starts now counts from now.
 	s.restart()
 	s.book.set(s.worker, s.clock.Now().Add(30*time.Minute))
 	s.reconcile(t)
@@ -169,7 +169,7 @@ func TestFenced(t *testing.T) {
 	s.isMoved(t, key)
 }
 
-// However late the loss is looked at: mirror must have something to take back when the worker returns.
+// The condition is written first, however late the loss is seen: mirror needs it to take back when the worker returns.
 func TestFencedIsSaidBeforeItEnds(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverFenced)
@@ -180,7 +180,7 @@ func TestFencedIsSaidBeforeItEnds(t *testing.T) {
 	s.isMoved(t, key)
 }
 
-// TestMayNotLead: a manager that was paused finds a worker away as it left it, while another one leads and reaches that worker.
+// A manager was paused. It believes that a worker is away, while another manager leads and reaches that worker.
 func TestMayNotLead(t *testing.T) {
 	s := newScene(t)
 	leads := true
@@ -211,7 +211,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 		change func(*scene)
 		words  string
 		says   string
-		// moves is true if it moves when proof comes, without the worker.
+		// moves: the job moves when there is proof, without the worker.
 		moves bool
 	}{
 		"NoAgent": {
@@ -243,7 +243,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 			if words := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost).Message; !strings.Contains(words, test.words) {
 				t.Errorf("the words are %q, want %q in them: %s", words, test.words, test.reason)
 			}
-			// A manager that begins now knows nothing of what answered before.
+			// A manager that starts now does not know what answered before.
 			since := s.clock.Now()
 			s.contacts.set(s.worker, failover.Contact{UnreachableSince: since, SilentSince: since})
 			s.book.set(s.worker, since)
@@ -259,7 +259,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 	}
 }
 
-// What is no loss moves nothing, however long it lasts, and takes back what a loss before it has said.
+// A worker that is not lost causes no moves, however long that lasts. The conditions of an earlier loss are taken back.
 func TestUnusableIsNotLost(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -286,7 +286,7 @@ func TestUnusableIsNotLost(t *testing.T) {
 	}
 }
 
-// Right after a start the record is of a process that is no more: the worker may have come back since.
+// Right after a start, the record is from an earlier process: the worker may have returned since.
 func TestRestartDoesNotBelieveTheRecord(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -317,7 +317,7 @@ func TestPause(t *testing.T) {
 	if condition := s.paused(t); condition == nil || condition.Status != metav1.ConditionTrue || condition.Reason != v1alpha1.ReasonManyWorkersLost {
 		t.Fatalf("the WorkerCluster says %+v", condition)
 	}
-	// The other worker comes back. This one may be about to.
+	// The other worker returns. This worker may return soon.
 	s.answer(t, s.peer())
 	if after := s.reconcile(t); after != 5*time.Minute {
 		t.Errorf("looks again after %s, want when the grace is over once more", after)
@@ -354,7 +354,7 @@ func TestForget(t *testing.T) {
 	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
 	record := s.dispatch(t, deleted)
 	must(t, s.hub.Delete(t.Context(), record))
-	s.lose(t, s.peer(), time.Minute) // It would be a pause.
+	s.lose(t, s.peer(), time.Minute) // Without the annotation this would be a pause.
 	s.reconcile(t)
 	s.goesOn(t, hold, "")
 	s.forget(t, clusterID)
@@ -365,7 +365,7 @@ func TestForget(t *testing.T) {
 		t.Error("the deletion still waits")
 	}
 	s.checkTombstone(t, record)
-	// It comes back all the same. A loss after that is a loss as any other.
+	// The worker returns all the same. A later loss of it is an ordinary loss.
 	later := s.place(t, "later", v1alpha1.FailoverHold)
 	s.answer(t, s.worker)
 	s.reconcile(t)
@@ -377,7 +377,7 @@ func TestForget(t *testing.T) {
 	s.goesOn(t, later, "")
 }
 
-// A worker that was built anew has another ID, and the jobs of the former are left alone until an admin says what became of it.
+// A worker that was built anew has another ID. Jobs on the former cluster stay until an admin says that it is gone.
 func TestFormerCluster(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -406,7 +406,7 @@ func TestWorkerClusterDeleted(t *testing.T) {
 	if hint := fmt.Sprintf("%s: %q", v1alpha1.AnnotationForget, clusterID); !strings.Contains(words, hint) {
 		t.Fatalf("the words %q do not say %q", words, hint)
 	}
-	// As it says: it need not even be connected.
+	// The hint is right even if the worker is not connected.
 	s.register(t, s.worker)
 	s.forget(t, clusterID)
 	s.reconcile(t)
@@ -425,7 +425,7 @@ func TestDeletion(t *testing.T) {
 	})
 	must(t, s.hub.Status().Update(t.Context(), d))
 	records := []*v1alpha1.Dispatch{s.dispatch(t, key), d}
-	// Nobody collects garbage here: the Dispatch of a job that is gone is deleted without.
+	// This hub has no garbage collector. The controller itself deletes the Dispatch of a job that is gone.
 	must(t, s.hub.Delete(t.Context(), s.job(t, key)))
 	s.reconcile(t)
 	if s.dispatch(t, key).DeletionTimestamp == nil {
@@ -434,7 +434,7 @@ func TestDeletion(t *testing.T) {
 	must(t, s.hub.Delete(t.Context(), s.job(t, finished)))
 	must(t, s.hub.Delete(t.Context(), s.dispatch(t, finished)))
 	after := s.reconcile(t)
-	// The deletion is stamped by the API server, by a clock that goes on while this one stands.
+	// The API server stamps the deletion with the real clock, which runs while the test's clock stands still.
 	if after < 14*time.Minute || after > 16*time.Minute {
 		t.Errorf("looks again after %s, want when the deletion has waited long enough", after)
 	}
@@ -445,7 +445,7 @@ func TestDeletion(t *testing.T) {
 	if len(s.tombstones(t)) != 0 {
 		t.Error("a Tombstone was written too early")
 	}
-	// The two were deleted in one second or in two, as the API server counts.
+	// The API server counts whole seconds: it may have deleted the two in one second or in two.
 	s.clock.Step(after)
 	s.clock.Step(s.reconcile(t))
 	s.reconcile(t)
@@ -457,7 +457,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// The Dispatch of a job that stays is an obstacle to placing it twice, however it was deleted.
+// The Dispatch of a job that stays prevents a second placement, however somebody deleted the Dispatch.
 func TestDispatchDeletedByHand(t *testing.T) {
 	s := newScene(t)
 	hold := s.place(t, "hold", v1alpha1.FailoverHold)
@@ -481,7 +481,7 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	}
 }
 
-// A second worker that is lost with the same job has a Tombstone of its own.
+// If the job also loses its second worker, that worker gets its own Tombstone.
 func TestTombstonesOfTwoWorkers(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -504,7 +504,7 @@ func TestTombstonesOfTwoWorkers(t *testing.T) {
 	}
 }
 
-// Hundreds of jobs on one worker: some at a time, and nothing again.
+// One worker has hundreds of jobs. They are written a few at a time, and each only once.
 func TestManyJobs(t *testing.T) {
 	s := newScene(t)
 	const jobs = 40
@@ -527,7 +527,7 @@ func TestManyJobs(t *testing.T) {
 	}
 }
 
-// Jobs that cannot be written about do not keep the others.
+// Jobs whose writes fail do not stop the other jobs.
 func TestSomeFail(t *testing.T) {
 	s := newScene(t)
 	broken := errors.New("broken")
@@ -555,7 +555,7 @@ func TestSomeFail(t *testing.T) {
 	}
 }
 
-// race is something that happens when a write about an object is on its way.
+// race calls happens during a write to an object for which on is true.
 func (s *scene) race(on func(client.Object) bool, happens func()) {
 	done := false
 	s.options.Hub = &wrapped{Client: s.cached, around: func(object client.Object, write func() error) error {
@@ -572,7 +572,7 @@ func isDispatch(object client.Object) bool { _, ok := object.(*v1alpha1.Dispatch
 
 func isTrainJob(object client.Object) bool { _, ok := object.(*unstructured.Unstructured); return ok }
 
-// A worker that returns while its loss is being dealt with: whoever writes first wins, and the other finds out.
+// A worker returns while the manager handles its loss. The first writer wins, and the second gets a conflict.
 func TestReturn(t *testing.T) {
 	finish := func(t *testing.T, s *scene, key client.ObjectKey) {
 		s.speak(t, s.job(t, key), trainer.TrainJobComplete)
@@ -593,7 +593,7 @@ func TestReturn(t *testing.T) {
 		reason  string
 		on      func(client.Object) bool
 		happens func(*testing.T, *scene, client.ObjectKey)
-		// finished is true if the job ends as its copy has.
+		// finished: the job ends as its copy has ended.
 		finished bool
 	}{
 		"BackBeforeTheStatusIsTakenBack": {
@@ -622,10 +622,10 @@ func TestReturn(t *testing.T) {
 			s.reconcile(t)
 			s.goesOn(t, key, v1alpha1.ReasonFencing)
 			s.race(test.on, func() { test.happens(t, s, key) })
-			s.clock.Step(time.Minute) // The caches are not doubted.
+			s.clock.Step(time.Minute) // From now on the caches are believed.
 			s.reconcile(t)
 			if after := s.reconcile(t); !test.finished && after == 0 {
-				// The worker is still lost by all that is known, so the job is looked at as before.
+				// By all that is known the worker is still lost, so nothing changes for the job.
 				s.goesOn(t, key, v1alpha1.ReasonFencing)
 			}
 			d := s.dispatch(t, key)
@@ -642,7 +642,7 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// The connection is asked again before an attempt ends.
+// The controller asks the connection again before it ends an attempt.
 func TestReturnBetweenObserveAndAct(t *testing.T) {
 	for name, test := range map[string]struct {
 		failover v1alpha1.Failover
@@ -673,7 +673,7 @@ func TestReturnBetweenObserveAndAct(t *testing.T) {
 	}
 }
 
-// A TrainJob that the cache does not show may be there.
+// A TrainJob that the cache does not show may exist.
 func TestTrainJobIsLookedFor(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -686,7 +686,7 @@ func TestTrainJobIsLookedFor(t *testing.T) {
 	}
 }
 
-// A cache may lag behind the end of a job, which mirror has written to the TrainJob and not yet to the Dispatch.
+// A cache may lag behind the end of a job. Mirror writes that end first to the TrainJob, and then to the Dispatch.
 func TestStaleTrainJob(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -705,7 +705,7 @@ func TestStaleTrainJob(t *testing.T) {
 	}
 }
 
-// The caches of a process that has just begun may lag behind the one that led before, which may have placed the job elsewhere.
+// The caches of a process that has just started may lag. The process that led before may have placed the job elsewhere.
 func TestStaleDispatchAfterStart(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)
@@ -728,7 +728,7 @@ func TestStaleDispatchAfterStart(t *testing.T) {
 	}
 }
 
-// A WorkerCluster that the cache does not show may be there.
+// A WorkerCluster that the cache does not show may exist.
 func TestWorkerClusterIsLookedFor(t *testing.T) {
 	s := newScene(t)
 	d := s.dispatch(t, s.place(t, "job", v1alpha1.FailoverHold))
@@ -745,7 +745,7 @@ func TestWorkerClusterIsLookedFor(t *testing.T) {
 	s.goesOn(t, types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, "")
 }
 
-// The manager wakes for all that is looked at, and for nothing else.
+// The manager wakes for every change that matters, and for no other change.
 func TestManager(t *testing.T) {
 	s := newScene(t)
 	worker := s.workerCluster(t, s.worker)
@@ -760,7 +760,7 @@ func TestManager(t *testing.T) {
 		t.Helper()
 		gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed(), what)
 	}
-	// The connection is lost, the record says so, the grace ends.
+	// The connection is lost, the record says that, and the grace period ends.
 	s.clock.SetTime(time.Now())
 	s.lose(t, s.worker, 0)
 	s.book.set(s.worker, time.Now().Add(time.Hour))
@@ -768,12 +768,12 @@ func TestManager(t *testing.T) {
 		g.Expect(s.dispatch(t, immediate).AttemptEnded()).To(gomega.BeTrue())
 		g.Expect(lost(s.dispatch(t, fenced))).To(gomega.Equal(v1alpha1.ReasonFencing))
 	})
-	// The Book comes to know better.
+	// The Book learns an earlier time.
 	s.book.set(s.worker, time.Now().Add(500*time.Millisecond))
 	eventually("the agent must have stopped", func(g gomega.Gomega) {
 		g.Expect(s.dispatch(t, fenced).AttemptEnded()).To(gomega.BeTrue())
 	})
-	// A job is deleted, in the background; the Dispatch waits, until the worker is forgotten.
+	// A job is deleted in the background. Its Dispatch waits until an admin has the worker forgotten.
 	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
 	eventually("the deletion waits", func(g gomega.Gomega) {
 		g.Expect(lost(s.dispatch(t, deleted))).To(gomega.Equal(v1alpha1.ReasonDeletionPending))
@@ -784,7 +784,7 @@ func TestManager(t *testing.T) {
 	eventually("it is remembered", func(g gomega.Gomega) {
 		g.Expect(s.workerCluster(t, s.worker).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationForget))
 	})
-	// Another worker is lost too: this one is judged anew.
+	// If another worker is lost too, this worker is judged again.
 	later := s.place(t, "later", v1alpha1.FailoverImmediate)
 	s.lose(t, s.peer(), 0)
 	s.lose(t, s.worker, 0)

@@ -14,29 +14,29 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// jobState is what is to be done about a Dispatch of a worker that is away.
+// jobState is what to do about a Dispatch of a worker that is away.
 type jobState int
 
 const (
-	// leave: nothing.
+	// leave: do nothing.
 	leave jobState = iota
 	// hold: say that the job stays, and why.
 	hold
-	// answered: say that the job stays because something at its worker's address has answered since contact was lost.
+	// answered: say that the job stays because something has answered at the worker's address since contact was lost.
 	answered
-	// pausing: say that nothing is moved while so many workers are lost.
+	// pausing: say that no job moves while so many workers are lost.
 	pausing
-	// fencing: say that the job moves when the worker's agent must have stopped it.
+	// fencing: say that the job moves when the worker's agent must have stopped its copy.
 	fencing
-	// end: end the attempt, so that the job is placed anew.
+	// end: end the attempt, so that the job is placed again.
 	end
-	// note: the attempt was ended, and no Tombstone says yet what the worker may still have of it.
+	// note: the attempt has ended. Write the Tombstone that is missing.
 	note
-	// pending: say for whom the deletion waits.
+	// pending: say for what the deletion waits.
 	pending
-	// discard: the job is gone, so delete the Dispatch.
+	// discard: delete the Dispatch, because its job is gone.
 	discard
-	// release: let the deleted Dispatch go, against a Tombstone.
+	// release: write a Tombstone, and let the deleted Dispatch go.
 	release
 )
 
@@ -45,7 +45,7 @@ func (s jobState) String() string {
 	return [...]string{"leave", "hold", "answered", "pausing", "fencing", "end", "note", "pending", "discard", "release"}[s]
 }
 
-// reason of the condition WorkerLost that says so, empty if none does.
+// reason is the reason of the condition WorkerLost for this state, empty if the state writes no condition.
 func (s jobState) reason() string {
 	return [...]string{
 		hold: v1alpha1.ReasonHold, answered: v1alpha1.ReasonAddressAnswers, pausing: v1alpha1.ReasonFailoverPaused,
@@ -53,44 +53,44 @@ func (s jobState) reason() string {
 	}[s]
 }
 
-// fence is what is known of the stop of the fenced copies on a worker.
+// fence is what is known about the stop of the fenced copies on a worker.
 type fence struct {
-	// silent is true if no connection to the worker's address could be made during the whole outage. If anything answers there, its API
-	// server may be down while its pods run on, and its agent can stop nothing.
+	// silent: no connection to the worker's address was possible during the whole outage. If anything answers there, the
+	// API server may be down while pods run on, and then the agent cannot stop them.
 	silent bool
-	// untried is true while that is not known yet.
+	// untried: it is not yet known whether silent is true.
 	untried bool
-	// stoppedAt is when they must have stopped. Zero: no agent was alive when the worker was last seen.
+	// stoppedAt is when the copies must have stopped. Zero: no agent was alive when the worker was last seen.
 	stoppedAt time.Time
 }
 
-// jobObservation is what the decision about a Dispatch depends on.
+// jobObservation has everything that the decision about a Dispatch depends on.
 type jobObservation struct {
 	dispatch *v1alpha1.Dispatch
-	// job is nil if it is gone.
+	// job is nil if the hub has no such TrainJob.
 	job *unstructured.Unstructured
-	// worker is how it is with the cluster on which the job was placed, since when it is away (zero if that is not known), and the
-	// reason of its Ready condition.
+	// worker is the state of the cluster on which the job was placed. since is since when it is away, zero if that is not
+	// known. reason is the reason of its Ready condition.
 	worker workerState
 	since  time.Time
 	reason string
 	fence  fence
-	// hasTombstone is true if a Tombstone says what the worker may have of the job.
+	// hasTombstone: a Tombstone names the copy that the worker may have.
 	hasTombstone bool
-	// deletionGrace is how long a deletion waits for a worker that is away.
+	// deletionGrace is how long a deletion waits for a lost worker.
 	deletionGrace time.Duration
 }
 
-// decision about a Dispatch.
+// decision is the decision about a Dispatch.
 type decision struct {
 	do jobState
-	// words for the owner of the job.
+	// words are the message for the owner of the job.
 	words string
 	// again is when to look again if nothing happens. Zero: never.
 	again time.Time
 }
 
-// decide says what is to be done about a Dispatch.
+// decide says what to do about a Dispatch.
 func (f *jobObservation) decide(now time.Time) decision {
 	if f.worker <= withinGrace {
 		return decision{do: leave}
@@ -109,14 +109,14 @@ func (f *jobObservation) decide(now time.Time) decision {
 		if trainjobs.Terminal(f.job) == nil {
 			return f.decideLoss(now)
 		}
-		// mirror says Finished when the worker is back.
+		// mirror writes Finished when the worker is back.
 	case record.None, record.Waiting, record.Finished:
 	}
 	return decision{do: leave}
 }
 
-// decideEviction is for a Dispatch that somebody has deleted, of a job that stays. The job is placed anew when its
-// attempt has ended.
+// decideEviction decides about a deleted Dispatch whose job stays. After the end of its attempt the job is placed
+// again.
 func (f *jobObservation) decideEviction(now time.Time) decision {
 	attempt := record.AttemptOf(f.dispatch)
 	switch {
@@ -132,7 +132,7 @@ func (f *jobObservation) decideEviction(now time.Time) decision {
 	return decided
 }
 
-// decideLoss is for a job that goes on, here or elsewhere.
+// decideLoss decides about a job that is to run on, on this worker or another.
 func (f *jobObservation) decideLoss(now time.Time) decision {
 	d := f.dispatch
 	worker := d.Spec.Cluster
@@ -144,7 +144,7 @@ func (f *jobObservation) decideLoss(now time.Time) decision {
 	case elsewhere:
 		return decision{do: hold, words: elsewhereWords(d)}
 	case unclear:
-		// It is not lost. What was said before, when it was, has to be put right, but not for the moment of connecting.
+		// The worker is not lost. The condition of an earlier loss is corrected, but not in the short time of connecting.
 		if record.LostCondition(d) == nil || f.reason == v1alpha1.ReasonConnecting || f.reason == v1alpha1.ReasonUnreachable {
 			return decision{do: leave}
 		}
@@ -163,16 +163,18 @@ func (f *jobObservation) decideLoss(now time.Time) decision {
 	return decision{do: hold, words: holdWords(worker)}
 }
 
-// decideFenced ends an attempt only if it has been said before, and seen, that the worker is lost: mirror takes that back, with a write
-// of its own, before it does anything for a job whose worker has returned, and of the two writes only one succeeds.
+// decideFenced ends an attempt only if this process has read that the Dispatch says WorkerLost. If the worker returns,
+// mirror takes that back with a write before it does anything else for the job, and only one of the two writes
+// succeeds.
 func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)
-	// The whole outage must have been silent. The condition remembers what an earlier process saw.
+	// The whole outage must have been silent. The condition keeps what an earlier process saw.
 	hasAnswered := isAnswer(said, worker)
 	switch {
 	case f.fence.untried && !hasAnswered:
-		return decision{do: leave} // The first attempt to connect wakes us. An answer that nobody has seen must not be written.
+		// The first try to connect wakes us. Nobody has seen an answer yet, so none may be written.
+		return decision{do: leave}
 	case hasAnswered, !f.fence.silent:
 		return decision{do: answered, words: answeredWords(worker)}
 	case f.fence.stoppedAt.IsZero():
@@ -184,12 +186,12 @@ func (f *jobObservation) decideFenced(now time.Time) decision {
 	}
 }
 
-// isAnswer is true if the condition WorkerLost says that something at the worker's address has answered during this outage.
+// isAnswer is true if the condition WorkerLost says that something has answered during this outage.
 func isAnswer(said *metav1.Condition, worker v1alpha1.ClusterName) bool {
 	return said != nil && (said.Reason == v1alpha1.ReasonAddressAnswers || isFormerAnswer(said, worker))
 }
 
-// decideDeletion is for a Dispatch whose job will not run again. Its copy waits for the worker, but not for ever.
+// decideDeletion decides about a Dispatch whose job will not run again. It waits for the worker, but not for ever.
 func (f *jobObservation) decideDeletion(now time.Time) decision {
 	d := f.dispatch
 	switch {
@@ -211,12 +213,12 @@ func (f *jobObservation) decideDeletion(now time.Time) decision {
 	return decision{do: release}
 }
 
-// jobStays is true if the hub TrainJob is there and is not going.
+// jobStays is true if the hub TrainJob exists and is not being deleted.
 func (f *jobObservation) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
-// isSaid is true if the Dispatch says already what has been decided.
+// isSaid is true if the Dispatch already says what was decided.
 func (f *jobObservation) isSaid(decided decision) bool {
 	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == decided.do.reason() && said.Message == decided.words &&

@@ -64,7 +64,7 @@ var (
 	isFinished = with(v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.ReasonComplete, "")
 )
 
-// newJob is the hub TrainJob of the Dispatch.
+// newJob makes the hub TrainJob of the Dispatch.
 func newJob(change func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	job := trainjobs.New()
 	job.SetNamespace("ns")
@@ -257,7 +257,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// What is said already is neither written nor looked at again.
+// A decision that the Dispatch already says is not written again.
 func TestIsSaid(t *testing.T) {
 	holding := decision{do: hold, words: "words"}
 	for name, test := range map[string]struct {
@@ -282,7 +282,7 @@ func TestIsSaid(t *testing.T) {
 	}
 }
 
-// Conditions that change with every look would be written with every look, and say too much for a condition.
+// A message that changes with every reconcile would be written with every reconcile.
 func TestWords(t *testing.T) {
 	long := newDispatch()
 	long.Spec.Cluster = v1alpha1.ClusterName(strings.Repeat("w", 253))

@@ -18,13 +18,13 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// losses counts the other workers: those that were lost at about the same time, and those that answer.
+// losses counts the other workers: workers that were lost at about the same time, and workers that answer.
 type losses struct {
 	away, answering int
 }
 
-// lossesWith looks at what happened to the other workers when this one was lost. A worker that has never been connected, or that an
-// admin has had forgotten, says nothing about the hub, nor does one that was lost long before; nor one that answers with a refusal.
+// lossesWith counts the other workers that were lost with this worker. Some workers say nothing about the hub: workers
+// that were never connected, that an admin has had forgotten, that were lost long before, or that refuse the hub.
 func lossesWith(worker *v1alpha1.WorkerCluster, all []v1alpha1.WorkerCluster, window time.Duration) losses {
 	var l losses
 	since := awaySince(worker)
@@ -41,8 +41,8 @@ func lossesWith(worker *v1alpha1.WorkerCluster, all []v1alpha1.WorkerCluster, wi
 	return l
 }
 
-// isAway is true for a worker that was connected once and cannot be reached now. After a start of the manager those that could not be
-// reached before are being connected at first.
+// isAway is true for a worker that was connected once and cannot be reached now. After a start, the manager connects
+// all workers again, also workers that it could not reach before.
 func isAway(worker *v1alpha1.WorkerCluster) bool {
 	id := worker.Status.ClusterID
 	if id == "" || types.UID(worker.Annotations[v1alpha1.AnnotationForget]) == id {
@@ -52,14 +52,13 @@ func isAway(worker *v1alpha1.WorkerCluster) bool {
 	return reason == v1alpha1.ReasonUnreachable || reason == v1alpha1.ReasonConnecting && worker.Status.LastSeenTime != nil
 }
 
-// exceed says whether more than a share of the workers that were there were lost with this one.
+// exceed is true if more than this share of the workers was lost, counted with this worker.
 func (l losses) exceed(share float64) bool {
 	lost := float64(l.away + 1)
 	return lost > share*(lost+float64(l.answering))
 }
 
-// reportPause says on the WorkerCluster whether the jobs of a lost worker are left where they are because it is rather the hub that is
-// cut off.
+// reportPause says on the WorkerCluster whether its jobs stay because the hub seems to be cut off.
 func (r *Reconciler) reportPause(ctx context.Context, o *observation, state workerState) error {
 	if o.worker == nil {
 		return nil
@@ -102,8 +101,8 @@ func (r *Reconciler) reportPause(ctx context.Context, o *observation, state work
 	return nil
 }
 
-// remember takes back that an admin has had a worker forgotten, as soon as it answers: otherwise the next short loss would move its
-// jobs at once.
+// remember removes the annotation with which an admin has had a worker forgotten, as soon as the worker answers.
+// Otherwise the next short loss would move its jobs at once.
 func (r *Reconciler) remember(ctx context.Context, o *observation) error {
 	if !o.contact.Answers || o.forget() == "" || o.forget() != o.worker.Status.ClusterID {
 		return nil

@@ -26,18 +26,18 @@ import (
 )
 
 const (
-	// startLag is how long after the start the hub's caches, filled while another replica was leading, are doubted.
+	// startLag is how long after the start the caches are doubted: they were filled while another replica led.
 	startLag = 10 * time.Second
-	// doubtDelay is how long what is due waits while this process does not know whether it leads. It ends soon, or leads on.
+	// doubtDelay is how long a task waits while this process does not know whether it leads. Then it is over, or leads on.
 	doubtDelay = time.Second
 )
 
-// Reconciler reconciles WorkerClusters that are away. It remembers nothing but when it began.
+// Reconciler reconciles WorkerClusters that are away. It keeps no state but the time of its first reconcile.
 type Reconciler struct {
 	Options
 	records records.Writer
 	inbox   inbox.Inbox
-	// started is when the first key came, which is when this replica began to lead.
+	// started is the time of the first reconcile, when this replica began to lead.
 	start   sync.Once
 	started time.Time
 }
@@ -50,7 +50,7 @@ func NewReconciler(options Options) *Reconciler {
 	}
 }
 
-// Reconcile does what is due about the jobs of one worker.
+// Reconcile does what is due for the jobs of one worker.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.start.Do(func() { r.started = r.Clock.Now() })
 	again, err := r.reconcile(ctx, v1alpha1.ClusterName(request.Name))
@@ -63,7 +63,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), requeue.ConflictDelay)}, nil
 }
 
-// reconcile returns when to look again if nothing happens, zero for never.
+// reconcile returns when to reconcile again if no event comes, zero for never.
 func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (time.Time, error) {
 	o, err := r.observe(ctx, name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *Reconciler) observe(ctx context.Context, name v1alpha1.ClusterName) (*o
 	return o, nil
 }
 
-// verifyGone fails if the WorkerCluster that the cache does not show is there.
+// verifyGone fails if the API server has a WorkerCluster that the cache does not show.
 func (r *Reconciler) verifyGone(ctx context.Context, name v1alpha1.ClusterName) error {
 	err := r.HubReader.Get(ctx, client.ObjectKey{Name: string(name)}, &v1alpha1.WorkerCluster{})
 	switch {
@@ -133,7 +133,7 @@ func (r *Reconciler) verifyGone(ctx context.Context, name v1alpha1.ClusterName) 
 	}
 }
 
-// treat decides about each Dispatch, and does what has been decided. Where all is said and done, nothing is written and nobody asked.
+// treat decides about each Dispatch, and carries the decisions out. If nothing has changed, it sends no requests.
 func (r *Reconciler) treat(
 	ctx context.Context, o *observation, state workerState, dispatches []v1alpha1.Dispatch,
 ) (again time.Time, err error) {
@@ -157,13 +157,13 @@ func (r *Reconciler) treat(
 	return again, each(todo, r.Parallel, func(t task) error { return r.act(ctx, o, t) })
 }
 
-// task is something to do about a Dispatch.
+// task is a decision to carry out.
 type task struct {
 	observation *jobObservation
 	decided     decision
 }
 
-// observeJob reads what a Dispatch is decided on by.
+// observeJob reads what the decision about a Dispatch depends on.
 func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobObservation, error) {
 	f := &jobObservation{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
 	if o.worker != nil {
@@ -182,7 +182,7 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 	return f, err
 }
 
-// fence is what is known now of the stop of the fenced copies.
+// fence returns what is known now about the stop of the fenced copies.
 func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
 	if d.Spec.Failover != v1alpha1.FailoverFenced {
 		return fence{}
@@ -197,7 +197,7 @@ func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
 	return known
 }
 
-// clusterID is of the cluster on which the Dispatch was placed, empty if it is not known.
+// clusterID is the ID of the cluster on which the Dispatch was placed, empty if it is not known.
 func (o *observation) clusterID(d *v1alpha1.Dispatch) types.UID {
 	if o.worker == nil {
 		return d.Spec.ClusterID
@@ -205,7 +205,7 @@ func (o *observation) clusterID(d *v1alpha1.Dispatch) types.UID {
 	return cmp.Or(d.Spec.ClusterID, o.worker.Status.ClusterID)
 }
 
-// getJob reads a TrainJob, nil if there is none.
+// getJob reads a TrainJob. It returns nil if there is none.
 func getJob(ctx context.Context, reader client.Reader, key client.ObjectKey, options ...client.GetOption) (*unstructured.Unstructured, error) {
 	job := trainjobs.New()
 	if err := reader.Get(ctx, key, job, options...); err != nil {

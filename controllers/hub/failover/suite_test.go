@@ -35,14 +35,14 @@ import (
 
 const (
 	clusterID = types.UID("cluster-id")
-	// patience is for things that are quick, on a machine that may be busy.
+	// patience is a timeout for quick things on a machine that may be busy.
 	patience = 60 * time.Second
 )
 
-// environment is a hub without controllers: what they would do, the tests do by hand.
+// environment is a hub without controllers. The tests do by hand what controllers would do.
 type environment struct {
 	server *servers.Server
-	// hub is the admin's, without caches; cached is what the manager has.
+	// hub is the admin's client, without caches. cached is the manager's client.
 	hub    client.WithWatch
 	cached client.Client
 	scheme *runtime.Scheme
@@ -73,7 +73,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	return &environment{server: set.Hub, hub: set.Hub.Admin, cached: hub.GetClient(), scheme: set.Scheme}, nil
 }
 
-// connections says what a test says.
+// connections returns the contacts that a test sets.
 type connections struct {
 	mu       sync.Mutex
 	contacts map[v1alpha1.ClusterName]failover.Contact
@@ -100,7 +100,7 @@ func (c *connections) set(worker v1alpha1.ClusterName, contact failover.Contact)
 	}
 }
 
-// book says what a test says.
+// book returns the times that a test sets.
 type book struct {
 	mu     sync.Mutex
 	stop   map[v1alpha1.ClusterName]time.Time
@@ -154,7 +154,7 @@ func (r *recorder) about(name string) []string {
 	return found
 }
 
-// scene is a worker with jobs in a namespace of their own, another worker that answers, and the reconciler that a test calls.
+// scene has a worker with jobs in their own namespace, a worker that answers, and the reconciler that a test calls.
 type scene struct {
 	*environment
 	namespace string
@@ -163,14 +163,14 @@ type scene struct {
 	contacts  *connections
 	book      *book
 	events    *recorder
-	// options of the reconciler. What a test changes holds from the next restart on.
+	// options are the options of the reconciler. A change by a test takes effect at the next restart.
 	options    failover.Options
 	reconciler *failover.Reconciler
 }
 
 var scenes atomic.Int32
 
-// newScene has a worker that was lost a minute ago, silently, and whose agent has stopped what is fenced.
+// newScene makes a scene whose worker was lost a minute ago, in silence, and whose agent has stopped the fenced copies.
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	e := shared.Get(t)
@@ -194,13 +194,13 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// peer is a worker that answers.
+// peer is the worker that answers.
 func (s *scene) peer() v1alpha1.ClusterName { return s.worker + "-peer" }
 
-// restart is a new process, which remembers nothing. Its caches are doubted for a while.
+// restart starts a new process without memory. It doubts its caches for a while.
 func (s *scene) restart() { s.reconciler = failover.NewReconciler(s.options) }
 
-// register creates a WorkerCluster that goes with the test, so that those of other tests are not counted.
+// register creates a WorkerCluster and deletes it at the end of the test, so that other tests do not count it.
 func (s *scene) register(t *testing.T, name v1alpha1.ClusterName) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{
@@ -237,7 +237,7 @@ func (s *scene) is(t *testing.T, name v1alpha1.ClusterName, reason string, chang
 	}))
 }
 
-// lose makes a worker Unreachable since a while ago.
+// lose makes a worker Unreachable, since this long ago.
 func (s *scene) lose(t *testing.T, name v1alpha1.ClusterName, ago time.Duration) {
 	t.Helper()
 	since := s.clock.Now().Add(-ago)
@@ -255,7 +255,7 @@ func (s *scene) answer(t *testing.T, name v1alpha1.ClusterName) {
 	s.is(t, name, v1alpha1.ReasonConnected, func(worker *v1alpha1.WorkerCluster) { worker.Status.LastSeenTime = nil })
 }
 
-// forget sets the annotation that has a cluster forgotten.
+// forget sets the annotation that says that a cluster is forgotten.
 func (s *scene) forget(t *testing.T, id types.UID) {
 	t.Helper()
 	worker := s.workerCluster(t, s.worker)
@@ -270,13 +270,13 @@ func (s *scene) workerCluster(t *testing.T, name v1alpha1.ClusterName) *v1alpha1
 	return worker
 }
 
-// paused is the condition FailoverPaused of the worker, nil if there is none.
+// paused returns the condition FailoverPaused of the worker, nil if there is none.
 func (s *scene) paused(t *testing.T) *metav1.Condition {
 	t.Helper()
 	return meta.FindStatusCondition(s.workerCluster(t, s.worker).Status.Conditions, v1alpha1.WorkerClusterFailoverPaused)
 }
 
-// place creates a job that runs on the worker, as its TrainJob and its Dispatch say.
+// place creates a job that runs on the worker, according to its TrainJob and its Dispatch.
 func (s *scene) place(t *testing.T, name string, failover v1alpha1.Failover) client.ObjectKey {
 	t.Helper()
 	job := trainjobs.New()
@@ -305,7 +305,7 @@ func (s *scene) place(t *testing.T, name string, failover v1alpha1.Failover) cli
 	return client.ObjectKeyFromObject(d)
 }
 
-// speak writes a TrainJob's status as mirror does for a copy that runs, or has ended.
+// speak writes a TrainJob's status as mirror does for a copy that runs or has ended.
 func (s *scene) speak(t *testing.T, job *unstructured.Unstructured, end string) {
 	t.Helper()
 	status := map[string]any{"jobsStatus": []any{map[string]any{
@@ -320,7 +320,7 @@ func (s *scene) speak(t *testing.T, job *unstructured.Unstructured, end string) 
 	must(t, s.hub.Status().Update(t.Context(), job))
 }
 
-// reconcile calls the reconciler with caches that show all there is, and returns when it wants to look again.
+// reconcile calls the reconciler with caches that are up to date, and returns when it wants to reconcile again.
 func (s *scene) reconcile(t *testing.T) time.Duration {
 	t.Helper()
 	after, err := s.try(t)
@@ -335,7 +335,7 @@ func (s *scene) try(t *testing.T) (time.Duration, error) {
 	return result.RequeueAfter, err
 }
 
-// settle waits until the caches show what is on the API server.
+// settle waits until the caches show the state of the API server.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
 	versions := func(g gomega.Gomega, reader client.Reader) []string {
@@ -359,7 +359,7 @@ func (s *scene) settle(t *testing.T) {
 	}, patience, 5*time.Millisecond).Should(gomega.Succeed(), "the caches")
 }
 
-// scope of a list: what is namespaced is of the scene's namespace.
+// scope returns list options: namespaced kinds are listed in the scene's namespace only.
 func (s *scene) scope(list client.ObjectList) []client.ListOption {
 	switch list.(type) {
 	case *v1alpha1.WorkerClusterList, *v1alpha1.TombstoneList:
@@ -368,7 +368,7 @@ func (s *scene) scope(list client.ObjectList) []client.ListOption {
 	return []client.ListOption{client.InNamespace(s.namespace)}
 }
 
-// dispatch is what is on the API server now, nil if nothing is.
+// dispatch reads the Dispatch from the API server. It returns nil if there is none.
 func (s *scene) dispatch(t *testing.T, key client.ObjectKey) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
@@ -386,7 +386,7 @@ func (s *scene) job(t *testing.T, key client.ObjectKey) *unstructured.Unstructur
 	return job
 }
 
-// tombstones of the scene's jobs.
+// tombstones returns the Tombstones of the scene's jobs.
 func (s *scene) tombstones(t *testing.T) []v1alpha1.Tombstone {
 	t.Helper()
 	var list v1alpha1.TombstoneList
@@ -394,7 +394,7 @@ func (s *scene) tombstones(t *testing.T) []v1alpha1.Tombstone {
 	return slices.DeleteFunc(list.Items, func(tombstone v1alpha1.Tombstone) bool { return tombstone.Spec.Namespace != s.namespace })
 }
 
-// lost is "reason" of the True condition WorkerLost, empty if there is none.
+// lost is the reason of the True condition WorkerLost, empty if there is none.
 func lost(d *v1alpha1.Dispatch) string {
 	if condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost); condition != nil {
 		return condition.Reason

@@ -9,14 +9,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The messages of conditions. They are for the owner of a job, say what is waited for and what an admin can do, and stay the same as long
-// as the cause does: no times, no counters.
+// These messages of conditions are for the owner of a job. They say what the job waits for and what an admin can do.
+// They change only with their cause: no times, no counters.
 
 func forgetCommand(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("kubectl trainyard forget %s", worker)
 }
 
-// orForgotten ends the messages of jobs that nobody moves by themselves.
+// orForgotten ends the messages of jobs that do not move without an admin.
 func orForgotten(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("if nothing of it runs any more, an admin can have its jobs placed anew: %s", forgetCommand(worker))
 }
@@ -68,7 +68,7 @@ func pendingWords(d *v1alpha1.Dispatch) string {
 		"and no longer waited for; an admin can do so now if nothing of the worker runs any more: %s", d.Spec.Cluster, forgetCommand(d.Spec.Cluster))
 }
 
-// Why attempts end.
+// These messages say why attempts end.
 
 func forgottenWords(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("an admin has had worker %q forgotten", worker)
@@ -82,7 +82,7 @@ func fencedWords(worker v1alpha1.ClusterName) string {
 	return fmt.Sprintf("worker %q does not answer, and its agent must have stopped the job there", worker)
 }
 
-// The messages of conditions on WorkerClusters.
+// These messages are for conditions of WorkerClusters.
 
 func pausedWords(worker v1alpha1.ClusterName, share float64) string {
 	return fmt.Sprintf("more than %.0f %% of the workers were lost at about the same time, so it is rather the hub that is cut off: the jobs of "+

@@ -16,8 +16,8 @@ import (
 
 const (
 	defaultGrace = 5 * time.Minute
-	// confirmation is how long this process itself must have found a worker unreachable, unless its grace period is shorter. Of an outage
-	// that began before, only the record is known: while nobody looked the worker may have come back.
+	// confirmation is how long this process itself must have found a worker unreachable, unless the grace period is
+	// shorter. An outage from before is only known from the record: the worker may have returned while no manager looked.
 	confirmation = 30 * time.Second
 )
 
@@ -25,17 +25,18 @@ const (
 type workerState int
 
 const (
-	// notLost: it answers, or the connection has not given it up yet.
+	// notLost: the worker answers, or the connection has not given it up yet.
 	notLost workerState = iota
-	// withinGrace: it has been away for less than its grace period. Nothing is written about its jobs.
+	// withinGrace: the worker has been away for less than its grace period. Nothing is written about its jobs.
 	withinGrace
-	// unclear: it has been away for longer, and is not known to be unreachable: it is being connected, or answers and cannot be used.
+	// unclear: after its grace period, the worker is not known to be unreachable: it connects, or answers but is not
+	// usable.
 	unclear
-	// paused: it is lost, and so are so many others that it is rather the hub that is cut off.
+	// paused: the worker is lost together with so many others that the hub seems to be cut off.
 	paused
-	// lost: what is done about its jobs says their failover.
+	// lost: the failover of each job says what happens to the job.
 	lost
-	// elsewhere is about a job only: it was placed on another cluster than the one that the worker's name leads to now.
+	// elsewhere is for a job only: the worker's name now leads to another cluster than the cluster of the job.
 	elsewhere
 	// gone: the WorkerCluster was deleted, so nothing is known of the worker.
 	gone
@@ -48,18 +49,18 @@ func (s workerState) String() string {
 	return [...]string{"notLost", "withinGrace", "unclear", "paused", "lost", "elsewhere", "gone", "forgotten"}[s]
 }
 
-// observation is what has been observed of a worker.
+// observation is what this reconcile has read about a worker.
 type observation struct {
 	name v1alpha1.ClusterName
 	// worker is nil if there is no WorkerCluster of that name.
 	worker  *v1alpha1.WorkerCluster
 	contact Contact
-	// losses are how it is with the other workers, and cutOff is true if so many were lost that it is rather the hub that is cut off.
+	// losses counts the other workers. cutOff is true if so many were lost that the hub seems to be cut off.
 	losses losses
 	cutOff bool
 }
 
-// judge says how it is with the worker, and when to look again if nothing happens; zero is never.
+// judge returns the state of the worker, and when to judge again if no event comes, zero for never.
 func (o *observation) judge(now time.Time) (state workerState, again time.Time) {
 	if o.worker == nil {
 		return gone, time.Time{}
@@ -84,14 +85,14 @@ func (o *observation) judge(now time.Time) (state workerState, again time.Time) 
 	if o.cutOff {
 		return paused, time.Time{}
 	}
-	// When a pause ends, the other workers come back one after the other: this one gets its grace period once more.
+	// After a pause the workers return one after the other. So this worker gets its grace period once more.
 	if due := pauseEnd(o.worker, now).Add(grace); now.Before(due) {
 		return withinGrace, due
 	}
 	return lost, time.Time{}
 }
 
-// stateFor says how it is with the worker of one Dispatch, which may have been placed on another cluster of that name.
+// stateFor returns the state of the worker for one Dispatch, which may be on another cluster of the same name.
 func (o *observation) stateFor(d *v1alpha1.Dispatch, state workerState) workerState {
 	if o.worker == nil {
 		return state
@@ -104,7 +105,7 @@ func (o *observation) stateFor(d *v1alpha1.Dispatch, state workerState) workerSt
 	case was == o.forget():
 		return forgotten
 	case current == "":
-		return state // A WorkerCluster that was put back, and has not been connected yet.
+		return state // The WorkerCluster was created again, and is not connected yet.
 	default:
 		return elsewhere
 	}
@@ -123,7 +124,7 @@ func readyReason(worker *v1alpha1.WorkerCluster) string {
 	return ""
 }
 
-// answers says whether jobs are looked after on a worker that is Ready, or not, for this reason. What has no capacity report answers.
+// answers is true if jobs on a worker with this Ready reason are kept up to date. A missing report changes nothing.
 func answers(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
@@ -132,7 +133,7 @@ func answers(reason string) bool {
 	return false
 }
 
-// awaySince is since when a worker has not been usable, by the hub's clock and as it is on record.
+// awaySince is since when a worker has not been usable, by its record and the hub's clock.
 func awaySince(worker *v1alpha1.WorkerCluster) time.Time {
 	if seen := worker.Status.LastSeenTime; seen != nil {
 		return seen.Time
@@ -150,7 +151,7 @@ func graceOf(worker *v1alpha1.WorkerCluster) time.Duration {
 	return defaultGrace
 }
 
-// pauseEnd is when the pause of a worker ended, which is now if that is not on record yet. Zero: there was none.
+// pauseEnd is when the pause of a worker ended. It is now if that is not on record yet, and zero if there was no pause.
 func pauseEnd(worker *v1alpha1.WorkerCluster, now time.Time) time.Time {
 	condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterFailoverPaused)
 	switch {

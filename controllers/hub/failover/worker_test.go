@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 		contact Contact
 		cutOff  bool
 		want    workerState
-		// again is how long from now, 0 for never.
+		// again is how long from now to judge again, 0 for never.
 		again time.Duration
 	}{
 		"Connected": {

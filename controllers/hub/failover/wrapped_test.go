@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// wrapped is a client whose writes a test watches, or gets in the way of.
+// wrapped is a client whose writes a test can observe and disturb.
 type wrapped struct {
 	client.Client
-	// around is called instead of each write, with what it is about and a function that does it.
+	// around is called instead of each write. It gets the object, and a function that does the write.
 	around func(object client.Object, write func() error) error
-	// stale is read instead of the TrainJob of its name, as from a cache that lags.
+	// stale is returned instead of the TrainJob of its name, as from a cache that lags.
 	stale *unstructured.Unstructured
-	// hidden is a TrainJob that such a cache does not show.
+	// hidden is the key of a TrainJob that the cache does not show.
 	hidden client.ObjectKey
 }
 
