@@ -24,7 +24,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// gatherTime is how long events of jobs and of room are gathered into one look at a worker.
+// gatherTime is how long events about jobs and room are gathered into one reconcile of a worker.
 const gatherTime = 250 * time.Millisecond
 
 // Add adds the controller to the manager. Its caches need the indexes of package records.
@@ -36,7 +36,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.DispatchPolicy{}, handler.EnqueueRequestsFromMapFunc(r.allWorkers),
 			builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WatchesRawSource(r.inbox.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // A budget is for all workers together.
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // A budget covers the moves from all workers together.
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("add moves controller: %w", err)
@@ -48,7 +48,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	}))
 }
 
-// workerPredicate lets through what says whether a worker keeps its jobs, and whether it answers.
+// workerPredicate lets changes through that decide whether a worker keeps its jobs, and whether it answers.
 func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
@@ -56,11 +56,11 @@ func workerPredicate() predicate.Predicate {
 	}}
 }
 
-// interest is why a worker is looked at again.
+// interest is why events elsewhere matter for a worker.
 type interest struct {
-	// draining: a job of it has changed, a move is over, or there may be room.
+	// draining: the worker is being drained, so changed jobs, moves that end, and new room matter.
 	draining bool
-	// overdue: there may be room for a job that it does not let run.
+	// overdue: the worker does not let a job run, so new room matters.
 	overdue bool
 }
 
@@ -77,7 +77,7 @@ func (r *Reconciler) forget(name v1alpha1.ClusterName) {
 	r.care(name, false, false)
 }
 
-// lookForTimeouts finds out whether any policy has an admissionTimeout.
+// lookForTimeouts reads whether any policy has an admissionTimeout.
 func (r *Reconciler) lookForTimeouts(ctx context.Context) error {
 	var policies v1alpha1.DispatchPolicyList
 	if err := r.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
@@ -99,7 +99,7 @@ func (r *Reconciler) hasTimeouts() bool {
 	return r.timeouts
 }
 
-// caring are the workers for which something that happens elsewhere matters.
+// caring returns the workers for which an event elsewhere matters.
 func (r *Reconciler) caring(matters func(interest) bool) []types.NamespacedName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *Reconciler) caring(matters func(interest) bool) []types.NamespacedName 
 	return keys
 }
 
-// roomChanged looks again at the workers whose jobs want to go.
+// roomChanged enqueues the workers whose jobs are to leave.
 func (r *Reconciler) roomChanged() {
 	for _, key := range r.caring(func(interest) bool { return true }) {
 		r.inbox.AddAfter(key, gatherTime)
@@ -121,8 +121,7 @@ func (r *Reconciler) roomChanged() {
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// dispatchHandler looks again at the workers that a change of a Dispatch concerns: its own, and all that are being drained if a move begins
-// or is over.
+// dispatchHandler enqueues the worker of a changed Dispatch. If a move begins or ends, it enqueues all drained workers.
 func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	see := func(before, after *v1alpha1.Dispatch, queue requestQueue) {
 		was, is := record.IsMoving(before), record.IsMoving(after)
@@ -151,18 +150,18 @@ func (r *Reconciler) dispatchHandler() handler.EventHandler {
 	}
 }
 
-// concerns is true if a change of the job may matter to what is done about its worker.
+// concerns is true if a change of the job may change a decision about its worker.
 func (r *Reconciler) concerns(d *v1alpha1.Dispatch) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cares[d.Spec.Cluster].draining || r.timeouts && mayBeHeld(d)
 }
 
-// allWorkers is for a policy, which may be that of any job.
+// allWorkers returns all workers: any job may have the changed policy.
 func (r *Reconciler) allWorkers(ctx context.Context, _ client.Object) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // The cache is there: the manager waits for it.
+		return nil // The manager has waited for the cache, so this does not fail.
 	}
 	requests := make([]reconcile.Request, len(workers.Items))
 	for i := range workers.Items {

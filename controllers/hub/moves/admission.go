@@ -18,13 +18,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// mayBeHeld is false for a Dispatch that says that the job runs, or has no copy yet. It saves looking at the job.
+// mayBeHeld is false for a Dispatch that says that the job runs or has no copy yet. Then nobody has to read the job.
 func mayBeHeld(d *v1alpha1.Dispatch) bool {
 	return d.WasCopied() && !slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning })
 }
 
-// isHeld is true for a job whose copy is suspended on its worker or has no pods. That is what the
-// copy has said, which the hub's job shows.
+// isHeld is true for a job whose copy is suspended on its worker or has no pods, as the status of the hub's job shows.
 func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
 	if !mayBeHeld(d) {
 		return false
@@ -35,17 +34,17 @@ func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
 	return !started || trainjobs.HasCondition(job, trainer.TrainJobSuspended)
 }
 
-// confirmTime is how long a job has to be seen held before it is taken for overdue, whatever its Dispatch says: after a restart, and when a
-// worker is back, what the hub shows of the job is old.
+// confirmTime is how long this process must see a job held before the job can be overdue: after a restart, and when a
+// worker is back, the hub's status of the job is old.
 const confirmTime = 30 * time.Second
 
-// patience is what is known of how long a worker has kept a job from running. The zero value: it does not, as far as is known.
+// patience is since when a worker has kept a job from running. Zero: the worker does not, as far as is known.
 type patience struct {
 	attempt int32
-	// interrupted: the job was seen not to be held in this attempt, or its worker was away. So it counts from when it was first seen held
-	// again, by this process's clock. Otherwise it counts from when the copy was reported, which a restart does not forget.
+	// interrupted: in this attempt the job was not always held, or its worker was away. Then since is when this process
+	// saw the job held again. Otherwise since is when the copy was reported, which a restart does not forget.
 	interrupted bool
-	// since is from when it counts, and seen when it was first seen so. Both are zero for a job that is not held.
+	// since is the start of the timeout. seen is when this process first saw the job held. Both are zero for other jobs.
 	since, seen time.Time
 }
 
@@ -58,10 +57,10 @@ func (p patience) due(timeout time.Duration) time.Time {
 	return due
 }
 
-// waiting is patience by job.
+// waiting has the patience of each job, by the UID of its TrainJob.
 type waiting map[types.UID]patience
 
-// look notes whether a job is held now, and returns what is known of it then.
+// look takes in whether a job is held now, and returns its patience.
 func (w waiting) look(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patience {
 	p := w[d.Spec.TrainJob.UID]
 	if p.attempt != d.Spec.Attempt {

@@ -5,15 +5,15 @@ package moves
 
 import "github.com/trainyard/trainyard/api/v1alpha1"
 
-// budgets are how many jobs are on their way, by policy. Jobs without a policy share one budget.
+// budgets count the jobs on their way, by policy. Jobs without a policy share one budget.
 type budgets map[string]int32
 
-// defaultMoves is maxConcurrentMoves of policies that say nothing.
+// defaultMoves is the maxConcurrentMoves of a policy that does not set it.
 const defaultMoves = 1
 
 func (b budgets) take(policy *v1alpha1.DispatchPolicy) { b[nameOf(policy)]++ }
 
-// allows one more move.
+// allows is true if the policy permits one more move.
 func (b budgets) allows(policy *v1alpha1.DispatchPolicy) bool {
 	limit := int32(defaultMoves)
 	if policy != nil && policy.Spec.MaxConcurrentMoves != nil {

@@ -1,20 +1,22 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package moves has jobs leave workers on which they are not to stay, or do not get on: it writes spec.eviction to their Dispatches, and
-// nothing else. mirror carries the eviction out, and placement finds the job another worker.
+// Package moves evicts jobs from workers on which they are not to stay, or which do not let them run. It writes
+// spec.eviction to their Dispatches, and the condition Evicting. mirror carries an eviction out, and placement finds
+// another worker for the job.
 //
-// A worker with spec.drain is emptied, each job as soon as another worker has room for it, as many at a time as their policies let
-// (maxConcurrentMoves). A job that fits nowhere else stays, and its Dispatch says what it lacks: Evicting=False, NoRoomElsewhere. A job
-// that its worker has not let run for its policy's admissionTimeout leaves too, if another worker has room.
+// A worker with spec.drain loses each job as soon as another worker has room for it. Policies limit how many jobs move
+// at a time (maxConcurrentMoves). A job that fits nowhere else stays, and its Dispatch says what it lacks:
+// Evicting=False, NoRoomElsewhere. If a worker does not let a job run for the admissionTimeout of the job's policy, the
+// job leaves too, if another worker has room.
 //
-// Its keys are WorkerClusters. Reconcile observes the worker's live jobs from the hub's caches, decides what is to be done about each
-// (state.go), and does it in the order in which the jobs would stand in line. The caches need the
-// indexes of package records. Whether there is room elsewhere says placement (Room), and keeps it until the job comes.
+// Keys are WorkerClusters. Reconcile reads the worker's live jobs from the hub's caches, decides what to do about each
+// job (state.go), and does it in the order of the waiting list. The caches need the indexes of package records.
+// Placement says whether there is room elsewhere, and keeps it until the job comes (Room).
 //
-// Nothing polls: a key comes when its worker, a Dispatch of it or a policy changes, when a move is over, when placement says that there
-// may be room, and when a job's time is over.
+// Nothing is polled. A key comes when its worker, one of its Dispatches or a policy changes, when a move ends, when
+// placement says that there may be room, and when a job's time is over.
 //
-// In memory, of one Reconcile at a time: since when jobs have not been let run, evictions that the cache does not show yet, and what was
-// last said of jobs that stay. Under a lock: which workers there is something to do about.
+// One Reconcile at a time uses the memory: since when jobs have not been let run, the evictions that the cache does not
+// show yet, and the last messages about jobs that stay. The lock guards for which workers events elsewhere matter.
 package moves

@@ -17,10 +17,10 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// displace has a job leave a worker that is being drained, if there is room for it elsewhere and its policy lets one more move.
+// displace evicts a job from a drained worker, if there is room elsewhere and its policy permits one more move.
 func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error {
 	if !t.spent.allows(f.policy) {
-		return nil // The end of another move brings us back.
+		return nil // The end of another move wakes us.
 	}
 	kind := kindOf(f)
 	answer, known := t.full[kind]
@@ -32,7 +32,7 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	}
 	switch {
 	case answer.Reason == "":
-		return nil // Whoever will know brings us back.
+		return nil // Placement wakes us when it knows.
 	case answer.Reason != v1alpha1.ReasonFits:
 		if kind != "" {
 			t.full[kind] = answer
@@ -47,7 +47,7 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	return err
 }
 
-// kindOf is equal for jobs of which one has no room where another one before it has none. Empty: it is like no other.
+// kindOf is equal for jobs of which all fit nowhere if the first fits nowhere. Empty: the job is like no other.
 func kindOf(f observation) string {
 	d := f.dispatch
 	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {
@@ -57,13 +57,13 @@ func kindOf(f observation) string {
 	pin := f.job.GetAnnotations()[v1alpha1.AnnotationClusters]
 	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, d.Spec.Priority, d.Spec.PodSets, runtime, pin})
 	if err != nil {
-		return "" // Not JSON, which no API server sends.
+		return "" // The job is not JSON. No API server sends that.
 	}
 	return string(kind)
 }
 
-// giveUp has a job leave a worker that has not let it run in time. While there is no room for it elsewhere it would only lose its place
-// there, so it stays.
+// giveUp evicts a job that the worker has not let run in time. Without room elsewhere it would only lose its place, so
+// it stays.
 func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 	answer, err := r.Room.Elsewhere(ctx, f.dispatch)
 	if err != nil {
@@ -77,8 +77,8 @@ func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 			f.dispatch.Spec.Cluster, f.policy.Name, timeout(f.policy)))
 }
 
-// keepRoom has the room kept that a job was evicted for: this process may not be the one that did it, and the room may have gone with
-// its worker. A preempted or suspended job was evicted without room elsewhere.
+// keepRoom makes placement keep the room for which a job was evicted: another process may have evicted it, and the
+// worker with the room may be gone. A preempted or suspended job was evicted without room elsewhere.
 func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 	eviction := f.dispatch.Spec.Eviction
 	if eviction == nil || eviction.Reason == v1alpha1.EvictionPreempted || eviction.Reason == v1alpha1.EvictionSuspended {
@@ -90,7 +90,7 @@ func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 	return nil
 }
 
-// evict asks mirror to end the attempt. If that could not be written, the room is free again until the job is looked at again.
+// evict asks mirror to end the attempt. If the write fails, it gives the room back until the next reconcile.
 func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.EvictionReason, message string) error {
 	updated := f.dispatch.DeepCopy()
 	record.Evict(updated, reason, message)
@@ -105,7 +105,7 @@ func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.E
 	return nil
 }
 
-// spent is what of the budgets is in use. It forgets the evictions that the cache shows.
+// spent returns how much of each budget is in use. It forgets the evictions that the cache shows.
 func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 	spent := budgets{}
 	for uid, e := range r.written {
@@ -135,7 +135,7 @@ func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 	return spent, nil
 }
 
-// spend counts a job that is on its way. One that is gone or suspended is not.
+// spend counts a job on its way, unless it is gone or suspended.
 func (r *Reconciler) spend(ctx context.Context, d *v1alpha1.Dispatch, spent budgets) error {
 	key, job := client.ObjectKeyFromObject(d), trainjobs.New()
 	if err := r.Hub.Get(ctx, key, job); err != nil {
@@ -155,14 +155,14 @@ func (r *Reconciler) spend(ctx context.Context, d *v1alpha1.Dispatch, spent budg
 	return nil
 }
 
-// said is what was last said of a job that stays.
+// said is what was last written about a job that stays.
 type said struct {
 	nearest v1alpha1.ClusterName
 	reason  string
 }
 
-// stay says on the Dispatch that the job fits on no other worker. What is said stays while the same worker is the nearest for the same
-// reason: how much exactly is free there changes all the time.
+// stay writes on the Dispatch that the job fits on no other worker. The message stays while the same worker is the
+// nearest for the same reason: the free amounts there change all the time.
 func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.ClusterExplanation) error {
 	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
 	memory := r.workers[d.Spec.Cluster]
@@ -182,7 +182,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 	return err
 }
 
-// clear takes back what was said of a job that was to go, because it may stay now.
+// clear takes back the message on a job that was to leave, because the job may stay now.
 func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
 	if !record.Stays(d) {
 		return nil
@@ -190,7 +190,7 @@ func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
 	return r.writeStatus(ctx, d, record.NeedNotGo)
 }
 
-// writeStatus writes a Dispatch's status if change changes it. One that is gone needs none.
+// writeStatus writes a Dispatch's status if change changes it. A Dispatch that is gone needs no write.
 func (r *Reconciler) writeStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
 	return client.IgnoreNotFound(r.writer().UpdateStatus(ctx, d, change))
 }

@@ -20,15 +20,15 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// rooms answers as a test wants. The zero value has room for everybody on the worker "b".
+// rooms answers as a test wants. The zero value has room for all jobs on the worker "b".
 type rooms struct {
 	// lacks is what the worker "b" lacks, by job, and lacksAll for all jobs.
 	lacks    map[string]string
 	lacksAll string
-	// unknown: nothing is known yet.
+	// unknown: placement does not know yet.
 	unknown bool
 	asked   []string
-	// kept is for whom room is kept.
+	// kept has the jobs for which room is kept.
 	kept map[types.UID]bool
 }
 
@@ -55,10 +55,10 @@ func (r *rooms) Elsewhere(_ context.Context, d *v1alpha1.Dispatch) (v1alpha1.Clu
 // Release implements Room.
 func (r *rooms) Release(origin types.UID) { delete(r.kept, origin) }
 
-// Subscribe implements Room. Tests that want it have placement.
+// Subscribe implements Room. Tests that need it run placement.
 func (r *rooms) Subscribe(func()) (cancel func()) { return func() {} }
 
-// placeAgain says what placement says when it has found another worker for a job whose attempt has ended.
+// placeAgain writes what placement writes when it has found the next worker for a job whose attempt has ended.
 func (s *scene) placeAgain(t *testing.T, name string, worker v1alpha1.ClusterName) {
 	t.Helper()
 	d := s.dispatch(t, name)
@@ -66,7 +66,7 @@ func (s *scene) placeAgain(t *testing.T, name string, worker v1alpha1.ClusterNam
 	must(t, s.hub.Admin.Update(t.Context(), d))
 }
 
-// A drained worker loses its jobs one after the other: the next one goes when the one before has come.
+// The jobs of a drained worker move one after the other: the next job leaves when the job before it has a new copy.
 func TestDrainKeepsToTheBudget(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{})
@@ -109,7 +109,7 @@ func TestDrainKeepsToTheBudget(t *testing.T) {
 	}
 }
 
-// What this process has written counts before the cache shows it, and each policy has a budget of its own.
+// An eviction counts before the cache shows it, and each policy has its own budget.
 func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))})
@@ -119,7 +119,7 @@ func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 		s.place(t, "c"+name, other)
 	}
 	s.sync(t)
-	for range 3 { // Mostly before the cache shows anything.
+	for range 3 { // The cache mostly shows nothing yet.
 		for _, name := range []v1alpha1.ClusterName{worker, other} {
 			_, err := s.reconciler.Reconcile(t.Context(), request(name))
 			must(t, err)
@@ -130,8 +130,8 @@ func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 	}
 }
 
-// A job that fits nowhere else stays and says so once, lets others pass, and goes when there is room. A suspended one is left to
-// placement, which ends its attempt.
+// A job that fits nowhere else stays and says so once, lets other jobs pass, and moves when there is room. Placement
+// handles a suspended job: it ends the attempt.
 func TestDrainWithoutRoom(t *testing.T) {
 	s := newScene(t)
 	worker := s.worker(t, "a", drain)
@@ -167,7 +167,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	s.wantEvicted(t, "there is room", "large Drained")
 }
 
-// differ gives a job another demand than the others.
+// differ gives a job a demand that no other job has.
 func (s *scene) differ(t *testing.T, name string) {
 	t.Helper()
 	d := s.dispatch(t, name)
@@ -175,7 +175,7 @@ func (s *scene) differ(t *testing.T, name string) {
 	must(t, s.hub.Admin.Update(t.Context(), d))
 }
 
-// Of jobs that need the same one is asked about.
+// Placement is asked about one of several jobs with the same needs.
 func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 	s := newScene(t)
 	worker := s.worker(t, "a", drain)
@@ -195,10 +195,10 @@ func TestAlikeJobsAreAskedAboutOnce(t *testing.T) {
 	}
 }
 
-// When the drain is taken back, nothing more goes and nothing more is said; what has been begun goes on.
+// When the drain is taken back, no more jobs leave and no more messages are written. A move that has begun goes on.
 func TestDrainIsTakenBack(t *testing.T) {
 	s := newScene(t)
-	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // So that both are looked at.
+	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(2))}) // Both jobs may move.
 	worker := s.worker(t, "a", drain)
 	s.place(t, "stays", worker)
 	s.place(t, "goes", worker)
@@ -219,7 +219,7 @@ func TestDrainIsTakenBack(t *testing.T) {
 	}
 }
 
-// A worker that does not answer is left to failover.
+// The controller does not move jobs off a worker that does not answer: that is for failover.
 func TestUnreachableWorkerIsNotDrained(t *testing.T) {
 	s := newScene(t)
 	worker := s.worker(t, "a", drain, ready(metav1.ConditionFalse, v1alpha1.ReasonUnreachable))
@@ -234,7 +234,7 @@ func TestUnreachableWorkerIsNotDrained(t *testing.T) {
 	s.wantEvicted(t, "it answers again", "job Drained")
 }
 
-// Room is given back if the eviction could not be written.
+// The controller gives the room back if it could not write the eviction.
 func TestRoomIsReleased(t *testing.T) {
 	s := newScene(t)
 	worker := s.worker(t, "a", drain)
@@ -252,15 +252,14 @@ func TestRoomIsReleased(t *testing.T) {
 	}
 }
 
-// failing has no answer to what is written.
+// failing refuses all patches.
 type failing struct{ client.Client }
 
-// Patch implements client.Client.
 func (failing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
 	return context.DeadlineExceeded
 }
 
-// A job that its worker does not let run leaves it when its policy's time is over, if another worker has room.
+// A job that its worker does not let run leaves after its policy's admissionTimeout, if another worker has room.
 func TestAdmissionTimeout(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
@@ -270,7 +269,7 @@ func TestAdmissionTimeout(t *testing.T) {
 	s.place(t, "paused", worker, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	queued := trainer.TrainJobStatus{Conditions: []metav1.Condition{{
 		Type: trainer.TrainJobSuspended, Status: metav1.ConditionTrue, Reason: trainer.TrainJobSuspendedReason,
-		LastTransitionTime: metav1.NewTime(s.clock.Now().Add(-100 * time.Hour)), // By the worker's clock.
+		LastTransitionTime: metav1.NewTime(s.clock.Now().Add(-100 * time.Hour)), // The time is from the worker's clock.
 	}}}
 	s.says(t, "queued", queued)
 	s.says(t, "paused", queued)

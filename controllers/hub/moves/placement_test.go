@@ -30,7 +30,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// asking counts the questions to placement.
+// asking counts the questions that are put to placement.
 type asking struct {
 	Room
 	asked atomic.Int64
@@ -42,7 +42,7 @@ func (a *asking) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alpha1.
 	return a.Room.Elsewhere(ctx, d)
 }
 
-// awaitCalm waits until nothing has been asked for some time.
+// awaitCalm waits until nobody has asked placement for some time.
 func (a *asking) awaitCalm(t *testing.T) {
 	t.Helper()
 	last := int64(-1)
@@ -90,10 +90,10 @@ func (s *scene) run(t *testing.T) *asking {
 	return room
 }
 
-// recorder keeps what has been seen of jobs on their way.
+// recorder counts the jobs that are on their way.
 type recorder struct {
 	mu sync.Mutex
-	// underway are the jobs from their eviction to their next copy, and most how many there were at a time. Under mu.
+	// underway has the jobs between their eviction and their next copy. most is the maximum at a time. Under mu.
 	underway map[types.UID]int32
 	most     int
 }
@@ -134,7 +134,7 @@ func (r *recorder) atMost() int {
 	return r.most
 }
 
-// await waits until the Dispatch of a job is as it should be.
+// await waits until is returns true for the Dispatch of a job.
 func (s *scene) await(t *testing.T, name, what string, is func(*v1alpha1.Dispatch) bool) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
@@ -155,7 +155,7 @@ func on(worker v1alpha1.ClusterName) func(*v1alpha1.Dispatch) bool {
 	return func(d *v1alpha1.Dispatch) bool { return d.Spec.Cluster == worker }
 }
 
-// asBig makes a job need so many GPUs on each of two nodes.
+// asBig makes a job need this many GPUs on each of two nodes.
 func asBig(gpus string) func(*trainer.TrainJob) {
 	return func(job *trainer.TrainJob) {
 		resources := job.Spec.Trainer.ResourcesPerNode
@@ -170,8 +170,8 @@ func byLabel(worker string) func(*trainer.TrainJob) {
 	}
 }
 
-// With placement and all watches: jobs leave a drained worker one at a time and only for room that there is; one that fits nowhere says so,
-// and goes by itself when another job has ended.
+// This test has placement and all watches. Jobs leave a drained worker one at a time, and only if there is room
+// elsewhere. A job that fits nowhere says so, and moves by itself when another job has ended.
 func TestDrainWithPlacement(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{MaxConcurrentMoves: new(int32(1))})
@@ -193,7 +193,7 @@ func TestDrainWithPlacement(t *testing.T) {
 
 	s.change(t, east, drain)
 	moved := map[string]bool{}
-	for _, free := range []string{"4", "2"} { // On each node of west, with what is kept.
+	for _, free := range []string{"4", "2"} { // These GPUs are free on each node of west, including the room that is kept.
 		name := s.awaitEvicted(t, moved)
 		moved[name] = true
 		s.submit(t, "thief-"+name, asBig(free), byLabel("west"))
@@ -213,7 +213,7 @@ func TestDrainWithPlacement(t *testing.T) {
 	if condition := meta.FindStatusCondition(stays.Status.Conditions, v1alpha1.DispatchEvicting); condition.Reason != v1alpha1.ReasonNoRoomElsewhere {
 		t.Errorf("the condition is %+v, want %s", condition, v1alpha1.ReasonNoRoomElsewhere)
 	}
-	room.awaitCalm(t) // So that nothing but the room itself brings the job back.
+	room.awaitCalm(t) // After this, only new room wakes the controller.
 	s.finish(t, "filler")
 	s.awaitEvicted(t, moved)
 	s.stopped(t, last)
@@ -223,7 +223,7 @@ func TestDrainWithPlacement(t *testing.T) {
 	}
 }
 
-// awaitEvicted waits until a job is being evicted that has not moved yet, and returns its name.
+// awaitEvicted waits until a job is being evicted that is not in moved, and returns its name.
 func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
 	t.Helper()
 	var found string
@@ -238,7 +238,7 @@ func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
 	return found
 }
 
-// unpin lets a job go anywhere.
+// unpin removes the annotation that limits a job to some workers.
 func (s *scene) unpin(t *testing.T, name string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationClusters)
@@ -256,7 +256,7 @@ func (s *scene) remove(t *testing.T, name string) {
 	}, longEnough, 10*time.Millisecond).Should(gomega.BeTrue(), "the Dispatch of %s goes with it", name)
 }
 
-// finish says what mirror says of a job that is Complete.
+// finish writes what mirror writes about a job that is Complete.
 func (s *scene) finish(t *testing.T, name string) {
 	t.Helper()
 	s.says(t, name, trainer.TrainJobStatus{Conditions: []metav1.Condition{{

@@ -28,26 +28,27 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// Room is placement's knowledge of where there is room.
+// Room is what placement knows about room on workers.
 type Room interface {
-	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what the nearest lacks. No
-	// reason: it is not known yet. Room that there is is kept for the job until it comes, ends or Release is called.
+	// Elsewhere says whether a placed job would get room on another worker now. It returns the other worker with reason
+	// Fits, or what the nearest one lacks. No reason: not known yet. It keeps the room until the job comes or ends, or
+	// until Release.
 	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
-	// Release gives back what is kept for the TrainJob with this UID, if anything is.
+	// Release gives back the room that is kept for the TrainJob with this UID, if any.
 	Release(origin types.UID)
-	// Subscribe calls changed, which must not block, when Elsewhere may say something else.
+	// Subscribe calls changed, which must not block, when Elsewhere may give another answer.
 	Subscribe(changed func()) (cancel func())
 }
 
-// Options of the controller. All are required.
+// Options are the options of the controller. All are required.
 type Options struct {
 	// Hub reads from the hub's caches, which have the indexes of package records.
 	Hub client.Client
-	// Room is where the jobs can go.
+	// Room finds room for jobs on other workers.
 	Room Room
 	// Policy returns the DispatchPolicy of a hub TrainJob, nil if there is none.
 	Policy func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.Clock
 }
 
@@ -55,29 +56,29 @@ type Options struct {
 type Reconciler struct {
 	Options
 	inbox inbox.Inbox
-	// workers are what is remembered of each worker's jobs.
+	// workers has the memory about each worker's jobs.
 	workers map[v1alpha1.ClusterName]*memory
-	// written are the evictions that the cache may not show yet, by the UID of the TrainJob.
+	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
 
 	mu sync.Mutex
-	// cares is about which workers there is something to do, and timeouts: some policy has one. Under mu.
+	// cares has the workers for which events elsewhere matter. timeouts: some policy has an admissionTimeout. Under mu.
 	cares    map[v1alpha1.ClusterName]interest
 	timeouts bool
 }
 
-// memory is about the jobs of one worker, by the UID of their TrainJobs.
+// memory is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
 type memory struct {
 	waiting waiting
-	// said is what was last said of those that stay.
+	// said has the last messages about the jobs that stay.
 	said map[types.UID]said
 }
 
-// eviction is one that has been written.
+// eviction is an eviction that this process has written.
 type eviction struct {
 	key     types.NamespacedName
 	attempt int32
-	// policy of the job, if it counts against the budget of that.
+	// policy is the job's policy. counts: the eviction counts against its budget.
 	policy *v1alpha1.DispatchPolicy
 	counts bool
 }
@@ -92,7 +93,7 @@ func NewReconciler(options Options) *Reconciler {
 	}
 }
 
-// Reconcile looks at all jobs of one worker.
+// Reconcile decides about all jobs of one worker.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	name := v1alpha1.ClusterName(request.Name)
 	worker := &v1alpha1.WorkerCluster{}
@@ -105,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.lookForTimeouts(ctx); err != nil {
 		return reconcile.Result{}, err
 	}
-	r.care(name, worker.Spec.Drain, r.hasTimeouts()) // From now on what happens brings us back.
+	r.care(name, worker.Spec.Drain, r.hasTimeouts()) // From now on events wake us.
 	jobs, err := r.observe(ctx, worker)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -113,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return requeue.AfterConflict(r.actOn(ctx, worker, jobs))
 }
 
-// homeOf says how it is with a worker. One whose capacity is not known still stops jobs.
+// homeOf returns the state of a worker. A worker without a capacity report can still stop jobs, so it is not silent.
 func homeOf(worker *v1alpha1.WorkerCluster) home {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
@@ -128,7 +129,7 @@ func homeOf(worker *v1alpha1.WorkerCluster) home {
 	}
 }
 
-// observe reads the live jobs of a worker, as far as there may be something to do about them, in the order of the line.
+// observe reads the live jobs of a worker that may need something done, in the order of the waiting list.
 func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]observation, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	dispatches, err := records.Live(ctx, r.Hub, name)
@@ -151,7 +152,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	return jobs, nil
 }
 
-// complete reads what is behind a Dispatch, if it matters.
+// complete reads the job and the policy of a Dispatch, if they matter.
 func (r *Reconciler) complete(ctx context.Context, f *observation, past *memory) error {
 	d := f.dispatch
 	written, ok := r.written[d.Spec.TrainJob.UID]
@@ -179,7 +180,7 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *memory)
 	return nil
 }
 
-// remember returns what is remembered of a worker's jobs, of those that it still has.
+// remember returns the memory about the jobs that a worker still has.
 func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *memory {
 	past, next := r.workers[name], &memory{waiting: waiting{}, said: map[types.UID]said{}}
 	for i := range dispatches {
@@ -198,14 +199,14 @@ func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.D
 	return next
 }
 
-// turn is one look at a worker.
+// turn is one reconcile of a worker.
 type turn struct {
 	spent budgets
-	// full is what has been answered about jobs that fit nowhere, by their kind.
+	// full has placement's answers about jobs that fit nowhere, by their kind.
 	full map[string]v1alpha1.ClusterExplanation
 }
 
-// actOn does what is to be done about each job. What one meets does not keep the others.
+// actOn acts on each job. An error of one job does not stop the others.
 func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, jobs []observation) (reconcile.Result, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	spent, err := r.spent(ctx, homeOf(worker))
@@ -235,7 +236,7 @@ func (r *Reconciler) actOn(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, worst(errs)
 }
 
-// worst keeps the type of what is only to be tried again: a conflict is retried in silence if there is nothing else.
+// worst keeps the type of a conflict if there are no other errors: a conflict is retried in silence.
 func worst(errs []error) error {
 	var conflict error
 	others := slices.DeleteFunc(errs, func(err error) bool {
@@ -251,7 +252,7 @@ func worst(errs []error) error {
 	return errors.Join(others...)
 }
 
-// act does what the state of a job asks for.
+// act does what the state of a job requires.
 func (r *Reconciler) act(ctx context.Context, what state, f observation, t turn) error {
 	switch what {
 	case leaving:

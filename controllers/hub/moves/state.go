@@ -13,23 +13,23 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// state is what is to be done about a job of a worker.
+// state is what to do about a job of a worker.
 type state int
 
 const (
-	// left: the job is not to be moved. It goes, has ended, is suspended, has left its worker already, or is another one.
+	// left: do nothing. The job is being deleted, is suspended or has ended, has left the worker, or is another job.
 	left state = iota
-	// away: its worker does not answer. What becomes of it is for failover to say.
+	// away: the worker does not answer. Failover decides about the job.
 	away
-	// settled: it stays.
+	// settled: the job stays.
 	settled
-	// leaving: it is being evicted. The room that it is promised elsewhere is kept.
+	// leaving: the job is being evicted. The room for it elsewhere is kept.
 	leaving
-	// displaced: the worker is being drained, and the job goes as soon as there is room for it elsewhere.
+	// displaced: the worker is being drained. The job leaves as soon as there is room for it elsewhere.
 	displaced
-	// overdue: the worker has not let it run in time.
+	// overdue: the worker has not let the job run in time.
 	overdue
-	// held: the worker does not let it run at present.
+	// held: the worker does not let the job run at present.
 	held
 )
 
@@ -38,33 +38,33 @@ func (s state) String() string {
 	return [...]string{"left", "away", "settled", "leaving", "displaced", "overdue", "held"}[s]
 }
 
-// home is how it is with the worker.
+// home is the state of the worker.
 type home int
 
 const (
-	// open: it may keep its jobs.
+	// open: the worker may keep its jobs.
 	open home = iota
-	// draining: it is to lose them.
+	// draining: the jobs are to leave the worker.
 	draining
-	// silent: it does not answer, or may not be used.
+	// silent: the worker does not answer, or may not be used.
 	silent
 )
 
-// observation is what has been observed of a job.
+// observation is what this reconcile has read about a job.
 type observation struct {
 	dispatch *v1alpha1.Dispatch
-	// job is nil if it is gone, or does not matter.
+	// job is nil if it does not exist, or does not matter.
 	job  *unstructured.Unstructured
 	home home
-	// written: this process has evicted it, which the cache does not show yet.
+	// written: this process has written the eviction, but the cache does not show it yet.
 	written bool
-	// policy of the job, nil if there is none.
+	// policy is the job's policy, nil if there is none.
 	policy *v1alpha1.DispatchPolicy
-	// patience with the worker.
+	// patience says since when the worker has kept the job from running.
 	patience patience
 }
 
-// decide says what is to be done about a job.
+// decide says what to do about a job.
 func decide(f observation, now time.Time) state {
 	d := f.dispatch
 	switch record.StateOf(d) {

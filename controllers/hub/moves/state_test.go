@@ -34,7 +34,7 @@ func deleting(object map[string]any) {
 	object["metadata"].(map[string]any)["deletionTimestamp"] = now.UTC().Format(time.RFC3339)
 }
 
-// says has the status of the copy: a condition that is True, and the counters of its one step.
+// says sets the status of the copy: a True condition, and the counters of its one step.
 func says(condition string, counters map[string]any) func(map[string]any) {
 	return func(object map[string]any) {
 		status := map[string]any{}
@@ -52,7 +52,7 @@ func says(condition string, counters map[string]any) func(map[string]any) {
 	}
 }
 
-// testDispatch is of a job whose copy exists on the worker "a".
+// testDispatch makes the Dispatch of a job whose copy exists on the worker "a".
 func testDispatch(changes ...func(*v1alpha1.Dispatch)) *v1alpha1.Dispatch {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{UID: "origin"}, Cluster: "a", Attempt: 2}}
 	d.Status.Attempt = 2
@@ -94,7 +94,7 @@ func ended(outcome v1alpha1.Outcome) func(*v1alpha1.Dispatch) {
 	}
 }
 
-// waits is what placement writes after the end of an attempt.
+// waits sets what placement writes after the end of an attempt.
 func waits(reason string) func(*v1alpha1.Dispatch) {
 	return func(d *v1alpha1.Dispatch) {
 		d.Spec.Cluster, d.Spec.Eviction = "", nil
@@ -241,12 +241,12 @@ func TestIsHeld(t *testing.T) {
 
 func TestPatience(t *testing.T) {
 	const timeout = 10 * time.Minute
-	// The copy has been there for an hour.
+	// The copy has existed for an hour.
 	type look struct {
 		after   time.Duration
 		held    bool
-		attempt int32 // If it is another one.
-		// due is how long until its time is over; nil: it is not held.
+		attempt int32 // attempt is set if it is another attempt.
+		// due is how long until the job is overdue; nil: the job is not held.
 		due *time.Duration
 	}
 	in := func(d time.Duration) *time.Duration { return &d }

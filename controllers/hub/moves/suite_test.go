@@ -35,7 +35,7 @@ import (
 
 const (
 	gpu = corev1.ResourceName("nvidia.com/gpu")
-	// longEnough is for things that are quick, on a machine that may be busy.
+	// longEnough is a timeout for quick things on a machine that may be busy.
 	longEnough = 60 * time.Second
 )
 
@@ -78,7 +78,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	return &environment{hub: set.Hub, set: set, cached: hub.GetClient()}, nil
 }
 
-// addNodes makes two nodes of eight GPUs.
+// addNodes creates two nodes of eight GPUs.
 func addNodes(ctx context.Context, server *servers.Server) error {
 	for i := range 2 {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
@@ -98,7 +98,7 @@ func addNodes(ctx context.Context, server *servers.Server) error {
 	return nil
 }
 
-// scene is a namespace, workers and a policy for one test, and the reconciler that it calls.
+// scene has a namespace, workers and a policy for one test, and the reconciler that the test calls.
 type scene struct {
 	*environment
 	namespace  string
@@ -113,7 +113,7 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{
 		environment: shared.Get(t), namespace: fmt.Sprintf("test-%d", scenes.Add(1)), room: &rooms{},
-		clock: clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has whole seconds.
+		clock: clocktesting.NewFakeClock(time.Now().Truncate(time.Second)), // The API has times in whole seconds.
 	}
 	s.create(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}})
 	t.Cleanup(func() { s.tidy(t) })
@@ -121,14 +121,14 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// restart is a new process.
+// restart starts a new process.
 func (s *scene) restart() {
 	s.reconciler = NewReconciler(Options{
 		Hub: s.cached, Room: s.room, Policy: placement.Policies{Hub: s.cached}.For, Clock: s.clock,
 	})
 }
 
-// tidy leaves no job and no Dispatch.
+// tidy deletes all jobs and Dispatches.
 func (s *scene) tidy(t *testing.T) {
 	ctx := context.Background()
 	must(t, s.hub.Admin.DeleteAllOf(ctx, trainjobs.New(), client.InNamespace(s.namespace)))
@@ -146,7 +146,7 @@ func (s *scene) create(t *testing.T, object client.Object) {
 	must(t, s.hub.Admin.Create(t.Context(), object))
 }
 
-// worker registers one that is Ready, until the test ends.
+// worker registers a Ready worker until the test ends.
 func (s *scene) worker(t *testing.T, name string, change ...func(*v1alpha1.WorkerCluster)) v1alpha1.ClusterName {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{
@@ -185,7 +185,7 @@ func drain(worker *v1alpha1.WorkerCluster) { worker.Spec.Drain = true }
 
 func undrain(worker *v1alpha1.WorkerCluster) { worker.Spec.Drain = false }
 
-// policy makes the DispatchPolicy of the scene's jobs, until the test ends.
+// policy creates the DispatchPolicy of the scene's jobs, until the test ends.
 func (s *scene) policy(t *testing.T, spec v1alpha1.DispatchPolicySpec) {
 	t.Helper()
 	spec.Jobs.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}}
@@ -211,7 +211,7 @@ func (s *scene) submit(t *testing.T, name string, change ...func(*trainer.TrainJ
 	s.create(t, job)
 }
 
-// place submits a job, and makes the Dispatch that placement and mirror would make, with a copy on the worker.
+// place submits a job, and creates the Dispatch that placement and mirror would write, with a copy on the worker.
 func (s *scene) place(t *testing.T, name string, worker v1alpha1.ClusterName, change ...func(*trainer.TrainJob)) {
 	t.Helper()
 	s.submit(t, name, change...)
@@ -238,7 +238,7 @@ func (s *scene) dispatch(t *testing.T, name string) *v1alpha1.Dispatch {
 	return d
 }
 
-// copied says what mirror says when the copy exists.
+// copied writes what mirror writes when the copy exists.
 func (s *scene) copied(t *testing.T, name string) {
 	t.Helper()
 	d := s.dispatch(t, name)
@@ -249,7 +249,7 @@ func (s *scene) copied(t *testing.T, name string) {
 	must(t, s.hub.Admin.Status().Update(t.Context(), d))
 }
 
-// stopped says what mirror says when it has carried an eviction out.
+// stopped writes what mirror writes when it has carried out an eviction.
 func (s *scene) stopped(t *testing.T, name string) {
 	t.Helper()
 	d := s.dispatch(t, name)
@@ -260,7 +260,7 @@ func (s *scene) stopped(t *testing.T, name string) {
 	must(t, ender.End(t.Context(), d, v1alpha1.Outcome(d.Spec.Eviction.Reason), "by hand"))
 }
 
-// says writes the hub TrainJob's status as mirror would.
+// says writes the hub TrainJob's status in place of mirror.
 func (s *scene) says(t *testing.T, name string, status trainer.TrainJobStatus) {
 	t.Helper()
 	job := &trainer.TrainJob{}
@@ -269,7 +269,7 @@ func (s *scene) says(t *testing.T, name string, status trainer.TrainJobStatus) {
 	must(t, s.hub.Admin.Status().Update(t.Context(), job))
 }
 
-// reconcile reconciles a worker when the cache has seen everything, without an error.
+// reconcile reconciles a worker without an error, when the cache is up to date.
 func (s *scene) reconcile(t *testing.T, worker v1alpha1.ClusterName) reconcile.Result {
 	t.Helper()
 	s.sync(t)
@@ -303,7 +303,7 @@ func (s *scene) sync(t *testing.T) {
 	}, longEnough, 5*time.Millisecond).Should(gomega.BeTrue(), "the cache shows everything")
 }
 
-// evicted are the jobs that are being evicted, and why, sorted.
+// evicted returns the jobs that are being evicted, and why, sorted.
 func (s *scene) evicted(t *testing.T) []string {
 	t.Helper()
 	var dispatches v1alpha1.DispatchList
