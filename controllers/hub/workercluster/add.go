@@ -25,7 +25,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// defaultCapacityInterval keeps `kubectl get workerclusters` fresh at the cost of at most 12 writes a minute and worker.
+// defaultCapacityInterval keeps `kubectl get workerclusters` fresh, with at most 12 writes a minute for each worker.
 const defaultCapacityInterval = 5 * time.Second
 
 // NewReconciler makes the controller's reconciler.
@@ -58,7 +58,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	return inbox.AtEnd(mgr, cancels...)
 }
 
-// identityTaken lets through what makes a cluster ID taken or free, which decides about other WorkerClusters of that cluster.
+// identityTaken lets a change through that takes or frees a cluster ID: other WorkerClusters may lead to that cluster.
 func identityTaken() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -75,7 +75,7 @@ func (r *Reconciler) allWorkers(ctx context.Context, _ client.Object) []reconcil
 	return r.workersWhere(ctx, func(*v1alpha1.WorkerCluster) bool { return true })
 }
 
-// workersOfSecret are the WorkerClusters whose kubeconfig is in the Secret.
+// workersOfSecret returns the WorkerClusters whose kubeconfig is in the Secret.
 func (r *Reconciler) workersOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	if secret.GetNamespace() != r.Credentials.Namespace {
 		return nil
@@ -101,7 +101,7 @@ func (r *Reconciler) workersWhere(ctx context.Context, match func(*v1alpha1.Work
 	return requests
 }
 
-// EnqueuePath makes the workers whose kubeconfig is the file be looked at again.
+// EnqueuePath enqueues the workers whose kubeconfig is this file.
 func (r *Reconciler) EnqueuePath(path string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,17 +116,17 @@ func requestFor(name v1alpha1.ClusterName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(name)}}
 }
 
-// enqueue has a worker looked at now.
+// enqueue enqueues a worker now.
 func (r *Reconciler) enqueue(name v1alpha1.ClusterName) {
 	r.inbox.Add(requestFor(name).NamespacedName)
 }
 
-// enqueueLazily has a worker looked at after CapacityInterval, in which further changes are gathered.
+// enqueueLazily enqueues a worker after CapacityInterval, and so gathers further changes.
 func (r *Reconciler) enqueueLazily(name v1alpha1.ClusterName) {
 	r.inbox.AddAfter(requestFor(name).NamespacedName, r.CapacityInterval)
 }
 
-// countJobsOf has jobs counted anew for the workers of a Dispatch that comes, moves, finishes or goes.
+// countJobsOf enqueues the workers of a Dispatch that is created, moves, finishes or is deleted, to count their jobs.
 func (r *Reconciler) countJobsOf() handler.EventHandler {
 	add := func(object client.Object) {
 		if dispatch := object.(*v1alpha1.Dispatch); dispatch.Spec.Cluster != "" {

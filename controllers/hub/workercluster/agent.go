@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// Messages about the agent, each of which says what to do.
+// These messages about the agent say what to do.
 const (
 	messageAgentAnswers = "the agent answers; it stops the jobs that are to be fenced when it hears nothing from the hub"
 	messageNoLeaseAPI   = "the worker has no ExecutionLease API, so that no job there can be fenced: install it and the agent with " +
@@ -24,7 +24,7 @@ const (
 		"lease fencing.trainyard.dev"
 )
 
-// judgeAgent returns reason and message of the AgentReady condition, no reason if there is nothing to say.
+// judgeAgent returns reason and message of the AgentReady condition, and no reason if nothing is known.
 func judgeAgent(presence protocol.Presence) (reason, message string) {
 	switch presence {
 	case protocol.PresenceAlive:
@@ -42,15 +42,16 @@ func judgeAgent(presence protocol.Presence) (reason, message string) {
 	return "", ""
 }
 
-// setAgent says whether the worker's agent answers, for readers and for the next process: when that becomes the leader and cannot reach
-// the worker, it has nothing else to go by. So while the worker cannot be seen, the condition stays as it was; and its
-// observedGeneration is one for whose fenceAfter, or a shorter one, the agent works.
+// setAgent says whether the worker's agent answers, for readers and for the next process. If the next leader cannot
+// reach the worker, this condition is all that it knows. So the condition stays while the worker is away. The agent
+// works with the fenceAfter of the condition's observedGeneration, or with a shorter one.
 func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus, ready string) {
 	if r.Agents == nil {
 		return
 	}
 	if status.ClusterID != worker.Status.ClusterID {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.WorkerClusterAgentReady) // That was another cluster.
+		// The condition was about another cluster.
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	}
 	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
 	bounded := longest > 0 && longest <= protocol.FenceAfterOf(worker)

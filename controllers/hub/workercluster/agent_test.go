@@ -28,7 +28,7 @@ func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// change changes a WorkerCluster's spec, and returns when the hub's cache shows it.
+// change changes a WorkerCluster's spec, and waits until the hub's cache shows it.
 func (s *scene) change(t *testing.T, name, spec string) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -36,7 +36,7 @@ func (s *scene) change(t *testing.T, name, spec string) {
 	s.awaitCached(t, worker)
 }
 
-// What is known of the agent is said with what to do about it. It is written when it changes, and no more.
+// The condition says what is known of the agent and what to do about it. It is written only when it changes.
 func TestAgentReady(t *testing.T) {
 	s := newScene(t)
 	s.agent.clusterID, s.agent.longest = s.first.ID, protocol.DefaultFenceAfter
@@ -71,8 +71,8 @@ func TestAgentReady(t *testing.T) {
 	}
 }
 
-// The next process has nothing but the condition to go by if it cannot reach the worker. So it stays as it was while contact is lost, and
-// says for whose fenceAfter it holds.
+// If the next process cannot reach the worker, it only has the condition. So the condition stays while contact is lost,
+// and says for which generation's fenceAfter it holds.
 func TestAgentReadyOutlastsContact(t *testing.T) {
 	s := newScene(t)
 	s.agent.clusterID, s.agent.presence, s.agent.longest = s.first.ID, protocol.PresenceAlive, protocol.DefaultFenceAfter
@@ -92,7 +92,8 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 
 	s.lose(t, "lost", s.first.Cluster.Config.Host)
 	expect("lost", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
-	s.agent.presence = protocol.PresenceSilent // Not before: of a worker that answers it would be said.
+	// Earlier, the worker would still answer, and the condition would say Silent.
+	s.agent.presence = protocol.PresenceSilent
 	s.change(t, "lost", `{"unschedulable": true, "drain": true}`)
 	expect("cordoned", s.become(t, "lost", v1alpha1.ReasonUnreachable), true)
 	s.change(t, "lost", `{"failover": {"fenceAfter": "5s"}}`)
@@ -108,7 +109,7 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	}
 }
 
-// lose makes a WorkerCluster's credentials lead to an address where nobody listens.
+// lose makes a WorkerCluster's credentials lead to an address where no server listens.
 func (s *scene) lose(t *testing.T, name, host string) {
 	t.Helper()
 	kubeconfig, err := s.first.Cluster.KubeconfigBytes()

@@ -16,25 +16,24 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// What a worker may say. An API server that is what it should be says no more, but a worker that says more must not
-// make the hub's API server refuse the status: then nothing would be said of the worker any more.
+// These limits are for what a worker reports. A real API server reports no more. A worker that reports more must not
+// make the hub's API server refuse the status: then nobody would see anything of that worker any more.
 const (
-	// versionLimit, fieldsLimit, fieldLimit and productLimit are those of the CRD.
+	// versionLimit, fieldsLimit, fieldLimit and productLimit are limits of the CRD.
 	versionLimit = 63
 	fieldsLimit  = 64
 	fieldLimit   = 63
 	productLimit = 253
-	// qualifiedLimit and valueLimit are those that Kubernetes has for keys of labels, names of resources and keys of
-	// taints, and for values.
+	// qualifiedLimit is Kubernetes' limit for keys of labels and taints and names of resources, valueLimit for values.
 	qualifiedLimit = 253 + 1 + 63
 	valueLimit     = 63
-	// resourcesLimit is how many resources are shown of a node. Nodes have about ten.
+	// resourcesLimit is how many resources of a node are shown. Nodes have about ten.
 	resourcesLimit = 64
 	// groupsSize is how many bytes of JSON all node groups may have. etcd takes 1.5 MiB for an object.
 	groupsSize = 512 << 10
 )
 
-// setVersions shows what the worker's API server and its TrainJob API are.
+// setVersions writes the versions of the worker's API server and its TrainJob API.
 func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status) {
 	status.KubernetesVersion = record.Cut(connection.KubernetesVersion, versionLimit)
 	fields := connection.Trainer.Fields
@@ -47,14 +46,14 @@ func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status)
 
 func isLong(field string) bool { return len(field) > fieldLimit }
 
-// canShow is true for taints that the status takes.
+// canShow is true for taints that fit into the status.
 func canShow(taints []corev1.Taint) bool {
 	return len(taints) <= taintLimit && !slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
 		return len(taint.Key) > qualifiedLimit || len(taint.Value) > valueLimit
 	})
 }
 
-// shownOf are the resources that the status shows. A node that has more seems to have less.
+// shownOf returns the resources that the status shows. A node with more resources seems to have less.
 func shownOf(resources capacity.Resources) capacity.Resources {
 	isLong := func(name corev1.ResourceName) bool { return len(name) > qualifiedLimit }
 	names := slices.Collect(maps.Keys(resources))
@@ -62,7 +61,8 @@ func shownOf(resources capacity.Resources) capacity.Resources {
 		return resources
 	}
 	names = slices.DeleteFunc(names, isLong)
-	slices.Sort(names) // "cpu", "memory" and their like have no domain; what they miss is GPUs, and then nothing fits.
+	// "cpu", "memory" and others without a domain come first. A GPU may be missing: then nothing fits.
+	slices.Sort(names)
 	shown := make(capacity.Resources, resourcesLimit)
 	for _, name := range names[:min(len(names), resourcesLimit)] {
 		shown[name] = resources[name]
@@ -70,7 +70,7 @@ func shownOf(resources capacity.Resources) capacity.Resources {
 	return shown
 }
 
-// withinLimit leaves out the smallest groups, which are the last, as long as all of them together are too large.
+// withinLimit drops groups from the end, where the smallest are, as long as all groups together are too large.
 func withinLimit(groups []v1alpha1.NodeGroup) []v1alpha1.NodeGroup {
 	for len(groups) > 0 {
 		data, err := json.Marshal(groups)

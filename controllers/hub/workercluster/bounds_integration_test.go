@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// The hub's API server takes the status of a worker whatever that says of itself.
+// The hub's API server accepts the status of a worker, whatever the worker reports.
 func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 	long := strings.Repeat("x", 100_000)
 	node := func(change func(*capacity.NodeState)) capacity.Snapshot {

@@ -20,22 +20,23 @@ import (
 )
 
 const (
-	// groupLimit, freeLimit, labelLimit and taintLimit are those of the CRD.
+	// groupLimit, freeLimit, labelLimit and taintLimit are limits of the CRD.
 	groupLimit = 64
 	freeLimit  = 64
 	labelLimit = 64
 	taintLimit = 32
-	// rowBudget is how many rows of free amounts all groups of a worker together may have, so that a status of many groups is not too
-	// large to be written often; fewestRows is what each may have all the same.
+	// rowBudget is how many rows of free amounts all groups of a worker may have together, so that a status of many groups
+	// is small enough to be written often. Each group may have fewestRows rows all the same.
 	rowBudget  = 256
 	fewestRows = 4
 )
 
-// capacityOf sums up a worker's nodes for people, and for those who ask what would fit: groups of alike nodes with what is free on
-// them, and "free/total" GPUs. It counts what is bound to nodes now; what has been placed and is not bound yet is placement's business.
+// capacityOf sums up a worker's nodes for people, and for tools that ask what would fit. It returns groups of alike
+// nodes with their free amounts, and "free/total" GPUs. It counts pods that are bound to nodes now. Placement counts
+// jobs that are placed and not bound yet.
 //
-// Where there are more kinds of nodes than there is room for, alike ones are shown as one with the least of each, and small groups are
-// left out: what is shown never has more free than there is.
+// If there are more kinds of nodes than the status can show, alike kinds are shown as one kind with the least of each,
+// and small groups are left out. So the status never shows more free room than there is.
 func capacityOf(snapshot *capacity.Snapshot) ([]v1alpha1.NodeGroup, string) {
 	var nodes []*capacity.NodeState
 	var free, total int64
@@ -59,7 +60,8 @@ func nodeGroups(nodes []*capacity.NodeState) []v1alpha1.NodeGroup {
 	limit := min(max(rowBudget/max(len(members), 1), fewestRows), freeLimit)
 	var groups []v1alpha1.NodeGroup
 	for _, key := range slices.Sorted(maps.Keys(members)) {
-		if canShow(capacity.HardTaints(members[key][0].Taints)) { // With fewer taints than it has it would seem to take more pods.
+		// With some taints missing, the nodes would seem to accept more pods.
+		if canShow(capacity.HardTaints(members[key][0].Taints)) {
 			groups = append(groups, grouping.groupOf(members[key], limit))
 		}
 	}
@@ -85,7 +87,7 @@ func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.Node
 	return group
 }
 
-// leastOf is the smaller of two amounts for each resource that both have.
+// leastOf returns the smaller amount of each resource that both have.
 func leastOf(a, b capacity.Resources) capacity.Resources {
 	least := make(capacity.Resources, len(a))
 	for name, amount := range a {
@@ -96,7 +98,7 @@ func leastOf(a, b capacity.Resources) capacity.Resources {
 	return least
 }
 
-// gpuResource is the extended resource of a node's GPUs: the first by name whose last part speaks of GPUs.
+// gpuResource is the extended resource of a node's GPUs: the first by name that has "gpu" in its last part.
 func gpuResource(allocatable capacity.Resources) corev1.ResourceName {
 	for _, name := range slices.Sorted(maps.Keys(allocatable)) {
 		domain, last, extended := strings.Cut(string(name), "/")
@@ -107,7 +109,7 @@ func gpuResource(allocatable capacity.Resources) corev1.ResourceName {
 	return ""
 }
 
-// product is the GPU product by the label that the vendor's feature discovery sets, such as nvidia.com/gpu.product.
+// product is the GPU product, from the label of the vendor's feature discovery, such as nvidia.com/gpu.product.
 func product(labels map[string]string, gpu corev1.ResourceName) string {
 	if gpu == "" {
 		return ""

@@ -30,7 +30,7 @@ func nodeOf(name string, labels map[string]string, memory, usedGPUs int64) *capa
 	}
 }
 
-// TestGroups: nodes are one group if nothing that matters tells them apart.
+// Nodes form one group if no difference between them matters.
 func TestGroups(t *testing.T) {
 	type group struct {
 		Nodes  int32
@@ -121,8 +121,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestStatusNeverPromisesMore: within the limits of the CRD, whatever the nodes are, each node that is shown is another one that has at
-// least as much free, and the same labels and taints.
+// Whatever the nodes are, within the limits of the CRD, each node that is shown stands for a different node with the
+// same labels and taints that has at least as much free.
 func TestStatusNeverPromisesMore(t *testing.T) {
 	largest := 0
 	for seed := range uint64(30) {
@@ -149,7 +149,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 			t.Fatal(err)
 		}
 		largest = max(largest, len(data))
-		// The order of nodes makes no difference: another status would be another write.
+		// The order of nodes must not change the status: a changed status is a write.
 		slices.Reverse(nodes)
 		again, gpusAgain := capacityOf(&capacity.Snapshot{Nodes: nodes})
 		if diff := cmp.Diff(groups, again); diff != "" || gpus != gpusAgain {
@@ -162,7 +162,7 @@ func TestStatusNeverPromisesMore(t *testing.T) {
 	}
 }
 
-// checkShown matches nodes that are shown with nodes that there are.
+// checkShown matches the nodes that are shown with the real nodes.
 func checkShown(t *testing.T, nodes []*capacity.NodeState, groups []v1alpha1.NodeGroup) {
 	t.Helper()
 	for _, group := range groups {
@@ -180,7 +180,7 @@ func checkShown(t *testing.T, nodes []*capacity.NodeState, groups []v1alpha1.Nod
 		shown := 0
 		for _, row := range group.Free {
 			shown += int(row.Nodes)
-			// At least as many nodes have at least this much free as are shown with at least this much.
+			// The number of nodes with at least this much free is not below the number that is shown.
 			if atLeast(members, row.Free) < shownWith(group.Free, row.Free) {
 				t.Fatalf("more nodes are shown than have %v free", row.Free)
 			}

@@ -1,15 +1,15 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workercluster keeps a connection for every WorkerCluster and says in its status what is there.
+// Package workercluster keeps a connection for every WorkerCluster, and writes into its status what the worker has.
 //
-// Reconcile loads the credentials, hands them to the remote.Fleet (which never blocks), and computes the status from what the
-// connection knows (status.go) and from its inventory (capacity.go). The cluster ID that is found at the first contact is
-// written to the status before the connection is used: the Fleet connects only with a pinned ID. A worker whose Ready condition
-// is True is joined to the per-worker controllers; one that is removed or must not be used leaves them.
+// Reconcile loads the credentials, passes them to the remote.Fleet (which never blocks), and computes the status from
+// the connection's state (status.go) and from its inventory (capacity.go). The Fleet uses a connection only with a
+// pinned cluster ID. So the cluster ID of the first contact is written to the status before that. A worker whose Ready
+// condition is True is joined to the per-worker controllers. A worker that is removed or must not be used leaves them.
 //
-// AgentReady says whether the worker's agent answers (agent.go), as it was when the worker was last seen.
+// AgentReady says whether the worker's agent answers (agent.go), as of when the worker was last seen.
 //
-// Changes of the connection's state are written at once. What changes with every pod (free GPUs, jobs) is written at most once
-// in Options.CapacityInterval.
+// A change of the connection's state is written at once. Amounts that change with every pod (free GPUs, jobs) are
+// written at most once in Options.CapacityInterval.
 package workercluster

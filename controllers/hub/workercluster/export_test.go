@@ -3,7 +3,7 @@
 
 package workercluster
 
-// What a status is made of, for tests that have an API server take it.
+// These are parts of a status, for tests that write them to an API server.
 var (
 	SetVersions = setVersions
 	CapacityOf  = capacityOf

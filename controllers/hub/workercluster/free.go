@@ -19,15 +19,16 @@ import (
 // coarsest is the last step of rounding: down to multiples of 2^(coarsest-1) cores, GiB and pods.
 const coarsest = 16
 
-// freeRow is a FreeNodes in the making.
+// freeRow becomes one FreeNodes of the status.
 type freeRow struct {
 	free  capacity.Resources
 	nodes int
 	key   string
 }
 
-// freeRows says how many of the nodes have how much free, the most GPUs first, in at most limit rows. What takes more is rounded down,
-// and no further than it must be: first all but GPUs and their like, and in the end there is one row with the least of everything.
+// freeRows says how many of the nodes have how much free, in at most limit rows, most GPUs first. If there are more
+// rows, it rounds down, but no further than necessary: first everything but GPUs and similar devices. The last resort
+// is one row with the least of everything.
 func freeRows(nodes []*capacity.NodeState, gpu corev1.ResourceName, limit int) []v1alpha1.FreeNodes {
 	rows := make([]freeRow, 0, len(nodes))
 	for _, node := range nodes {
@@ -93,7 +94,7 @@ func rounded(rows []freeRow, step int) []freeRow {
 	return coarse
 }
 
-// merge makes one row, with the least of everything, of those that are alike.
+// merge makes one row of all rows for which alike is equal, with the least of everything.
 func merge(rows []freeRow, alike func(freeRow) string) []freeRow {
 	merged := map[string]freeRow{}
 	for _, row := range rows {

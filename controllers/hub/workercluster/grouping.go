@@ -17,24 +17,24 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 )
 
-// grouping says by which labels nodes are told apart. Besides, they are told apart by GPUs, taints, and what they have; of memory only
-// by its order of magnitude, because hardly two real nodes have the same.
+// grouping says which labels distinguish nodes. GPUs, taints and allocatable amounts distinguish nodes too. Of memory
+// only the order of magnitude counts, because hardly two real nodes have the same amount.
 type grouping struct {
-	// shown labels, and the part of them that not all nodes have alike.
+	// shown has the labels to show. telling has the labels among them that differ between nodes.
 	shown   map[string]bool
 	telling []string
 }
 
-// labelUse is what is known of a label's key.
+// labelUse is what is known about a label's key.
 type labelUse struct {
 	key string
-	// values by the number of nodes that have them, and the nodes that have any.
+	// values counts the nodes by the label's value. nodes is how many nodes have the label.
 	values map[string]int
 	nodes  int
 }
 
-// chooseGrouping leaves out labels that name single nodes, and, as long as there are more groups than there is room for, the one with
-// the most values.
+// chooseGrouping leaves out labels that name single nodes. While there are more groups than can be shown, it also
+// leaves out the label with the most values.
 func chooseGrouping(nodes []*capacity.NodeState) *grouping {
 	uses, all := labelUses(nodes)
 	kept := slices.DeleteFunc(uses, func(use *labelUse) bool { return use.namesNodes() })
@@ -44,7 +44,7 @@ func chooseGrouping(nodes []*capacity.NodeState) *grouping {
 	if whole := newGrouping(kept, all); len(whole.apply(nodes)) <= groupLimit {
 		return whole
 	}
-	// Fewer labels never make more groups.
+	// A grouping with fewer labels never has more groups.
 	without := sort.Search(len(kept), func(n int) bool { return len(newGrouping(kept[n:], all).apply(nodes)) <= groupLimit })
 	return newGrouping(kept[without:], all)
 }
@@ -67,8 +67,8 @@ func labelUses(nodes []*capacity.NodeState) (uses []*labelUse, all int) {
 	return slices.Collect(maps.Values(byKey)), all
 }
 
-// namesNodes says whether a label is there to tell single nodes apart: each of at least three has a value of its own, and it is none of
-// those that are known to be about places and kinds.
+// namesNodes is true for a label that distinguishes single nodes: each of at least three nodes has its own value. Known
+// labels about places and kinds of nodes do not count.
 func (u *labelUse) namesNodes() bool {
 	switch {
 	case u.key == corev1.LabelHostname:
@@ -79,7 +79,7 @@ func (u *labelUse) namesNodes() bool {
 	return u.nodes >= 3 && len(u.values) == u.nodes
 }
 
-// newGrouping takes labels with the most values first; of more than can be shown, the last ones are.
+// newGrouping takes labels in the order of their number of values, most first. It shows the last ones that fit.
 func newGrouping(uses []*labelUse, nodes int) *grouping {
 	g := &grouping{shown: make(map[string]bool, len(uses))}
 	for _, use := range uses[max(0, len(uses)-labelLimit):] {
@@ -101,7 +101,7 @@ func (g *grouping) apply(nodes []*capacity.NodeState) map[string][]*capacity.Nod
 	return groups
 }
 
-// key is a text that is equal only for nodes of the same group.
+// key is equal only for nodes of the same group.
 func (g *grouping) key(node *capacity.NodeState) string {
 	var b strings.Builder
 	gpu := gpuResource(node.Allocatable)

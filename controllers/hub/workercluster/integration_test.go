@@ -25,7 +25,7 @@ import (
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
-// A cluster is a worker once. Of two WorkerClusters that lead to it the older one, of the same age the first by name, has it.
+// A cluster may be a worker only once. The older of two WorkerClusters gets it, then the first by name.
 func TestDuplicate(t *testing.T) {
 	s := newScene(t)
 	s.register(t, "a", s.first)
@@ -51,7 +51,7 @@ func TestDuplicate(t *testing.T) {
 	s.expectJoined(t, "b")
 }
 
-// The hub is not its own worker: the copy of a TrainJob would have its name.
+// The hub cannot be its own worker: the copy of a TrainJob would have the name of that TrainJob.
 func TestHubIsNoWorker(t *testing.T) {
 	s := newScene(t)
 	s.register(t, "self", s.hub)
@@ -65,7 +65,7 @@ func TestHubIsNoWorker(t *testing.T) {
 	s.expectJoined(t)
 }
 
-// Credentials that lead to another cluster are not followed until an admin names that cluster.
+// The manager does not follow credentials to another cluster until an admin names that cluster.
 func TestIdentity(t *testing.T) {
 	s := newScene(t)
 	s.register(t, "moved", s.first)
@@ -102,7 +102,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// What people read of a worker: groups of alike nodes, GPUs free and in all, jobs. It is written at most once per interval.
+// The status shows groups of alike nodes, free and total GPUs, and jobs. It is written at most once per interval.
 func TestCapacity(t *testing.T) {
 	s := newScene(t)
 	for name, node := range map[string]struct {
@@ -173,8 +173,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// A worker whose capacity is to be read from a report that nobody writes takes no jobs and says why; those that it has go on. It can
-// be changed back.
+// A worker whose capacity report is missing gets no new jobs, and says why. Its present jobs go on.
 func TestCapacityReportMissing(t *testing.T) {
 	s := newScene(t)
 	s.register(t, "reporting", s.first)
@@ -197,7 +196,7 @@ func TestCapacityReportMissing(t *testing.T) {
 	}
 	worked, err := connection.Client()
 	must(t, err)
-	// Whoever looks after a job asks for its pods, which the hub does not hold then.
+	// A controller asks the worker for the pods of a job, because the hub's caches hold no pods then.
 	s.createPod(t, "somebodys", "", "1")
 	var pods corev1.PodList
 	if err := worked.List(t.Context(), &pods, client.InNamespace(metav1.NamespaceDefault)); err != nil || len(pods.Items) == 0 {
@@ -227,7 +226,7 @@ func (s *scene) expectJoined(t *testing.T, want ...v1alpha1.ClusterName) {
 	}
 }
 
-// awaitCached waits until the hub's cache shows an object as it was written.
+// awaitCached waits until the hub's cache shows this version of an object.
 func (s *scene) awaitCached(t *testing.T, worker *v1alpha1.WorkerCluster) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() string {
@@ -255,7 +254,7 @@ func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bo
 	must(t, s.first.Admin.Status().Update(t.Context(), node))
 }
 
-// createPod creates a pod on the first worker that requests GPUs, on a node or not bound yet.
+// createPod creates a pod on the first worker that requests GPUs. Without a node the pod is not bound.
 func (s *scene) createPod(t *testing.T, name, node, gpus string) {
 	t.Helper()
 	requests := corev1.ResourceList{gpu: resource.MustParse(gpus)}
@@ -267,7 +266,7 @@ func (s *scene) createPod(t *testing.T, name, node, gpus string) {
 	})
 }
 
-// createDispatch creates a Dispatch of a job on a worker, as the cache is to show it.
+// createDispatch creates a Dispatch of a job on a worker, and waits until the cache shows it.
 func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.ClusterName, finished bool) {
 	t.Helper()
 	d := &v1alpha1.Dispatch{
@@ -288,7 +287,7 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 	}, patience, 10*time.Millisecond).Should(gomega.Equal(d.ResourceVersion))
 }
 
-// create creates an object that goes with the test.
+// create creates an object, and deletes it when the test ends.
 func (s *scene) create(t *testing.T, server *servers.Server, object client.Object) {
 	t.Helper()
 	must(t, server.Admin.Create(t.Context(), object))

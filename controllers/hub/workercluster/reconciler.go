@@ -38,17 +38,17 @@ type Members interface {
 
 // Agents knows the agents of workers.
 type Agents interface {
-	// Agent says what is known of the agent of a cluster, and the longest fenceAfter by which it may be working.
+	// Agent returns what is known of a cluster's agent, and the longest fenceAfter with which the agent may work.
 	Agent(worker v1alpha1.ClusterName, clusterID types.UID) (presence protocol.Presence, longest time.Duration)
-	// Subscribe calls notify when there is something else to say about a worker's agent.
+	// Subscribe calls notify when the answer about a worker's agent has changed.
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Options of the controller. All are required but Agents and the intervals.
+// Options are the options of the controller. All are required but Agents and CapacityInterval.
 type Options struct {
 	// Hub reads from the hub's caches. They need the indexes of package records.
 	Hub client.Client
-	// HubID is refused as a worker: a copy cannot have the name of its hub TrainJob on the hub itself.
+	// HubID is the hub's own ID, which no worker may have: a copy cannot have the name of its hub TrainJob on the hub.
 	HubID types.UID
 	// Credentials loads kubeconfigs.
 	Credentials *kubeconfigs.Loader
@@ -56,13 +56,13 @@ type Options struct {
 	Files *kubeconfigs.FileWatcher
 	// Fleet holds the connections.
 	Fleet *remote.Fleet
-	// Members are told of workers that can be used and of those that no longer can.
+	// Members learn which workers can be used, and which no longer can.
 	Members Members
-	// Agents are asked about the workers' agents. Nil: nothing is said about them.
+	// Agents knows the workers' agents. Nil: the status says nothing about agents.
 	Agents Agents
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.Clock
-	// CapacityInterval is the least time between two writes of what changes with every pod. 0: 5 s.
+	// CapacityInterval is the least time between two writes of amounts that change with every pod. 0: 5 s.
 	CapacityInterval time.Duration
 }
 
@@ -72,21 +72,20 @@ type Reconciler struct {
 	inbox inbox.Inbox
 
 	mu sync.Mutex
-	// watched is what is in use for each worker, under mu.
+	// watched has what is in use for each worker. Under mu.
 	watched map[v1alpha1.ClusterName]*watch
 }
 
-// watch is what is watched on behalf of one WorkerCluster.
+// watch is what this controller uses for one WorkerCluster.
 type watch struct {
 	file            string
 	cluster         *remote.Cluster
 	cancelInventory func()
-	// joined is what Members have been told of last.
+	// joined is the membership that Members know of.
 	joined membership
-	// pinned is the cluster ID that was written to the WorkerCluster of this UID, which the cache may not show yet.
+	// pinned is the cluster ID that was written to the WorkerCluster with the UID pinnedFor, even if the cache lags.
 	pinned    types.UID
 	pinnedFor types.UID
-	// capacityWritten is when capacity was last written.
 	capacityWritten time.Time
 }
 
@@ -117,14 +116,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err == nil {
 		r.pin(seen, worker, status)
 	}
-	// Also if the status could not be written: the controllers must not miss that the connection was away.
+	// This happens even if the write failed: the per-worker controllers must learn that the connection was away.
 	if joinErr := r.membership(seen, status); joinErr != nil {
 		return reconcile.Result{}, joinErr
 	}
 	return requeue.AfterConflict(reconcile.Result{RequeueAfter: requeue.Sooner(due, seen.expiry())}, err)
 }
 
-// expiry is how long until the credentials expire, which nothing else would tell; zero if they do not, as far as is known.
+// expiry is how long until the credentials expire, zero if they do not, as far as is known. No event tells that time.
 func (o *observation) expiry() time.Duration {
 	if o.credentials == nil || o.credentials.Expires.IsZero() {
 		return 0
@@ -132,26 +131,25 @@ func (o *observation) expiry() time.Duration {
 	return max(o.credentials.Expires.Sub(o.now), time.Second)
 }
 
-// observation is all that a status is computed from.
+// observation has everything that a status is computed from.
 type observation struct {
 	name v1alpha1.ClusterName
-	// credentials, or why there are none.
+	// credentials are the worker's credentials. credentialsFault is why there are none.
 	credentials      *kubeconfigs.Credentials
 	credentialsFault error
 	// cluster is the connection, nil without credentials.
 	cluster    *remote.Cluster
 	connection remote.Status
-	// accepted is the cluster ID to which an admin has agreed, or empty.
+	// accepted is the cluster ID that an admin has accepted, or empty.
 	accepted types.UID
-	// twin is another WorkerCluster that leads to the same cluster and came first, or empty.
+	// twin is an older WorkerCluster that leads to the same cluster, or empty.
 	twin string
-	// jobs are the live Dispatches here.
+	// jobs is the number of live Dispatches on this worker.
 	jobs int32
 	now  time.Time
 }
 
-// observe loads the credentials, hands them to the fleet, and reads what is known. An error is one that says nothing about the
-// worker.
+// observe loads the credentials, passes them to the fleet, and reads what is known. Errors are not about the worker.
 func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) (observation, error) {
 	seen := observation{
 		name:     v1alpha1.ClusterName(worker.Name),
@@ -170,7 +168,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 		return seen, r.countJobs(ctx, &seen)
 	}
 	seen.credentials = credentials
-	// What must be found: the cluster of the first contact, or the one that an admin has accepted since.
+	// The connection must find the cluster of the first contact, or the cluster that an admin has accepted since.
 	pin := cmp.Or(seen.accepted, r.pinned(seen.name, worker.UID), worker.Status.ClusterID)
 	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin, remote.CapacityFrom(worker.Spec.Capacity))
 	cluster, ok := r.Fleet.Get(seen.name)
@@ -189,8 +187,8 @@ func remoteCredentials(credentials *kubeconfigs.Credentials) remote.Credentials 
 	return remote.Credentials{Config: credentials.Config, Fingerprint: credentials.Fingerprint}
 }
 
-// findTwin looks for another WorkerCluster of the same cluster. One that has the ID on record stays before one that has not, and
-// may have jobs there; then the older one, then the first by name.
+// findTwin looks for a WorkerCluster that has the same cluster, and keeps it. If only one has the ID on record, and so
+// may have jobs there, it keeps the cluster. Otherwise the older one keeps it, then the first by name.
 func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluster, seen *observation) error {
 	id := seen.connection.ClusterID
 	if id == "" {
@@ -224,7 +222,6 @@ func (r *Reconciler) countJobs(ctx context.Context, seen *observation) error {
 	return nil
 }
 
-// write writes the status.
 func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) error {
 	updated := worker.DeepCopy()
 	updated.Status = *status
@@ -239,8 +236,8 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return nil
 }
 
-// usable says whether the controllers of jobs can work with a worker that is Ready, or not, for this reason. Without a capacity report
-// nothing new can be placed there, but what is there goes on.
+// usable is true if the per-worker controllers can work with a worker that has this Ready reason. Without a capacity
+// report the worker gets no new jobs, but its present jobs go on.
 func usable(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
@@ -256,7 +253,7 @@ func ready(status *v1alpha1.WorkerClusterStatus) string {
 	return ""
 }
 
-// pin tells the fleet the cluster ID that is now on record, or that an admin has accepted, which it needs before it connects.
+// pin tells the fleet the cluster ID that is now on record or accepted by an admin. The fleet needs it to connect.
 func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) {
 	id := cmp.Or(seen.accepted, status.ClusterID)
 	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
@@ -265,15 +262,15 @@ func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, statu
 	}
 }
 
-// membership joins a worker that can be used to the per-worker controllers, again after each time in which it could not be, and
-// takes out one that must not be used.
+// membership joins a usable worker to the per-worker controllers, again after each interruption, or takes it out.
 func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerClusterStatus) error {
 	if seen.cluster == nil || seen.twin != "" {
 		r.leave(seen.name)
 		return nil
 	}
 	if !usable(ready(status)) {
-		return nil // The controllers stay, idle, and get their jobs again with the next connection.
+		// The controllers stay, but do nothing. They get their jobs again with the next connection.
+		return nil
 	}
 	current := membership{cluster: seen.cluster, since: seen.connection.Since}
 	if r.joined(seen.name) == current {

@@ -18,11 +18,11 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// messageLimit is what a condition's message takes.
+// messageLimit is the maximum length of a condition's message.
 const messageLimit = 32768
 
-// status computes the WorkerCluster's status from what has been observed, and how long until capacity, if it is not due yet,
-// has to be written. What the worker did not say now stays as it was last said.
+// status computes the WorkerCluster's status from the observation. It also returns how long until a later write of
+// capacity is due. Fields that the worker does not report now stay as they were.
 func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*v1alpha1.WorkerClusterStatus, time.Duration) {
 	status := worker.Status.DeepCopy()
 	reason, message := r.judge(worker, seen)
@@ -97,8 +97,8 @@ func judgeCapacity(connection remote.Status) (reason, message string) {
 	return v1alpha1.ReasonConnected, message
 }
 
-// setSeen keeps when the worker last answered, while it does not: the rest of the status is of that time.
-// A worker that refuses us is there: only when it does not answer any more does it begin to be away.
+// setSeen keeps the time of the worker's last answer while it does not answer: the rest of the status is from that
+// time. A worker that refuses us still answers. It begins to be away only when it no longer answers.
 func setSeen(status *v1alpha1.WorkerClusterStatus, before, reason string, connection remote.Status) {
 	if reason == v1alpha1.ReasonUnreachable && before == v1alpha1.ReasonCredentialsInvalid {
 		since := metav1.NewTime(connection.Since)
@@ -116,7 +116,7 @@ func setSeen(status *v1alpha1.WorkerClusterStatus, before, reason string, connec
 	}
 }
 
-// setIdentity pins the cluster ID at the first contact, or when an admin has accepted the one that was found.
+// setIdentity pins the cluster ID at the first contact, or when an admin has accepted the ID that was found.
 func setIdentity(status *v1alpha1.WorkerClusterStatus, reason string, seen observation) {
 	found := seen.connection.ClusterID
 	switch {

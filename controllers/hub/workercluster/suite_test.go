@@ -31,7 +31,7 @@ import (
 
 const (
 	namespace = "trainyard-system"
-	// patience is for things that are quick, on a machine that may be busy.
+	// patience is a timeout for quick things on a machine that may be busy.
 	patience = 60 * time.Second
 )
 
@@ -53,7 +53,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	return e, e.startCache(ctx, set)
 }
 
-// startCache starts what the manager has: a cached client, and the index of live Dispatches.
+// startCache starts the manager's cached client, with the index of live Dispatches.
 func (e *environment) startCache(ctx context.Context, set *servers.Set) error {
 	hub, err := cluster.New(e.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = set.Scheme })
 	if err != nil {
@@ -76,23 +76,20 @@ func (e *environment) startCache(ctx context.Context, set *servers.Set) error {
 // roster has the workers that have joined.
 type roster map[v1alpha1.ClusterName]*remote.Cluster
 
-// Join implements workercluster.Members.
 func (r roster) Join(name v1alpha1.ClusterName, connection *remote.Cluster) error {
 	r[name] = connection
 	return nil
 }
 
-// Leave implements workercluster.Members.
 func (r roster) Leave(name v1alpha1.ClusterName) { delete(r, name) }
 
-// agent is what is known of the agents of a test's workers.
+// agent is what a test says about the agents of its workers.
 type agent struct {
 	clusterID types.UID
 	presence  protocol.Presence
 	longest   time.Duration
 }
 
-// Agent implements workercluster.Agents.
 func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (protocol.Presence, time.Duration) {
 	if clusterID != a.clusterID {
 		return protocol.PresenceUnknown, 0
@@ -100,10 +97,9 @@ func (a *agent) Agent(_ v1alpha1.ClusterName, clusterID types.UID) (protocol.Pre
 	return a.presence, a.longest
 }
 
-// Subscribe implements workercluster.Agents.
 func (a *agent) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
 
-// scene is a fleet of one test, and the reconciler that it calls.
+// scene has the fleet of one test, and the reconciler that the test calls.
 type scene struct {
 	*environment
 	clock      *clocktesting.FakeClock
@@ -132,7 +128,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// register creates a WorkerCluster, with credentials for a cluster. Both go with the test.
+// register creates a WorkerCluster and credentials for a cluster. It deletes both when the test ends.
 func (s *scene) register(t *testing.T, name string, leadsTo *servers.Server) {
 	t.Helper()
 	admin := s.hub.Admin
@@ -147,10 +143,10 @@ func (s *scene) register(t *testing.T, name string, leadsTo *servers.Server) {
 	t.Cleanup(func() { s.unregister(t, name) })
 }
 
-// unregister deletes a WorkerCluster and its credentials, and returns when the hub's cache shows it.
+// unregister deletes a WorkerCluster and its credentials, and waits until the hub's cache shows that.
 func (s *scene) unregister(t *testing.T, name string) {
 	t.Helper()
-	ctx := context.WithoutCancel(t.Context()) // It is for cleanups too.
+	ctx := context.WithoutCancel(t.Context()) // Cleanups call this too.
 	for _, object := range []client.Object{
 		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
@@ -182,7 +178,7 @@ func (s *scene) writeKubeconfig(t *testing.T, name string, kubeconfig []byte) {
 	must(t, err)
 }
 
-// reconcile calls the reconciler, which must not fail, and returns the WorkerCluster as it is then.
+// reconcile calls the reconciler, which must not fail, and returns the WorkerCluster after that.
 func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.WorkerCluster, reconcile.Result) {
 	t.Helper()
 	key := client.ObjectKey{Name: name}
@@ -193,7 +189,7 @@ func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.WorkerCluster, r
 	return worker, result
 }
 
-// become reconciles until the WorkerCluster is Ready, or not, for this reason, and nothing more is written.
+// become reconciles until the WorkerCluster has this Ready reason and nothing more is written.
 func (s *scene) become(t *testing.T, name, reason string) *v1alpha1.WorkerCluster {
 	t.Helper()
 	var worker *v1alpha1.WorkerCluster

@@ -25,7 +25,7 @@ func (r *Reconciler) watchOf(name v1alpha1.ClusterName) *watch {
 	return w
 }
 
-// watchFile makes the worker's kubeconfig file, or none, the one that is watched for it.
+// watchFile watches the worker's kubeconfig file, if it has one, in place of the file before.
 func (r *Reconciler) watchFile(name v1alpha1.ClusterName, path string) {
 	r.mu.Lock()
 	w := r.watchOf(name)
@@ -61,7 +61,7 @@ func (r *Reconciler) watchInventory(name v1alpha1.ClusterName, cluster *remote.C
 	}
 }
 
-// disconnect ends everything that is done for a worker.
+// disconnect ends everything that this controller does for a worker.
 func (r *Reconciler) disconnect(name v1alpha1.ClusterName) {
 	r.Members.Leave(name)
 	r.watchFile(name, "")
