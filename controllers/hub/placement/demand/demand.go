@@ -26,15 +26,15 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// ErrRuntimeNotFound means that the job's runtime is not there.
+// ErrRuntimeNotFound means that the hub does not have the job's runtime.
 var ErrRuntimeNotFound = errors.New("runtime not found")
 
 // Demand is what a job needs.
 type Demand struct {
 	PodSets []v1alpha1.PodSet
-	// Runtime is another one whenever the job's runtime is: "<UID>.<generation>".
+	// Runtime is "<UID>.<generation>" of the job's runtime. It changes with the runtime.
 	Runtime string
-	// PriorityClasses are those that the pod templates name, in the order of the PodSets.
+	// PriorityClasses are the classes that the pod templates name, in the order of the PodSets.
 	PriorityClasses []PriorityClass
 }
 
@@ -44,7 +44,7 @@ type Deriver struct {
 	runtimes map[string]trainerruntime.Runtime
 }
 
-// NewDeriver returns a Deriver that reads runtimes with a client, which is not asked before there is a job.
+// NewDeriver returns a Deriver that reads runtimes with a client. It uses the client only when there is a job.
 func NewDeriver(ctx context.Context, reader client.Client) (*Deriver, error) {
 	runtimes, err := trainercore.New(ctx, reader, noIndex{}, nil)
 	if err != nil {
@@ -53,7 +53,7 @@ func NewDeriver(ctx context.Context, reader client.Client) (*Deriver, error) {
 	return &Deriver{reader: reader, runtimes: runtimes}, nil
 }
 
-// noIndex is for the indexes that only the TrainJob controller of the trainer module reads.
+// noIndex discards the indexes that only the TrainJob controller of the trainer module reads.
 type noIndex struct{}
 
 // IndexField implements client.FieldIndexer.
@@ -61,9 +61,9 @@ func (noIndex) IndexField(context.Context, client.Object, string, client.Indexer
 	return nil
 }
 
-// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime is not there, it wraps ErrTooLarge if
-// the demand is beyond a limit, and otherwise says what is wrong with job or runtime, or that it could not be read. job
-// belongs to Of: the trainer module writes to it.
+// Of returns the demand of a job. The error is ErrRuntimeNotFound if the runtime does not exist. It wraps ErrTooLarge
+// if the demand is beyond a limit. Any other error says what is wrong with the job or the runtime, or why it could not
+// be read. Pass a copy of the job: the trainer module writes to it.
 func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error) {
 	spec, version, err := d.runtimeSpec(ctx, job)
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Deriver) Of(ctx context.Context, job *trainer.TrainJob) (Demand, error)
 	return demand, err
 }
 
-// derive applies the job to its runtime. Both belong to it.
+// derive applies the job to its runtime. It may change both.
 func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec) (demand Demand, err error) {
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	info, err := runtimeInfo(d.runtimes[key], job, spec)
@@ -106,7 +106,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	return demand, nil
 }
 
-// podSpecs are the pods of the replicated jobs, if they are few enough and request few enough resources to be counted.
+// podSpecs returns the pod specs of the replicated jobs. It fails if they request too many different resources.
 func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trainerruntime.PodSet) ([]*corev1.PodSpec, error) {
 	pods := make([]*corev1.PodSpec, len(jobs))
 	for i := range jobs {
@@ -118,8 +118,8 @@ func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trai
 	return pods, limitResources(pods)
 }
 
-// runtimeInfo turns a panic into an error: the framework of the trainer module dereferences what a runtime may leave out, such as
-// spec.trainer with Flux.
+// runtimeInfo turns a panic into an error: the framework of the trainer module dereferences fields that a runtime may
+// leave out, such as spec.trainer with Flux.
 func runtimeInfo(
 	runtime trainerruntime.Runtime, job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpec,
 ) (info *trainerruntime.Info, err error) {
@@ -131,7 +131,7 @@ func runtimeInfo(
 	return runtime.RuntimeInfo(job, spec.Template, spec.MLPolicy, spec.PodGroupPolicy)
 }
 
-// runtimeSpec reads the job's runtime from the hub, as a copy that may be written to, and its version.
+// runtimeSpec reads the job's runtime from the hub. It returns a copy that the caller may change, and its version.
 func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainingRuntimeSpec, string, error) {
 	reference := &job.Spec.RuntimeRef
 	if reference.APIGroup == nil {
@@ -165,7 +165,7 @@ func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 	return spec, fmt.Sprintf("%s.%d", meta.UID, meta.Generation), nil
 }
 
-// newPodSet combines what the runtime's policies have decided about a replicated job (the count) with its pod template.
+// newPodSet combines the count that the runtime's policies have decided for a replicated job with its pod template.
 func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32) v1alpha1.PodSet {
 	result := v1alpha1.PodSet{
 		Name:         podSet.Name,
@@ -183,7 +183,7 @@ func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32
 	return result
 }
 
-// roleOf goes by the name first: to the runtime of MPI the launcher is the trainer, and the nodes have no role.
+// roleOf looks at the name first: in an MPI runtime the launcher is the trainer, and the nodes have no role.
 func roleOf(podSet trainerruntime.PodSet) v1alpha1.PodSetRole {
 	switch {
 	case podSet.Name == constants.Launcher:
@@ -196,7 +196,7 @@ func roleOf(podSet trainerruntime.PodSet) v1alpha1.PodSetRole {
 	return ""
 }
 
-// podSpec converts an apply configuration to the type, and defaults requests from limits as the API server will.
+// podSpec converts an apply configuration to a PodSpec. It defaults requests from limits, as the API server does.
 func podSpec(template *corev1apply.PodSpecApplyConfiguration) (*corev1.PodSpec, error) {
 	encoded, err := json.Marshal(template)
 	if err != nil {

@@ -108,8 +108,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-// newTestDeriver reads nothing: the framework needs nothing of a cluster for a demand, and at the address of its client
-// nobody is.
+// newTestDeriver has a client without a server: the framework reads nothing from a cluster for a demand.
 func newTestDeriver(t testing.TB) *Deriver {
 	t.Helper()
 	s := runtime.NewScheme()

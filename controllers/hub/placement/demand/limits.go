@@ -17,9 +17,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// What is decided under the lock of the waiting list takes time in proportion to a job's demand, and the demand is
-// stored in the job's Dispatch. So a demand has limits, far above what jobs need. Kubernetes has none for these but the
-// size of an object.
+// The time under the lock of the waiting list is in proportion to a job's demand, and the job's Dispatch stores the
+// demand. So a demand has limits, far above what jobs need. Kubernetes itself limits only the size of an object.
 const (
 	// MaxPods is how many pods a job may have: as many as Kubernetes supports in one cluster.
 	MaxPods = 150_000
@@ -27,11 +26,11 @@ const (
 	MaxPodSets = 256
 	// MaxResources is how many different resources the pods of a job may request.
 	MaxResources = 128
-	// MaxBytes is how large the PodSets of a job may be in JSON: node selectors, affinity and tolerations, above all.
+	// MaxBytes is how large the PodSets of a job may be in JSON. Node selectors, affinity and tolerations take most of it.
 	MaxBytes = 128 << 10
 )
 
-// ErrTooLarge is of a job whose demand is beyond a limit. Errors that wrap it name the field, the value and the limit.
+// ErrTooLarge is for a job whose demand is beyond a limit. Errors that wrap it name the field, the value and the limit.
 var ErrTooLarge = errors.New("the job is too large")
 
 // tooLarge returns an ErrTooLarge.
@@ -39,8 +38,8 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// limitResources fails if the containers of all pods request more different resources than are counted. It comes before
-// amounts are added up.
+// limitResources fails if all pods together request more than MaxResources different ones. It runs before amounts are
+// added.
 func limitResources(pods []*corev1.PodSpec) error {
 	names := map[corev1.ResourceName]struct{}{}
 	for _, pod := range pods {
@@ -59,7 +58,7 @@ func limitResources(pods []*corev1.PodSpec) error {
 	return nil
 }
 
-// checkForm fails if a Dispatch cannot hold the PodSet, because no cluster would take its Job or its pods.
+// checkForm fails if a Dispatch cannot hold the PodSet. No cluster would accept its Job or its pods.
 func checkForm(podSet *v1alpha1.PodSet) error {
 	if faults := validation.IsDNS1123Label(podSet.Name); len(faults) > 0 {
 		return fmt.Errorf("name of replicated job %q: %s", podSet.Name, strings.Join(faults, "; "))
@@ -74,7 +73,7 @@ func checkForm(podSet *v1alpha1.PodSet) error {
 	return nil
 }
 
-// limitPodSets fails if a demand is too large to be decided on and recorded.
+// limitPodSets fails if a demand is too large to decide about and to record.
 func limitPodSets(podSets []v1alpha1.PodSet) error {
 	if len(podSets) > MaxPodSets {
 		return tooLarge("the runtime has %d replicated jobs, at most %d are counted", len(podSets), MaxPodSets)
@@ -97,7 +96,7 @@ func limitPodSets(podSets []v1alpha1.PodSet) error {
 	return nil
 }
 
-// atLeast formats a number of pods, which may be the largest of its kind instead of a larger one.
+// atLeast formats a number of pods. math.MaxInt32 may stand for a larger number.
 func atLeast(pods int64) string {
 	if pods >= math.MaxInt32 {
 		return fmt.Sprintf("%d or more", pods)
@@ -105,7 +104,7 @@ func atLeast(pods int64) string {
 	return fmt.Sprint(pods)
 }
 
-// times multiplies counts. What is too large for a number is the largest number, and what is negative is 0.
+// times multiplies counts. It returns the largest number if the product is larger, and 0 if it is negative.
 func times(a, b int32) int32 {
 	return int32(min(int64(max(a, 0))*int64(max(b, 0)), math.MaxInt32))
 }

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// jobOf is a job that uses a runtime, and the runtime.
+// jobOf returns a job and its runtime.
 func jobOf(t testing.TB, runtime string, resources corev1.ResourceList) (*trainer.TrainJob, *trainer.TrainingRuntimeSpec) {
 	t.Helper()
 	spec := &trainer.TrainingRuntimeSpec{}
@@ -41,8 +41,7 @@ func resourceNames(count int) corev1.ResourceList {
 	return l
 }
 
-// A job may need as much as a job can reasonably need. Beyond that it is told what is too large, and nothing is decided
-// about it.
+// A job may need as much as is reasonable. For a larger job the error says what is too large.
 func TestLimits(t *testing.T) {
 	d := newTestDeriver(t)
 	many := func(spec *trainer.TrainingRuntimeSpec, replicatedJobs int) {
@@ -101,7 +100,7 @@ func TestLimits(t *testing.T) {
 				term := &pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchExpressions[0]
 				term.Values = slices.Repeat([]string{strings.Repeat("a", 60)}, 3000)
 			},
-			want: "take 189", // And so on.
+			want: "take 189", // The message goes on.
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +129,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// What no Dispatch can hold is told before it is written: the user's runtime is what has to be changed.
+// Some fields fit into no Dispatch. The error comes before the write, and says what to change in the runtime.
 func TestForm(t *testing.T) {
 	d := newTestDeriver(t)
 	for name, test := range map[string]struct {

@@ -12,12 +12,12 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// markConcurrent notes which initializers run at the same time as the other pods. JobSet starts all replicated jobs at
-// once, but for those that depend on another one, so an initializer runs before the others only if each of them waits
-// for its end, directly or not.
+// markConcurrent marks the initializers that run at the same time as the other pods. JobSet starts all replicated jobs
+// at once, except jobs that depend on another job. So an initializer runs before the others only if each of them waits
+// for its end, directly or through other jobs.
 func markConcurrent(podSets []v1alpha1.PodSet, jobs []jobsetapply.ReplicatedJobApplyConfiguration) {
 	after := endsBefore(jobs)
-	for changed := true; changed; { // One that becomes concurrent has to wait for the end of the rest, too.
+	for changed := true; changed; { // A concurrent initializer has to wait for the end of the others too.
 		changed = false
 		for i := range podSets {
 			if dispatch.PhaseOf(&podSets[i]) != 0 {
@@ -33,8 +33,8 @@ func markConcurrent(podSets []v1alpha1.PodSet, jobs []jobsetapply.ReplicatedJobA
 	}
 }
 
-// endsBefore returns for each replicated job those that have ended when it starts. JobSet lets a job depend on earlier
-// ones only.
+// endsBefore returns, for each replicated job, the jobs that have ended when it starts. JobSet lets a job depend only
+// on earlier jobs.
 func endsBefore(jobs []jobsetapply.ReplicatedJobApplyConfiguration) map[string]map[string]bool {
 	after := make(map[string]map[string]bool, len(jobs))
 	for i := range jobs {

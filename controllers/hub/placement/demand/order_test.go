@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// An initializer has the nodes for itself only where the others wait for its end.
+// An initializer has the nodes for itself only if the other jobs wait for its end.
 func TestConcurrentInitializers(t *testing.T) {
 	d := newTestDeriver(t)
 	const dataset, model = "dataset-initializer", "model-initializer"
@@ -19,7 +19,7 @@ func TestConcurrentInitializers(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		jobs   []job
-		want   []string // The initializers that are concurrent.
+		want   []string // want has the concurrent initializers.
 	}{
 		"InOrder": {
 			reason: "each waits for the one before it", jobs: []job{{dataset, ""}, {model, dataset + "=Complete"}, {"node", model + "=Complete"}},
@@ -34,7 +34,8 @@ func TestConcurrentInitializers(t *testing.T) {
 		},
 		"OneOfTwo": {
 			reason: "the trainer waits for one of two", jobs: []job{{dataset, ""}, {model, ""}, {"node", dataset + "=Complete"}},
-			want: []string{dataset, model}, // The model's does not wait for the dataset's: they run at the same time.
+			// The model initializer does not wait for the dataset initializer: they run at the same time.
+			want: []string{dataset, model},
 		},
 		"LateInitializer": {
 			reason: "an initializer that waits for the other one, and for which nobody waits",

@@ -14,11 +14,11 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// ClassError is of a job that names a PriorityClass which it cannot have.
+// ClassError is for a job that names a PriorityClass which it cannot have.
 type ClassError struct {
-	// Reason for the condition Placed: PriorityClassNotFound or PriorityClassNotAllowed.
+	// Reason is the reason of the condition Placed: PriorityClassNotFound or PriorityClassNotAllowed.
 	Reason string
-	// Message names the field, the class, and those that would do.
+	// Message names the field, the class, and the classes that are possible.
 	Message string
 }
 
@@ -30,17 +30,16 @@ func classError(reason, format string, args ...any) error {
 }
 
 const (
-	// systemPrefix begins the names of the classes of Kubernetes itself, and highestOfUsers is the highest value of all
-	// others.
+	// systemPrefix begins the names of Kubernetes' own classes. highestOfUsers is the highest value of all other classes.
 	systemPrefix   = "system-"
 	highestOfUsers = 1_000_000_000
-	// longestName is how long the name of an object may be. What is longer is not compared with names, nor shown.
+	// longestName is the maximum length of an object's name. Longer names are neither compared nor shown.
 	longestName = 253
 )
 
 // PriorityClass is a class that a pod template names.
 type PriorityClass struct {
-	// ReplicatedJob has the template.
+	// ReplicatedJob is the replicated job that has the template.
 	ReplicatedJob string
 	Name          string
 }
@@ -48,13 +47,13 @@ type PriorityClass struct {
 // Priorities are the PriorityClasses of the hub.
 type Priorities []schedulingv1.PriorityClass
 
-// Of returns the priority of a job: the value of the class that its annotation names, or else the highest of its pods' classes, or
-// else that of the default class, or 0. A class of pods that is not on the hub counts for nothing: pods are created on a worker, which
-// may have others. An annotation is for the hub, and one that names no class of it is a mistake. The error is a
-// *ClassError.
+// Of returns the priority of a job: the value of the class in its annotation, or else the highest value of its pods'
+// classes, or else the value of the default class, or 0. A class of pods that the hub does not have does not count:
+// pods are created on a worker, which may have other classes. An annotation is for the hub, so an unknown class in it
+// is a mistake. The error is a *ClassError.
 //
-// A job may name what its policy lets it name, in either place: a class of its pods would have others stopped on the
-// worker. The policy may be nil.
+// In both places a job may name only classes that its policy permits: with a class of its pods, the worker would stop
+// other pods. The policy may be nil.
 func (p Priorities) Of(annotations map[string]string, ofPods []PriorityClass, policy *v1alpha1.DispatchPolicy) (int32, error) {
 	for _, class := range ofPods {
 		if !p.allows(policy, class.Name) {
@@ -76,7 +75,7 @@ func (p Priorities) Of(annotations map[string]string, ofPods []PriorityClass, po
 	return p.highest(ofPods), nil
 }
 
-// highest is the highest value of some classes, or else that of the default class, or 0.
+// highest is the highest value of some classes, or else the value of the default class, or 0.
 func (p Priorities) highest(ofPods []PriorityClass) int32 {
 	var highest *schedulingv1.PriorityClass
 	for _, named := range ofPods {
@@ -95,7 +94,7 @@ func (p Priorities) highest(ofPods []PriorityClass) int32 {
 	return highest.Value
 }
 
-// allows says whether a job of a policy may name a class.
+// allows is true if a job of a policy may name a class.
 func (p Priorities) allows(policy *v1alpha1.DispatchPolicy, name string) bool {
 	if policy != nil && len(policy.Spec.PriorityClasses) > 0 {
 		return slices.Contains(policy.Spec.PriorityClasses, name)
@@ -113,7 +112,7 @@ func notAllowed(policy *v1alpha1.DispatchPolicy, name string) string {
 		policy.Name, shown(name), strings.Join(policy.Spec.PriorityClasses, ", "))
 }
 
-// Has says whether there is a class of that name.
+// Has is true if there is a class of that name.
 func (p Priorities) Has(name string) bool { return p.find(name) != nil }
 
 func (p Priorities) find(name string) *schedulingv1.PriorityClass {
@@ -125,7 +124,7 @@ func (p Priorities) find(name string) *schedulingv1.PriorityClass {
 	return nil
 }
 
-// hint names the class that may have been meant, or all.
+// hint names the class that the user may have meant, or all classes.
 func (p Priorities) hint(name string) string {
 	names := make([]string, len(p))
 	for i := range p {
@@ -137,7 +136,7 @@ func (p Priorities) hint(name string) string {
 	return "it has: " + strings.Join(names, ", ")
 }
 
-// shown is a name as it is said: it is a user's, and can be as long as an annotation.
+// shown returns a name for a message. A user's name can be as long as an annotation.
 func shown(name string) string {
 	if len(name) <= longestName {
 		return name

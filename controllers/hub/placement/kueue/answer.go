@@ -16,43 +16,43 @@ import (
 const (
 	// labelQueue on a TrainJob names the LocalQueue of a job that Kueue manages.
 	labelQueue = "kueue.x-k8s.io/queue-name"
-	// keyPrebuilt, as label or annotation, names the Workload that somebody has made for the job.
+	// keyPrebuilt, as label or annotation, names a Workload that somebody has created for the job.
 	keyPrebuilt = "kueue.x-k8s.io/prebuilt-workload-name"
-	// multiKueueController is spec.controllerName of MultiKueue's AdmissionChecks.
+	// multiKueueController is the spec.controllerName of MultiKueue's AdmissionChecks.
 	multiKueueController = v1alpha1.ManagedByMultiKueue
 )
 
-// Standing is what Kueue on the hub is to a TrainJob.
+// Standing says what the hub's Kueue does with a TrainJob.
 type Standing int
 
 const (
-	// Free jobs are not Kueue's, or Kueue has admitted them for somebody else to dispatch.
+	// Free jobs are not managed by Kueue, or Kueue has admitted them and somebody else dispatches them.
 	Free Standing = iota
-	// Unknown says that the caches do not show yet what Kueue is to the job.
+	// Unknown means that the caches do not show yet what Kueue does with the job.
 	Unknown
-	// Held jobs are in a queue of Kueue, which has not admitted them as far as the caches show.
+	// Held jobs are in a queue of Kueue. The caches do not show that Kueue has admitted them.
 	Held
-	// MultiKueue dispatches the job.
+	// MultiKueue means that MultiKueue dispatches the job.
 	MultiKueue
 )
 
 // String names the standing, for logs and tests.
 func (s Standing) String() string { return [...]string{"Free", "Unknown", "Held", "MultiKueue"}[s] }
 
-// Answer is the standing of a job, with the reason in words where the job is Held or MultiKueue's.
+// Answer is the standing of a job. For Held and MultiKueue it has the reason in words.
 type Answer struct {
 	Standing Standing
 	Message  string
 }
 
-// isMarked: the job says itself that Kueue is to manage it. Kueue never admits a job without such a mark.
+// isMarked is true if the job asks to be managed by Kueue. Kueue never admits a job without such a mark.
 func isMarked(job *unstructured.Unstructured) bool {
 	labels := job.GetLabels()
 	return labels[labelQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
 }
 
-// judge answers from the Workloads of a job and the controllers of AdmissionChecks, empty for a check that is not
-// known.
+// judge answers from the Workloads of a job. controllerOf returns the controller of a check, empty for an unknown
+// check.
 func judge(job *unstructured.Unstructured, workloads []*workload, controllerOf func(check string) string) Answer {
 	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range workloads {
@@ -79,7 +79,7 @@ func judge(job *unstructured.Unstructured, workloads []*workload, controllerOf f
 	return Answer{Standing: Free}
 }
 
-// admitted is the answer for a job that Kueue lets run, if all its checks are known not to be MultiKueue's.
+// admitted is the answer for a job that Kueue lets run: Free if none of its checks can be MultiKueue's.
 func admitted(w *workload, controllerOf func(check string) string) Answer {
 	for _, check := range w.checks {
 		if controllerOf(check) == "" {
@@ -90,7 +90,7 @@ func admitted(w *workload, controllerOf func(check string) string) Answer {
 	return Answer{Standing: Free}
 }
 
-// dispatched is said of a job with a check of MultiKueue.
+// dispatched is the message for a job with a check of MultiKueue.
 func dispatched(w *workload, check string) string {
 	queue := fmt.Sprintf("the ClusterQueue of LocalQueue %q", w.queue)
 	if w.clusterQueue != "" {
@@ -102,7 +102,7 @@ func dispatched(w *workload, check string) string {
 		"(--managed-by)", w.Name, check, queue, labelQueue)
 }
 
-// left is said of a job whose ClusterQueue has lost the check since MultiKueue dispatched it.
+// left is the message for a job that MultiKueue dispatched before its ClusterQueue lost the check.
 func left(w *workload) string {
 	return fmt.Sprintf("MultiKueue has dispatched the job to its cluster %q (status.clusterName of Workload %q), and the "+
 		"Workload has lost MultiKueue's admission check since, so nobody looks after the copy there; for MultiKueue to go "+
@@ -110,7 +110,7 @@ func left(w *workload) string {
 		"then the Workload", w.cluster, w.Name)
 }
 
-// unmade is said of a job without a Workload.
+// unmade is the message for a job without a Workload.
 func unmade(job *unstructured.Unstructured) string {
 	if queue := job.GetLabels()[labelQueue]; queue != "" {
 		return fmt.Sprintf("the job is in queue %q (label %s) of the hub's Kueue, which has made no Workload for it; if "+

@@ -37,7 +37,7 @@ func testWorkload(name string, status map[string]any) *unstructured.Unstructured
 	}}
 }
 
-// status of a Workload with these conditions and checks.
+// status makes the status of a Workload with these conditions and checks.
 func status(conditions []string, checks ...string) map[string]any {
 	var types, states []any
 	for _, condition := range conditions {
@@ -49,7 +49,7 @@ func status(conditions []string, checks ...string) map[string]any {
 	return map[string]any{"conditions": types, "admissionChecks": states}
 }
 
-// running are the conditions of a Workload whose job may run.
+// running has the conditions of a Workload whose job may run.
 var running = []string{"Admitted"}
 
 func with(fields map[string]any, name string, value any) map[string]any {
@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 		marks     map[string]string
 		workloads list
 		want      Standing
-		// message has these words.
+		// message has words that must be in the message.
 		message []string
 	}{
 		"NoKueue": {reason: "it has nothing to do with Kueue", want: Free},
@@ -152,7 +152,7 @@ func TestJudge(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if w := stripped.(*workload); w.owner == job.GetUID() { // What the index does.
+				if w := stripped.(*workload); w.owner == job.GetUID() { // The index does this.
 					workloads = append(workloads, w)
 				}
 			}
@@ -176,7 +176,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Only what an answer depends on wakes a job.
+// A job wakes only when something changes that its answer depends on.
 func TestChanges(t *testing.T) {
 	before := status(running, "mk")
 	for name, test := range map[string]struct {

@@ -23,16 +23,15 @@ import (
 )
 
 const (
-	// indexOwner has Workloads by the UID of their TrainJob, and indexCheck by the names of their admission checks.
+	// indexOwner finds Workloads by the UID of their TrainJob, indexCheck by the names of their admission checks.
 	indexOwner, indexCheck = "owner", "check"
 )
 
-// definitions are CustomResourceDefinitions.
 var definitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// watchDefinition starts a watch of the CustomResourceDefinition alone. Whatever happens to it pokes.
+// watchDefinition starts a watch of this one CustomResourceDefinition. Each event of it sends to poked.
 func (w *Watch) watchDefinition(ctx context.Context, poked chan<- struct{}) (toolscache.SharedIndexInformer, error) {
 	client, err := metadata.NewForConfigAndClient(w.Config, w.HTTPClient)
 	if err != nil {
@@ -46,7 +45,7 @@ func (w *Watch) watchDefinition(ctx context.Context, poked chan<- struct{}) (too
 	poke := func(any) {
 		select {
 		case poked <- struct{}{}:
-		default: // It is about to be looked at.
+		default: // An event is already waiting to be handled.
 		}
 	}
 	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -60,7 +59,7 @@ func (w *Watch) watchDefinition(ctx context.Context, poked chan<- struct{}) (too
 	return informer, nil
 }
 
-// failsToRead is told when a list or a watch fails. An ended watch is normal; the informer tries again by itself.
+// failsToRead is called when a list or a watch fails. The end of a watch is normal: the informer tries again by itself.
 func (w *Watch) failsToRead(what string) toolscache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, _ *toolscache.Reflector, err error) {
 		if ctx.Err() == nil {
@@ -69,17 +68,17 @@ func (w *Watch) failsToRead(what string) toolscache.WatchErrorHandlerWithContext
 	}
 }
 
-// follower has caches of the version of Kueue's API that there is.
+// follower has caches of the present version of Kueue's API.
 type follower struct {
 	watch *Watch
-	// known: version is the one that the caches are of, empty for none.
+	// known: version is the version of the caches, empty for no caches.
 	known   bool
 	version string
-	// end ends the caches. Nil: there are none.
+	// end stops the caches. Nil: there are none.
 	end func()
 }
 
-// stop ends the caches.
+// stop stops the caches.
 func (f *follower) stop() {
 	if f.end != nil {
 		f.end()
@@ -87,7 +86,7 @@ func (f *follower) stop() {
 	}
 }
 
-// follow makes the caches be of a version, empty for none.
+// follow replaces the caches by caches of this version. Without a version it only stops them.
 func (f *follower) follow(ctx context.Context, version string) error {
 	if f.known && f.version == version {
 		return nil
@@ -108,7 +107,7 @@ func (f *follower) follow(ctx context.Context, version string) error {
 	return nil
 }
 
-// read starts the caches of Kueue's objects, and enters present when they have all.
+// read starts the caches of Kueue's objects. When they are complete, it enters the phase present.
 func (w *Watch) read(ctx context.Context, version string) (stop func(), err error) {
 	client, err := dynamic.NewForConfigAndClient(w.Config, w.HTTPClient)
 	if err != nil {
@@ -134,7 +133,7 @@ func (w *Watch) read(ctx context.Context, version string) (stop func(), err erro
 	}, nil
 }
 
-// caches are what Kueue's objects say.
+// caches hold the Workloads and AdmissionChecks of the hub.
 type caches struct {
 	workloads, checks toolscache.SharedIndexInformer
 }
@@ -172,7 +171,7 @@ func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, er
 	return c, nil
 }
 
-// ownerOf is the index of Workloads by the UID of their TrainJob.
+// ownerOf indexes Workloads by the UID of their TrainJob.
 func ownerOf(object any) ([]string, error) {
 	if w, ok := object.(*workload); ok && w.owner != "" {
 		return []string{string(w.owner)}, nil
@@ -180,7 +179,7 @@ func ownerOf(object any) ([]string, error) {
 	return nil, nil
 }
 
-// checksOf is the index of the Workloads of TrainJobs by their admission checks.
+// checksOf indexes the Workloads of TrainJobs by their admission checks.
 func checksOf(object any) ([]string, error) {
 	if w, ok := object.(*workload); ok {
 		return w.checks, nil
@@ -188,7 +187,7 @@ func checksOf(object any) ([]string, error) {
 	return nil, nil
 }
 
-// of are the Workloads of a TrainJob. Those of other namespaces are not the job's, whatever they say of their owner.
+// of returns the Workloads of a TrainJob. A Workload in another namespace is not the job's, whatever owner it names.
 func (c *caches) of(job *unstructured.Unstructured) []*workload {
 	return slices.DeleteFunc(c.indexed(indexOwner, string(job.GetUID())), func(w *workload) bool {
 		return w.Namespace != job.GetNamespace()
@@ -196,7 +195,7 @@ func (c *caches) of(job *unstructured.Unstructured) []*workload {
 }
 
 func (c *caches) indexed(index, value string) []*workload {
-	objects, _ := c.workloads.GetIndexer().ByIndex(index, value) // It fails for an index that there is not.
+	objects, _ := c.workloads.GetIndexer().ByIndex(index, value) // It fails only if the index does not exist.
 	var all []*workload
 	for _, object := range objects {
 		if w, ok := object.(*workload); ok {
@@ -206,7 +205,7 @@ func (c *caches) indexed(index, value string) []*workload {
 	return all
 }
 
-// controllerOf is the controller of an admission check, empty if the hub has no check of the name.
+// controllerOf returns the controller of an admission check, empty if the hub has no check of that name.
 func (c *caches) controllerOf(check string) string {
 	object, _, _ := c.checks.GetIndexer().GetByKey(check)
 	if known, ok := object.(*admissionCheck); ok {
@@ -215,14 +214,14 @@ func (c *caches) controllerOf(check string) string {
 	return ""
 }
 
-// tellAll tells of all TrainJobs that have a Workload.
+// tellAll calls tell for all TrainJobs that have a Workload.
 func (c *caches) tellAll(tell func(types.NamespacedName)) {
 	for _, object := range c.workloads.GetStore().List() {
 		tellWorkload(tell, object)
 	}
 }
 
-// tellCheck tells of the TrainJobs whose Workloads have an admission check.
+// tellCheck calls tell for the TrainJobs whose Workloads have this admission check.
 func (c *caches) tellCheck(tell func(types.NamespacedName), object any) {
 	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
@@ -233,7 +232,7 @@ func (c *caches) tellCheck(tell func(types.NamespacedName), object any) {
 	}
 }
 
-// tellWorkload tells of the TrainJob of a Workload.
+// tellWorkload calls tell for the TrainJob of a Workload.
 func tellWorkload(tell func(types.NamespacedName), object any) {
 	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = unknown.Obj
@@ -243,7 +242,7 @@ func tellWorkload(tell func(types.NamespacedName), object any) {
 	}
 }
 
-// tellChange tells of the TrainJob of a Workload that says something else than before.
+// tellChange calls tell for the TrainJob of a Workload that has changed.
 func tellChange(tell func(types.NamespacedName), before, after any) {
 	was, is := before.(*workload), after.(*workload)
 	if was.equal(&is.observation) {

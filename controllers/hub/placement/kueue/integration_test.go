@@ -26,10 +26,10 @@ import (
 	"github.com/trainyard/trainyard/test/servers"
 )
 
-// patience is for things that are quick, on a machine that may be busy.
+// patience is a timeout for quick things on a machine that may be busy.
 const patience = 60 * time.Second
 
-// environment is a hub without a Kueue. Tests install its CRDs, and take them away when they end.
+// environment is a hub without Kueue. Tests install Kueue's CRDs, and delete them when they end.
 type environment struct {
 	hub     client.Client
 	cluster *clusters.Cluster
@@ -41,14 +41,13 @@ var shared = servers.Share(func(_ context.Context, set *servers.Set) (*environme
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-// install installs Kueue's CRDs.
 func (e *environment) install(t *testing.T) {
 	t.Helper()
 	must(t, e.cluster.ApplyFiles(t.Context(), filepath.Join("testdata", "crds.yaml")))
 	t.Cleanup(func() { e.uninstall(t) })
 }
 
-// uninstall takes Kueue's CRDs away, and waits until they are gone.
+// uninstall deletes Kueue's CRDs, and waits until they are gone.
 func (e *environment) uninstall(t *testing.T) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -66,7 +65,7 @@ func (e *environment) uninstall(t *testing.T) {
 	gomega.NewWithT(t).Eventually(gone, patience, 50*time.Millisecond).Should(gomega.BeTrue(), "the CRDs are gone")
 }
 
-// create creates an object with its status. While the API is being installed it tries again.
+// create creates an object with its status. It tries again while the API is being installed.
 func (e *environment) create(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	full := object.DeepCopy()
@@ -104,7 +103,7 @@ func (e *environment) setStatus(t *testing.T, w *unstructured.Unstructured, stat
 	must(t, e.hub.Status().Update(t.Context(), w))
 }
 
-// told are the keys that a Watch has told of.
+// told has the keys with which a Watch has called its subscriber.
 type told struct {
 	mu   sync.Mutex
 	keys map[types.NamespacedName]int // under mu
@@ -157,7 +156,7 @@ func jobs() (marked, plain *unstructured.Unstructured) {
 	return marked, plain
 }
 
-// A Kueue that is installed, changed and taken away while the Watch runs is followed by events.
+// The Watch learns from events that Kueue is installed, changed and removed.
 func TestKueueComesAndGoes(t *testing.T) {
 	e := shared.Get(t)
 	w, keys := start(t, e.cluster.Config)
@@ -198,7 +197,7 @@ func TestKueueComesAndGoes(t *testing.T) {
 	becomes(t, w, marked, Held)
 }
 
-// What becomes of a Workload and of an AdmissionCheck wakes the job.
+// Changes of a Workload and of an AdmissionCheck wake the job.
 func TestWorkloadChanges(t *testing.T) {
 	e := shared.Get(t)
 	e.install(t)
@@ -230,8 +229,7 @@ func TestWorkloadChanges(t *testing.T) {
 	}
 }
 
-// A manager that may not read what it needs holds the jobs that may be Kueue's, and says why; the rights are all that
-// it takes.
+// A manager without the rights to read holds the jobs that Kueue may manage, and says why. With the rights it goes on.
 func TestRights(t *testing.T) {
 	e := shared.Get(t)
 	e.install(t)
@@ -260,14 +258,13 @@ func TestRights(t *testing.T) {
 	becomes(t, w, marked, Free)
 }
 
-// requests counts what a client sends, by path.
+// requests counts a client's requests, by path.
 type requests struct {
 	next http.RoundTripper
 	mu   sync.Mutex
 	made map[string]int // under mu
 }
 
-// RoundTrip implements http.RoundTripper.
 func (r *requests) RoundTrip(request *http.Request) (*http.Response, error) {
 	r.mu.Lock()
 	r.made[request.URL.Path]++
@@ -275,7 +272,7 @@ func (r *requests) RoundTrip(request *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(request)
 }
 
-// A hub without Kueue costs one list and one watch, and no error is repeated.
+// A hub without Kueue costs one list and one watch. No error is repeated.
 func TestHubWithoutKueue(t *testing.T) {
 	e := shared.Get(t)
 	config := rest.CopyConfig(e.cluster.Config)
@@ -287,7 +284,7 @@ func TestHubWithoutKueue(t *testing.T) {
 	w, _ := start(t, config)
 	marked, _ := jobs()
 	becomes(t, w, marked, Free)
-	// Another CRD of the hub changes: that is no event of this watch.
+	// A change of another CRD on the hub is no event of this watch.
 	gomega.NewWithT(t).Consistently(func() int {
 		counted.mu.Lock()
 		defer counted.mu.Unlock()

@@ -23,17 +23,17 @@ import (
 
 const (
 	group = "kueue.x-k8s.io"
-	// preferredVersion is the version whose fields this package was written for. Those that it reads are the same in
+	// preferredVersion is the version for which this package was written. The fields that it reads are the same in
 	// v1beta1.
 	preferredVersion = "v1beta2"
 	// crdName is the CustomResourceDefinition that says whether Kueue is installed.
 	crdName = "workloads." + group
-	// minRetry and maxRetry are how soon the API server is asked again for an API that is being installed, or that it
-	// cannot tell of.
+	// minRetry and maxRetry are how long to wait until the next request, while an API is being installed or cannot be
+	// read.
 	minRetry, maxRetry = 200 * time.Millisecond, 30 * time.Second
 )
 
-// Options are all required.
+// Options are the options of a Watch. All are required.
 type Options struct {
 	// Config and HTTPClient reach the hub.
 	Config     *rest.Config
@@ -41,17 +41,17 @@ type Options struct {
 	Logger     logr.Logger
 }
 
-// Watch watches what Kueue on the hub does with TrainJobs. Its methods may be called from several goroutines.
+// Watch watches what the hub's Kueue does with TrainJobs. Its methods are safe for concurrent use.
 type Watch struct {
 	Options
 
 	mu sync.Mutex
-	// phase is what is known of Kueue, and fault why no more is, empty if it only takes its time.
+	// phase is what is known of Kueue. fault is why no more is known, empty if it only takes time.
 	phase phase
 	fault string
-	// caches are those of the API while it is there.
+	// caches are Kueue's objects while its API exists.
 	caches *caches
-	// subscribers are told what has changed.
+	// subscribers are called after changes.
 	subscribers []func(types.NamespacedName)
 }
 
@@ -59,41 +59,42 @@ type Watch struct {
 type phase int
 
 const (
-	// Zero: nothing is known yet.
+	// The zero value means that nothing is known yet.
 	_ phase = iota
 	// absent: Kueue is not installed.
 	absent
-	// reading: Kueue is installed, and its objects are being read for the first time.
+	// reading: Kueue is installed, and the caches read its objects for the first time.
 	reading
 	// present: Kueue is installed, and the caches have its objects.
 	present
 )
 
-// New returns a Watch, which is to be added to a manager.
+// New returns a Watch, which the caller adds to a manager.
 func New(options Options) *Watch {
 	options.Logger = options.Logger.WithName("kueue")
 	return &Watch{Options: options}
 }
 
-// Subscribe has changed called with the key of a TrainJob whenever Of may answer something else for it, and with an
-// empty key if that may be any. changed must not block. It is called before the Watch is started.
+// Subscribe lets the Watch call changed with the key of a TrainJob whenever the answer of Of may have changed, and with
+// an empty key if any answer may have changed. changed must not block. Call Subscribe before Start.
 func (w *Watch) Subscribe(changed func(types.NamespacedName)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.subscribers = append(w.subscribers, changed)
 }
 
-// NeedLeaderElection implements manager.LeaderElectionRunnable. A replica that takes over knows what Kueue has.
+// NeedLeaderElection implements manager.LeaderElectionRunnable. So a replica that takes over already knows Kueue's
+// jobs.
 func (w *Watch) NeedLeaderElection() bool { return false }
 
-// Known is true once Of can answer for any job, or it is known why it cannot.
+// Known is true once Of can answer for each job, or once it is known why it cannot.
 func (w *Watch) Known() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.phase == absent || w.phase == present || w.fault != ""
 }
 
-// Of answers for a hub TrainJob from the caches.
+// Of answers for a hub TrainJob, from the caches.
 func (w *Watch) Of(job *unstructured.Unstructured) Answer {
 	w.mu.Lock()
 	phase, fault, caches := w.phase, w.fault, w.caches
@@ -147,7 +148,7 @@ func (w *Watch) Start(ctx context.Context) error {
 	return nil
 }
 
-// versionOf is the version in which Kueue's API is to be read, empty if Kueue is not installed.
+// versionOf returns the version of Kueue's API to read, empty if Kueue is not installed.
 func versionOf(
 	ctx context.Context, client discovery.DiscoveryInterface, definition toolscache.SharedIndexInformer,
 ) (string, error) {
@@ -170,7 +171,7 @@ func versionOf(
 	return served.PreferredVersion.Version, nil
 }
 
-// fail notes why it is not known what Kueue has. While the caches have its objects they go on telling.
+// fail notes why Kueue's objects are not known. Caches that are complete still send changes.
 func (w *Watch) fail(err error) {
 	w.mu.Lock()
 	news := w.phase != present && w.fault != err.Error()
@@ -184,7 +185,7 @@ func (w *Watch) fail(err error) {
 	}
 }
 
-// enter notes what is known from now on.
+// enter notes the new phase and its caches.
 func (w *Watch) enter(phase phase, caches *caches) {
 	w.mu.Lock()
 	w.phase, w.fault, w.caches = phase, "", caches
@@ -193,7 +194,8 @@ func (w *Watch) enter(phase phase, caches *caches) {
 	w.tell(types.NamespacedName{})
 }
 
-// tellJob is tell for what the caches show of one TrainJob. Until they have all, nothing is told: all are told of then.
+// tellJob is tell for a change of one TrainJob in the caches. It waits until the caches are complete: then all jobs are
+// told.
 func (w *Watch) tellJob(key types.NamespacedName) {
 	w.mu.Lock()
 	present := w.phase == present
@@ -203,7 +205,7 @@ func (w *Watch) tellJob(key types.NamespacedName) {
 	}
 }
 
-// tell says that Of may answer something else for a TrainJob, or for any.
+// tell calls the subscribers: the answer of Of may have changed for one TrainJob, or for any.
 func (w *Watch) tell(key types.NamespacedName) {
 	w.mu.Lock()
 	subscribers := w.subscribers

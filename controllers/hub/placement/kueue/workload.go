@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Conditions of a Workload.
+// These are conditions of a Workload.
 const (
 	conditionAdmitted = "Admitted"
 	conditionEvicted  = "Evicted"
@@ -25,22 +25,21 @@ type workload struct {
 	observation
 }
 
-// observation is what answers depend on.
+// observation has what answers depend on.
 type observation struct {
-	// job is the TrainJob that controls the Workload, and owner its UID. Both are empty if another kind of job does.
+	// job is the TrainJob that controls the Workload, and owner is its UID. Both are empty for another kind of job.
 	job   types.NamespacedName
 	owner types.UID
 	// queue is the LocalQueue, and clusterQueue the ClusterQueue that has reserved quota.
 	queue, clusterQueue string
-	// cluster is where MultiKueue has the job.
+	// cluster is the cluster to which MultiKueue has sent the job.
 	cluster string
 	// checks are the names of the admission checks, sorted.
 	checks []string
-	// admitted: Kueue lets the job run, and is neither taking that back nor deleting the Workload.
+	// admitted: Kueue lets the job run, does not take that back, and does not delete the Workload.
 	admitted bool
 }
 
-// equal compares observation.
 func (f *observation) equal(other *observation) bool {
 	return f.job == other.job && f.owner == other.owner &&
 		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
@@ -53,11 +52,12 @@ type admissionCheck struct {
 	controller string
 }
 
-// stripWorkload is the transform of Workloads.
+// stripWorkload is the cache's transform of Workloads.
 func stripWorkload(in any) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
-		return in, nil // It went through here before, or its deletion was missed by the watch.
+		// The object was transformed before, or the watch missed its deletion.
+		return in, nil
 	}
 	stripped := &workload{ObjectMeta: identityOf(object)}
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -79,7 +79,7 @@ func stripWorkload(in any) (any, error) {
 	return stripped, nil
 }
 
-// stripCheck is the transform of AdmissionChecks.
+// stripCheck is the cache's transform of AdmissionChecks.
 func stripCheck(in any) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -89,7 +89,7 @@ func stripCheck(in any) (any, error) {
 	return &admissionCheck{ObjectMeta: identityOf(object), controller: controller}, nil
 }
 
-// identityOf is the metadata that a cache needs.
+// identityOf returns the metadata that a cache needs.
 func identityOf(object *unstructured.Unstructured) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(),
@@ -111,7 +111,7 @@ func isTrue(object *unstructured.Unstructured, condition string) bool {
 	})
 }
 
-// items are the objects of a list in the status.
+// items returns the objects of a list in the status.
 func items(object *unstructured.Unstructured, field string) []map[string]any {
 	list, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", field)
 	values, _ := list.([]any)
