@@ -19,9 +19,8 @@ import (
 // fieldManager is the name under which this package applies objects.
 const fieldManager = "trainyard-clusters"
 
-// Apply applies YAML streams on the server's side, object by object in their
-// order. An object without a namespace goes to "default" if its kind has
-// namespaces. Fields that others manage are taken over.
+// Apply applies the objects of YAML streams in their order, with server-side apply. An object without a namespace goes
+// to "default" if its kind is namespaced. Apply takes over fields that others manage.
 func (c *Cluster) Apply(ctx context.Context, streams ...string) error {
 	for _, stream := range streams {
 		objects, err := ParseObjects([]byte(stream))
@@ -35,7 +34,7 @@ func (c *Cluster) Apply(ctx context.Context, streams ...string) error {
 	return nil
 }
 
-// ApplyFiles is Apply for the files and directories that ReadObjects takes.
+// ApplyFiles is Apply for files and directories, as in ReadObjects.
 func (c *Cluster) ApplyFiles(ctx context.Context, paths ...string) error {
 	objects, err := ReadObjects(paths...)
 	if err != nil {

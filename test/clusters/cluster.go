@@ -27,13 +27,13 @@ const (
 	startTimeout = 2 * time.Minute
 )
 
-// Cluster is a running cluster. Its methods may be called concurrently.
+// Cluster is a running cluster. Its methods are safe for concurrent use.
 type Cluster struct {
-	// Name is the one in the options.
+	// Name is the name from the options.
 	Name string
-	// Config is the admin's, without a rate limit that a test would feel. Copy it before changing it.
+	// Config is the admin's config, with a rate limit so high that tests do not notice it. Copy it before you change it.
 	Config *rest.Config
-	// KubeconfigPath is the admin's kubeconfig, which holds all it needs.
+	// KubeconfigPath is the path of the admin's kubeconfig, which needs no other files.
 	KubeconfigPath string
 	// Dir holds state and logs.
 	Dir string
@@ -71,11 +71,9 @@ type backend interface {
 	stop() error
 }
 
-// Start starts a cluster and returns when it can be used: the API server is
-// ready, the default service account exists if there is a controller manager,
-// JobSet's webhooks answer and the nodes are schedulable, if asked for. The
-// context limits the start, not the cluster: that runs until Stop or until
-// this process ends.
+// Start starts a cluster, and returns when it can be used: the API server is ready, the default service account exists
+// if there is a controller manager, JobSet's webhooks answer, and the nodes are schedulable. The context limits only
+// the start. The cluster runs until Stop, or until this process ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	o, removeDir, err := o.complete()
 	if err != nil {
@@ -133,7 +131,7 @@ func (c *Cluster) connect() (err error) {
 	return err
 }
 
-// StartAll starts clusters at the same time. Either all of them run, or none.
+// StartAll starts clusters at the same time. If one of them does not start, it stops all.
 func StartAll(ctx context.Context, options ...Options) ([]*Cluster, error) {
 	all := make([]*Cluster, len(options))
 	errs := make([]error, len(options))
@@ -148,7 +146,7 @@ func StartAll(ctx context.Context, options ...Options) ([]*Cluster, error) {
 	return all, nil
 }
 
-// StopAll stops clusters at the same time. Nil ones are left out.
+// StopAll stops clusters at the same time. It skips nil clusters.
 func StopAll(all ...*Cluster) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -161,8 +159,8 @@ func StopAll(all ...*Cluster) error {
 	return errors.Join(errs...)
 }
 
-// Stop ends what Run has started, in reverse order and with time to shut down,
-// then the cluster. It removes Dir if that is a temporary one.
+// Stop ends the processes that Run has started, in reverse order and with time to shut down. Then it ends the cluster.
+// It deletes Dir if Dir is a temporary directory.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	beside, ports := c.beside, c.ports
@@ -192,7 +190,7 @@ func (c *Cluster) KubeconfigBytes() ([]byte, error) {
 	return os.ReadFile(c.KubeconfigPath)
 }
 
-// KillAPIServer ends the API server with SIGKILL. Its port stays reserved and etcd goes on.
+// KillAPIServer ends the API server with SIGKILL. Its port stays reserved, and etcd keeps running.
 func (c *Cluster) KillAPIServer() error { return c.backend.killAPIServer() }
 
 // StartAPIServer starts a killed API server again on the same port and waits until it is ready.
@@ -211,8 +209,7 @@ func (c *Cluster) waitServing(ctx context.Context) error {
 	return c.wakeKwok(ctx)
 }
 
-// PauseAPIServer stops the API server from running without ending it
-// (SIGSTOP): connections stay open and nothing answers.
+// PauseAPIServer stops the API server with SIGSTOP: connections stay open, and nothing answers.
 func (c *Cluster) PauseAPIServer() error { return c.backend.signalAPIServer(syscall.SIGSTOP) }
 
 // ResumeAPIServer undoes PauseAPIServer.

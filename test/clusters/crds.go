@@ -15,9 +15,8 @@ import (
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// InstallCRDs applies the CustomResourceDefinitions in files and directories
-// and waits until their kinds can be used. What else is there is left out; if
-// there is none at all, that is an error. On a cluster with controllers prefer
+// InstallCRDs applies the CustomResourceDefinitions in files and directories, and waits until their kinds can be used.
+// It skips other objects, and fails if there are no CustomResourceDefinitions. On a cluster with controllers prefer
 // Options.CRDs.
 func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 	objects, err := ReadObjects(paths...)

@@ -14,7 +14,7 @@ import (
 
 const etcdDir = "etcd"
 
-// KillEtcd ends etcd with SIGKILL. The API server goes on without it.
+// KillEtcd ends etcd with SIGKILL. The API server keeps running without etcd.
 func (c *Cluster) KillEtcd() error {
 	local, err := c.local()
 	if err != nil {
@@ -23,7 +23,7 @@ func (c *Cluster) KillEtcd() error {
 	return local.killPart("etcd")
 }
 
-// StartEtcd starts a killed etcd again on its data and waits until the API server is ready.
+// StartEtcd starts a killed etcd again with its data, and waits until the API server is ready.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	local, err := c.local()
 	if err != nil {
@@ -35,7 +35,7 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 	return c.waitServing(ctx)
 }
 
-// BackUp copies what etcd has stored at this moment into a new directory. It is what a crash of etcd would leave at the same moment.
+// BackUp copies etcd's present data into a new directory. A crash of etcd at this moment would leave the same data.
 func (c *Cluster) BackUp(dir string) (err error) {
 	local, err := c.local()
 	if err != nil {
@@ -55,8 +55,8 @@ func (c *Cluster) BackUp(dir string) (err error) {
 	return nil
 }
 
-// Restore puts what BackUp has copied in the place of what the cluster has stored, and starts the control plane anew, as an admin does.
-// What runs beside the cluster, such as JobSet's manager, goes on with what it knew.
+// Restore replaces the cluster's data by a copy from BackUp, and restarts the control plane, as an admin does.
+// Processes beside the cluster, such as JobSet's manager, keep running with what they know.
 func (c *Cluster) Restore(ctx context.Context, dir string) error {
 	local, err := c.local()
 	if err != nil {

@@ -54,9 +54,8 @@ func loadConfig(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// ServiceAccountKubeconfig returns a kubeconfig with a token of a service
-// account that is valid for the given time, of which the API server grants at
-// least ten minutes. The account has the rights that its role bindings give it.
+// ServiceAccountKubeconfig returns a kubeconfig with a service account's token that is valid for the given time. The
+// API server makes that at least ten minutes. The account has the rights of its role bindings.
 func (c *Cluster) ServiceAccountKubeconfig(ctx context.Context, account types.NamespacedName, valid time.Duration) ([]byte, error) {
 	seconds := int64(valid.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// ParseObjects returns the objects of a YAML stream. Empty documents are left out.
+// ParseObjects returns the objects of a YAML stream. It skips empty documents.
 func ParseObjects(data []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
@@ -33,9 +33,8 @@ func ParseObjects(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// ReadObjects returns the objects in YAML files, and in the YAML files of
-// directories but for their kustomization.yaml. It does not go into
-// directories below and runs no kustomize: Kubectl does.
+// ReadObjects returns the objects in YAML files, and in the YAML files of directories except kustomization.yaml. It
+// does not read subdirectories, and does not run kustomize. Kubectl does both.
 func ReadObjects(paths ...string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, path := range paths {

@@ -19,7 +19,7 @@ const (
 	trainerModule = "github.com/kubeflow/trainer/v2"
 )
 
-// ModuleFile is a file or directory in a module that the repository requires, or in the repository.
+// ModuleFile is a file or directory in the repository, or in a module that the repository requires.
 type ModuleFile struct{ Module, Path string }
 
 // What many tests install. A hub has TrainerCRDs and HubCRDs, a worker TrainerCRDs and WorkerCRDs; JobSetCRDs are for
@@ -31,7 +31,7 @@ var (
 	WorkerCRDs  = ModuleFile{rootModule, "config/crd/worker"}
 )
 
-// ModulePaths returns where files of modules are, for ReadObjects and Options.CRDs.
+// ModulePaths returns the paths of files in modules, for ReadObjects and Options.CRDs.
 func ModulePaths(ctx context.Context, files ...ModuleFile) ([]string, error) {
 	var paths []string
 	for _, file := range files {
@@ -44,10 +44,8 @@ func ModulePaths(ctx context.Context, files ...ModuleFile) ([]string, error) {
 	return paths, nil
 }
 
-// ModuleDir returns the directory in the module cache of a module that the
-// repository requires, in the version that it requires, and downloads the
-// module if need be. Manifests of third parties are read from there, so none
-// is copied into the repository.
+// ModuleDir returns the directory in the module cache of a module that the repository requires, in the required
+// version. It downloads the module if necessary. So manifests of third parties need no copy in the repository.
 func ModuleDir(ctx context.Context, module string) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {

@@ -22,22 +22,19 @@ import (
 var stages embed.FS
 
 const (
-	// RunForAnnotation on a pod says how long it runs before it ends, as a Go
-	// duration, or RunForever. Without it a pod runs for a second, and forever
-	// if its restart policy is Always.
+	// RunForAnnotation on a pod says how long the pod runs, as a Go duration or RunForever. Without it a pod runs for a
+	// second, or forever if its restart policy is Always.
 	RunForAnnotation = "trainyard.dev/run-for"
 	// RunForever makes a pod run until it is deleted.
 	RunForever = "forever"
-	// FailAnnotation on a pod makes it end as Failed with exit code 1. Its
-	// value is the termination message.
+	// FailAnnotation on a pod makes the pod fail with exit code 1. Its value is the termination message.
 	FailAnnotation = "trainyard.dev/fail"
-	// TerminateForAnnotation on a pod says for how long it goes on after it
-	// was deleted, as a Go duration. A change to the pod starts it anew.
+	// TerminateForAnnotation on a pod says how long the pod runs on after its deletion, as a Go duration. A change to the
+	// pod restarts that time.
 	TerminateForAnnotation = "trainyard.dev/terminate-for"
-	// LogAnnotation on a pod is what its containers have printed since they
-	// started, a line for each line. With "." and a container's name it is of
-	// that container only; with "-1", before that, of its run after the first
-	// restart, and so on.
+	// LogAnnotation on a pod has what its containers have printed since they started, line by line. With "." and a
+	// container's name it is for that container only. With "-1" before that it is for the run after the first restart, and
+	// so on.
 	LogAnnotation = "trainyard.dev/log"
 
 	// kwokAnnotation is on the nodes that kwok plays, and on no others.
@@ -56,8 +53,8 @@ options:
 `
 )
 
-// AddNodes adds nodes and waits until pods can be scheduled on them. With the
-// first of them kwok starts, which plays the nodes and the pods on them.
+// AddNodes adds nodes, and waits until pods can be scheduled on them. With the first nodes it starts kwok, which
+// simulates nodes and pods.
 func (c *Cluster) AddNodes(ctx context.Context, shapes ...NodeShape) error {
 	if len(shapes) == 0 {
 		return nil

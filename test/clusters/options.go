@@ -13,44 +13,39 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Options says what cluster to start. Name is required; the zero value of
-// everything else is an API server with its etcd, and nothing that acts.
+// Options says what cluster to start. Name is required. If all other fields are zero, the cluster is an API server and
+// its etcd, without controllers.
 type Options struct {
-	// Name of the cluster, a DNS label: "hub", "worker-1". It names the
-	// context in the kubeconfig.
+	// Name is the name of the cluster, a DNS label: "hub", "worker-1". It is the context in the kubeconfig.
 	Name string
-	// Dir takes state, credentials, logs and the kubeconfig. It is made if it
-	// is missing, and what an earlier cluster left in it is removed. Empty: a
-	// temporary directory, removed by Stop unless $TRAINYARD_KEEP is set.
+	// Dir is the directory for state, credentials, logs and the kubeconfig. Start creates it, and deletes what an earlier
+	// cluster left in it. Empty: a temporary directory, which Stop deletes unless $TRAINYARD_KEEP is set.
 	Dir string
-	// BinDir holds the binaries that hack/build-controlplane.sh builds. Empty:
-	// $TRAINYARD_BIN, or else bin/ at the top of the repository.
+	// BinDir is the directory of the binaries that hack/build-controlplane.sh builds. Empty: $TRAINYARD_BIN, or else bin/
+	// at the top of the repository.
 	BinDir string
 
-	// ControllerManager runs kube-controller-manager: Jobs, garbage
-	// collection, namespaces, service accounts, lost nodes.
+	// ControllerManager runs kube-controller-manager: Jobs, garbage collection, namespaces, service accounts, lost nodes.
 	ControllerManager bool
-	// GarbageCollector runs kube-controller-manager with its garbage collector
-	// only, unless ControllerManager runs all of it. What is owned by something
-	// that is gone goes, and nodes stay as they are made.
+	// GarbageCollector runs kube-controller-manager with only its garbage collector, unless ControllerManager runs all of
+	// it. Objects whose owner is gone are deleted, and nodes stay as they were created.
 	GarbageCollector bool
 	// Scheduler runs kube-scheduler.
 	Scheduler bool
 	// JobSet installs JobSet's CRD and webhooks and runs its manager. Jobs
 	// of a JobSet need ControllerManager.
 	JobSet bool
-	// Nodes are made at the start, as by AddNodes.
+	// Nodes are created at the start, as by AddNodes.
 	Nodes []NodeShape
 
-	// CRDs are files or directories whose CustomResourceDefinitions are
-	// installed before the controllers start. Prefer it over InstallCRDs: the
-	// garbage collector sees kinds that come later only up to 30 s later.
+	// CRDs are files or directories whose CustomResourceDefinitions are installed before the controllers start. Prefer
+	// CRDs over InstallCRDs: the garbage collector needs up to 30 s to see later kinds.
 	CRDs []string
 	// Audit makes the API server log every request, see AuditLog.
 	Audit bool
-	// APIServerArgs are added to the API server's arguments and win over its own.
+	// APIServerArgs are added to the API server's arguments, and override its own.
 	APIServerArgs []string
-	// ControllerManagerArgs are the same for kube-controller-manager.
+	// ControllerManagerArgs do the same for kube-controller-manager.
 	ControllerManagerArgs []string
 }
 
@@ -59,15 +54,15 @@ func Full(name string, nodes ...NodeShape) Options {
 	return Options{Name: name, ControllerManager: true, Scheduler: true, JobSet: true, Nodes: nodes}
 }
 
-// NodeShape describes nodes that are alike.
+// NodeShape describes a number of equal nodes.
 type NodeShape struct {
-	// Count of nodes.
+	// Count is the number of nodes.
 	Count int
-	// NamePrefix is followed by a dash and a number from 0. Default: "node".
-	// Several shapes and calls can share a prefix; the numbers go on.
+	// NamePrefix is followed by a dash and a number from 0. Default: "node". Shapes and calls may share a prefix: then the
+	// numbers continue.
 	NamePrefix string
-	// Capacity is also what is allocatable. Where it does not say, a node has
-	// 96 CPUs, 1 TiB of memory and room for 110 pods.
+	// Capacity is the nodes' capacity and allocatable. Resources that it lacks have defaults: 96 CPUs, 1 TiB of memory and
+	// 110 pods.
 	Capacity corev1.ResourceList
 	Labels   map[string]string
 	Taints   []corev1.Taint

@@ -18,13 +18,11 @@ import (
 // stopGrace is how long Stop waits after SIGTERM before it kills.
 const stopGrace = 15 * time.Second
 
-// Process is a program that runs beside a cluster and ends with it, and with
-// this process, however that ends.
+// Process is a program that runs beside a cluster. It ends when the cluster or this process ends, in whatever way.
 type Process struct {
-	// Name is the one given to Run.
+	// Name is the name that was given to Run.
 	Name string
-	// LogPath is the file with its standard output and error. A process
-	// that is run again under its name appends to it.
+	// LogPath is the file with its standard output and error. Another run under the same name appends to it.
 	LogPath string
 
 	cmd   *exec.Cmd
@@ -93,8 +91,8 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end and returns nil for exit code 0, or an
-// *exec.ExitError. If ctx ends first, it returns its error.
+// Wait waits for the end. It returns nil for exit code 0, otherwise an *exec.ExitError, or ctx's error if ctx ends
+// first.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -104,7 +102,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	}
 }
 
-// Signal sends a signal. After SIGSTOP it waits until the process has stopped. That the process has ended is not an error.
+// Signal sends a signal. After SIGSTOP it waits until the process has stopped. A process that has ended is no error.
 func (p *Process) Signal(s os.Signal) error {
 	err := p.cmd.Process.Signal(s)
 	if err == nil && s == syscall.SIGSTOP {
@@ -125,8 +123,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop sends SIGTERM and waits for the end; after 15 s it kills. It returns no
-// error for a process that ends with an exit code: use Wait for that.
+// Stop sends SIGTERM and waits for the end. After 15 s it sends SIGKILL. A process that ends with an exit code is no
+// error: Wait returns that error.
 func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err

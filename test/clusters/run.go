@@ -13,10 +13,9 @@ import (
 	"strings"
 )
 
-// Run runs a program beside the cluster, in Dir and with KUBECONFIG set to the
-// admin's kubeconfig. A program given without a slash is looked for in the
-// options' BinDir and then in PATH. Stop ends it before the cluster. The
-// context limits nothing once Run has returned.
+// Run runs a program beside the cluster, in Dir, with KUBECONFIG set to the admin's kubeconfig. A program without a
+// slash is searched in the options' BinDir, and then in PATH. Stop ends the program before the cluster. The context
+// limits nothing after Run has returned.
 func (c *Cluster) Run(ctx context.Context, name, program string, args ...string) (*Process, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("run %s: %w", name, err)
@@ -42,10 +41,9 @@ func (c *Cluster) Run(ctx context.Context, name, program string, args ...string)
 	return process, nil
 }
 
-// Process returns what was started last under a name, by Run or as a part of
-// the cluster: etcd, kube-apiserver, kube-controller-manager, kube-scheduler,
-// jobset-manager, kwok. It returns nil if there is none. For the API server
-// use KillAPIServer and its likes, which know that its end is intended.
+// Process returns the latest process of a name. Run has started it, or it is a part of the cluster: etcd,
+// kube-apiserver, kube-controller-manager, kube-scheduler, jobset-manager, kwok. It returns nil if there is none. For
+// the API server use KillAPIServer and similar methods: they know that its end is intended.
 func (c *Cluster) Process(name string) *Process {
 	c.mu.Lock()
 	process := lastNamed(c.beside, name)
@@ -66,8 +64,7 @@ func (c *Cluster) lookPath(program string) (string, error) {
 	return exec.LookPath(program)
 }
 
-// Kubectl runs kubectl with the admin's kubeconfig and returns its standard
-// output. The error holds its standard error.
+// Kubectl runs kubectl with the admin's kubeconfig, and returns its standard output. The error has its standard error.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	path, err := binary(c.options.BinDir, "kubectl")
 	if err != nil {
@@ -84,9 +81,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) ([]byte, error) {
 	return out, nil
 }
 
-// Metrics returns the API server's metrics in Prometheus' text format.
-// apiserver_request_total counts requests by verb, resource, subresource and
-// code, whoever sent them; AuditLog also knows who.
+// Metrics returns the API server's metrics in Prometheus' text format. apiserver_request_total counts all requests by
+// verb, resource, subresource and code. AuditLog also has the users.
 func (c *Cluster) Metrics(ctx context.Context) ([]byte, error) {
 	data, err := c.kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
 	if err != nil {
@@ -95,10 +91,9 @@ func (c *Cluster) Metrics(ctx context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// AuditLog returns the path of the API server's audit log: a line of JSON
-// (audit.k8s.io/v1 Event without bodies) for each request that it has
-// answered, with user, user agent, verb, object and code. It is written only
-// with Options.Audit. A long-running request, such as a watch, is logged when it ends.
+// AuditLog returns the path of the API server's audit log. The log has a line of JSON for each answered request (an
+// audit.k8s.io/v1 Event without bodies), with user, user agent, verb, object and code. It is written only with
+// Options.Audit. A long-running request, such as a watch, is logged when it ends.
 func (c *Cluster) AuditLog() string {
 	return filepath.Join(c.Dir, auditLogFile)
 }

@@ -11,10 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// WebhookServer is where a webhook server that runs beside a cluster is to
-// listen, and how the cluster's API server reaches it.
+// WebhookServer says where a webhook server beside a cluster must listen, and how the API server reaches it.
 type WebhookServer struct {
-	// Host and Port to listen on. The port is reserved for as long as the cluster runs.
+	// Host and Port are the address to listen on. The port is reserved while the cluster runs.
 	Host string
 	Port int
 	// CertDir holds tls.crt and tls.key.
@@ -23,8 +22,8 @@ type WebhookServer struct {
 	CABundle []byte
 }
 
-// NewWebhookServer reserves a port and issues a certificate for a webhook
-// server. The name tells it from others of the cluster.
+// NewWebhookServer reserves a port and issues a certificate for a webhook server. Each server of a cluster has its own
+// name.
 func (c *Cluster) NewWebhookServer(name string) (*WebhookServer, error) {
 	host, err := c.backend.hostAddress()
 	if err != nil {
@@ -53,9 +52,8 @@ func (c *Cluster) NewWebhookServer(name string) (*WebhookServer, error) {
 	return w, nil
 }
 
-// WebhookURLs turns the references to a Service in the webhooks of
-// Mutating- and ValidatingWebhookConfigurations into the server's URL with the
-// same path. Objects of other kinds stay as they are.
+// WebhookURLs replaces the references to a Service in Mutating- and ValidatingWebhookConfigurations by the server's URL
+// with the same path. It does not change objects of other kinds.
 func WebhookURLs(server *WebhookServer, objects ...*unstructured.Unstructured) error {
 	for _, object := range objects {
 		err := eachWebhook(object, func(webhook map[string]any) error {

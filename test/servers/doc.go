@@ -1,16 +1,17 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servers starts what the tests of a controller stand on: a hub and workers that are etcd and an API server each, without
-// controllers (package clusters), with all CRDs. What controllers would do, the tests do by hand.
+// Package servers starts the API servers for tests of a controller: a hub and workers. Each is an etcd and an API
+// server (package clusters) with all CRDs and without controllers. The tests do by hand what controllers would do.
 //
-// A package of tests has one Set, which the first test that wants it starts and TestMain stops. Share is for both:
+// A package of tests has one Set. The first test that needs it starts it, and TestMain stops it. Share does both:
 //
 //	var shared = servers.Share(newEnvironment, "worker")
 //
 //	func TestMain(m *testing.M) { shared.Main(m) }
 //
-// A test calls shared.Get for what newEnvironment has made of the Set. The tests share it, so each takes a namespace of its own.
+// A test calls shared.Get for what newEnvironment has made of the Set. The tests share it, so each test uses its own
+// namespace.
 //
-// Under a lock: nothing but the start, which sync.Once guards. Cleanup is for newEnvironment, before the tests run.
+// Only the start is safe for concurrent use: sync.Once guards it. newEnvironment calls Cleanup, before the tests run.
 package servers

@@ -27,9 +27,9 @@ import (
 // Server is one cluster of a Set.
 type Server struct {
 	Cluster *clusters.Cluster
-	// Admin may do everything, and has no cache.
+	// Admin is a client with all rights and without a cache.
 	Admin client.WithWatch
-	// ID is the UID of the namespace kube-system, by which clusters are told apart.
+	// ID is the UID of the namespace kube-system, which identifies the cluster.
 	ID types.UID
 }
 
@@ -38,19 +38,19 @@ type Set struct {
 	Hub *Server
 	// Workers are in the order of the names that Start was given.
 	Workers []*Server
-	// Scheme is that of the admins.
+	// Scheme is the scheme of the admin clients.
 	Scheme *runtime.Scheme
 
 	cleanups []func() error
 }
 
-// Start starts a hub and workers with these names. All have the CRDs of the trainer and of JobSet; the hub also has ours. The
-// context limits the start only; Stop ends what it has started.
+// Start starts a hub, and workers with these names. All have the CRDs of the trainer and of JobSet. The hub also has
+// our CRDs. The context limits only the start. Stop ends what Start has started.
 func Start(ctx context.Context, workers ...string) (*Set, error) {
 	return StartWith(ctx, func(*clusters.Options) {}, workers...)
 }
 
-// StartWith is Start with clusters that are started with other options.
+// StartWith is Start with changed options for the clusters.
 func StartWith(ctx context.Context, change func(*clusters.Options), workers ...string) (*Set, error) {
 	scheme, err := newScheme()
 	if err != nil {
@@ -116,10 +116,10 @@ func (s *Server) InstallRuntime(ctx context.Context) error {
 	return s.Cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml")
 }
 
-// Cleanup makes Stop call a function before it stops the servers, the last one first.
+// Cleanup makes Stop call a function before it stops the servers, in reverse order of the calls to Cleanup.
 func (s *Set) Cleanup(f func() error) { s.cleanups = append(s.cleanups, f) }
 
-// Stop calls what Cleanup was given, and stops the servers. It is called once.
+// Stop calls the functions that Cleanup was given, and stops the servers. Call it once.
 func (s *Set) Stop() error {
 	var errs []error
 	for _, cleanup := range slices.Backward(s.cleanups) {

@@ -18,7 +18,7 @@ import (
 // startTimeout is for the Set and what is made of it, on a machine that may be busy.
 const startTimeout = 3 * time.Minute
 
-// Shared is what the tests of a package make of one Set.
+// Shared has what the tests of a package share: a Set, and what they make of it.
 type Shared[E any] struct {
 	prepare func(context.Context, *Set) (E, error)
 	workers []string
@@ -29,8 +29,8 @@ type Shared[E any] struct {
 	err         error
 }
 
-// Share returns a Shared that starts workers with these names, and a hub. What prepare starts, it ends by Set.Cleanup, which
-// counts even if prepare fails. Its context ends with it.
+// Share returns a Shared with a hub and workers of these names. Set.Cleanup must end what prepare starts, even if
+// prepare fails. Its context ends when prepare returns.
 func Share[E any](prepare func(context.Context, *Set) (E, error), workers ...string) *Shared[E] {
 	return &Shared[E]{prepare: prepare, workers: workers}
 }
@@ -48,7 +48,7 @@ func (s *Shared[E]) Main(m *testing.M) {
 	os.Exit(code)
 }
 
-// Get returns the environment, which the first call starts. If it does not start, the test fails, and so do all others.
+// Get returns the environment. The first call starts it. If it does not start, all tests fail.
 func (s *Shared[E]) Get(t *testing.T) E {
 	t.Helper()
 	s.once.Do(func() { s.err = s.start() })

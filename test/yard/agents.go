@@ -19,8 +19,8 @@ import (
 // restartDelay is how long an agent that has ended stays so.
 const restartDelay = time.Second
 
-// Agent is a worker-agent of a cluster. When its process ends it is started again, as the kubelet would: an agent that cannot renew
-// its lease, because the API server is away, ends.
+// Agent is a worker-agent of a cluster. If its process ends, it is started again, as by the kubelet: an agent ends if
+// it cannot renew its lease, for example because the API server is away.
 type Agent struct {
 	run    func(ctx context.Context) (*clusters.Process, error)
 	health string
@@ -31,14 +31,14 @@ type Agent struct {
 	down    bool              // under mu: it is not to be started again
 }
 
-// Process is the one that was started last.
+// Process returns the latest process of the agent.
 func (a *Agent) Process() *clusters.Process {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.process
 }
 
-// Down kills the agent, and it stays away until Up.
+// Down kills the agent. It stays down until Up.
 func (a *Agent) Down() error {
 	a.mu.Lock()
 	a.down = true

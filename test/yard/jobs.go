@@ -25,7 +25,8 @@ const GPU = corev1.ResourceName("nvidia.com/gpu")
 const (
 	// RuntimeName is the trainer module's runtime for PyTorch.
 	RuntimeName = "torch-distributed"
-	// FailFastRuntimeName is the same, whose jobs fail with their first pod. RuntimeName's retry for minutes.
+	// FailFastRuntimeName is a similar runtime, whose jobs fail with their first pod. Jobs of RuntimeName retry for
+	// minutes.
 	FailFastRuntimeName = "torch-fail-fast"
 )
 
@@ -52,7 +53,7 @@ func InstallRuntimes(ctx context.Context, cluster *clusters.Cluster) error {
 	return nil
 }
 
-// GPUNodes are count nodes with gpus GPUs each.
+// GPUNodes describes count nodes with gpus GPUs each.
 func GPUNodes(prefix string, count int, gpus int64, product string) clusters.NodeShape {
 	return clusters.NodeShape{
 		Count: count, NamePrefix: prefix,
@@ -61,22 +62,22 @@ func GPUNodes(prefix string, count int, gpus int64, product string) clusters.Nod
 	}
 }
 
-// Job is a TrainJob in short.
+// Job describes a TrainJob in few fields.
 type Job struct {
 	Namespace string // default: default
 	Name      string
-	// ManagedBy is the manager's default if empty.
+	// ManagedBy is spec.managedBy. Empty: the manager's default.
 	ManagedBy string
-	// Nodes of the job, 0 is 1, and GPUs on each.
+	// Nodes is the number of nodes of the job, where 0 means 1. GPUs is the number of GPUs on each node.
 	Nodes int32
 	GPUs  int64
 	// RunFor is how long the simulated pods run: a duration, or clusters.RunForever.
 	RunFor string
-	// Fail, if not empty, is the message with which they fail, in FailFastRuntimeName.
+	// Fail, if not empty, is the message with which the pods fail. Use it with FailFastRuntimeName.
 	Fail string
 }
 
-// TrainJob is what a user would write, and, in runtimePatches, what the simulated nodes are to do.
+// TrainJob returns what a user would write. Its runtimePatches say what the simulated nodes do.
 func (j Job) TrainJob() *trainer.TrainJob {
 	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
 	if j.GPUs > 0 {

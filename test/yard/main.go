@@ -15,8 +15,8 @@ import (
 // startTimeout is for all clusters and processes, on a machine that may be busy.
 const startTimeout = 5 * time.Minute
 
-// Main is the TestMain of a package whose tests share a yard: it calls start, runs the tests, calls stop, and exits. The
-// context limits the start only. If start returns an error, stop may be nil, and is called if it is not.
+// Main is the TestMain of a package whose tests share a yard: it calls start, runs the tests, calls stop, and exits.
+// The context limits only the start. start may return a stop together with an error: Main calls it.
 func Main(m *testing.M, start func(ctx context.Context) (stop func() error, err error)) {
 	code, err := run(m, start)
 	if err != nil {
@@ -39,5 +39,5 @@ func run(m *testing.M, start func(ctx context.Context) (stop func() error, err e
 	return m.Run(), nil
 }
 
-// Print is a Progress that prints a line.
+// Print prints a line. It can be Options.Progress.
 func Print(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -52,7 +52,7 @@ func (y *Yard) installHub(ctx context.Context) error {
 	return err
 }
 
-// StartManager starts a manager, beside those that run. The arguments win over those of the options.
+// StartManager starts another manager. The arguments override the arguments in the options.
 func (y *Yard) StartManager(ctx context.Context, more ...string) error {
 	health, err := ports.Free(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func awaitReady(ctx context.Context, process *clusters.Process, address string) 
 	}
 }
 
-// Register registers a worker as an admin does, with the scripts in hack/, and waits until it is Ready.
+// Register registers a worker as an admin does, with the scripts in hack/. It waits until the worker is Ready.
 func (y *Yard) Register(ctx context.Context, worker Worker) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -138,7 +138,7 @@ func (y *Yard) prepare(ctx context.Context, worker Worker) error {
 	return nil
 }
 
-// WorkerKubeconfig is what hack/worker-kubeconfig.sh prints for a cluster.
+// WorkerKubeconfig returns the output of hack/worker-kubeconfig.sh for a cluster.
 func (y *Yard) WorkerKubeconfig(ctx context.Context, cluster *clusters.Cluster) ([]byte, error) {
 	server, err := y.options.Reach(cluster)
 	if err != nil {
@@ -147,7 +147,7 @@ func (y *Yard) WorkerKubeconfig(ctx context.Context, cluster *clusters.Cluster) 
 	return y.Script(ctx, nil, "worker-kubeconfig.sh", "--kubeconfig", cluster.KubeconfigPath, "--server", server)
 }
 
-// Script runs a script of hack/ and returns its standard output. The error holds its standard error.
+// Script runs a script of hack/ and returns its standard output. The error has its standard error.
 func (y *Yard) Script(ctx context.Context, input []byte, name string, args ...string) ([]byte, error) {
 	command := exec.CommandContext(ctx, filepath.Join(y.root, "hack", name), args...)
 	command.Stdin = bytes.NewReader(input)

@@ -23,24 +23,24 @@ import (
 // HubName is the name of the hub's cluster.
 const HubName = "hub"
 
-// Options of a yard.
+// Options are the options of a yard.
 type Options struct {
-	// Dir takes a folder for each cluster. Empty: temporary ones.
+	// Dir gets a directory for each cluster. Empty: temporary directories.
 	Dir string
 	// HubNodes are for the TrainJobs that the hub runs itself.
 	HubNodes []clusters.NodeShape
-	// Workers are started and registered under their names.
+	// Workers are the workers to start and register, each under its name.
 	Workers []Worker
 	// Audit makes all API servers log their requests.
 	Audit bool
 	// Agents is how many replicas of the worker-agent each worker has. Default: 1. The hub has one.
 	Agents int
-	// ManagerArgs and AgentArgs are added to the arguments of managers and of the workers' agents, and win over the yard's own.
+	// ManagerArgs and AgentArgs are added to the arguments of managers and workers' agents, and override the yard's own.
 	ManagerArgs, AgentArgs []string
-	// Reach gives the URL at which managers reach the API server of a cluster, for a network that is not always there. Nil: the
-	// server's own.
+	// Reach returns the URL at which managers reach the API server of a cluster, for tests whose network fails. Nil: the
+	// API server's own URL.
 	Reach func(cluster *clusters.Cluster) (string, error)
-	// Progress is told what is being done. Nil: nobody is.
+	// Progress is called with what is being done. It may be nil.
 	Progress func(format string, args ...any)
 }
 
@@ -49,7 +49,7 @@ type Worker struct {
 	Name   string
 	Labels map[string]string
 	Nodes  []clusters.NodeShape
-	// Failover of the WorkerCluster, from the first contact on.
+	// Failover is the failover of the WorkerCluster, from the first contact on.
 	Failover v1alpha1.WorkerFailover
 }
 
@@ -57,11 +57,11 @@ type Worker struct {
 type Yard struct {
 	Hub     *clusters.Cluster
 	Workers map[string]*clusters.Cluster
-	// Agents are those of each cluster by its name.
+	// Agents has the agents of each cluster, by the cluster's name.
 	Agents map[string][]*Agent
 	// Manager is the manager's latest process.
 	Manager *clusters.Process
-	// ManagerHealth and ManagerMetrics are the URLs of its endpoints: probes below the one, metrics at the other.
+	// ManagerHealth and ManagerMetrics are the URLs of the manager's probes and metrics.
 	ManagerHealth, ManagerMetrics string
 
 	options Options
@@ -72,7 +72,7 @@ type Yard struct {
 	managerKubeconfig string
 }
 
-// Start starts a yard. The context limits the start only; Stop ends what it has started.
+// Start starts a yard. The context limits only the start. Stop ends what Start has started.
 func Start(ctx context.Context, options Options) (*Yard, error) {
 	if options.Progress == nil {
 		options.Progress = func(string, ...any) {}
@@ -119,7 +119,7 @@ func (y *Yard) start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all processes. It is called once.
+// Stop ends all processes. Call it once.
 func (y *Yard) Stop() error {
 	close(y.stopped)
 	all := []*clusters.Cluster{}
@@ -167,7 +167,7 @@ func (y *Yard) startClusters(ctx context.Context) error {
 	return nil
 }
 
-// Clusters are the hub and the workers by name.
+// Clusters returns the hub and the workers, by name.
 func (y *Yard) Clusters() map[string]*clusters.Cluster {
 	all := map[string]*clusters.Cluster{HubName: y.Hub}
 	for name, worker := range y.Workers {
@@ -176,7 +176,7 @@ func (y *Yard) Clusters() map[string]*clusters.Cluster {
 	return all
 }
 
-// Clients returns an admin's clients of the hub, and of the workers by name.
+// Clients returns admin clients of the hub, and of the workers by name.
 func (y *Yard) Clients() (hub client.WithWatch, workers map[string]client.WithWatch, err error) {
 	if hub, err = NewClient(y.Hub); err != nil {
 		return nil, nil, err
@@ -195,7 +195,7 @@ var scheme = sync.OnceValues(func() (*runtime.Scheme, error) {
 	return s, errors.Join(clientgoscheme.AddToScheme(s), trainer.AddToScheme(s), jobsetv1alpha2.AddToScheme(s), v1alpha1.AddToScheme(s))
 })
 
-// NewClient returns an admin's client of a cluster, which knows all types that matter here.
+// NewClient returns an admin client of a cluster. Its scheme has all types that the tests need.
 func NewClient(cluster *clusters.Cluster) (client.WithWatch, error) {
 	s, err := scheme()
 	if err != nil {
