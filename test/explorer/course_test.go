@@ -11,8 +11,9 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/world"
 )
 
-// TestAttemptsCountedAnew is a course that chance seldom finds. The Dispatch of a job that waits after some attempts is deleted while no
-// manager works, so nobody on the hub knows how many there were. The agents know, and let no lower one run.
+// TestAttemptsCountedAnew runs a sequence that chance seldom finds. Somebody deletes the Dispatch of a job that waits
+// after some attempts, while no manager works. So nobody on the hub knows the last attempt. The agents know it, and run
+// no lower attempt.
 func TestAttemptsCountedAnew(t *testing.T) {
 	for _, failover := range []v1alpha1.Failover{v1alpha1.FailoverFenced, v1alpha1.FailoverHold} {
 		t.Run(string(failover), func(t *testing.T) {

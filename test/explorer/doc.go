@@ -1,36 +1,42 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explorer looks for courses of events in which a promise of docs/design.md does not hold. It runs the reconcilers themselves, not a
-// model of them, in virtual time, one step after the other, in worlds that are drawn from a seed:
+// Package explorer looks for sequences of events that break a promise of docs/design.md. It runs the reconcilers
+// themselves, not a model of them. It runs them in virtual time, one step after the other, in worlds that a seed
+// determines:
 //
-//	make explore                                  # for ten minutes, with seeds that nobody has tried
-//	EXPLORER_SEED=17 go test ./test/explorer -run TestExplore -v       # one world again
+//	make explore                                  # for ten minutes, with new seeds
+//	EXPLORER_SEED=17 go test ./test/explorer -run TestExplore -v       # the world of one seed again
 //	EXPLORER_STEPS=50000000 go test ./test/explorer -run TestExplore -timeout 2h
 //
-// Package memory is the API servers, package world the processes and what is between them. A step is one event that a cache takes in, one
-// reconcile that begins, one request that arrives, is lost, is late or arrives twice, one answer, some time that passes, or something that a
-// fault, a user or an admin does. Reconciles are interrupted at each request, so that anything can happen between two of them.
-// After each change of an object the invariants are checked (world/ledger.go). At the end everything is mended, and then everything has
-// to come to rest: jobs end, nothing is left on workers, and nobody writes (world/rest.go).
+// Package memory has the API servers. Package world has the processes and the network. A step is one of these: a cache
+// takes in an event, a reconcile begins, a request arrives, is lost, is late or arrives twice, an answer arrives, time
+// passes, or a fault, a user or an admin does something. A reconcile stops at each request, so anything can happen
+// between two requests. After each change of an object the explorer checks the invariants (world/ledger.go). At the end
+// it repairs everything. Then everything has to come to rest: jobs end, workers have nothing left, and no process
+// writes (world/rest.go).
 //
-// # What is run and what is played
+// # What is real and what is simulated
 //
-// Run: mirror, garbagecollection with its Quarantine and Sweep, failover, executionlease, internal/records and the checks of test/laws
-// on the hub, fencing with its gate on the workers. Played, in as little as possible (package world): placement (in turn, without
-// room; placer.go), the connections with what workercluster writes of them, package perworker's sweeps and routes, the elections (of
-// managers as client-go holds them; election.go), and a worker's TrainJob controller, JobSet, kubelet and garbage collectors.
+// These parts are real: mirror, garbagecollection with its Quarantine and Sweep, failover, executionlease,
+// internal/records and the checks of test/laws on the hub, and fencing with its gate on the workers. Package world
+// simulates the rest, with as little code as possible: placement (in turn, without capacity; placer.go), the
+// connections with what workercluster writes about them, package perworker's sweeps and routes, the elections (of
+// managers as client-go holds them; election.go), and a worker's TrainJob controller, JobSet, kubelet and garbage
+// collectors.
 //
-// # What the world keeps to
+// # What the world guarantees
 //
-// What the docs say that the hub relies on: two clocks differ by 2 % in their rates, and by any offset; agents, kubelets and JobSet do
-// at once what is due, but for so many changes of leader as the hub's margin is for; a worker whose API server is down is not silent
-// besides; all workers are there when a hub is restored; news is not older than four seconds where the network is whole. Overlaps that are
-// documented do not count: Immediate, forgotten workers, and creations that arrive when their attempt has ended otherwise than by time.
+// The world guarantees what the hub relies on according to the docs. The rates of two clocks differ by at most 2 %,
+// their offset is arbitrary. Agents, kubelets and JobSet do at once what is due, except for as many changes of leader
+// as the hub's margin allows. A worker whose API server is down is not also silent. All workers are present when a hub
+// is restored. News is at most four seconds old where the network works. Documented overlaps do not count: Immediate,
+// forgotten workers, and creations that arrive when their attempt has ended in another way than by time.
 //
 // # When it fails
 //
-// The seed is printed, and the shortest course that was found in some hundred replays (Shrink), in words. Actions name what they are about
-// and not a number in a list, so that those that are left mean the same without the others. TestBrokenRulesAreFound breaks rules of
-// the world, one at a time, and each has to be found: that is how far the explorer can see.
+// A failure prints the seed, and the shortest sequence that some hundred replays have found (Shrink), in words. An
+// Action names its object instead of a number in a list, so it means the same when other actions are left out.
+// TestBrokenRulesAreFound breaks rules of the world, one at a time, and the explorer has to find each of them: that
+// shows what it can find.
 package explorer

@@ -10,25 +10,25 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/world"
 )
 
-// Plan is what is explored.
+// Plan says what to explore.
 type Plan struct {
 	Seed uint64
-	// Actions are how many are drawn until everything is mended.
+	// Actions is how many actions are drawn before everything is repaired.
 	Actions int
 	Broken  world.Broken
-	// Without are actions that are not drawn.
+	// Without has the actions that are not drawn.
 	Without map[world.Op]bool
-	// Favourites are the faults that there are most of, two or more. None: each world has its own.
+	// Favourites are the most frequent faults, two or more. None: each world has its own.
 	Favourites []world.Op
 }
 
-// Course is what has happened.
+// Course is the sequence of what has happened in a world.
 type Course struct {
 	Plan    Plan
 	Actions []world.Action
-	// Violation is what was wrong, empty if nothing was.
+	// Violation is what was wrong, empty if nothing was wrong.
 	Violation string
-	// Steps are all that was done, Digest is of all changes.
+	// Steps is the number of steps. Digest is a digest of all changes.
 	Steps  int
 	Digest uint64
 	// Seen counts what has happened to jobs.
@@ -41,7 +41,7 @@ func newWorld(ctx context.Context, p Plan) *world.World {
 	return world.New(ctx, 2+chance.IntN(2), p.Broken, chance.IntN)
 }
 
-// Explore draws actions and has them happen, and then waits for everything to come to rest.
+// Explore draws and does actions. Then it waits until everything comes to rest.
 func Explore(ctx context.Context, p Plan) Course {
 	w := newWorld(ctx, p)
 	g := world.NewGenerator(w, rand.New(rand.NewPCG(p.Seed, 2)), p.Without, p.Favourites...)
@@ -59,7 +59,8 @@ func Explore(ctx context.Context, p Plan) Course {
 	return c
 }
 
-// Replay has actions happen in the world of a plan, those that can. tell is told what happens. Nil: nobody is.
+// Replay does the possible ones of some actions in the world of a plan. It calls tell, unless it is nil, with each
+// event.
 func Replay(ctx context.Context, p Plan, actions []world.Action, tell func(string)) Course {
 	w := newWorld(ctx, p)
 	w.Tell = tell

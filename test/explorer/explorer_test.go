@@ -38,8 +38,8 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return value
 }
 
-// TestExplore explores worlds from a seed on until there were enough steps, half of them with the odd seeds. With EXPLORER_SEED alone it is
-// the one world of that seed.
+// TestExplore explores worlds, seed by seed, until it has done enough steps, half of them with odd seeds. With
+// EXPLORER_SEED it explores only the world of that seed.
 func TestExplore(t *testing.T) {
 	seed, steps := number(t, "EXPLORER_SEED", ciSeed), number(t, "EXPLORER_STEPS", 2*ciSteps)/2
 	if os.Getenv("EXPLORER_SEED") != "" && os.Getenv("EXPLORER_STEPS") == "" {
@@ -74,7 +74,7 @@ func explore(t *testing.T, seed, steps uint64) {
 	t.Logf("%d steps in %d worlds, before seed %d; what was seen: %v", done, worlds, seed, seen)
 }
 
-// TestSameSeedSameCourse is what replays rest on.
+// TestSameSeedSameCourse checks what replays rely on: the same seed gives the same sequence.
 func TestSameSeedSameCourse(t *testing.T) {
 	for seed := uint64(1); seed <= 3; seed++ {
 		plan := Plan{Seed: seed, Actions: 600}
@@ -88,7 +88,7 @@ func TestSameSeedSameCourse(t *testing.T) {
 	}
 }
 
-// TestBrokenRulesAreFound breaks a rule in the world and wants it found.
+// TestBrokenRulesAreFound breaks a rule of the world. The explorer must find that.
 func TestBrokenRulesAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -123,7 +123,7 @@ func TestBrokenRulesAreFound(t *testing.T) {
 	}
 }
 
-// TestShrink shortens a course that is known to go wrong.
+// TestShrink shortens a sequence that is known to fail.
 func TestShrink(t *testing.T) {
 	for seed := uint64(1); seed < 100; seed++ {
 		c := Explore(t.Context(), Plan{Seed: seed, Actions: actions, Broken: world.Broken{NoWaitForStop: true}})

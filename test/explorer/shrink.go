@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Shrink drops from a course what does not matter for what is wrong in it, with as many replays as are allowed. Parts of the course are left
-// out, large ones first, and what goes wrong without them in the same way goes on.
+// Shrink drops actions that do not matter for what is wrong in a sequence. It leaves out parts, large parts first, and
+// keeps the rest if that fails in the same way. It uses at most this many replays.
 func Shrink(ctx context.Context, c Course, replays int) Course {
 	for size := len(c.Actions) / 2; size > 0 && replays > 0; size /= 2 {
 		for at := 0; at < len(c.Actions) && replays > 0; replays-- {
@@ -41,7 +41,8 @@ func firstLine(text string) string {
 	return numbers.ReplaceAllString(line, "N")
 }
 
-// Story tells a course in words. Of a long one it leaves out first the leases, which are renewed all the time, and then the middle.
+// Story describes a sequence in words. If it is long, Story first leaves out the leases, which are renewed all the
+// time, and then the middle.
 func Story(ctx context.Context, c Course) string {
 	var lines []string
 	Replay(ctx, c.Plan, c.Actions, func(line string) { lines = append(lines, line) })

@@ -17,44 +17,45 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Call is a request that goes over a network.
+// Call is a request that crosses a network.
 type Call struct {
 	Server *Server
-	// Verb and the rest say what is asked, Write whether it may change something.
+	// Verb and the other fields describe the request. Write: it may change something.
 	Verb  string
 	Kind  Kind
 	Key   client.ObjectKey
 	Write bool
-	// Do does it on the server and returns the answer, as often as it arrives.
+	// Do carries the request out on the server, and returns the answer. It runs each time that the request arrives.
 	Do func() (any, error)
-	// Answer and Err are what the caller gets.
+	// Answer and Err are the result for the caller.
 	Answer any
 	Err    error
 }
 
-// Text names the call.
+// Text describes the call.
 func (c *Call) Text() string {
 	return fmt.Sprintf("%s %s %s on %s", c.Verb, c.Kind, c.Key.Name, c.Server.Name)
 }
 
-// Line takes requests to servers. When it returns, the answer is in the call.
+// Line carries requests to servers. When it returns, the Call has the answer.
 type Line func(*Call)
 
-// Client reads from views, and what has none from the server.
+// Client reads from views. It reads kinds without a view from the server.
 type Client struct {
 	client.Client // Nil: what is not there is not used.
 	Server        *Server
 	Views         map[Kind]*View
 	Line          Line
 	Actor         string
-	// Indexes by field.
+	// Indexes has the indexes by field.
 	Indexes map[string]func(client.Object) []string
 }
 
-// RESTMapper knows no kinds: the clusters of the explorer have no APIs but those that the reconcilers always use.
+// RESTMapper returns a mapper without kinds: the explorer's clusters only have the APIs that the reconcilers always
+// use.
 func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
-// Live is a client of the same server without views.
+// Live returns a client of the same server without views.
 func (c *Client) Live() *Client {
 	return &Client{Server: c.Server, Line: c.Line, Actor: c.Actor, Indexes: c.Indexes}
 }

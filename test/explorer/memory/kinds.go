@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Kind of an object.
+// Kind is the kind of an object.
 type Kind string
 
 // The kinds. TrainJobs and JobSets are kept unstructured, Namespaces and runtimes as metadata.
@@ -35,7 +35,7 @@ const (
 	Runtime        Kind = "ClusterTrainingRuntime"
 )
 
-// KindOf an object, or of the items of a list.
+// KindOf returns the kind of an object, or of the items of a list.
 func KindOf(object runtime.Object) Kind {
 	switch object := object.(type) {
 	case *v1alpha1.Dispatch, *v1alpha1.DispatchList:
@@ -81,7 +81,7 @@ func newObject(kind Kind) client.Object {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
-// Version of an object. It never changes.
+// Version is one version of an object. It never changes.
 type Version struct {
 	Object client.Object
 	// job and jobSet are Object as a Go type, made when it is first asked for.
@@ -89,7 +89,7 @@ type Version struct {
 	jobSet *jobsetv1alpha2.JobSet
 }
 
-// Job is a TrainJob of this version as a Go type. It must not be changed.
+// Job returns a TrainJob of this version as a Go type. The caller must not change it.
 func (v *Version) Job() *trainer.TrainJob {
 	if v.job == nil {
 		v.job = &trainer.TrainJob{}

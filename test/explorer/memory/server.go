@@ -12,25 +12,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Change of an object. Before is nil if it was created, After if it has gone.
+// Change is a change of an object. Before is nil if it was created. After is nil if it is gone.
 type Change struct {
 	Kind          Kind
 	Key           client.ObjectKey
 	Before, After *Version
-	// Actor has made it.
+	// Actor made the change.
 	Actor string
-	// At is when.
+	// At is the time of the change.
 	At time.Duration
 }
 
 // Server is an API server.
 type Server struct {
-	// Name of the cluster, also in UIDs.
+	// Name is the name of the cluster. UIDs contain it.
 	Name string
-	// Now is the time, and Wall what the server's clock says of it.
+	// Now returns the time, and Wall the time of the server's clock.
 	Now  func() time.Duration
 	Wall func(time.Duration) time.Time
-	// Changed is called after each change. Nil: nobody is.
+	// Changed is called after each change. It may be nil.
 	Changed func(Change)
 
 	objects map[Kind]map[client.ObjectKey]*Version
@@ -39,7 +39,7 @@ type Server struct {
 	logs map[Kind][]Change
 	// revision counts changes, uids objects.
 	revision, uids int64
-	// Unlocked servers do not look at resourceVersions and preconditions. For tests of tests.
+	// Unlocked servers do not check resourceVersions and preconditions. This is for tests of tests.
 	Unlocked bool
 }
 
@@ -85,10 +85,10 @@ func (s *Server) commit(kind Kind, key client.ObjectKey, after *Version, actor s
 	}
 }
 
-// Snapshot of a server: all that a backup of its store would have.
+// Snapshot has everything that a backup of a server's store would have.
 type Snapshot map[Kind]map[client.ObjectKey]*Version
 
-// Snapshot returns what there is now.
+// Snapshot returns the present objects.
 func (s *Server) Snapshot() Snapshot {
 	snapshot := Snapshot{}
 	for kind, objects := range s.objects {
@@ -97,8 +97,8 @@ func (s *Server) Snapshot() Snapshot {
 	return snapshot
 }
 
-// Restore makes what there is that of a snapshot, without a change that anybody is told of. Views have to be made anew. Versions count on,
-// as they do if a store is restored with care.
+// Restore replaces the objects by the objects of a snapshot. Nobody is told of these changes, so the views must be made
+// again. Versions count on, as after a careful restore of a store.
 func (s *Server) Restore(snapshot Snapshot) {
 	s.logs = map[Kind][]Change{}
 	s.objects, s.base = map[Kind]map[client.ObjectKey]*Version{}, map[Kind]map[client.ObjectKey]*Version{}
@@ -116,8 +116,8 @@ type View struct {
 	objects map[client.ObjectKey]*Version
 }
 
-// NewView returns a cache that has been filled with what the server had some changes ago. What the filter does not let through it does
-// not have. Nil: everything.
+// NewView returns a cache with the server's objects before the latest changes; behind says how many changes. It has
+// only objects for which filter is true. A nil filter lets all objects through.
 func (s *Server) NewView(kind Kind, behind int, filter func(client.Object) bool) *View {
 	v := &View{server: s, kind: kind, filter: filter, objects: map[client.ObjectKey]*Version{}}
 	for key, version := range s.base[kind] {
@@ -135,10 +135,10 @@ func (v *View) shows(version *Version) bool {
 	return version != nil && (v.filter == nil || v.filter(version.Object))
 }
 
-// Behind is how many changes the cache is behind.
+// Behind returns how many changes the cache has not yet taken in.
 func (v *View) Behind() int { return len(v.server.logs[v.kind]) - v.at }
 
-// Due is when the next change was made; false: there is none.
+// Due returns when the next change was made, and false if there is none.
 func (v *View) Due() (at time.Duration, ok bool) {
 	if v.Behind() == 0 {
 		return 0, false
@@ -146,7 +146,7 @@ func (v *View) Due() (at time.Duration, ok bool) {
 	return v.server.logs[v.kind][v.at].At, true
 }
 
-// Next takes in one change, as the cache sees it. It is false if that is no change for it, or there is none.
+// Next takes in one change, and returns it as the cache sees it. It returns false if the cache sees no change.
 func (v *View) Next() (Change, bool) {
 	if v.Behind() == 0 {
 		return Change{}, false
@@ -163,11 +163,11 @@ func (v *View) Next() (Change, bool) {
 	return change, change.Before != nil || change.After != nil
 }
 
-// Get returns what the cache has, nil if that is nothing.
+// Get returns the object in the cache, nil if there is none.
 func (v *View) Get(key client.ObjectKey) *Version { return v.objects[key] }
 
-// List returns all that the cache has, in the order of keys.
+// List returns all objects in the cache, in the order of their keys.
 func (v *View) List() []*Version { return sorted(v.objects) }
 
-// Kind of the objects.
+// Kind returns the kind of the objects.
 func (v *View) Kind() Kind { return v.kind }

@@ -31,7 +31,7 @@ const defaultGrace int64 = 30
 
 func resource(kind Kind) schema.GroupResource { return schema.GroupResource{Resource: string(kind)} }
 
-// NotFound is the answer about an object that is not there.
+// NotFound returns the error about an object that does not exist.
 func NotFound(kind Kind, name string) error { return apierrors.NewNotFound(resource(kind), name) }
 
 // fields is an object as JSON would have it.
@@ -93,7 +93,7 @@ func (s *Server) time(after time.Duration) metav1.Time {
 	return metav1.NewTime(s.Wall(s.Now() + after).Truncate(time.Second))
 }
 
-// Patch applies a JSON merge patch to an object, to its status only or to all but that.
+// Patch applies a JSON merge patch to an object: only to its status, or to everything else.
 func (s *Server) Patch(kind Kind, key client.ObjectKey, data []byte, status bool, actor string) (*Version, error) {
 	before := s.objects[kind][key]
 	if before == nil {
@@ -125,7 +125,7 @@ func (s *Server) Patch(kind Kind, key client.ObjectKey, data []byte, status bool
 	return s.put(kind, key, before, parse(kind, after), actor, patch["spec"] != nil)
 }
 
-// Change changes an object as somebody does who has read it at once.
+// Change changes an object like a user who has just read it.
 func (s *Server) Change(kind Kind, key client.ObjectKey, actor string, change func(client.Object)) {
 	before := s.objects[kind][key]
 	if before == nil {
@@ -225,7 +225,7 @@ func (s *Server) deletePod(key client.ObjectKey, before *Version, pod *corev1.Po
 	return err
 }
 
-// Remove removes an object, whatever it says.
+// Remove removes an object, even if it has finalizers.
 func (s *Server) Remove(kind Kind, key client.ObjectKey, actor string) {
 	if s.objects[kind][key] != nil {
 		s.commit(kind, key, nil, actor)

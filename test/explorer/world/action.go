@@ -22,29 +22,31 @@ type Op string
 
 // What processes do, one step at a time.
 const (
-	// Deliver has process Who see one change in cache What.
+	// Deliver: process Who sees one change in its cache What.
 	Deliver Op = "deliver"
-	// Start has controller What of process Who begin with Key.
+	// Start: controller What of process Who begins to reconcile Key.
 	Start Op = "start"
-	// Serve has the request of that reconcile arrive, and its answer. Apply has it arrive, and the answer wait for Answer.
+	// Serve: the request of that reconcile arrives, and so does its answer. Apply: the request arrives, and the answer
+	// waits for Answer.
 	Serve  Op = "serve"
 	Apply  Op = "apply"
 	Answer Op = "answer"
-	// Lose loses the request, Mute its answer. Late has it arrive when the sender has given up, Repeat twice.
+	// Lose loses the request. Mute loses its answer. Late: it arrives after the sender has given up. Repeat: it arrives
+	// twice.
 	Lose   Op = "lose"
 	Mute   Op = "mute"
 	Late   Op = "late"
 	Repeat Op = "repeat"
-	// Arrive has the message What arrive that is late.
+	// Arrive: the late message What arrives.
 	Arrive Op = "arrive"
-	// Advance lets time For pass. Elapse too, and everybody does meanwhile what is due.
+	// Advance lets the time For pass. Elapse does so too, and meanwhile all processes do what is due.
 	Advance Op = "advance"
 	Elapse  Op = "elapse"
-	// Collect has the hub's garbage collector work.
+	// Collect: the hub's garbage collector works.
 	Collect Op = "collect"
 )
 
-// Action is something that happens in a world. It means the same in another world in which it can happen.
+// Action is something that happens in a world. It means the same in each world in which it can happen.
 type Action struct {
 	Op             Op
 	Who, What, Key string
@@ -68,7 +70,7 @@ func (a Action) String() string {
 	return text
 }
 
-// Do has an action happen. It is false if it cannot, or if what the hub relies on would not hold.
+// Do does an action. It returns false if the action cannot happen, or would break what the hub relies on.
 func (w *World) Do(a Action) (done bool) {
 	if w.Failed() {
 		return false

@@ -12,7 +12,7 @@ import (
 // epoch is when the world begins, by a clock that is right.
 var epoch = time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// Clock is that of a process: it is wrong by an offset, and it runs fast or slow. It goes on while its process is paused.
+// Clock is the clock of a process. It has an offset, and runs fast or slow. It runs on while its process is paused.
 type Clock struct {
 	clock.WithDelayedExecution // Nil: what is not there is not used.
 

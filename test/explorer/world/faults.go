@@ -12,24 +12,25 @@ import (
 
 // What breaks.
 const (
-	// Cut cuts manager Who off from worker What, which is silent for it. Mend ends that.
+	// Cut cuts manager Who off from worker What: the worker is silent. Mend ends that.
 	Cut  Op = "cut"
 	Mend Op = "mend"
 	// CutHub cuts manager Who off from the hub's API server. MendHub ends that.
 	CutHub  Op = "cut-hub"
 	MendHub Op = "mend-hub"
-	// Down has the API server of worker Who refuse connections, also of its agents. Up ends that.
+	// Down: the API server of worker Who refuses connections, also from its agents. Up ends that.
 	Down Op = "down"
 	Up   Op = "up"
-	// Crash ends manager Who, in order if N is 1. Begin starts it, and it leads when it gets the lease, with caches N changes behind. Pause has
-	// it do nothing For a time.
+	// Crash ends manager Who, in order if N is 1. Begin starts it: it leads when it gets the lease, with caches that lag
+	// by N changes. Pause stops it for the time For.
 	Crash Op = "crash"
 	Begin Op = "begin"
 	Pause Op = "pause"
-	// CrashAgent ends the leader of the agents of worker Who For a time, PauseAgent pauses it. The next one leads N seconds later.
+	// CrashAgent ends the leader of the agents of worker Who for the time For. PauseAgent pauses it. The next agent leads
+	// N seconds later.
 	CrashAgent Op = "crash-agent"
 	PauseAgent Op = "pause-agent"
-	// Backup keeps what the hub has, Restore has it be so again, with all managers started anew.
+	// Backup keeps the hub's objects. Restore restores them, and restarts all managers.
 	Backup  Op = "backup"
 	Restore Op = "restore"
 )

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
-// Generator draws what happens next in a world.
+// Generator draws the next action of a world.
 type Generator struct {
 	world *World
 	rand  *rand.Rand
@@ -34,8 +34,8 @@ var rare = []Op{
 	Suspend, DeleteDispatch, DeleteCopy, SuspendCopy, UnlabelCopy, Foreign, Cordon,
 }
 
-// NewGenerator makes a Generator for a world. Some actions are not drawn in it at all, others in each world: what much happens beside hides
-// more than it brings about.
+// NewGenerator makes a Generator for a world. It never draws some actions in a world, because frequent events hide more
+// than they cause. Other actions it draws in each world.
 func NewGenerator(w *World, r *rand.Rand, without map[Op]bool, favourites ...Op) *Generator {
 	g := &Generator{world: w, rand: r, without: map[Op]bool{}, favourites: favourites}
 	for _, op := range rare {
@@ -58,7 +58,7 @@ var names = []string{"a", "b", "c"}
 // one of some things.
 func one[T any](r *rand.Rand, things ...T) T { return things[r.IntN(len(things))] }
 
-// Next draws an action. It may turn out that it cannot happen.
+// Next draws an action. The action may be impossible.
 func (g *Generator) Next() Action {
 	switch n := g.rand.IntN(1000); {
 	case n < 35:

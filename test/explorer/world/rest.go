@@ -24,7 +24,7 @@ const (
 	calm     = 3 * time.Minute
 )
 
-// Rest mends everything and waits for everything to come to an end. Whatever does not is wrong.
+// Rest repairs everything, and waits for everything to end. What does not end is a violation.
 func (w *World) Rest() {
 	if w.Failed() {
 		return

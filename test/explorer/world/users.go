@@ -18,22 +18,23 @@ import (
 
 // What users and admins do.
 const (
-	// Create creates TrainJob Key with failover What, which runs For a time and takes N seconds to stop.
+	// Create creates TrainJob Key with failover What. The job runs for the time For, and takes N seconds to stop.
 	Create Op = "create"
-	// Delete deletes it, in the foreground if What says so.
+	// Delete deletes the TrainJob, in the foreground if What says so.
 	Delete Op = "delete"
-	// Suspend and Resume set its spec.suspend.
+	// Suspend and Resume set the TrainJob's spec.suspend.
 	Suspend Op = "suspend"
 	Resume  Op = "resume"
-	// DeleteDispatch deletes its Dispatch.
+	// DeleteDispatch deletes the TrainJob's Dispatch.
 	DeleteDispatch Op = "delete-dispatch"
-	// DeleteCopy deletes its copy on worker Who, SuspendCopy suspends it, UnlabelCopy takes the hub's label off it.
+	// DeleteCopy deletes the job's copy on worker Who. SuspendCopy suspends it. UnlabelCopy removes the hub's label from
+	// it.
 	DeleteCopy  Op = "delete-copy"
 	SuspendCopy Op = "suspend-copy"
 	UnlabelCopy Op = "unlabel-copy"
-	// Foreign creates a TrainJob of the name on worker Who that is not the hub's.
+	// Foreign creates a TrainJob of this name on worker Who that is not the hub's.
 	Foreign Op = "foreign"
-	// Forget has worker Who forgotten, Cordon keeps new jobs off it, Uncordon ends that.
+	// Forget has worker Who forgotten. Cordon keeps new jobs off it. Uncordon ends that.
 	Forget   Op = "forget"
 	Cordon   Op = "cordon"
 	Uncordon Op = "uncordon"

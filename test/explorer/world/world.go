@@ -43,15 +43,15 @@ const (
 // errLost is of a request of which nobody knows what became.
 var errLost = errors.New("the request has got no answer")
 
-// Broken has rules that do not hold. It is for tests of the explorer: each has to be found.
+// Broken says which rules do not hold. It is for tests of the explorer, which has to find each broken rule.
 type Broken struct {
 	// AgentStopsNothing: agents never stop copies.
 	AgentStopsNothing bool
 	// NoWaitForStop: the hub does not wait until copies must have stopped.
 	NoWaitForStop bool
-	// NoSweep: nothing is deleted on a worker that is back before it gets jobs.
+	// NoSweep: copies on a worker that is back are not deleted before it gets jobs.
 	NoSweep bool
-	// CacheInsteadOfHub: where the hub's API server is to be asked, a cache is.
+	// CacheInsteadOfHub: the controllers read a cache in place of the hub's API server.
 	CacheInsteadOfHub bool
 	// NoLocks: the API servers of hub and workers do not compare versions.
 	NoLocks bool
@@ -65,13 +65,13 @@ type Broken struct {
 	NoCollector bool
 }
 
-// World is a hub, its workers, all processes, and what is under way between them.
+// World has a hub, its workers, all processes, and the messages that are under way.
 type World struct {
 	Broken Broken
 	Hub    *memory.Server
-	// Steps counts what was done.
+	// Steps counts the steps so far.
 	Steps int
-	// Seen counts what has happened to jobs, by the outcomes of attempts and the like.
+	// Seen counts what has happened to jobs, for example by the outcomes of attempts.
 	Seen map[string]int
 
 	ctx       context.Context
@@ -90,7 +90,7 @@ type World struct {
 		io.Writer
 		Sum64() uint64
 	}
-	// Tell is called with what happens, for traces. Nil: nobody is.
+	// Tell is called with each event, for traces. It may be nil.
 	Tell func(string)
 	// busy counts the writes of managers, but for those that keep a lease, and last is the last one.
 	busy int
@@ -108,7 +108,7 @@ type message struct {
 	server *memory.Server
 }
 
-// New makes a world with some workers and one manager. draw is for what is by chance from the beginning: clocks.
+// New makes a world with some workers and one manager. draw draws the random numbers of the beginning, for clocks.
 func New(ctx context.Context, workers int, broken Broken, draw func(n int) int) *World {
 	w := &World{ctx: ctx, Broken: broken, draw: draw, Seen: map[string]int{}, digest: fnv.New64a(), ledger: newLedger()}
 	w.Hub = memory.NewServer("hub", func() time.Duration { return w.now }, (&Clock{world: w, rate: 1000, offset: w.skew()}).at)
@@ -161,16 +161,16 @@ func (w *World) fail(format string, args ...any) {
 	}
 }
 
-// Failed is true if something is wrong.
+// Failed is true if there is a violation.
 func (w *World) Failed() bool { return w.violation != "" }
 
-// Violation is what is wrong, empty if nothing is.
+// Violation says what is wrong. It is empty if nothing is wrong.
 func (w *World) Violation() string { return w.violation }
 
-// Digest is of all changes so far. It is the same for the same course.
+// Digest is a digest of all changes so far. The same sequence gives the same digest.
 func (w *World) Digest() uint64 { return w.digest.Sum64() }
 
-// Now is how long the world exists.
+// Now returns how long the world has existed.
 func (w *World) Now() time.Duration { return w.now }
 
 // tell writes down what happens.
