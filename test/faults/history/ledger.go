@@ -28,7 +28,7 @@ type Copy struct {
 	Attempt string
 }
 
-// String names the copy for people.
+// String describes the copy for people.
 func (c Copy) String() string {
 	return fmt.Sprintf("attempt %s of %s on %s (copy %s)", c.Attempt, c.Key, c.Worker, c.UID)
 }
@@ -41,7 +41,7 @@ type Interval struct {
 	To time.Time
 }
 
-// String names the interval for people.
+// String describes the interval for people.
 func (i Interval) String() string {
 	to := "now"
 	if !i.To.IsZero() {

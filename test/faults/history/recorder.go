@@ -41,7 +41,7 @@ func (o Overlap) String() string {
 	return fmt.Sprintf("at %s %s began while %s could run: by %s", o.At.Format(clockFormat), o.Second, o.First, o.Proof)
 }
 
-// Recorder writes down what happens. Its methods may be called concurrently.
+// Recorder records what happens. Its methods are safe for concurrent use.
 type Recorder struct {
 	workers   map[string]client.WithWatch
 	hubClient client.WithWatch
@@ -58,7 +58,7 @@ type Recorder struct {
 	overlaps []Overlap // under mu
 }
 
-// Start begins to record, and returns when everything that exists is known.
+// Start begins to record. It returns when the recorder knows everything that exists.
 func Start(ctx context.Context, hub *rest.Config, workers map[string]*rest.Config) (*Recorder, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), trainer.AddToScheme(scheme), jobsetv1alpha2.AddToScheme(scheme),
@@ -93,7 +93,7 @@ func Start(ctx context.Context, hub *rest.Config, workers map[string]*rest.Confi
 	return r, nil
 }
 
-// Stop ends the recorder. What it has written down stays.
+// Stop ends the recorder. Its records stay.
 func (r *Recorder) Stop() {
 	r.cancel()
 	r.following.Wait()
@@ -101,7 +101,7 @@ func (r *Recorder) Stop() {
 	r.proofs.Wait()
 }
 
-// Restored tells the recorder that the hub's versions begin anew, as after a restore from a backup.
+// Restored tells the recorder that the hub's versions begin again, as after a restore from a backup.
 func (r *Recorder) Restored(ctx context.Context) error {
 	r.stopHub()
 	r.hubGone.Wait()

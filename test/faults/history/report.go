@@ -17,14 +17,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Intervals are those of a TrainJob of the hub, in the order in which they were seen.
+// Intervals returns the intervals of a hub TrainJob, in the order in which they were seen.
 func (r *Recorder) Intervals(origin types.UID) []Interval {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.intervals(origin)
 }
 
-// CanRun says whether a copy of a TrainJob can run now.
+// CanRun is true if a copy of a TrainJob can run now.
 func (r *Recorder) CanRun(origin types.UID) bool {
 	return slices.ContainsFunc(r.Intervals(origin), func(i Interval) bool { return i.To.IsZero() })
 }
@@ -39,7 +39,7 @@ func (r *Recorder) intervals(origin types.UID) []Interval {
 	return found
 }
 
-// Overlaps are the proven overlaps of a TrainJob's copies.
+// Overlaps returns the proven overlaps of a TrainJob's copies.
 func (r *Recorder) Overlaps(origin types.UID) []Overlap {
 	r.proofs.Wait()
 	r.mu.Lock()
@@ -47,15 +47,15 @@ func (r *Recorder) Overlaps(origin types.UID) []Overlap {
 	return slices.DeleteFunc(slices.Clone(r.overlaps), func(o Overlap) bool { return o.First.Origin != origin })
 }
 
-// Wrong is what is wrong with the hub's record of a TrainJob: transitions that there should not be, writes after the end.
+// Wrong says what is wrong with the hub's record of a TrainJob: wrong transitions, and writes after the end.
 func (r *Recorder) Wrong(origin types.UID) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// StatusDiffers compares the status of a TrainJob that has ended with the last that the copy of its last attempt said. Empty: they are
-// the same.
+// StatusDiffers compares the status of an ended TrainJob with the last status of its last copy. It returns an empty
+// text if they are equal.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,7 +84,7 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 	return fmt.Sprintf("no copy of attempt %s on %s was ever seen", attempt, last.Spec.Cluster)
 }
 
-// Describe prints all that is known of a TrainJob.
+// Describe returns all that is known of a TrainJob.
 func (r *Recorder) Describe(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -110,7 +110,7 @@ func describeVersions(versions []version) string {
 	return b.String()
 }
 
-// JobVersions is how many versions of a TrainJob of the hub have been seen.
+// JobVersions returns how many versions of a hub TrainJob the recorder has seen.
 func (r *Recorder) JobVersions(uid types.UID) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

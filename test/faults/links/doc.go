@@ -1,14 +1,14 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package links is a network between the processes of a test and an API server, with faults: a Link listens on this machine and passes
-// connections on.
+// Package links is a network with faults between the processes of a test and an API server. A Link listens on this
+// machine and passes connections on:
 //
 //	client -> Link -> (requests that are intercepted) -> toxiproxy -> API server
 //
-// Latency, bandwidth, silence (Hang) and resets are toxiproxy's. What toxiproxy cannot do is done in front of it: Refuse stops
-// listening, and Blackhole is a network that loses every packet. No connection can be made then, as the queue of the listening socket is
-// full and the kernel drops what else arrives; and connections that exist carry nothing, not even their end, until Heal lets what was on
-// its way arrive. So requests can be as late as they can on a real network. Intercept answers HTTP requests with what API servers and
-// proxies answer in bad times.
+// toxiproxy does latency, bandwidth, silence (Hang) and resets. The Link itself does what toxiproxy cannot. Refuse
+// stops listening. Blackhole is a network that loses every packet. During Blackhole no new connection is possible: the
+// queue of the listening socket is full, and the kernel drops all other packets. Existing connections carry nothing,
+// not even their end, until Heal. Then the delayed data arrives. So requests can be as late as on a real network.
+// Intercept answers HTTP requests with errors of API servers and proxies.
 package links

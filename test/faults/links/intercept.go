@@ -41,7 +41,7 @@ func newInterceptor(upstream string, certificate tls.Certificate) (*interceptor,
 		FlushInterval: -1, // Events of watches are passed on at once.
 		ErrorLog:      quiet,
 		Transport: &http.Transport{
-			// Who answers is checked by nobody: it is the way to a process of the test.
+			// The client does not check who answers: this is the way to a process of the test.
 			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true},
 			ForceAttemptHTTP2: true,
 		},
@@ -75,7 +75,7 @@ func (i *interceptor) handle(handler Handler) {
 
 func (i *interceptor) close() { _ = i.server.Close() }
 
-// Answer answers every request with a code, and with Retry-After in seconds if that is not 0.
+// Answer answers every request with a code. If retryAfter is not 0, it is the Retry-After in seconds.
 func Answer(code, retryAfter int) Handler {
 	return func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		w.Header().Set("Content-Type", "application/json")
@@ -90,7 +90,7 @@ func Answer(code, retryAfter int) Handler {
 	}
 }
 
-// Watches gives watches to a handler, and lets all else pass.
+// Watches passes watches to a handler, and all other requests on.
 func Watches(handler Handler) Handler {
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Query().Get("watch") == "" {
@@ -101,8 +101,8 @@ func Watches(handler Handler) Handler {
 	}
 }
 
-// Forget ends each watch after some time, and every other watch that is to go on from a version is answered with 410 Gone: what
-// happened since that version is not known any more.
+// Forget ends each watch after some time. It answers every second watch that continues from a version with 410 Gone:
+// the events since that version are no longer known.
 func Forget(after time.Duration) Handler {
 	var count atomic.Int64
 	end, gone := EndAfter(after), Answer(http.StatusGone, 0)

@@ -18,8 +18,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Link is the way to one API server. Its methods may be called concurrently. A fault stays until Heal, or until the next one that it
-// cannot go with.
+// Link is the way to one API server. Its methods are safe for concurrent use. A fault stays until Heal, or until
+// another fault that replaces it.
 type Link struct {
 	name  string
 	front *front
@@ -34,8 +34,8 @@ type Link struct {
 // Some toxics log on their own, whatever logger their proxy has.
 func init() { zerolog.SetGlobalLevel(zerolog.Disabled) }
 
-// New makes a link to an API server at host:port. The certificate and key of the server, with which the link answers requests that it
-// intercepts, are apiserver.crt and apiserver.key in pki.
+// New makes a link to an API server at host:port. The directory pki has the server's apiserver.crt and apiserver.key,
+// with which the link answers the requests that it intercepts.
 func New(name, server, pki string) (*Link, error) {
 	certificate, err := tls.LoadX509KeyPair(filepath.Join(pki, "apiserver.crt"), filepath.Join(pki, "apiserver.key"))
 	if err != nil {
@@ -55,7 +55,7 @@ func New(name, server, pki string) (*Link, error) {
 	return l, nil
 }
 
-// URL is where clients reach the API server through the link.
+// URL returns the address of the API server through the link.
 func (l *Link) URL() string { return "https://" + l.front.address.String() }
 
 func (l *Link) target() string {
@@ -67,12 +67,12 @@ func (l *Link) target() string {
 	return l.proxy.Listen
 }
 
-// Latency delays what comes back, by up to the jitter more or less.
+// Latency delays answers, by delay plus or minus the jitter.
 func (l *Link) Latency(delay, jitter time.Duration) error {
 	return l.toxic("latency", "downstream", map[string]any{"latency": delay.Milliseconds(), "jitter": jitter.Milliseconds()})
 }
 
-// Bandwidth lets so many KB per second through in each direction.
+// Bandwidth limits each direction to this many KB per second.
 func (l *Link) Bandwidth(kilobytes int) error {
 	for _, stream := range []string{"upstream", "downstream"} {
 		if err := l.toxic("bandwidth", stream, map[string]any{"rate": kilobytes}); err != nil {
@@ -82,7 +82,7 @@ func (l *Link) Bandwidth(kilobytes int) error {
 	return nil
 }
 
-// Hang accepts connections, and nothing ever comes back. Connections that exist carry nothing any more. Heal ends all of them.
+// Hang accepts connections, but nothing comes back. Existing connections carry nothing any more. Heal ends all of them.
 func (l *Link) Hang() error {
 	for _, stream := range []string{"upstream", "downstream"} {
 		if err := l.toxic("timeout", stream, map[string]any{"timeout": 0}); err != nil {
@@ -92,7 +92,7 @@ func (l *Link) Hang() error {
 	return nil
 }
 
-// Reset resets all connections, and every new one as soon as it carries something.
+// Reset resets all connections, and each new connection as soon as it carries data.
 func (l *Link) Reset() error {
 	if err := l.toxic("reset_peer", "upstream", map[string]any{"timeout": 0}); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (l *Link) Reset() error {
 // Cut resets all connections once.
 func (l *Link) Cut() { l.front.cutAll(true) }
 
-// Refuse ends all connections, and new ones are refused, as where the API server's process has gone.
+// Refuse ends all connections and refuses new ones, as if the API server's process were gone.
 func (l *Link) Refuse() { l.front.refuse() }
 
 // Blackhole loses every packet.
@@ -115,10 +115,10 @@ func (l *Link) Blackhole() error {
 	return nil
 }
 
-// Handler answers a request, or passes it on to next, which is the API server.
+// Handler answers a request, or passes it on to next, the API server.
 type Handler func(w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// Intercept ends all connections, and gives the requests on new ones to the handler.
+// Intercept ends all connections, and passes the requests on new connections to the handler.
 func (l *Link) Intercept(handler Handler) {
 	l.http.handle(handler)
 	l.mu.Lock()
@@ -127,7 +127,7 @@ func (l *Link) Intercept(handler Handler) {
 	l.front.cutAll(false)
 }
 
-// Always gives all requests to the handler while no fault intercepts them. It is no fault, so Heal does not end it.
+// Always passes all requests to the handler while no fault intercepts them. It is no fault, so Heal does not end it.
 func (l *Link) Always(handler Handler) {
 	l.mu.Lock()
 	l.always = handler
@@ -135,7 +135,7 @@ func (l *Link) Always(handler Handler) {
 	l.Intercept(handler)
 }
 
-// Heal ends all faults. What was on its way when the link became a black hole arrives.
+// Heal ends all faults. Data that was delayed by Blackhole arrives.
 func (l *Link) Heal() error {
 	l.mu.Lock()
 	l.intercepted = l.always != nil

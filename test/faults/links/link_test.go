@@ -174,7 +174,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What was on its way when the link became a black hole arrives when it heals, and not before.
+// Data that is on its way when Blackhole begins arrives after Heal, and not before.
 func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 	l := server(t)
 	c := newClient(deadline)
@@ -219,7 +219,7 @@ func TestBlackholeKeepsWhatIsOnItsWay(t *testing.T) {
 	}
 }
 
-// A second black hole is one too, and a link that refuses can become one.
+// Blackhole works a second time, and after Refuse.
 func TestFaultsFollowEachOther(t *testing.T) {
 	l := server(t)
 	for range 3 {

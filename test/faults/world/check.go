@@ -26,7 +26,8 @@ type Job struct {
 	UID types.UID
 }
 
-// Ended says whether a job has ended, or why it has not. An error is a job that has not ended and does not say why.
+// Ended says whether a job has ended, or why it has not. It returns an error if the job has not ended and does not say
+// why.
 func (w *World) Ended(ctx context.Context, job Job) (ended bool, why string, err error) {
 	object := trainjobs.New()
 	if err := w.Hub.Get(ctx, job.Key, object); err != nil {
@@ -68,8 +69,8 @@ func reasonOf(d *v1alpha1.Dispatch) string {
 	return ""
 }
 
-// Faults are what has been wrong with a job so far: copies that could run at the same time, transitions that there should not be, writes
-// after the end, and a status that is not that of the copy.
+// Faults returns what has gone wrong with a job so far: copies that could run at the same time, wrong transitions,
+// writes after the end, and a status that is not the copy's status.
 func (w *World) Faults(job Job) []string {
 	var faults []string
 	for _, overlap := range w.Recorder.Overlaps(job.UID) {
@@ -103,7 +104,7 @@ func (w *World) statusDiffers(job Job) string {
 // recorderLag is longer than any API server is away.
 const recorderLag = 30 * time.Second
 
-// Left is what is still there of jobs that have been deleted.
+// Left returns the objects that deleted jobs have left.
 func (w *World) Left(ctx context.Context, jobs ...Job) ([]string, error) {
 	wanted := map[types.NamespacedName]bool{}
 	origins := map[types.UID]bool{}

@@ -1,9 +1,9 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package world is a yard (package yard) in which everything can fail: between the manager and each API server is a Link with faults, and
-// a Recorder writes down what really happens.
+// Package world has a yard (package yard) in which everything can fail. A Link with faults is between the manager and
+// each API server, and a Recorder records what really happens.
 //
-// Jobs of a world are submitted through it, so that Check knows which they are. The workers' failover is short, and the manager's
-// patience too: a worker that does not answer is Unreachable after some seconds, and lost after some more.
+// Submit a world's jobs through the World, so that Check knows them. The workers' failover and the manager's timeouts
+// are short: a worker that does not answer is Unreachable after some seconds, and lost after some more seconds.
 package world

@@ -16,8 +16,8 @@ import (
 // handOver is how long a manager that was stopped and goes on may take to see that it leads no more, and to end.
 const handOver = time.Minute
 
-// Managers keep a manager running, as its Deployment would: one that has ended, because it could not renew its lease for instance, is
-// started again. Its methods may be called concurrently.
+// Managers keep a manager running, as its Deployment would. They restart a manager that has ended, for example because
+// it could not renew its lease. Their methods are safe for concurrent use.
 type Managers struct {
 	yard *yard.Yard
 	done chan struct{}
@@ -65,14 +65,14 @@ func (m *Managers) start() error {
 	return nil
 }
 
-// Ended is closed when the manager that is the current one now has ended.
+// Ended is closed when the present manager has ended.
 func (m *Managers) Ended() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.current.Done()
 }
 
-// Kill ends the manager with SIGKILL, and starts another one.
+// Kill ends the manager with SIGKILL, and starts another manager.
 func (m *Managers) Kill() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,7 +82,7 @@ func (m *Managers) Kill() error {
 	return m.start()
 }
 
-// Away ends the manager with SIGKILL, and none is there until Back.
+// Away ends the manager with SIGKILL. There is no manager until Back.
 func (m *Managers) Away() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -91,7 +91,7 @@ func (m *Managers) Away() error {
 	return current.Kill()
 }
 
-// Back starts a manager, with arguments that win over those of the world.
+// Back starts a manager. The arguments override the arguments of the world.
 func (m *Managers) Back(more ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -99,8 +99,9 @@ func (m *Managers) Back(more ...string) error {
 	return m.start()
 }
 
-// Pause stops the manager without ending it, and starts another one, which leads when the first has not renewed its lease for long enough.
-// What it returns lets the first one go on, and waits until it has seen that it leads no more, and has ended.
+// Pause stops the manager without ending it, and starts another manager. That manager leads when the first has not
+// renewed its lease for long enough. resume lets the first manager continue, and waits until it has seen that it no
+// longer leads and has ended.
 func (m *Managers) Pause() (resume func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -33,14 +33,16 @@ import (
 // Times of a world. Fenced copies have ended FenceAfter after the hub's last sign of life, and the hub believes it FenceMargin later.
 const (
 	GracePeriod = 10 * time.Second
-	// FenceAfter leaves a copy a sixth of it to end its pods when it is suspended. An agent on a busy machine deletes it otherwise.
+	// FenceAfter is so long that a suspended copy can end its pods in a sixth of it. With less time, an agent on a busy
+	// machine would delete the copy.
 	FenceAfter  = 9 * time.Second
 	FenceMargin = 4 * time.Second
-	// DeletionGrace is how long a deletion waits for a worker that is away.
+	// DeletionGrace is how long a deletion waits for a lost worker.
 	DeletionGrace = 8 * time.Second
 )
 
-// LabelFailover on a job chooses the policy whose failover is its value. Jobs without it are of the policy that says nothing.
+// LabelFailover on a job chooses the policy with this failover. Jobs without the label have a policy that does not
+// choose.
 const LabelFailover = "failover"
 
 // labelWorker is on each WorkerCluster, with its name.
@@ -52,34 +54,34 @@ var managerArgs = []string{
 	"--deletion-grace=" + DeletionGrace.String(), "--failover-pause-at=1",
 }
 
-// Options of a world.
+// Options are the options of a world.
 type Options struct {
-	// Dir takes a folder for each cluster. Empty: temporary ones.
+	// Dir gets a directory for each cluster. Empty: temporary directories.
 	Dir string
-	// Workers are their names, the cheapest first: jobs go to the first that has room.
+	// Workers are the workers' names, the cheapest first: jobs go to the first worker that has room.
 	Workers []string
 	// Agents is how many replicas of the agent each worker has.
 	Agents int
-	// GPUs of each of four nodes of each worker. Default: 8.
+	// GPUs is the number of GPUs of each of four nodes of each worker. Default: 8.
 	GPUs int64
-	// ManagerArgs win over those of every world.
+	// ManagerArgs override the arguments that every world has.
 	ManagerArgs []string
-	// GracePeriod of the workers. Default: the constant.
+	// GracePeriod is the grace period of the workers. Default: the constant.
 	GracePeriod time.Duration
-	// FenceAfter of each worker by its name. Default: the constant. It is not to be changed later: the hub would take the agents for
-	// working by the longer one for as long as that is.
+	// FenceAfter is the fenceAfter of each worker, by name. Default: the constant. Do not change it later: the hub would
+	// assume for a while that the agents work with the longer value.
 	FenceAfter map[string]time.Duration
-	// Progress is told what is being done.
+	// Progress is called with what is being done.
 	Progress func(format string, args ...any)
 }
 
 // World is a hub with workers that can fail.
 type World struct {
 	*yard.Yard
-	// Hub is an admin's client of the hub, and Workers those of the workers. No link is between.
+	// Hub is an admin client of the hub. Workers are admin clients of the workers. They use no Link.
 	Hub     client.WithWatch
 	Workers map[string]client.WithWatch
-	// Links are between the manager and each cluster, by its name.
+	// Links are the links between the manager and each cluster, by the cluster's name.
 	Links    map[string]*links.Link
 	Recorder *history.Recorder
 	Managers *Managers
@@ -87,7 +89,7 @@ type World struct {
 	mu sync.Mutex // held to write Links
 }
 
-// Start starts a world. The context limits the start only.
+// Start starts a world. The context limits only the start.
 func Start(ctx context.Context, o Options) (*World, error) {
 	w := &World{Links: map[string]*links.Link{}}
 	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
@@ -213,7 +215,7 @@ func (w *World) Heal() error {
 	return errors.Join(errs...)
 }
 
-// Stop ends the world. It is called once.
+// Stop ends the world. Call it once.
 func (w *World) Stop() error {
 	if w.Recorder != nil {
 		w.Recorder.Stop()
