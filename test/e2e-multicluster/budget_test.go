@@ -19,8 +19,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob status, and the
-// worker 1 create and 1 delete. Nothing is read, on the hub or on a worker, and watches go on.
+// A job that is placed at once and completes costs the hub 1 create (Dispatch), 1 Dispatch status and 1 to 3 TrainJob
+// status, and the worker 1 create and 1 delete. It costs no read on the hub or a worker, and no new watch.
 func TestWriteBudget(t *testing.T) {
 	const jobs, batch = 50, 5
 	// Finished copies go at once, so that their deletion is counted.

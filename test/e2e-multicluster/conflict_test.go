@@ -22,7 +22,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// A worker's own TrainJob of the same name is not touched; the job waits with NameConflict, and goes elsewhere when it can.
+// The manager leaves a worker's own TrainJob of the same name alone. The job waits with NameConflict, and runs on
+// another worker when it can.
 func TestNameConflict(t *testing.T) {
 	cordon(t, large, true)
 	if err := yard.InstallRuntimes(t.Context(), y.Workers[small]); client.IgnoreAlreadyExists(err) != nil {
@@ -58,7 +59,7 @@ func TestNameConflict(t *testing.T) {
 	}
 }
 
-// A worker that refuses the copy is quoted, and the next worker is tried.
+// If a worker refuses the copy, the Dispatch quotes the worker, and the job tries the next worker.
 func TestRejection(t *testing.T) {
 	const namespace = "no-room"
 	for _, c := range []client.Client{hub, workers[small], workers[large]} {
@@ -88,7 +89,8 @@ func TestRejection(t *testing.T) {
 	ends(t, job, trainer.TrainJobComplete)
 }
 
-// Namespaces and runtimes that a worker lacks are created there and marked; runtimes that came from the hub follow it.
+// The manager creates missing namespaces and runtimes on a worker, and marks them. It updates runtimes that came from
+// the hub.
 func TestPropagation(t *testing.T) {
 	const namespace = "only-on-the-hub"
 	if err := hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Fault: the manager is killed (SIGKILL) again and again while jobs come, run and end. Every job ends, and none has ever had a
-// second copy.
+// Fault: the manager is killed (SIGKILL) again and again while jobs come, run and end. Every job ends, and no job ever
+// has a second copy.
 func TestManagerKilledUnderLoad(t *testing.T) {
 	const jobs, kills = 60, 6
 	copies := watchCreations(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods; one of the same name, created at once, runs.
+// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new TrainJob of the same name, created at once,
+// runs.
 func TestDeletion(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground,
@@ -57,7 +58,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// The copy goes first and the Dispatch last: while there is a pod, there is a record of it.
+// The copy is deleted first and the Dispatch last: while there is a pod, there is a record of it.
 func TestDispatchOutlivesItsPods(t *testing.T) {
 	job := submit(t, yard.Job{Name: "slow-to-end", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)
@@ -89,7 +90,7 @@ func TestDispatchOutlivesItsPods(t *testing.T) {
 	})
 }
 
-// A Dispatch that somebody deletes is an eviction: the copy goes, and the next attempt goes on counting.
+// If somebody deletes a Dispatch, the job is evicted: its copy is deleted, and the next attempt has the next number.
 func TestDispatchDeletedByHand(t *testing.T) {
 	job := submit(t, yard.Job{Name: "evicted", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)
@@ -112,7 +113,7 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	})
 }
 
-// A copy that somebody deletes on the worker is a new attempt.
+// If somebody deletes a copy on the worker, the job gets a new attempt.
 func TestCopyDeletedByHand(t *testing.T) {
 	job := submit(t, yard.Job{Name: "copy-deleted", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)

@@ -24,7 +24,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// A job given to the hub gets a Dispatch, and a copy, a JobSet and pods on one worker and nowhere else; its status comes back.
+// A job on the hub gets a Dispatch, and a copy, a JobSet and pods on only one worker. The hub shows the copy's status.
 func TestJobCompletesOnOneWorker(t *testing.T) {
 	job := submit(t, yard.Job{Name: "completes", Nodes: 2, GPUs: 8, RunFor: "3s"})
 	key := client.ObjectKeyFromObject(job)
@@ -78,7 +78,7 @@ func TestJobCompletesOnOneWorker(t *testing.T) {
 	}
 }
 
-// A failing job brings the worker's reason and message back.
+// The hub shows the worker's reason and message for a job that fails.
 func TestJobFailsWithTheWorkersWords(t *testing.T) {
 	job := submit(t, yard.Job{Name: "fails", GPUs: 1, RunFor: "2s", Fail: "checkpoint is corrupt"})
 	failed := ends(t, job, trainer.TrainJobFailed)
@@ -97,8 +97,8 @@ func TestJobFailsWithTheWorkersWords(t *testing.T) {
 	expectEvents(t, job, "Placed", "Failed")
 }
 
-// The hub's own agent leaves a dispatched job alone and runs one with the built-in value; a value that neither owns is left alone
-// by all.
+// The hub's own agent leaves a dispatched job alone, and runs a job with the built-in value. Everybody leaves a job
+// with another value alone.
 func TestWhoRunsWhat(t *testing.T) {
 	crd, err := y.Script(t.Context(), nil, "trainjob-crd.sh")
 	if err != nil {
@@ -155,7 +155,7 @@ func comparable(job *trainer.TrainJob) *trainer.TrainJob {
 	return rest
 }
 
-// Suspending a placed job ends its attempt, with copy and pods. Resuming places it anew.
+// If a placed job is suspended, its attempt ends, and copy and pods are deleted. If it is resumed, it is placed again.
 func TestSuspendAndResume(t *testing.T) {
 	job := submit(t, yard.Job{Name: "pauses", GPUs: 1, RunFor: "forever"})
 	placedOn(t, job)

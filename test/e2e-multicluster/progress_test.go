@@ -23,8 +23,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// The Dispatch shows the steps of a job with initializers, that it has restarted, and when it began and ended. Of a short job it
-// shows so at its end.
+// The Dispatch shows the steps of a job with initializers, its restarts, its start and its end. For a short job it
+// shows them at the end.
 func TestProgressIsShown(t *testing.T) {
 	runtime := restartingRuntime(t)
 	apply(t, runtime)

@@ -19,7 +19,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// A job that fits nowhere waits and says why for each worker, and is placed as soon as a node is added.
+// A job that fits nowhere waits, and says why for each worker. It is placed as soon as a node is added.
 func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 	job := submit(t, yard.Job{Name: "waits", GPUs: 16, RunFor: "1s"})
 	d := waitsFor(t, job, v1alpha1.ReasonNoFit)
@@ -107,7 +107,7 @@ func ready(node *corev1.Node) bool {
 	})
 }
 
-// A job whose runtime is not on the hub waits and says so, and goes on when the runtime comes.
+// A job whose runtime is missing on the hub waits and says so. It is placed when the runtime is created.
 func TestJobWaitsForItsRuntime(t *testing.T) {
 	job := yard.Job{Name: "no-runtime", GPUs: 1}.TrainJob()
 	job.Spec.RuntimeRef.Name = "of-tomorrow"
@@ -127,7 +127,7 @@ func TestJobWaitsForItsRuntime(t *testing.T) {
 	ends(t, job, trainer.TrainJobComplete)
 }
 
-// A suspended job is not placed, and is as soon as it is resumed.
+// A suspended job is placed only when it is resumed.
 func TestSuspensionIsTheGate(t *testing.T) {
 	job := yard.Job{Name: "gated", GPUs: 1}.TrainJob()
 	job.Spec.Suspend = new(bool)
@@ -143,7 +143,7 @@ func TestSuspensionIsTheGate(t *testing.T) {
 	ends(t, job, trainer.TrainJobComplete)
 }
 
-// Suspending a placed job makes room for one that waits.
+// A placed job that is suspended makes room for a waiting job.
 func TestSuspendedJobMakesRoom(t *testing.T) {
 	holds := submit(t, yard.Job{Name: "holds-the-gpus", Nodes: 2, GPUs: 8, RunFor: "forever"})
 	if worker := placedOn(t, holds); worker != large {

@@ -22,8 +22,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Workers that cannot be used say why in words that an admin can act on, get well by themselves when the cause is gone, and do
-// not keep others from working.
+// Workers that cannot be used say why, in words that an admin can act on. They recover when the cause is gone, and do
+// not disturb other workers.
 func TestWorkersThatCannotBeUsed(t *testing.T) {
 	healthy, err := y.WorkerKubeconfig(t.Context(), y.Workers[small])
 	if err != nil {
@@ -114,7 +114,8 @@ func TestConnectionIsExactlyOne(t *testing.T) {
 	}
 }
 
-// Fault: a worker's API server dies and comes back. Jobs there stay there and end; new ones go elsewhere meanwhile.
+// Fault: a worker's API server dies and comes back. Its jobs stay and end there. Meanwhile new jobs go to other
+// workers.
 func TestWorkerAPIServerDies(t *testing.T) {
 	cordon(t, large, true)
 	job := submit(t, yard.Job{Name: "rides-it-out", GPUs: 1, RunFor: "3s"})
@@ -145,7 +146,8 @@ func TestWorkerAPIServerDies(t *testing.T) {
 	}
 }
 
-// Fault: the worker revokes the hub's token. That is said, and is no loss; with a new token everything goes on.
+// Fault: the worker revokes the hub's token. The status says so, and the worker does not count as lost. With a new
+// token all jobs continue.
 func TestCredentialsRevokedAndRenewed(t *testing.T) {
 	cordon(t, small, true)
 	job := submit(t, yard.Job{Name: "keeps-running", GPUs: 1, RunFor: "3s"})
@@ -206,8 +208,8 @@ func register(t *testing.T, name, kubeconfig string) {
 	apply(t, workerCluster(name))
 }
 
-// A worker that is registered under another name keeps the copies of jobs that were placed under the old one, and the jobs go on
-// when the old name is back.
+// A worker is registered under another name. It keeps the copies of jobs that were placed under the old name, and these
+// jobs continue when the old name is back.
 func TestWorkerIsRenamed(t *testing.T) {
 	job := submit(t, yard.Job{Name: "survives-renaming", Nodes: 2, GPUs: 8, RunFor: "forever"}) // Only on large.
 	copied := &trainer.TrainJob{}

@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Two hundred jobs at once on workers that hold a hundred: no worker is given a job for which its scheduler has no node, and as jobs
-// end, as many follow, those that are first in order.
+// Two hundred jobs come at once to workers that hold a hundred. No worker gets a job for which its scheduler has no
+// node. As jobs end, the first jobs of the waiting list follow.
 func TestBurst(t *testing.T) {
 	const jobs, room, batch = 200, 100, 20
 	ns := namespace(t, "burst")
@@ -83,7 +83,7 @@ func placed(t *testing.T, namespace string, want int) map[string]bool {
 	return names
 }
 
-// Gangs of several sizes come and go on workers that are always full: none is given a node group too many.
+// Gangs of several sizes come to workers that are always full. No worker gets more than its nodes can hold.
 func TestGangsOfSeveralSizes(t *testing.T) {
 	ns := namespace(t, "gangs")
 	watchSchedulers(t, ns)

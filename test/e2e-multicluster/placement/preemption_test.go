@@ -21,7 +21,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// An important job has as many jobs of lower priority stopped as it needs room, runs in their place, and they come back after it.
+// An important job preempts as many jobs of lower priority as necessary. They run again after it.
 func TestPreemption(t *testing.T) {
 	ns := namespace(t, "preemption")
 	watchSchedulers(t, ns)
