@@ -48,7 +48,7 @@ func (s *scenario) historyHas(job *trainer.TrainJob, attempt int32, worker strin
 	})
 }
 
-// Somebody deletes the copy on the worker while it runs: a new attempt, when none of the pods is alive.
+// Somebody deletes the copy on the worker while it runs. The job gets a new attempt when no pod is alive.
 func TestFaultCopyDeleted(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
@@ -75,7 +75,8 @@ func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 	}
 }
 
-// Somebody takes our labels off a copy that runs. It is not visible any more, and is still the copy: nothing is started beside it.
+// Somebody removes our labels from a running copy. The caches no longer show it, but it is still the copy: no second
+// copy is started.
 func TestFaultCopyUnlabelled(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit("8s", on(worker, south))
@@ -95,7 +96,7 @@ func TestFaultCopyUnlabelled(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// Somebody suspends the copy on the worker. It is resumed, as the hub's job is not suspended.
+// Somebody suspends the copy on the worker. The manager resumes it, because the hub's job is not suspended.
 func TestFaultCopySuspended(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit("3s", on(worker))
@@ -105,7 +106,8 @@ func TestFaultCopySuspended(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The copy is deleted, and a foreign job has its name before the next attempt is made: it is not touched, and the job goes elsewhere.
+// The copy is deleted, and a foreign job gets its name before the next attempt. The foreign job is left alone, and the
+// job runs on another worker.
 func TestFaultForeignJobOfTheName(t *testing.T) {
 	s, worker := with(t)
 	if err := yard.InstallRuntimes(t.Context(), w.Yard.Workers[worker]); client.IgnoreAlreadyExists(err) != nil {
@@ -158,7 +160,7 @@ func TestFaultNamespaceDeleted(t *testing.T) {
 	})
 }
 
-// Somebody deletes the Dispatch: the attempt ends, and the attempts go on counting.
+// Somebody deletes the Dispatch: the attempt ends, and the next attempt has the next number.
 func TestFaultDispatchDeleted(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker, south))

@@ -86,7 +86,8 @@ func (s *scenario) swaps() int {
 	return strings.Count(string(log), "Credentials of worker swapped")
 }
 
-// The Secret gets a new token while jobs run: nothing is written for it, and everything goes on with the new one.
+// The Secret gets a new token while jobs run. Nothing is written to the jobs, and everything continues with the new
+// token.
 func TestFaultSecretRotated(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
@@ -101,7 +102,8 @@ func TestFaultSecretRotated(t *testing.T) {
 	}
 }
 
-// A worker whose kubeconfig is a file gets a bad one in the middle of a job's life, and then a good one: that is said, and is no loss.
+// A worker's kubeconfig file becomes bad while a job runs, and then good again. The status says so, and the worker is
+// not lost.
 func TestFaultFileRotated(t *testing.T) {
 	s, worker := patient(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -132,7 +134,8 @@ func TestFaultFileRotated(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The authority in the kubeconfig is not the server's any more. That is said, and a job stays until there is the right one again.
+// The authority in the kubeconfig is no longer the server's. The status says so, and a job stays until the kubeconfig
+// is right again.
 func TestFaultAuthorityChanged(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("8s", on(worker), failover(v1alpha1.FailoverHold))
@@ -151,7 +154,8 @@ func TestFaultAuthorityChanged(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The worker takes all rights from the hub's user while a job runs and another one comes: no loss, and all goes on with the rights.
+// The worker takes all rights from the hub's user while a job runs and another job comes. The worker is not lost, and
+// everything continues when the rights are back.
 func TestFaultRightsRevoked(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("5s", on(worker))
@@ -178,7 +182,8 @@ func TestFaultRightsRevoked(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The worker takes the right to create TrainJobs: it refuses the copy, in its words, and the next worker gets the job.
+// The worker takes away the right to create TrainJobs. So it refuses the copy, in its own words, and the next worker
+// gets the job.
 func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	s, worker := with(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}

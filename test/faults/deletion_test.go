@@ -28,8 +28,8 @@ func awayWithAJob(t *testing.T) (s *scenario, worker string, job *trainer.TrainJ
 	return s, worker, job
 }
 
-// A job is deleted while its worker is away. The TrainJob goes at once, its Dispatch stays and says for whom it waits; on the worker's
-// return the copy goes, and then the Dispatch.
+// A job is deleted while its worker is away. The TrainJob is gone at once. Its Dispatch stays, and says for which
+// worker it waits. When the worker returns, the copy is deleted, and then the Dispatch.
 func TestFaultDeletedWhileAway(t *testing.T) {
 	s, worker, job := awayWithAJob(t)
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {

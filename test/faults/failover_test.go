@@ -59,8 +59,8 @@ func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfte
 	s.Logf("stopped %v after the cut", took)
 }
 
-// The network between hub and worker is cut. The agent stops the job in time, and the hub, which cannot see that, places it anew after it
-// must have happened. The copy goes when the worker is back.
+// The network between hub and worker is cut. The agent stops the job in time. The hub cannot see that, and places the
+// job again after the job must have stopped. When the worker is back, the copy is deleted.
 func TestFaultFenced(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("1s"))
@@ -75,7 +75,8 @@ func TestFaultFenced(t *testing.T) {
 	s.attempt(job, 2)
 }
 
-// The pods of a job take long to end. The agent begins earlier with it, and the hub waits although the grace period is over long before.
+// The pods of a job take long to end. So the agent stops the job earlier, and the hub waits although the grace period
+// has long ended.
 func TestFaultFencedSlowPods(t *testing.T) {
 	const fenceAfter = 14 * time.Second // Longer than the grace period, and half of it and the time of the pods are too.
 	s, worker := fenced(t)
@@ -92,7 +93,8 @@ func TestFaultFencedSlowPods(t *testing.T) {
 	s.moves(job, worker)
 }
 
-// The network comes back after the agent has stopped the job, and before the hub gives it up: it goes on where it is.
+// The network comes back after the agent has stopped the job, and before the hub gives it up. The job continues on its
+// worker.
 func TestFaultFencedAndBack(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit("8s", on(worker, south))
@@ -104,7 +106,7 @@ func TestFaultFencedAndBack(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// A job whose policy is Hold stays on its worker, whose agent does not stop it, however long it is cut off.
+// A job with failover Hold stays on its worker, however long the worker is cut off. The agent does not stop it.
 func TestFaultHold(t *testing.T) {
 	s, worker := fenced(t)
 	held := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverHold))
@@ -133,7 +135,7 @@ func (s *scenario) dispatchLost(job *trainer.TrainJob, lost bool) {
 	})
 }
 
-// A job whose policy is Immediate is placed anew at once. It runs twice until its worker is back, and then once.
+// A job with failover Immediate is placed again at once. It runs twice until its worker is back, and then once.
 func TestFaultImmediate(t *testing.T) {
 	s, worker := patient(t)
 	s.overlaps = true
@@ -147,7 +149,8 @@ func TestFaultImmediate(t *testing.T) {
 	s.attempt(job, 2)
 }
 
-// Connections to the worker are refused: perhaps its API server is down, so that its agent can stop nothing. A Fenced job stays.
+// The worker refuses connections. Perhaps only its API server is down, and then its agent cannot stop anything. A
+// Fenced job stays.
 func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
@@ -201,7 +204,7 @@ func (s *scenario) answersAgain(worker string) {
 	s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 }
 
-// The agent that fences dies while the network is cut. The other one takes over and stops the job, within the manager's margin.
+// The agent that fences dies while the network is cut. The other agent stops the job, within the manager's margin.
 func TestFaultAgentDiesWhileCutOff(t *testing.T) {
 	s := alone(t)
 	s.restart("--fence-margin=10s")
@@ -217,7 +220,7 @@ func TestFaultAgentDiesWhileCutOff(t *testing.T) {
 	s.cleared(west, job)
 }
 
-// All agents of a worker are dead when it is cut off: nobody stops anything there, so its jobs stay.
+// All agents of a worker are dead when it is cut off. Nobody stops its jobs, so the jobs stay.
 func TestFaultNoAgent(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
@@ -244,8 +247,8 @@ func TestFaultNoAgent(t *testing.T) {
 	s.dispatchLost(job, false)
 }
 
-// The manager is away for less than the fence time: nothing is stopped anywhere. For longer: everything Fenced is stopped, and goes on in the
-// same attempt when the manager is back.
+// If the manager is away for less than the fence time, nothing is stopped. If it is away for longer, all Fenced jobs
+// are stopped, and continue in the same attempt when the manager is back.
 func TestFaultManagerAway(t *testing.T) {
 	s := alone(t)
 	short, long := s.submit(clusters.RunForever, on(east)), s.submit(clusters.RunForever, on(west))
@@ -269,8 +272,8 @@ func TestFaultManagerAway(t *testing.T) {
 	}
 }
 
-// Two of three workers are lost at once: it is rather the hub that is cut off, and nothing is moved. When one is back, the jobs of the
-// other are.
+// Two of three workers are lost at once: the hub seems to be cut off, and no job moves. When one worker is back, the
+// jobs of the other worker move.
 func TestFaultManyWorkersLost(t *testing.T) {
 	s := alone(t)
 	s.restart("--failover-pause-at=0.5")
@@ -295,8 +298,8 @@ func TestFaultManyWorkersLost(t *testing.T) {
 	s.runs(jobs[east], east, 1)
 }
 
-// An admin says of a worker that is away that it will never return: its jobs are placed anew at once, and deletions are let go. It does
-// return, and what is there of these jobs is deleted.
+// An admin says that a worker that is away will never return. Its jobs are placed again at once, and deletions no
+// longer wait. When the worker returns all the same, the copies of these jobs are deleted.
 func TestFaultForgotten(t *testing.T) {
 	s, worker := patient(t)
 	s.overlaps = true // The admin has said that nothing runs there.
@@ -334,8 +337,8 @@ func TestFaultForgotten(t *testing.T) {
 	s.attempt(moves, 2)
 }
 
-// A job is deleted, and its worker is away for longer than deletions wait: a Tombstone remembers it. A new job of the name has come in
-// the meantime. When the worker is back the old copy goes first.
+// A job is deleted, and its worker is away for longer than deletions wait: a Tombstone names the copy. Meanwhile a new
+// job of the same name is created. When the worker is back, the old copy is deleted first.
 func TestFaultTombstone(t *testing.T) {
 	s, worker, job := awayWithAJob(t)
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy()); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// The kubeconfigs of two workers are swapped while jobs run on both: nothing is done on either, and when each has its own again all goes
-// on.
+// The kubeconfigs of two workers are swapped while jobs run on both. The manager writes to neither worker. When each
+// worker has its own kubeconfig again, everything continues.
 func TestFaultKubeconfigsSwapped(t *testing.T) {
 	s := alone(t)
 	jobs := map[string]*trainer.TrainJob{west: s.submit("10s", on(west)), east: s.submit("10s", on(east))}
@@ -83,7 +83,8 @@ func clusterID(t *testing.T, c client.Reader) types.UID {
 	return namespace.UID
 }
 
-// A worker is created anew under its name, while the old one runs a job: the job is not started on the new one.
+// A worker is created again under its name, while the old cluster runs a job. The job is not started on the new
+// cluster.
 func TestFaultWorkerRecreated(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("15s", on(worker))
@@ -132,7 +133,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// Two hubs have the same worker. Each looks after its own, also where the names are the same.
+// Two hubs have the same worker. Each hub manages its own copies, also where the names are the same.
 func TestFaultTwoHubs(t *testing.T) {
 	s, worker := with(t)
 	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds(t, clusters.HubCRDs)})

@@ -61,7 +61,7 @@ func TestFaultSlow(t *testing.T) {
 	isolated(t, func(l *links.Link) error { return l.Latency(1200*time.Millisecond, 300*time.Millisecond) }, nil)
 }
 
-// The way to a worker is thin.
+// The network to a worker has a low bandwidth.
 func TestFaultNarrow(t *testing.T) {
 	isolated(t, func(l *links.Link) error { return l.Bandwidth(20) }, nil)
 }
@@ -84,7 +84,7 @@ func TestFaultServerErrors(t *testing.T) {
 	isolated(t, intercept(links.Answer(http.StatusInternalServerError, 0)), unreachable)
 }
 
-// A worker's watches end every second, in an orderly way. That is normal: the worker stays Ready, and jobs go there.
+// A worker's watches end every second, in an orderly way. That is normal: the worker stays Ready, and gets jobs.
 func TestFaultWatchesDropped(t *testing.T) {
 	s, worker := with(t)
 	s.fault(worker, intercept(links.Watches(links.EndAfter(time.Second))))
@@ -95,7 +95,7 @@ func TestFaultWatchesDropped(t *testing.T) {
 	}
 }
 
-// A worker's watches end every second, and half of them cannot go on from where they were: 410 Gone, and everything is listed again.
+// A worker's watches end every second. Half of them cannot continue: the answer is 410 Gone, and the caches list again.
 func TestFaultGone(t *testing.T) {
 	s, worker := patient(t)
 	s.fault(worker, intercept(links.Forget(time.Second)))

@@ -88,7 +88,8 @@ func TestFaultLargeJob(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// A Kubeflow Trainer holds the lease of the worker's TrainJob controllers. Our agents leave it the jobs, and answer the hub all the same.
+// A Kubeflow Trainer holds the lease of the worker's TrainJob controllers. Our agents let it run the jobs, and still
+// answer the hub.
 func TestFaultUpstreamTrainerLeads(t *testing.T) {
 	s, worker := with(t)
 	key := client.ObjectKey{Namespace: "kubeflow-system", Name: "trainer.kubeflow.org"}
@@ -151,8 +152,8 @@ func (s *scenario) leaseOf(worker string) *v1alpha1.ExecutionLease {
 	return lease
 }
 
-// Both workers that a job may run on refuse it by a policy of their own. The explanation has the words of each; it runs as soon as one has
-// changed its mind and has said so.
+// Both workers that a job may use refuse it by their own policies. The explanation quotes both workers. The job runs as
+// soon as one worker accepts it and has said so.
 func TestFaultRefusedByAll(t *testing.T) {
 	s, worker := with(t)
 	const words = "no jobs for this cost centre"

@@ -35,7 +35,7 @@ func (s *scenario) gracePeriod(worker string, d time.Duration) {
 	s.Cleanup(func() { set(world.GracePeriod) })
 }
 
-// A worker is away for less than its grace period. Nothing at all is written for its jobs.
+// A worker is away for less than its grace period. Nothing is written to its jobs.
 func TestFaultShortLoss(t *testing.T) {
 	s, worker := patient(t)
 	s.gracePeriod(worker, time.Hour)

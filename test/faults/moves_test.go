@@ -33,7 +33,7 @@ func (s *scenario) editSpec(worker string, change func(*v1alpha1.WorkerClusterSp
 	s.Cleanup(func() { edit(func(spec *v1alpha1.WorkerClusterSpec) { *spec = original }) })
 }
 
-// A worker is cordoned: what runs there stays, and nothing new comes.
+// A worker is cordoned: its jobs stay, and it gets no new jobs.
 func TestFaultCordon(t *testing.T) {
 	s, worker := with(t)
 	stays := s.submit("4s", on(worker, south))
@@ -47,7 +47,7 @@ func TestFaultCordon(t *testing.T) {
 	}
 }
 
-// A worker is drained: its jobs move, one at a time, and one that fits nowhere else stays and says so.
+// A worker is drained: its jobs move, one at a time. A job that fits nowhere else stays and says so.
 func TestFaultDrain(t *testing.T) {
 	s, worker := with(t)
 	jobs := []*trainer.TrainJob{

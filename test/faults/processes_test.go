@@ -54,7 +54,8 @@ func (s *scenario) anotherLeads(than string) {
 	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
-// The manager is killed again and again while jobs come, run and end, each time at another point of the life of the last of them.
+// The manager is killed again and again while jobs come, run and end, each time at another point in the life of the
+// last job.
 func TestFaultManagerKilled(t *testing.T) {
 	s := alone(t)
 	points := []func(g gomega.Gomega, job *trainer.TrainJob){
@@ -83,7 +84,8 @@ func TestFaultManagerKilled(t *testing.T) {
 	}
 }
 
-// The manager that leads is stopped, another one takes over, and the first goes on as if nothing had been. Jobs come all the time.
+// The leading manager is paused, another manager takes over, and then the first manager continues. Jobs come all the
+// time.
 func TestFaultTwoManagers(t *testing.T) {
 	s := alone(t)
 	stop := make(chan struct{})
@@ -113,7 +115,7 @@ func (s *scenario) retires(ended <-chan struct{}) {
 	gomega.NewWithT(s).Eventually(ended).WithTimeout(timeout).Should(gomega.BeClosed())
 }
 
-// The hub's API server is killed, and is away until the manager has lost its lease. What runs runs on.
+// The hub's API server is killed, and is away until the manager has lost its lease. Running jobs run on.
 func TestFaultHubAPIServerKilled(t *testing.T) {
 	s := alone(t)
 	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
@@ -180,7 +182,7 @@ func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	s.attempt(job, 1)
 }
 
-// A worker's API server is stopped: it accepts connections, as the kernel does that, and answers nothing.
+// A worker's API server is paused: the kernel accepts connections, and nothing answers.
 func TestFaultAPIServerPaused(t *testing.T) {
 	away(t, (*clusters.Cluster).PauseAPIServer, (*clusters.Cluster).ResumeAPIServer)
 }

@@ -34,8 +34,9 @@ func (s *scenario) restoreHub(backup string) {
 	}
 }
 
-// The hub is restored from a backup that is older than some jobs, and older than a move. Nothing that runs is stopped or started twice: what
-// the hub does not know stays, and is an admin's to decide, and a job that has moved since is found where it is.
+// The hub is restored from a backup that is older than some jobs, and older than a move. No running job is stopped or
+// started twice. An admin decides about copies that the hub does not know. A job that has moved since the backup is
+// found on its new worker.
 func TestFaultHubRestored(t *testing.T) {
 	s := alone(t)
 	moved := s.submit(clusters.RunForever, on(west, east))

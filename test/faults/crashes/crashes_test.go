@@ -49,7 +49,7 @@ func TestCrashesOfADeletion(t *testing.T) {
 	})
 }
 
-// The same for a job whose worker is cut off, and comes back when the job has been placed anew.
+// The same for a job whose worker is cut off, and comes back when the job has been placed again.
 func TestCrashesOfAFailover(t *testing.T) {
 	onlyWest(t) // At first.
 	crashes(t, life{name: "moved", runFor: clusters.RunForever, failover: v1alpha1.FailoverFenced}, func(l *life) {
