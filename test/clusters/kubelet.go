@@ -22,8 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kubelet answers the API server's requests for logs in the place of the kubelets of all nodes that kwok plays. What a container
-// has printed is in annotations of its pod, so that whoever can change the pod can make it print, and there is nothing to keep.
+// kubelet answers the API server's requests for logs in the place of the kubelets of all nodes that kwok plays. What a
+// container has printed is in annotations of its pod, so that whoever can change the pod can make it print, and there
+// is nothing to keep.
 type kubelet struct {
 	server   *http.Server
 	listener net.Listener

@@ -111,9 +111,9 @@ func (c *Cluster) startKwok(ctx context.Context) (*Process, error) {
 	return kwok, err
 }
 
-// wakeKwok has kwok look at all pods again, by changing them. It tries a write only once that breaks off, that cannot be sent, or that an API
-// server refuses because its etcd is away (v0.8 pkg/kwok/controllers/utils.go, shouldRetry): the pod would stay as it is for ever,
-// where a kubelet tries until it succeeds.
+// wakeKwok has kwok look at all pods again, by changing them. It tries a write only once that breaks off, that cannot
+// be sent, or that an API server refuses because its etcd is away (v0.8 pkg/kwok/controllers/utils.go, shouldRetry):
+// the pod would stay as it is for ever, where a kubelet tries until it succeeds.
 func (c *Cluster) wakeKwok(ctx context.Context) error {
 	c.kwokMu.Lock()
 	running := c.kwok != nil

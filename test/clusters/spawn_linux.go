@@ -45,7 +45,8 @@ func spawn(cmd *exec.Cmd) error {
 	return <-done
 }
 
-// awaitStop waits until a child that was sent SIGSTOP has stopped, with all its threads, or has ended. Until then it may go on, and answer.
+// awaitStop waits until a child that was sent SIGSTOP has stopped, with all its threads, or has ended. Until then it
+// may go on, and answer.
 func awaitStop(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WSTOPPED|unix.WEXITED|unix.WNOWAIT, nil)

@@ -24,7 +24,8 @@ const (
 	hubUser     = "system:serviceaccount:trainyard-system:trainyard-hub"
 )
 
-// requests are the completed requests of a user in the audit log of a cluster, from an offset on, and the offset of its end.
+// requests are the completed requests of a user in the audit log of a cluster, from an offset on, and the offset of its
+// end.
 func requests(t *testing.T, cluster *clusters.Cluster, user string, from int64) (events []auditv1.Event, end int64) {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())

@@ -119,8 +119,8 @@ func TestWriteBudget(t *testing.T) {
 	})
 }
 
-// afterStart runs jobs on the one worker that takes any, until one costs no read: the first brings the runtime to the worker, and
-// for some seconds after the manager has connected to a worker it doubts its caches, and asks.
+// afterStart runs jobs on the one worker that takes any, until one costs no read: the first brings the runtime to the
+// worker, and for some seconds after the manager has connected to a worker it doubts its caches, and asks.
 func afterStart(t *testing.T, worker string) {
 	t.Helper()
 	runs := 0
@@ -143,8 +143,8 @@ func expectNoReads(t *testing.T, where string, reads func() []string) {
 	}
 }
 
-// complete submits jobs, waits until all are Complete and their Dispatches say so, and leaves them on the hub until the test ends.
-// It returns how many of them lived for so long that their Dispatch may have said Running.
+// complete submits jobs, waits until all are Complete and their Dispatches say so, and leaves them on the hub until the
+// test ends. It returns how many of them lived for so long that their Dispatch may have said Running.
 func complete(t *testing.T, jobs ...yard.Job) (long int) {
 	t.Helper()
 	var submitted []*trainer.TrainJob

@@ -89,8 +89,7 @@ func TestRejection(t *testing.T) {
 	ends(t, job, trainer.TrainJobComplete)
 }
 
-// The manager creates missing namespaces and runtimes on a worker, and marks them. It updates runtimes that came from
-// the hub.
+// The manager creates and marks missing namespaces and runtimes on a worker, and updates runtimes of the hub.
 func TestPropagation(t *testing.T) {
 	const namespace = "only-on-the-hub"
 	if err := hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {

@@ -58,9 +58,9 @@ func TestManagerKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// creations are the TrainJobs that have come to exist on the workers, by name, as "worker UID". They come from watches. The audit log
-// does not do: a manager that is killed in the middle of a request does not get the answer, and the log has none either, although
-// the API server may have created what was asked for.
+// creations are the TrainJobs that have come to exist on the workers, by name, as "worker UID". They come from watches.
+// The audit log does not do: a manager that is killed in the middle of a request does not get the answer, and the log
+// has none either, although the API server may have created what was asked for.
 type creations struct {
 	mu   sync.Mutex
 	seen map[string]map[string]bool // under mu

@@ -18,8 +18,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new TrainJob of the same name, created at once,
-// runs.
+// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new one of the same name runs at once.
 func TestDeletion(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground,

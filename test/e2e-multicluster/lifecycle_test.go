@@ -118,7 +118,8 @@ func TestWhoRunsWhat(t *testing.T) {
 	ends(t, local, trainer.TrainJobComplete)
 	ends(t, dispatched, trainer.TrainJobComplete)
 
-	// Both jobs above came later than the foreign one and went through the same queues: had anybody wanted it, it would be seen.
+	// Both jobs above came later than the foreign one and went through the same queues: had anybody wanted it, it would be
+	// seen.
 	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small], large: workers[large]} {
 		expectNone(t, c, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(foreign))
 		if name != "hub" {

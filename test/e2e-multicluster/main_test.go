@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e tests Trainyard as whole processes: a hub and two workers with real API servers, controller managers, schedulers,
-// JobSet and kwok, the manager, and a worker-agent on each cluster, all with the RBAC of config/.
+// Package e2e tests Trainyard as whole processes: a hub and two workers with real API servers, controller managers,
+// schedulers, JobSet and kwok, the manager, and a worker-agent on each cluster, all with the RBAC of config/.
 package e2e
 
 import (
@@ -136,7 +136,8 @@ func waitsFor(t *testing.T, job *trainer.TrainJob, reason string) *v1alpha1.Disp
 	return d
 }
 
-// expectNone fails unless no object of the list's kind has the job's name, now. The caller has made sure that it would be there.
+// expectNone fails unless no object of the list's kind has the job's name, now. The caller has made sure that it would
+// be there.
 func expectNone(t *testing.T, c client.Reader, object client.Object, key client.ObjectKey) {
 	t.Helper()
 	if err := c.Get(t.Context(), key, object); client.IgnoreNotFound(err) != nil {

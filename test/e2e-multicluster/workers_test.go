@@ -114,8 +114,7 @@ func TestConnectionIsExactlyOne(t *testing.T) {
 	}
 }
 
-// Fault: a worker's API server dies and comes back. Its jobs stay and end there. Meanwhile new jobs go to other
-// workers.
+// Fault: a worker's API server dies and comes back. Its jobs stay and end there. New jobs go elsewhere meanwhile.
 func TestWorkerAPIServerDies(t *testing.T) {
 	cordon(t, large, true)
 	job := submit(t, yard.Job{Name: "rides-it-out", GPUs: 1, RunFor: "3s"})

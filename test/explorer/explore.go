@@ -59,8 +59,7 @@ func Explore(ctx context.Context, p Plan) Course {
 	return c
 }
 
-// Replay does the possible ones of some actions in the world of a plan. It calls tell, unless it is nil, with each
-// event.
+// Replay does those actions that are possible in the world of a plan. It calls tell with each event; tell may be nil.
 func Replay(ctx context.Context, p Plan, actions []world.Action, tell func(string)) Course {
 	w := newWorld(ctx, p)
 	w.Tell = tell

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// ciSteps are how many steps each of two explorations makes, ciSeed is the first seed. They are fixed: a red run is due to a change.
+	// ciSteps are how many steps each of two explorations makes, ciSeed is the first seed. They are fixed: a red run is
+	// due to a change.
 	ciSteps = 550_000
 	ciSeed  = 1
 	// actions are those of one world.

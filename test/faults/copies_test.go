@@ -75,8 +75,7 @@ func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 	}
 }
 
-// Somebody removes our labels from a running copy. The caches no longer show it, but it is still the copy: no second
-// copy is started.
+// Somebody removes our labels from a running copy. The caches no longer show it. No second copy is started.
 func TestFaultCopyUnlabelled(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit("8s", on(worker, south))

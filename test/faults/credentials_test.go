@@ -86,8 +86,7 @@ func (s *scenario) swaps() int {
 	return strings.Count(string(log), "Credentials of worker swapped")
 }
 
-// The Secret gets a new token while jobs run. Nothing is written to the jobs, and everything continues with the new
-// token.
+// The Secret gets a new token while jobs run: no job is written, and everything continues with the new token.
 func TestFaultSecretRotated(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
@@ -102,8 +101,7 @@ func TestFaultSecretRotated(t *testing.T) {
 	}
 }
 
-// A worker's kubeconfig file becomes bad while a job runs, and then good again. The status says so, and the worker is
-// not lost.
+// A worker's kubeconfig file becomes bad while a job runs, then good again. The status says so, and it is no loss.
 func TestFaultFileRotated(t *testing.T) {
 	s, worker := patient(t)
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -134,8 +132,7 @@ func TestFaultFileRotated(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The authority in the kubeconfig is no longer the server's. The status says so, and a job stays until the kubeconfig
-// is right again.
+// The authority in the kubeconfig is not the server's. The status says so, and a job stays until it is right again.
 func TestFaultAuthorityChanged(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("8s", on(worker), failover(v1alpha1.FailoverHold))
@@ -182,8 +179,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// The worker takes away the right to create TrainJobs. So it refuses the copy, in its own words, and the next worker
-// gets the job.
+// The worker takes away the right to create TrainJobs: it refuses the copy, and the next worker gets the job.
 func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	s, worker := with(t)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}

@@ -48,8 +48,8 @@ func (s *scenario) stopped(job *trainer.TrainJob) (interval history.Interval) {
 	return interval
 }
 
-// stoppedInTime waits until a copy can no longer run, which has to be before the hub takes it for stopped. The last challenge that the hub
-// answered is from before the cut.
+// stoppedInTime waits until a copy can no longer run, which has to be before the hub takes it for stopped. The last
+// challenge that the hub answered is from before the cut.
 func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfter time.Duration) {
 	s.Helper()
 	took := s.stopped(job).To.Sub(cut)
@@ -75,8 +75,7 @@ func TestFaultFenced(t *testing.T) {
 	s.attempt(job, 2)
 }
 
-// The pods of a job take long to end. So the agent stops the job earlier, and the hub waits although the grace period
-// has long ended.
+// The pods of a job take long to end. So the agent stops it earlier, and the hub waits beyond the grace period.
 func TestFaultFencedSlowPods(t *testing.T) {
 	const fenceAfter = 14 * time.Second // Longer than the grace period, and half of it and the time of the pods are too.
 	s, worker := fenced(t)
@@ -93,8 +92,7 @@ func TestFaultFencedSlowPods(t *testing.T) {
 	s.moves(job, worker)
 }
 
-// The network comes back after the agent has stopped the job, and before the hub gives it up. The job continues on its
-// worker.
+// The network comes back after the agent has stopped the job, and before the hub gives it up: the job stays there.
 func TestFaultFencedAndBack(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit("8s", on(worker, south))
@@ -149,8 +147,7 @@ func TestFaultImmediate(t *testing.T) {
 	s.attempt(job, 2)
 }
 
-// The worker refuses connections. Perhaps only its API server is down, and then its agent cannot stop anything. A
-// Fenced job stays.
+// The worker refuses connections. Perhaps only its API server is down, and its agent stops nothing. A Fenced job stays.
 func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
@@ -169,7 +166,8 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s.attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
-	// It was stopped, and is resumed. Where it took long to stop the agent has deleted it, and it is made again on the same worker.
+	// It was stopped, and is resumed. Where it took long to stop the agent has deleted it, and it is made again on the
+	// same worker.
 	s.eventually(func(g gomega.Gomega) {
 		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
@@ -193,8 +191,8 @@ func (s *scenario) restart(more ...string) {
 	s.answersAgain(west)
 }
 
-// answersAgain waits until the manager knows that a worker's agent lives: it has answered two challenges, of which it has seen the second
-// one come.
+// answersAgain waits until the manager knows that a worker's agent lives: it has answered two challenges, of which it
+// has seen the second one come.
 func (s *scenario) answersAgain(worker string) {
 	s.Helper()
 	for range 2 {

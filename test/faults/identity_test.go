@@ -83,8 +83,7 @@ func clusterID(t *testing.T, c client.Reader) types.UID {
 	return namespace.UID
 }
 
-// A worker is created again under its name, while the old cluster runs a job. The job is not started on the new
-// cluster.
+// A worker is created again under its name, while the old cluster runs a job: the new cluster does not run the job.
 func TestFaultWorkerRecreated(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("15s", on(worker))

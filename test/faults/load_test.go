@@ -25,7 +25,8 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// A copy's status changes a hundred times a second. The hub's TrainJob is written about once a second, and other jobs do not notice.
+// A copy's status changes a hundred times a second. The hub's TrainJob is written about once a second, and other jobs
+// do not notice.
 func TestFaultStatusStorm(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
@@ -88,8 +89,7 @@ func TestFaultLargeJob(t *testing.T) {
 	s.attempt(job, 1)
 }
 
-// A Kubeflow Trainer holds the lease of the worker's TrainJob controllers. Our agents let it run the jobs, and still
-// answer the hub.
+// A Kubeflow Trainer holds the lease of the worker's TrainJob controllers and runs the jobs. Our agents answer the hub.
 func TestFaultUpstreamTrainerLeads(t *testing.T) {
 	s, worker := with(t)
 	key := client.ObjectKey{Namespace: "kubeflow-system", Name: "trainer.kubeflow.org"}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// west and east are for the tests to break. south is where jobs can always go, and the dearest. The agents of west stop copies soon when
-	// nothing is heard from the hub, the others not for a minute.
+	// west and east are for the tests to break. south is where jobs can always go, and the dearest. The agents of west
+	// stop copies soon when nothing is heard from the hub, the others not for a minute.
 	west, east, south = "west", "east", "south"
 
 	poll = 50 * time.Millisecond

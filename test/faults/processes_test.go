@@ -54,8 +54,7 @@ func (s *scenario) anotherLeads(than string) {
 	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
-// The manager is killed again and again while jobs come, run and end, each time at another point in the life of the
-// last job.
+// The manager is killed again and again, each time at another point in the life of the last job.
 func TestFaultManagerKilled(t *testing.T) {
 	s := alone(t)
 	points := []func(g gomega.Gomega, job *trainer.TrainJob){
@@ -84,8 +83,7 @@ func TestFaultManagerKilled(t *testing.T) {
 	}
 }
 
-// The leading manager is paused, another manager takes over, and then the first manager continues. Jobs come all the
-// time.
+// The leading manager is paused, another manager takes over, and then the first continues. Jobs come all the time.
 func TestFaultTwoManagers(t *testing.T) {
 	s := alone(t)
 	stop := make(chan struct{})
@@ -154,8 +152,8 @@ func TestFaultHubEtcdPaused(t *testing.T) {
 	}
 }
 
-// away takes a worker's API server away for longer than the grace period. Something may be running there that no agent can stop, so the
-// job stays, and its Dispatch says why.
+// away takes a worker's API server away for longer than the grace period. Something may be running there that no agent
+// can stop, so the job stays, and its Dispatch says why.
 func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	s, worker := patient(t)
 	job := s.submit("6s", on(worker, south))

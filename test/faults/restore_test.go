@@ -17,7 +17,8 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// restoreHub puts the hub back to a backup, as an admin does: the manager is stopped, and starts when the API server is back.
+// restoreHub puts the hub back to a backup, as an admin does: the manager is stopped, and starts when the API server is
+// back.
 func (s *scenario) restoreHub(backup string) {
 	s.Helper()
 	if err := w.Managers.Away(); err != nil {

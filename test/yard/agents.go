@@ -104,8 +104,8 @@ func (y *Yard) startAgents(ctx context.Context) error {
 	return nil
 }
 
-// startAgentsOf applies what config/worker-agent has but the Deployment, and runs the agents as processes, which also answer the
-// webhooks of config/webhook. Those are there when the agents are ready.
+// startAgentsOf applies what config/worker-agent has but the Deployment, and runs the agents as processes, which also
+// answer the webhooks of config/webhook. Those are there when the agents are ready.
 func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) error {
 	dir := filepath.Join(y.root, "config/worker-agent")
 	for _, file := range []string{

@@ -25,8 +25,7 @@ const GPU = corev1.ResourceName("nvidia.com/gpu")
 const (
 	// RuntimeName is the trainer module's runtime for PyTorch.
 	RuntimeName = "torch-distributed"
-	// FailFastRuntimeName is a similar runtime, whose jobs fail with their first pod. Jobs of RuntimeName retry for
-	// minutes.
+	// FailFastRuntimeName is a similar runtime. Its jobs fail with their first pod; RuntimeName's retry for minutes.
 	FailFastRuntimeName = "torch-fail-fast"
 )
 

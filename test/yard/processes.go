@@ -37,7 +37,8 @@ var fastLease = []string{
 	"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms",
 }
 
-// installHub applies what config/hub has but the CRDs, which are there, and the Deployment, whose place the local process takes.
+// installHub applies what config/hub has but the CRDs, which are there, and the Deployment, whose place the local
+// process takes.
 func (y *Yard) installHub(ctx context.Context) error {
 	for _, part := range []string{"config/namespace", "config/rbac"} {
 		if _, err := y.Hub.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(y.root, part)); err != nil {
@@ -163,8 +164,8 @@ func (y *Yard) Script(ctx context.Context, input []byte, name string, args ...st
 	return output, nil
 }
 
-// serviceAccountKubeconfig writes a kubeconfig of a service account, with the server's address, into the cluster's folder and returns
-// its path.
+// serviceAccountKubeconfig writes a kubeconfig of a service account, with the server's address, into the cluster's
+// folder and returns its path.
 func serviceAccountKubeconfig(ctx context.Context, cluster *clusters.Cluster, server, namespace, name string) (string, error) {
 	kubeconfig, err := cluster.ServiceAccountKubeconfig(ctx, types.NamespacedName{Namespace: namespace, Name: name}, tokenLife)
 	if err != nil {

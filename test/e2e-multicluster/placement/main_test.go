@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package placement tests where and in which order jobs are placed, with whole processes: a hub and three workers whose schedulers
-// say whether a worker was given more than it holds.
+// Package placement tests where and in which order jobs are placed, with whole processes: a hub and three workers whose
+// schedulers say whether a worker was given more than it holds.
 package placement
 
 import (

@@ -44,8 +44,8 @@ type refusal struct {
 	held []holding
 }
 
-// overtaken is true if there would have been nodes for all pods of the job without those of jobs that came to the worker later. A job's pods
-// are made some at a time, and its worker's scheduler gives nodes to whatever pod there is.
+// overtaken is true if there would have been nodes for all pods of the job without those of jobs that came to the
+// worker later. A job's pods are made some at a time, and its worker's scheduler gives nodes to whatever pod there is.
 func (r *refusal) overtaken(came map[string]int) bool {
 	free := maps.Clone(r.free)
 	for _, held := range r.held {
@@ -132,7 +132,8 @@ func (s *schedulers) see(worker string, pod *corev1.Pod, free *gpus) {
 	}
 	for _, condition := range pod.Status.Conditions {
 		refused := condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable
-		// A scheduler that is late may refuse a pod for others that have ended before: the worker was not given too much then.
+		// A scheduler that is late may refuse a pod for others that have ended before: the worker was not given too much
+		// then.
 		if refused && !free.fits(pod) {
 			s.refused[key] = free.refusal(worker, pod, condition.Message)
 		}
@@ -149,7 +150,8 @@ func (s *schedulers) wait(t *testing.T, want int) {
 	})
 }
 
-// gpus are those of one worker that no pod has, in the order of its API server's writes: what its scheduler knows sooner or later.
+// gpus are those of one worker that no pod has, in the order of its API server's writes: what its scheduler knows
+// sooner or later.
 type gpus struct {
 	free    map[string]int64           // By node.
 	held    map[string]holding         // By pod.

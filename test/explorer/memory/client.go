@@ -51,8 +51,7 @@ type Client struct {
 	Indexes map[string]func(client.Object) []string
 }
 
-// RESTMapper returns a mapper without kinds: the explorer's clusters only have the APIs that the reconcilers always
-// use.
+// RESTMapper returns a mapper without kinds: the explorer's clusters have only the APIs that reconcilers always use.
 func (c *Client) RESTMapper() meta.RESTMapper { return meta.NewDefaultRESTMapper(nil) }
 
 // Live returns a client of the same server without views.

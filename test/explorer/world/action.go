@@ -26,13 +26,11 @@ const (
 	Deliver Op = "deliver"
 	// Start: controller What of process Who begins to reconcile Key.
 	Start Op = "start"
-	// Serve: the request of that reconcile arrives, and so does its answer. Apply: the request arrives, and the answer
-	// waits for Answer.
+	// Serve: that reconcile's request and its answer arrive. Apply: the request arrives, and the answer waits for Answer.
 	Serve  Op = "serve"
 	Apply  Op = "apply"
 	Answer Op = "answer"
-	// Lose loses the request. Mute loses its answer. Late: it arrives after the sender has given up. Repeat: it arrives
-	// twice.
+	// Lose loses the request, Mute its answer. Late: it arrives after the sender has given up. Repeat: it arrives twice.
 	Lose   Op = "lose"
 	Mute   Op = "mute"
 	Late   Op = "late"
@@ -237,8 +235,8 @@ func (w *World) apply(call *memory.Call) (any, error) {
 	return answer, err
 }
 
-// created notes a copy whose creation has arrived when its attempt had ended otherwise than by time: it is deleted when it is seen, and may
-// run until then. This is documented.
+// created notes a copy whose creation has arrived when its attempt had ended otherwise than by time: it is deleted when
+// it is seen, and may run until then. This is documented.
 func (w *World) created(server *memory.Server, copy *unstructured.Unstructured) {
 	origin, attempt := types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]), copy.GetAnnotations()[v1alpha1.AnnotationAttempt]
 	if !w.ledger.over[done{origin, attempt}] && !w.jobEnded(keyOf(copy.GetName()), origin) {

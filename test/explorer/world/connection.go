@@ -158,7 +158,8 @@ func (c *connection) over() bool {
 	return c.connected() && !c.swept.IsZero() && c.swept.Equal(c.status.Since)
 }
 
-// held is what package perworker does with the keys of mirror: none that could create something gets through before the sweep.
+// held is what package perworker does with the keys of mirror: none that could create something gets through before the
+// sweep.
 type held struct {
 	reconcile.Reconciler
 	connection *connection

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// This is the election of the managers, as client-go holds it with what cmd/internal/process sets: a lease on the hub, which its holder
-// renews, and which others take when they have seen it unchanged for leaseDuration. Each goes by its own clock. A renewal is not cut into
-// steps: one that is lost is one that was not tried.
+// This is the election of the managers, as client-go holds it with what cmd/internal/process sets: a lease on the hub,
+// which its holder renews, and which others take when they have seen it unchanged for leaseDuration. Each goes by its
+// own clock. A renewal is not cut into steps: one that is lost is one that was not tried.
 
 // The durations are the defaults of the manager.
 const (
@@ -22,7 +22,8 @@ const (
 
 // lease is that of the managers. Like all of the hub, it is there whoever is not.
 type lease struct {
-	// holder is the term of the manager that has it, 0 if it was released. version counts writes, and terms those that ever held it.
+	// holder is the term of the manager that has it, 0 if it was released. version counts writes, and terms those that
+	// ever held it.
 	holder, version, terms int
 }
 
@@ -35,7 +36,8 @@ type candidate struct {
 	term int
 	// until is until when nobody else can lead, by its own clock.
 	until time.Time
-	// tryAt is when it looks at the lease next. giveUpAt is when it stops trying to renew, 0 while the last try was successful.
+	// tryAt is when it looks at the lease next. giveUpAt is when it stops trying to renew, 0 while the last try was
+	// successful.
 	tryAt, giveUpAt time.Duration
 	// seen is the version of the lease that it saw last, and seenAt when first.
 	seen   int
@@ -135,7 +137,8 @@ func (m *Manager) compete() bool {
 	return true
 }
 
-// elect lets time pass until there is nothing to do for the lease before a time, or a manager has begun to lead, or has ended.
+// elect lets time pass until there is nothing to do for the lease before a time, or a manager has begun to lead, or has
+// ended.
 func (w *World) elect(until time.Duration) (changed bool) {
 	for {
 		var first *Manager

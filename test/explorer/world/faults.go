@@ -81,7 +81,8 @@ func (w *World) manager(name string) *Manager {
 	return nil
 }
 
-// reach cuts a manager off. A worker whose API server is down must not be silent besides: that is what the hub relies on.
+// reach cuts a manager off. A worker whose API server is down must not be silent besides: that is what the hub relies
+// on.
 func (m *Manager) reach(k *Worker, cut bool) bool {
 	if cut && (k.down || m.world.restoring()) {
 		return false
@@ -120,7 +121,8 @@ func (k *Worker) pauseLeader(d, handover time.Duration) bool {
 	return true
 }
 
-// restoring is true until all workers have been looked at after the hub was restored. A worker that is away then cannot be.
+// restoring is true until all workers have been looked at after the hub was restored. A worker that is away then cannot
+// be.
 func (w *World) restoring() bool {
 	if !w.restored {
 		return false

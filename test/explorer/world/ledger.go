@@ -22,7 +22,8 @@ import (
 
 // ledger is what the invariants remember.
 type ledger struct {
-	// givenUp are the attempts on a worker that may run on beside later ones, as is documented: Immediate, and forgotten by an admin.
+	// givenUp are the attempts on a worker that may run on beside later ones, as is documented: Immediate, and forgotten
+	// by an admin.
 	givenUp map[given]bool
 	// over are the attempts, and jobs, of which a record says that their copies may be deleted.
 	over map[done]bool
@@ -147,7 +148,8 @@ func (w *World) isAlive(d *v1alpha1.Dispatch) bool {
 	return job != nil && job.Object.GetUID() == d.Spec.TrainJob.UID
 }
 
-// attemptEnded notes which copies may run on. The worker of one that was placed with Immediate, or is forgotten, is not waited for.
+// attemptEnded notes which copies may run on. The worker of one that was placed with Immediate, or is forgotten, is not
+// waited for.
 func (w *World) attemptEnded(d *v1alpha1.Dispatch) {
 	outcome := v1alpha1.Outcome("")
 	if n := len(d.Status.History); n > 0 && d.AttemptEnded() {

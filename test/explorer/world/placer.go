@@ -32,8 +32,8 @@ const (
 	conflictDelay      = 20 * time.Millisecond
 )
 
-// placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in turn. What it leaves out
-// is room, the line of those that wait, policies and preemption.
+// placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in
+// turn. What it leaves out is room, the line of those that wait, policies and preemption.
 type placer struct {
 	manager *Manager
 	began   time.Time
@@ -108,7 +108,8 @@ func (p *placer) evictSuspended(ctx context.Context, job *unstructured.Unstructu
 	return p.write(ctx, d, after)
 }
 
-// choose returns the worker whose turn it is, nil if none is Ready. It is not open before all that are Ready have been swept.
+// choose returns the worker whose turn it is, nil if none is Ready. It is not open before all that are Ready have been
+// swept.
 func (p *placer) choose(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (worker *v1alpha1.WorkerCluster, open bool) {
 	var workers v1alpha1.WorkerClusterList
 	if err := p.manager.hub.List(ctx, &workers); err != nil {

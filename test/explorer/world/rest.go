@@ -47,7 +47,8 @@ func (w *World) Rest() {
 	if w.Failed() {
 		return
 	}
-	// What has ended is collected, when the clock of the manager that leads says so: that which stamped the end may be far behind.
+	// What has ended is collected, when the clock of the manager that leads says so: that which stamped the end may be far
+	// behind.
 	for until := w.now + retention + 2*maxSkew; w.now < until && w.hasCopies(); {
 		w.advance(20*time.Second, true)
 	}
@@ -106,7 +107,8 @@ func (w *World) mend() {
 	}
 }
 
-// knows is false for the UID of a TrainJob that a restored hub has forgotten. A copy of it without our label is nobody's, and no unknown copy.
+// knows is false for the UID of a TrainJob that a restored hub has forgotten. A copy of it without our label is
+// nobody's, and no unknown copy.
 func (w *World) knows(origin types.UID) bool {
 	if !w.forgetful {
 		return true

@@ -35,7 +35,8 @@ const (
 	annotationAt = "explorer/started"
 )
 
-// train plays the TrainJob controller for one job that the cache of an agent shows. As that, it reads a job anew before it begins it.
+// train plays the TrainJob controller for one job that the cache of an agent shows. As that, it reads a job anew before
+// it begins it.
 func (a *agent) train(_ context.Context, key types.NamespacedName) (time.Duration, error) {
 	if a.worker.down {
 		return 0, errLost

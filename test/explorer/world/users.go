@@ -27,8 +27,7 @@ const (
 	Resume  Op = "resume"
 	// DeleteDispatch deletes the TrainJob's Dispatch.
 	DeleteDispatch Op = "delete-dispatch"
-	// DeleteCopy deletes the job's copy on worker Who. SuspendCopy suspends it. UnlabelCopy removes the hub's label from
-	// it.
+	// DeleteCopy deletes the job's copy on worker Who, SuspendCopy suspends it, UnlabelCopy removes the hub's label.
 	DeleteCopy  Op = "delete-copy"
 	SuspendCopy Op = "suspend-copy"
 	UnlabelCopy Op = "unlabel-copy"

@@ -180,8 +180,8 @@ func (w *World) tell(format string, args ...any) {
 	}
 }
 
-// advance lets time pass. Agents, kubelets and JobSet do what they have to when it is due, and managers if it is fair. If it is not, only
-// news that is older than maxLag gets to them. It ends when a manager begins to lead, or ends.
+// advance lets time pass. Agents, kubelets and JobSet do what they have to when it is due, and managers if it is fair.
+// If it is not, only news that is older than maxLag gets to them. It ends when a manager begins to lead, or ends.
 func (w *World) advance(d time.Duration, fair bool) {
 	for target := w.now + d; ; {
 		next := w.prompt(fair)

@@ -73,7 +73,8 @@ func TestEditsApply(t *testing.T) {
 // ofFault are the names of tests of faults.
 var ofFault = regexp.MustCompile("^Test(Fault|Crashes)[A-Z]")
 
-// named is a test in the last column of a table: `TestX` of the fault tests, `package.TestX` of another package, `TestX...` for several.
+// named is a test in the last column of a table: `TestX` of the fault tests, `package.TestX` of another package,
+// `TestX...` for several.
 var named = regexp.MustCompile("`(?:([\\w/-]+)\\.)?(Test\\w+)(\\.\\.\\.)?`")
 
 // Each row of the tables of faults names tests that exist, and each test of a fault has a row.

@@ -31,7 +31,8 @@ type life struct {
 	jobs     []*trainer.TrainJob
 }
 
-// The manager is killed before and after each write that it makes for a job that is placed, copied, runs, ends and is deleted.
+// The manager is killed before and after each write that it makes for a job that is placed, copied, runs, ends and is
+// deleted.
 func TestCrashesOfAJobThatEnds(t *testing.T) {
 	onlyWest(t)
 	crashes(t, life{name: "ends", runFor: "1s", failover: v1alpha1.FailoverHold}, func(l *life) {
@@ -74,8 +75,8 @@ func TestCrashesOfAFailover(t *testing.T) {
 	})
 }
 
-// onlyWest keeps the jobs of a test from going elsewhere while the manager that has just begun is not connected to west: their writes would
-// be others than those that were found.
+// onlyWest keeps the jobs of a test from going elsewhere while the manager that has just begun is not connected to
+// west: their writes would be others than those that were found.
 func onlyWest(t *testing.T) {
 	t.Helper()
 	cordonSouth(t, true)
@@ -90,11 +91,12 @@ func cordonSouth(t *testing.T, on bool) {
 	}
 }
 
-// rounds is how often points are tried. The agent of a busy machine may delete a copy that the manager would have deleted otherwise.
+// rounds is how often points are tried. The agent of a busy machine may delete a copy that the manager would have
+// deleted otherwise.
 const rounds = 3
 
-// crashes lives a life once to find its writes, and then with jobs of which each has another point, until the manager was killed before and
-// after each kind of write.
+// crashes lives a life once to find its writes, and then with jobs of which each has another point, until the manager
+// was killed before and after each kind of write.
 func crashes(t *testing.T, of life, live func(*life)) {
 	t.Helper()
 	of.T = t

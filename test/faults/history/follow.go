@@ -32,8 +32,8 @@ type follower struct {
 
 	known   map[types.UID]client.Object
 	version string // of the last event; empty: list anew
-	// replayed is the version up to which events are of the time before, as the watch was interrupted, and broken the time since when
-	// nothing is known.
+	// replayed is the version up to which events are of the time before, as the watch was interrupted, and broken the time
+	// since when nothing is known.
 	replayed uint64
 	broken   time.Time
 }

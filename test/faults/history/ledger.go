@@ -69,7 +69,8 @@ type life struct {
 	Copy
 	// startable: it exists, and is neither suspended nor ended.
 	startable bool
-	// gated: the worker's agent decides whether it is started at all, as its failover is Fenced. started: it has, or has had, a JobSet.
+	// gated: the worker's agent decides whether it is started at all, as its failover is Fenced. started: it has, or has
+	// had, a JobSet.
 	gated, started bool
 	pods           map[types.UID]bool // those that are alive
 	open           *Interval          // nil: none
@@ -197,8 +198,9 @@ func (l *ledger) settle(known *life, when moment) {
 	}
 }
 
-// notBefore is the time at which the copy began to be able to run, or the earliest at which that can have been. The time of its creation
-// narrows that down: it is given in whole seconds, of which the end is taken, as all clusters of a test have one clock.
+// notBefore is the time at which the copy began to be able to run, or the earliest at which that can have been. The
+// time of its creation narrows that down: it is given in whole seconds, of which the end is taken, as all clusters of a
+// test have one clock.
 func (l *life) notBefore(when moment) time.Time {
 	if limit := l.created.Add(time.Second); when.earliest.Before(limit) {
 		if limit.After(when.latest) {

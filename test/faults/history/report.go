@@ -54,8 +54,7 @@ func (r *Recorder) Wrong(origin types.UID) []string {
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// StatusDiffers compares the status of an ended TrainJob with the last status of its last copy. It returns an empty
-// text if they are equal.
+// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy, empty if equal.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -101,8 +101,8 @@ func (c *crew) begin(ctx context.Context, f fault) (end func(context.Context) er
 
 func nothing(context.Context) error { return nil }
 
-// revive starts what was killed. A busy machine may not have it ready in time: then it is killed and started once more, as nothing else
-// would ever bring it back.
+// revive starts what was killed. A busy machine may not have it ready in time: then it is killed and started once more,
+// as nothing else would ever bring it back.
 func revive(kill func() error, start func(context.Context) error) (end func(context.Context) error) {
 	return func(ctx context.Context) error {
 		var errs []error
@@ -124,7 +124,8 @@ func pause(p *clusters.Process) (end func(context.Context) error, err error) {
 // share is how many of what there is somebody changes by hand: one of three.
 const share = 3
 
-// eachCopy does something to some of the copies on a worker. That one has gone, or that the worker's webhook is away, is no error.
+// eachCopy does something to some of the copies on a worker. That one has gone, or that the worker's webhook is away,
+// is no error.
 func (c *crew) eachCopy(ctx context.Context, name string, do func(client.Client, *trainer.TrainJob) error) error {
 	worker := c.world.Workers[name]
 	var copies trainer.TrainJobList
@@ -156,7 +157,8 @@ func (c *crew) deleteDispatches(ctx context.Context) error {
 	return nil
 }
 
-// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away: it is tried until it is there.
+// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away: it is tried
+// until it is there.
 func (c *crew) edit(ctx context.Context, name string, change func(*v1alpha1.WorkerClusterSpec, bool)) (end func(context.Context) error, err error) {
 	set := func(ctx context.Context, on bool) error {
 		for {

@@ -163,7 +163,8 @@ func (l *load) use(ctx context.Context, j *job, object *trainer.TrainJob) {
 	}
 }
 
-// delete asks for the deletion of a job, again and again until it is seen: whatever comes back, it may have been carried out.
+// delete asks for the deletion of a job, again and again until it is seen: whatever comes back, it may have been
+// carried out.
 func (l *load) delete(ctx context.Context, j *job, object *trainer.TrainJob, how string) {
 	if j.deleted == "" {
 		j.deleted = how
@@ -251,7 +252,8 @@ func (l *load) check() {
 	}
 }
 
-// explain says what happened to the jobs of which something is left, and what the hub says of copies that it does not know.
+// explain says what happened to the jobs of which something is left, and what the hub says of copies that it does not
+// know.
 func (l *load) explain(left []string) {
 	for _, j := range l.gone {
 		if isLeft := func(what string) bool { return strings.HasSuffix(what, " "+j.Key.String()) }; slices.ContainsFunc(left, isLeft) {

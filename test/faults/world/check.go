@@ -26,7 +26,7 @@ type Job struct {
 	UID types.UID
 }
 
-// Ended says whether a job has ended, or why it has not. It returns an error if the job has not ended and does not say
+// Ended says whether a job has ended, or why not. It returns an error for a job that has not ended and does not say
 // why.
 func (w *World) Ended(ctx context.Context, job Job) (ended bool, why string, err error) {
 	object := trainjobs.New()
@@ -83,8 +83,8 @@ func (w *World) Faults(job Job) []string {
 	return faults
 }
 
-// statusDiffers is what is still wrong with the status when the recorder has had the time to see all that was written: it may learn of
-// the copy's last word after the hub, for instance when the worker's API server is away.
+// statusDiffers is what is still wrong with the status when the recorder has had the time to see all that was written:
+// it may learn of the copy's last word after the hub, for instance when the worker's API server is away.
 func (w *World) statusDiffers(job Job) string {
 	ticker, late := time.NewTicker(100*time.Millisecond), time.After(recorderLag)
 	defer ticker.Stop()

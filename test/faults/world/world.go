@@ -30,7 +30,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Times of a world. Fenced copies have ended FenceAfter after the hub's last sign of life, and the hub believes it FenceMargin later.
+// Times of a world. Fenced copies have ended FenceAfter after the hub's last sign of life, and the hub believes it
+// FenceMargin later.
 const (
 	GracePeriod = 10 * time.Second
 	// FenceAfter is so long that a suspended copy can end its pods in a sixth of it. With less time, an agent on a busy
@@ -41,8 +42,7 @@ const (
 	DeletionGrace = 8 * time.Second
 )
 
-// LabelFailover on a job chooses the policy with this failover. Jobs without the label have a policy that does not
-// choose.
+// LabelFailover on a job chooses the policy with this failover. Other jobs have a policy that does not choose.
 const LabelFailover = "failover"
 
 // labelWorker is on each WorkerCluster, with its name.
