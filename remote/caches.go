@@ -38,7 +38,7 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
-// optionalTypes are the optional kinds as a reflector names them.
+// optionalTypes are the names that reflectors use for the optional kinds.
 var optionalTypes = []string{
 	jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{}),
 }
@@ -54,9 +54,9 @@ const (
 	resourceExecutionLeases = "executionleases"
 )
 
-// optional are the resources that a worker need not let us read, and which hold up nothing. What is said of JobSets is left out then:
-// kubeconfigs are older than the wish to. Without a CapacityReport there is no capacity (capacity.Reported), but the jobs there
-// are still looked after. Without an ExecutionLease nothing there can be fenced (Status.LeaseRefusal).
+// optional says whether a worker may forbid reading a resource and still be Connected. Old kubeconfigs do not permit
+// JobSets: then JobSet details are missing. Without a CapacityReport the capacity is not known (capacity.Reported), but
+// the hub looks after the jobs there. Without an ExecutionLease nobody can fence copies there (Status.LeaseRefusal).
 func optional(resource string) bool {
 	return resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
 }
@@ -107,7 +107,7 @@ func cachedKinds(hubID string, source capacitySource) []cachedKind {
 	}...)
 }
 
-// cacheScheme has the types that are cached as such. The others are unstructured, or metadata only.
+// cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.
 func cacheScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	return scheme, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
@@ -117,17 +117,17 @@ func cacheScheme() (*runtime.Scheme, error) {
 type caches struct {
 	cache.Cache
 	scheme *runtime.Scheme
-	// informers of what a worker must let us read, by resource.
+	// informers are the informers of the required resources, by resource.
 	informers map[string]cache.Informer
-	// optional informers, by kind.
+	// optional are the informers of the optional kinds.
 	optional map[schema.GroupVersionKind]cache.Informer
-	// handled are the handlers of the inventory, and required those of them without which there is no connection. They have to have
-	// seen everything too.
+	// handled are the inventory's event handlers. required are the handlers of required resources: before a worker is
+	// Connected, they must have handled everything.
 	handled, required []toolscache.ResourceEventHandlerRegistration
 }
 
-// newCaches makes the caches of a worker without any I/O: all kinds are known, so that no discovery is needed. The same cache
-// can be had by controllers before the worker has answered for the first time.
+// newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
+// get the cache before the worker has answered for the first time.
 func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource) (*caches, error) {
 	kinds := cachedKinds(opts.HubID, source)
 	scheme, err := cacheScheme()
@@ -141,14 +141,15 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	all, err := cache.New(config, cache.Options{
 		HTTPClient: httpClient(transport), Scheme: scheme, Mapper: staticMapper(kinds), ByObject: byObject,
 		ReaderFailOnMissingInformer: true,
-		// Interrupted watches are no error here; the state and its message say what is wrong.
+		// An interrupted watch is no error here. The state and its message say what is wrong.
 		DefaultWatchErrorHandler: func(_ context.Context, r *toolscache.Reflector, err error) {
 			if slices.Contains(optionalTypes, r.TypeDescription()) && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
-				return // Cluster.answered has said it, once.
+				// Cluster.answered has logged it once.
+				return
 			}
 			opts.Logger.V(1).Info("Reflector has to start again", "type", r.TypeDescription(), "reason", err.Error())
 		},
-		// The informers hold the truth; a resync would only repeat it.
+		// The informers have the current state. A resync would only repeat it.
 		SyncPeriod: ptr.To(365 * 24 * time.Hour),
 	})
 	if err != nil {
@@ -174,7 +175,7 @@ func newCaches(ctx context.Context, config *rest.Config, opts Options, transport
 	return c, c.handle(source, kinds)
 }
 
-// handle has the inventory see the events that it needs.
+// handle gives the inventory the events that it needs.
 func (c *caches) handle(source capacitySource, kinds []cachedKind) error {
 	handlers := source.handlers
 	for _, kind := range kinds {
@@ -198,7 +199,7 @@ func (c *caches) handle(source capacitySource, kinds []cachedKind) error {
 	return nil
 }
 
-// capacityListed says whether the inventory has seen all that there was in the beginning.
+// capacityListed says whether the inventory has handled all objects of the first lists.
 func (c *caches) capacityListed() bool {
 	for _, handled := range c.handled {
 		if !handled.HasSynced() {
@@ -208,7 +209,7 @@ func (c *caches) capacityListed() bool {
 	return true
 }
 
-// Get reads from the cache. An optional kind that has not been listed is not waited for: that may take for ever.
+// Get reads from the cache. It does not wait until an optional kind is listed: that may never happen.
 func (c *caches) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	gvk, err := apiutil.GVKForObject(object, c.scheme)
 	if err != nil {
@@ -220,7 +221,7 @@ func (c *caches) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	return c.Cache.Get(ctx, key, object, opts...)
 }
 
-// WaitForCacheSync waits until all but the optional kinds have been listed, and returns false if the context ends before.
+// WaitForCacheSync waits until all required kinds are listed. It returns false if the context ends first.
 func (c *caches) WaitForCacheSync(ctx context.Context) bool {
 	listed := make([]toolscache.InformerSynced, 0, len(c.informers))
 	for _, informer := range c.informers {
@@ -229,7 +230,7 @@ func (c *caches) WaitForCacheSync(ctx context.Context) bool {
 	return toolscache.WaitForCacheSync(ctx.Done(), listed...)
 }
 
-// pending are the resources that have not been listed, sorted.
+// pending returns the required resources that are not listed yet, sorted.
 func (c *caches) pending() []string {
 	var resources []string
 	for resource, informer := range c.informers {
@@ -241,7 +242,7 @@ func (c *caches) pending() []string {
 	return resources
 }
 
-// wait waits until everything has been listed and counted, and returns false if the context ends before.
+// wait waits until everything required is listed and counted. It returns false if the context ends first.
 func (c *caches) wait(ctx context.Context) bool {
 	counted := make([]toolscache.InformerSynced, 0, len(c.required))
 	for _, handled := range c.required {
@@ -261,7 +262,7 @@ func staticMapper(kinds []cachedKind) meta.RESTMapper {
 	return mapper
 }
 
-// newClients returns a client that reads from the caches and one that reads from the API server.
+// newClients returns a client that reads from the caches and a client that reads from the API server.
 func newClients(config *rest.Config, opts Options, transport callers, reader client.Reader, kinds []cachedKind) (cached, live client.Client, err error) {
 	httpClient := httpClient(transport)
 	dynamic, err := apiutil.NewDynamicRESTMapper(config, httpClient)
@@ -280,8 +281,8 @@ func newClients(config *rest.Config, opts Options, transport callers, reader cli
 	return cached, live, err
 }
 
-// readLive are the kinds that a client with the caches reads from the API server: pods, where the hub holds none. They are read so
-// seldom, and by name of the job, that it does not matter.
+// readLive returns the kinds that a client with caches reads from the API server: pods, if the hub does not cache them.
+// Such reads are rare and select the pods of one job, so they are cheap.
 func readLive(kinds []cachedKind) []client.Object {
 	if slices.ContainsFunc(kinds, isPods) {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// call is what a request to an API server is about.
+// call is what a request asks of an API server.
 type call struct {
-	// verb as in RBAC, or "get" for paths that are no resource.
+	// verb is the RBAC verb, or "get" for paths that are not a resource.
 	verb string
-	// resource, with its subresource after a slash. Empty for paths that are no resource.
+	// resource is the resource, with its subresource after a slash. It is empty for paths that are not a resource.
 	resource string
 	// watch says that the answer is a stream.
 	watch bool
-	// initial says that a watch begins with a list, streamed.
+	// initial says that a watch begins with a streamed list.
 	initial bool
 }
 
@@ -31,7 +31,7 @@ func (c call) writes() bool {
 	return false
 }
 
-// metricVerb tells watches that list from those that go on.
+// metricVerb gives watches that begin with a list a name of their own.
 func (c call) metricVerb() string {
 	if c.initial {
 		return "watchlist"
@@ -39,7 +39,7 @@ func (c call) metricVerb() string {
 	return c.verb
 }
 
-// callOf reads method and path. prefix is the path of the server's address, for API servers behind a proxy.
+// callOf reads the method and the path. prefix is the path of the server's address, for API servers behind a proxy.
 func callOf(req *http.Request, prefix string) call {
 	query := req.URL.Query()
 	watch := req.Method == http.MethodGet && (query.Get("watch") == "true" || query.Get("watch") == "1")

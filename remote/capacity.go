@@ -18,18 +18,18 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 )
 
-// capacitySource is where the inventory of a Cluster comes from: the worker's nodes and pods, or its CapacityReport.
+// capacitySource says where the inventory of a Cluster comes from: the worker's nodes and pods, or its CapacityReport.
 type capacitySource struct {
 	capacity.Inventory
-	// kinds that are cached for the inventory.
+	// kinds are the kinds that the worker's cache holds for the inventory.
 	kinds []cachedKind
-	// handlers of the events of these kinds, by resource.
+	// handlers are the event handlers of these kinds, by resource.
 	handlers map[string]toolscache.ResourceEventHandler
-	// state is that of capacity.Reported.
+	// state is the method State of capacity.Reported, or a function that always returns capacity.Known.
 	state func(connected time.Time, listed bool, code int) (capacity.State, string)
 }
 
-// countCapacity counts nodes and pods. A worker whose nodes and pods cannot be read is not Connected.
+// countCapacity returns a source that counts nodes and pods. A worker that forbids reading them is not Connected.
 func countCapacity() capacitySource {
 	tally := capacity.NewTally()
 	return capacitySource{
@@ -45,7 +45,7 @@ func countCapacity() capacitySource {
 	}
 }
 
-// readCapacity reads the worker's CapacityReport. It calls wake when the state of the capacity may have changed.
+// readCapacity returns a source that reads the worker's CapacityReport. It calls wake when State may have changed.
 func readCapacity(clock clock.PassiveClock, wake func()) capacitySource {
 	reported := capacity.NewReported(clock, wake)
 	return capacitySource{

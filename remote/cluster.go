@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 )
 
-// target is what Ensure wants.
+// target is the configuration that Ensure gives a Cluster.
 type target struct {
 	config      *rest.Config
 	fingerprint string
@@ -30,14 +30,13 @@ type target struct {
 	capacity    v1alpha1.CapacitySource
 }
 
-// trouble is an answer that the caches can do nothing with. Code 0 is none at all.
+// trouble is an error with which the worker answers the caches. Code 0 means that the worker did not answer.
 type trouble struct {
 	code  int
 	since time.Time
 }
 
-// Cluster is the connection to one worker. Its goroutine (loop.go) probes the worker and decides on the state. None of its
-// methods does any I/O.
+// Cluster is the connection to one worker. Its goroutine (loop.go) probes the worker and decides. Methods do no I/O.
 type Cluster struct {
 	name   v1alpha1.ClusterName
 	host   string
@@ -47,12 +46,12 @@ type Cluster struct {
 	meter  *meter
 	ctx    context.Context
 	cancel context.CancelFunc
-	// wake makes the loop look again now.
+	// wake starts the next run of the loop at once.
 	wake chan struct{}
-	// closed is closed together with the last status, ended when all goroutines have ended.
+	// closed is closed together with the last status. ended is closed when all goroutines have ended.
 	closed, ended chan struct{}
 
-	// unusable is why the address cannot be used.
+	// unusable is the reason why the Cluster cannot use the server's address.
 	unusable error
 
 	exchange     *exchange
@@ -71,12 +70,12 @@ type Cluster struct {
 		troubles map[call]trouble
 		// endless are the resources whose list had no end when it was last asked for.
 		endless map[string]bool
-		// apisDue says that what the worker serves has to be looked at again.
+		// apisDue is true when the loop must ask again which APIs the worker serves.
 		apisDue bool
 	}
 }
 
-// newCluster does no I/O. An address that cannot be used becomes a state, as soon as the loop runs.
+// newCluster does no I/O. If the address cannot be used, the status says so as soon as the loop runs.
 func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluster {
 	c := &Cluster{
 		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
@@ -96,7 +95,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	m.state(Connecting)
 	address, err := url.Parse(c.host)
 	if err != nil || address.Host == "" {
-		// There are caches all the same, for those who ask for them.
+		// The Cluster has caches even now: a controller may ask for them.
 		c.unusable = errors.New("the server's address is not a URL")
 		address = &url.URL{Scheme: "https", Host: "unusable.invalid"}
 	}
@@ -106,7 +105,7 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 	return c
 }
 
-// build makes clients and caches. They need no connection, and the address only.
+// build makes clients and caches. It needs the address only, and no connection.
 func (c *Cluster) build(address *url.URL) (err error) {
 	config := &rest.Config{Host: address.String(), QPS: -1, WarningHandlerWithContext: rest.NoWarnings{}}
 	limited := rest.CopyConfig(config)
@@ -129,22 +128,22 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	return err
 }
 
-// Name of the WorkerCluster.
+// Name returns the name of the WorkerCluster.
 func (c *Cluster) Name() v1alpha1.ClusterName { return c.name }
 
-// Status is what is known of the worker now.
+// Status returns what is known of the worker now.
 func (c *Cluster) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.locked.status
 }
 
-// Done is closed when the Cluster has been removed or replaced.
+// Done returns a channel that is closed when the Cluster has been removed or replaced.
 func (c *Cluster) Done() <-chan struct{} { return c.closed }
 
-// Client returns a client that reads from the caches and writes to the worker, or ErrNotConnected unless the worker is
-// Connected. Reading a kind that is not cached is an error. A client that was got earlier refuses requests in the same way:
-// nothing is ever written to a worker that is not Connected.
+// Client returns a client that reads from the caches and writes to the worker. It returns ErrNotConnected unless the
+// worker is Connected. A read of a kind that is not cached fails. A client that was returned earlier refuses requests
+// in the same way: nobody writes to a worker that is not Connected.
 func (c *Cluster) Client() (client.Client, error) {
 	if c.Status().State != Connected {
 		return nil, ErrNotConnected
@@ -152,7 +151,7 @@ func (c *Cluster) Client() (client.Client, error) {
 	return c.cached, nil
 }
 
-// APIReader returns a reader of the worker's API server, or ErrNotConnected, as Client does.
+// APIReader returns a reader of the worker's API server, or ErrNotConnected unless the worker is Connected.
 func (c *Cluster) APIReader() (client.Reader, error) {
 	if c.Status().State != Connected {
 		return nil, ErrNotConnected
@@ -160,14 +159,14 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 	return c.live, nil
 }
 
-// Cache returns the worker's cache, the same for the life of the Cluster. It starts to fill when the worker has answered as
-// itself for the first time, and then keeps what was last seen through outages.
+// Cache returns the worker's cache. It is the same one for the life of the Cluster. It starts to fill when the pinned
+// worker has answered for the first time. During an outage it keeps its objects.
 func (c *Cluster) Cache() cache.Cache { return c.caches }
 
-// Inventory returns what the worker has and what its pods use. Status.Capacity says whether it can be believed.
+// Inventory returns what the worker has and what its pods use. Status.Capacity says whether it is reliable.
 func (c *Cluster) Inventory() capacity.Inventory { return c.capacity }
 
-// retarget takes another target, if this Cluster can go on with it.
+// retarget takes another target. It returns false if that target needs a new Cluster.
 func (c *Cluster) retarget(t target) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +181,7 @@ func (c *Cluster) retarget(t target) bool {
 	return true
 }
 
-// unauthorized is told of every 401. It changes the state at once, so that the credentials are read again now.
+// unauthorized is called after every 401. It changes the state at once, so that the credentials are read again.
 func (c *Cluster) unauthorized(l *pool) {
 	if c.exchange.refused(l) {
 		c.setStatus(func(s *Status) {
@@ -194,8 +193,8 @@ func (c *Cluster) unauthorized(l *pool) {
 	}
 }
 
-// setEndless is told of a list of the caches that has no end. It is remembered until the resource is watched, which it
-// is after a list.
+// setEndless is called when a list of the caches has no end. The Cluster keeps that until it watches the resource,
+// because a watch begins only after a complete list.
 func (c *Cluster) setEndless(resource string) {
 	c.mu.Lock()
 	before := c.locked.endless[resource]
@@ -206,9 +205,9 @@ func (c *Cluster) setEndless(resource string) {
 	}
 }
 
-// answered is told of every answer to the caches. 403 is remembered until the same request succeeds. 404 means that a kind
-// has gone. Of an optional kind either is a line in the log and no more. A watch of TrainJobs that goes on can mean that their CRD is
-// another one by now: changing a CRD ends its watches.
+// answered is called for every answer to the caches. The Cluster keeps a 403 until the same request succeeds. A 404
+// means that the worker does not serve the kind any more. For an optional kind, a 403 or 404 is only logged. A watch of
+// TrainJobs that begins again can mean that their CRD has changed, because a change of a CRD ends its watches.
 func (c *Cluster) answered(request call, code int) {
 	listed := request.initial
 	request.initial = false
@@ -220,7 +219,7 @@ func (c *Cluster) answered(request call, code int) {
 			delete(c.locked.endless, request.resource)
 		}
 		if listed {
-			// After a streamed list no other one is needed.
+			// A watch that streams the list makes a separate list unnecessary.
 			listing := call{verb: "list", resource: request.resource}
 			before = max(before, c.locked.troubles[listing].code)
 			delete(c.locked.troubles, listing)
@@ -248,7 +247,7 @@ func (c *Cluster) answered(request call, code int) {
 	}
 }
 
-// setStatus changes the status and tells the subscribers. A closed Cluster's status stays.
+// setStatus changes the status and notifies the subscribers. The status of a closed Cluster does not change.
 func (c *Cluster) setStatus(change func(*Status)) {
 	c.mu.Lock()
 	before := c.locked.status
@@ -269,7 +268,7 @@ func (c *Cluster) setStatus(change func(*Status)) {
 	c.fleet.tell(c)
 }
 
-// close ends everything and does not wait. Remove calls it under the fleet's lock, so it tells nobody.
+// close ends everything and does not wait. Remove calls close under the fleet's lock, so close notifies nobody.
 func (c *Cluster) close() {
 	c.cancel()
 	c.exchange.close()

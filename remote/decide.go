@@ -18,38 +18,39 @@ const messageUnauthorized = "the worker answers 401 Unauthorized: give new crede
 
 // observation is what the loop has found out about a worker.
 type observation struct {
-	// unusable is why nothing can be sent.
+	// unusable is the reason why the loop cannot send anything.
 	unusable    error
 	fingerprint string
 	pinned      types.UID
 
-	// answer to the last probe, with what was wrong unless it is answered, and who answered last.
+	// answer is the answer to the last probe. reason says what was wrong, unless answer is answered. id and
+	// lastSeen are of the last probe that was answered.
 	answer   answer
 	reason   string
 	id       types.UID
 	lastSeen time.Time
-	// failures in a row, since firstFailure.
+	// failures counts the probes that failed in a row, since firstFailure.
 	failures     int
 	firstFailure time.Time
 
-	// apis that were served when the worker was last asked; apisErr is why it was not asked since.
+	// apis are the APIs that the worker served when it last answered that. apisErr is the last error, or nil.
 	apis    apis
 	apisErr error
-	// synced says that the caches have listed everything once; pending are the resources that have not been listed yet, overdue
-	// says that this takes longer than it should.
+	// synced is true when the caches have listed everything once. pending are the resources that the caches have not
+	// listed yet. overdue is true when the first lists take longer than SyncTimeout.
 	synced  bool
 	pending []string
 	overdue bool
 	// denied are requests that the caches need and the worker forbids.
 	denied []call
-	// stalled are requests of the caches that the worker has not answered usefully for too long, although it lives.
+	// stalled are requests of the caches that have failed for longer than SyncTimeout while the worker answers probes.
 	stalled []call
-	// endless are resources of which the worker goes on saying that there is more.
+	// endless are the resources whose lists have no end.
 	endless []string
 }
 
-// record takes in the answer to a probe. A 401 or 403 is an answer of the worker, not a failure to reach it; but it is asked
-// again with a growing pause as well.
+// record adds the answer to a probe. With a 401 or 403 the worker has answered, so the worker is not unreachable. The
+// pause before the next probe grows after them too.
 func (f *observation) record(id types.UID, how answer, err error, now time.Time) {
 	if how == answered {
 		f.answer, f.reason, f.id, f.lastSeen, f.failures = how, "", id, now, 0
@@ -62,7 +63,7 @@ func (f *observation) record(id types.UID, how answer, err error, now time.Time)
 	f.answer, f.reason = how, err.Error()
 }
 
-// served says whether the worker has the APIs, as far as is known.
+// served says whether the worker serves the APIs, as far as is known.
 func (f *observation) served() bool { return f.apis.trainJob && f.apis.jobSet }
 
 // decision is what follows from an observation.
@@ -71,11 +72,11 @@ type decision struct {
 	message string
 	since   time.Time
 	gate    gate
-	// keep everything as it is.
+	// keep says to change nothing.
 	keep bool
 }
 
-// decide says what follows from the observation for a worker whose status was before.
+// decide returns what follows from the observation for a worker whose status was before.
 func decide(f observation, before Status, now time.Time, opts *Options) decision {
 	v := f.decision(before.State, now, opts)
 	if v.since.IsZero() {
@@ -127,7 +128,7 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 	return decision{state: Connected, message: "connected", gate: open}
 }
 
-// failing is for a worker that does not answer. One that was there before is given the benefit of the doubt for a while.
+// failing decides for a worker that does not answer. A worker that answered before keeps its state for a while.
 func (f *observation) failing(before State, now time.Time, opts *Options) decision {
 	patience := time.Duration(opts.FailureThreshold-1) * opts.ProbeInterval
 	doubted := f.failures < opts.FailureThreshold || now.Sub(f.firstFailure) < patience
@@ -137,7 +138,7 @@ func (f *observation) failing(before State, now time.Time, opts *Options) decisi
 	return decision{state: Unreachable, message: f.reason, since: f.firstFailure}
 }
 
-// apisMessage is for a worker that answers the probe but not yet the questions about its APIs.
+// apisMessage is the message for a worker that answers the probe but has not said yet which APIs it serves.
 func (f *observation) apisMessage() string {
 	if f.apisErr != nil {
 		return f.apisErr.Error()
@@ -145,7 +146,7 @@ func (f *observation) apisMessage() string {
 	return "the worker's APIs are being looked at"
 }
 
-// cachesGate lets caches that were synced once go on while an API is missing.
+// cachesGate lets caches that have synced once continue while an API is missing.
 func (f *observation) cachesGate() gate {
 	if f.synced {
 		return cachesOnly
@@ -160,7 +161,7 @@ func (f *observation) syncMessage() string {
 	return "the caches are being filled"
 }
 
-// quote lists requests, sorted, so that the same ones give the same text.
+// quote lists requests, sorted, so that the same requests give the same text.
 func quote(requests []call) string {
 	texts := make([]string, 0, len(requests))
 	for _, request := range requests {

@@ -167,7 +167,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestRecord: failures are counted in a row, and from one kind of failure to another anew.
+// TestRecord checks that failures are counted in a row, and that another kind of failure restarts the count.
 func TestRecord(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	f := observation{}

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// dialStagger is how long the next address of a host waits for the one before.
+// dialStagger is how long the dial of a host's next address waits for the dial of the address before.
 const dialStagger = 300 * time.Millisecond
 
-// errUntried is of an address for which no time was left.
+// errUntried is the error for an address for which no time was left.
 var errUntried = errors.New("not tried in time")
 
 // dialer makes the connections to a worker.
 type dialer struct {
-	// timeout bounds a dial with all that belongs to it. A probe waits longer, and so does its request, so that they are told how their dial
-	// has ended. Of a dial that ends with its request nobody knows whether anything was there.
+	// timeout bounds a dial, DNS included. It is shorter than the timeout of a probe and of its request, so that the dial
+	// ends first and its result is known. If the request ends first, nobody knows whether anything is at the address.
 	timeout time.Duration
 	silence *silence
 }
 
-// dial connects to a host as net.Dialer does, and takes note of whether anything has answered. That takes what all of the host's addresses
-// have said; of several errors net.Dialer returns the first only.
+// dial connects to a host as net.Dialer does, and tells silence whether anything has answered. For that it needs the
+// errors of all addresses of the host. net.Dialer returns only the first error.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
@@ -57,13 +57,14 @@ func lookUp(ctx context.Context, network, address string) ([]string, error) {
 	return addresses, nil
 }
 
-// dialed is how the dial of one address has ended.
+// dialed is the result of the dial of one address.
 type dialed struct {
 	conn net.Conn
 	err  error
 }
 
-// dialFirst dials one address after the other, the next one when one has failed or takes long, and returns the first connection.
+// dialFirst returns the first connection to one of the addresses. It dials the next address when a dial fails or takes
+// longer than dialStagger. nothing says that nothing has answered at any address.
 func dialFirst(ctx context.Context, network string, addresses []string) (conn net.Conn, nothing bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -93,7 +94,8 @@ func dialFirst(ctx context.Context, network string, addresses []string) (conn ne
 			}
 			nothing = nothing && nothingThere(end.err)
 			errs = append(errs, end.err)
-			if len(addresses) > 0 && isTimeout(end.err) { // There is one time for all.
+			// All addresses share one timeout.
+			if len(addresses) > 0 && isTimeout(end.err) {
 				nothing, addresses = false, nil
 				errs = append(errs, errUntried)
 			}
@@ -103,11 +105,11 @@ func dialFirst(ctx context.Context, network string, addresses []string) (conn ne
 	return nil, nothing, errors.Join(errs...)
 }
 
-// closeAll closes the connections that came too late.
+// closeAll closes the connections that other dials made too late.
 func closeAll(ends <-chan dialed, running int) {
 	for range running {
 		if late := <-ends; late.err == nil {
-			_ = late.conn.Close() // Nothing has been sent.
+			_ = late.conn.Close()
 		}
 	}
 }

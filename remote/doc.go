@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remote keeps live connections to workers: clients, caches, health, identity and one limiter for each. It knows
-// clusters; what TrainJobs mean is not its business.
+// Package remote keeps live connections to workers. Each worker has its own clients, caches, health, identity and rate
+// limiter. The package does not know what TrainJobs mean.
 //
 // Use:
 //
@@ -15,54 +15,59 @@
 //
 // # States
 //
-// Each worker has a goroutine that observes, decides and acts (loop.go, decide.go). Its probe is one GET of the kube-system
-// namespace: whether the worker lives and who it is, in one answer. Connected means that the probe is answered, that the
-// answer has the pinned cluster ID, that TrainJobs and JobSets are served, that nothing the caches need is forbidden, and that
-// they have been filled. Without a pin a worker never becomes Connected: the caller writes the cluster ID that the status shows
-// to where it lasts, and calls Ensure with it. So a decision about identity is recorded before anything is written.
+// Each worker has a goroutine that observes, decides and acts (loop.go, decide.go). Its probe is one GET of the
+// kube-system namespace. The answer says whether the worker lives and which cluster it is. A worker is Connected when
+// it answers the probe, the answer has the pinned cluster ID, the worker serves TrainJobs and JobSets, it forbids
+// nothing that the caches need, and the caches are filled. Without a pin a worker never becomes Connected. The caller
+// takes the cluster ID from the status, writes it to an API object, and calls Ensure with it. So the pin is on record
+// before anybody writes to the worker.
 //
-// 401 and 403 are answers of a worker that is there: they make CredentialsInvalid, never Unreachable, and must not start a
-// failover. A probe that fails makes Unreachable only after FailureThreshold of them. The end of a watch means nothing.
+// 401 and 403 are answers of a worker that lives. They lead to CredentialsInvalid, never to Unreachable, and must not
+// start a failover. A worker is Unreachable only after FailureThreshold failed probes. The end of a watch means
+// nothing.
 //
 // # Silence
 //
-// That a worker is Unreachable says nothing about its jobs. Status.SilentSince says whether anything at all answers at its address: if
-// something does, as a load balancer without a backend, the worker's API server may be down while its pods run on and its agent can do
-// nothing. It is known when connections are made (dial.go, silence.go), so those of before are cut when a worker becomes Unreachable. A
-// control plane on one machine that loses power is as silent as a network that is cut.
+// Unreachable says nothing about the worker's jobs. Status.SilentSince says that nothing at all answers at its address.
+// If something answers there, such as a load balancer without a backend, only the worker's API server may be down: its
+// pods may run on, and its agent can do nothing. Only a new connection can show silence (dial.go, silence.go). So the
+// loop cuts the old connections when a worker becomes Unreachable. A control plane on one machine that loses power is
+// as silent as a network that is cut.
 //
 // # Identity
 //
-// All requests go through an exchange (exchange.go) whose gate is open to callers only while the worker is Connected, so that
-// a client that somebody kept can write to no worker that is not. When the last TCP connection has gone, somebody else may
-// have taken the address: the next connection is made by a probe, and nothing else is sent until it has been answered.
+// All requests go through an exchange (exchange.go). Its gate is open to callers only while the worker is Connected, so
+// no client can write to a worker that is not Connected. When the last TCP connection has closed, another cluster may
+// take the address. So a probe makes the next connection, and nothing else is sent until the worker has answered the
+// probe.
 //
 // # Rotation and outages
 //
-// Other credentials for the same host replace the transport under the clients and caches. Watches that run go on with the
-// credentials with which they began, which the API server ends in minutes; watches that end are begun again where they were.
-// The same holds for outages: to the reflectors they are a watch that takes long to begin. That is why neither costs a list
-// (unless the worker has forgotten the resource version, and says so).
+// New credentials for the same host replace the transport under the clients and caches. Running watches keep their old
+// credentials, and the API server ends such watches within minutes. The caches continue an ended watch where it
+// stopped, after an outage too: to the reflectors an outage is a watch that begins slowly. So neither new credentials
+// nor an outage cause a list, unless the worker says that it has forgotten the resource version.
 //
 // # Capacity
 //
-// Package capacity counts what a worker has and what its pods use. Cluster.Inventory comes from the worker's nodes and pods or, with
-// CapacityFrom(Report), from its CapacityReport: then the hub holds no pods, and clients read pods from the worker's API server. A worker
-// without a report is Connected all the same, and the jobs there are looked after; Status.Capacity says that nothing should be placed
-// there.
+// Package capacity counts what a worker has and what its pods use. Cluster.Inventory comes from the worker's nodes and
+// pods or, with CapacityFrom(Report), from its CapacityReport. With a report the hub caches no pods, and clients read
+// pods from the worker's API server. A worker without a report is Connected too, and the hub looks after its jobs.
+// Status.Capacity then says that nothing should be placed there.
 //
 // # What to watch out for
 //
-//   - A Cluster is of one host and one pin. Another host or pin makes another Cluster; Done says when the old one is over.
-//   - The caches of a worker that is not Connected hold what was last seen. Status.LastSeen says when that was.
-//   - The cache has few kinds (caches.go); reading another one through Client is an error, and APIReader reads it live.
-//   - JobSets and the hub's ExecutionLease are optional: a worker that forbids to read them is Connected all the same. Until they have
-//     been listed, getting one is ErrNotListed at once. JobSets are cached unstructured, and stripped (strip.go).
+//   - A Cluster belongs to one host and one pin. Another host or pin makes another Cluster. Done is closed with the old
+//     one.
+//   - The caches of a worker that is not Connected hold old objects. Status.LastSeen says how old.
+//   - The cache has few kinds (caches.go). Client fails for other kinds. APIReader reads every kind live.
+//   - JobSets and the hub's ExecutionLease are optional: a worker that forbids reading them is Connected too. Until
+//     they are listed, Get returns ErrNotListed at once. JobSets are cached unstructured, and stripped (strip.go).
 //
 // # Locks
 //
-// Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the route of requests, pool.mu the
-// set of open connections, silence.mu what was heard, subscription.mu what is to be told, meter.mu whether series may be written. What a lock guards is in a
-// struct named locked. Fleet.mu is taken before the others, and those are taken one at a time. No I/O is done and nobody is called
-// back under any of them.
+// Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the route of requests,
+// pool.mu the open connections, silence.mu what has answered, subscription.mu the changes to report, and meter.mu
+// whether series may be written. The fields under a lock are in a struct named locked. Fleet.mu is taken before the
+// other locks. Of the other locks, code holds one at a time. Code under a lock does no I/O and calls no callbacks.
 package remote

@@ -8,21 +8,21 @@ import (
 	"sync"
 )
 
-// gate says which requests may go. Probes always may.
+// gate says which requests may be sent. Probes may always be sent.
 type gate int
 
 const (
-	// shut: nothing but probes. The caches' requests wait.
+	// shut: only probes are sent. The caches' requests wait, callers are refused.
 	shut gate = iota
-	// held: as shut, but callers wait as well, for the answer of a probe that is under way.
+	// held: only probes are sent. The requests of caches and callers wait for the answer of the running probe.
 	held
-	// cachesOnly: the caches' requests go, callers are refused.
+	// cachesOnly: the caches' requests are sent, callers are refused.
 	cachesOnly
-	// open: everything goes.
+	// open: all requests are sent.
 	open
 )
 
-// route is the pool that requests use at the moment, and the gate. A route is never changed, but replaced.
+// route is the pool that requests use now, and the gate. A route never changes: another route replaces it.
 type route struct {
 	pool *pool
 	gate gate
@@ -30,10 +30,10 @@ type route struct {
 	replaced chan struct{}
 }
 
-// exchange is what all clients and caches of a worker send through. Line and gate are replaced under them, so that neither other
-// credentials nor an outage are anything to them but a pause.
+// exchange is the way of all requests of a worker's clients and caches. It replaces pool and gate under them. So new
+// credentials and outages are only pauses to clients and caches.
 type exchange struct {
-	// broken is called when something happened that a probe should look into.
+	// broken is called when something has happened that needs a probe.
 	broken func()
 
 	mu sync.Mutex
@@ -55,7 +55,7 @@ func (e *exchange) route() *route {
 	return e.locked.route
 }
 
-// replace puts another route in place of old, and returns nil if old is not the route any more.
+// replace puts another route in place of old. It returns nil if old is not the current route.
 func (e *exchange) replace(old *route, l *pool, g gate) *route {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,7 +70,7 @@ func (e *exchange) replace(old *route, l *pool, g gate) *route {
 	return e.locked.route
 }
 
-// swap puts another pool in use, shut, and returns the pool that was in use.
+// swap puts another pool in use, with the gate shut or held. It returns the pool that was in use.
 func (e *exchange) swap(l *pool) (before *pool) {
 	for {
 		old := e.route()
@@ -84,7 +84,7 @@ func (e *exchange) swap(l *pool) (before *pool) {
 	}
 }
 
-// lost shuts the gate after a pool's last connection has gone, until a probe has seen who answers.
+// lost shuts the gate after the last connection of a pool has closed, until a probe has verified the worker.
 func (e *exchange) lost(l *pool) {
 	e.demote(l, func(g gate) gate {
 		if g == open || g == held {
@@ -94,7 +94,7 @@ func (e *exchange) lost(l *pool) {
 	})
 }
 
-// refused shuts the gate after a 401 to a request of the pool. It says whether the pool is in use.
+// refused shuts the gate after a 401 to a request of the pool. It returns whether the pool is in use.
 func (e *exchange) refused(l *pool) bool {
 	return e.demote(l, func(gate) gate { return shut })
 }
@@ -116,14 +116,14 @@ func (e *exchange) demote(l *pool, to func(gate) gate) (inUse bool) {
 	}
 }
 
-// close lets nothing through any more.
+// close shuts the gate for ever.
 func (e *exchange) close() {
 	for e.replace(e.route(), nil, shut) == nil {
 		continue
 	}
 }
 
-// rewind gives a request its body back after a RoundTrip that failed before sending it.
+// rewind gives a request its body again after a RoundTrip that failed before it sent the request.
 func rewind(req *http.Request) (*http.Request, bool) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return req, true

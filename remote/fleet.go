@@ -17,19 +17,19 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// closeTimeout is how long Remove and Wait wait for a worker's goroutines. Its connections are cut, so that they end at once.
+// closeTimeout is how long Remove and Wait wait for goroutines. Their connections are cut, so they end soon.
 const closeTimeout = 5 * time.Second
 
-// Credentials say how to reach a worker and who we are there.
+// Credentials say how to reach a worker and as which user.
 type Credentials struct {
 	// Config has host, TLS data and bearer token. Its timeouts, limits and transports are ignored.
 	Config *rest.Config
-	// Fingerprint is another one if and only if Config is.
+	// Fingerprint changes if and only if Config changes.
 	Fingerprint string
 }
 
-// Fleet is the set of connections, by the worker's name. All its methods may be called at the same time, and none of them but
-// Remove and Wait waits for anything.
+// Fleet is the set of connections, by the worker's name. All methods may be called concurrently. Only Remove and
+// Wait block.
 type Fleet struct {
 	opts Options
 	// ctx ends all connections.
@@ -42,19 +42,19 @@ type Fleet struct {
 		meters        map[v1alpha1.ClusterName]*meter
 		subscriptions map[*subscription]bool
 	}
-	// running counts clusters whose goroutines have not ended.
+	// running counts Clusters whose goroutines have not ended.
 	running sync.WaitGroup
 }
 
 // EnsureOption is an option of Fleet.Ensure.
 type EnsureOption func(*target)
 
-// CapacityFrom says where the worker's inventory is read. Without it, or with "", from its nodes and pods.
+// CapacityFrom says from where the hub reads the worker's inventory. Without it, or with "", from nodes and pods.
 func CapacityFrom(source v1alpha1.CapacitySource) EnsureOption {
 	return func(t *target) { t.capacity = cmp.Or(source, v1alpha1.CapacityFromPods) }
 }
 
-// NewFleet returns a fleet without workers, whose connections live until ctx ends.
+// NewFleet returns a fleet without workers. Its connections live until ctx ends.
 func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	opts, err := opts.complete()
 	if err != nil {
@@ -67,11 +67,10 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 	return f, nil
 }
 
-// Ensure makes a worker have these credentials and this pin, the cluster ID that it must have. The same again does nothing.
-// An empty pin is for the first contact: the worker then stays Connecting, and its status says which cluster ID it has. Other
-// credentials for the same host are swapped under the clients and caches, which go on. For another host, and for another pin
-// in place of a pin, a new Cluster replaces the old one, for its caches are of another cluster; the old one is closed. So it is for
-// another source of capacity.
+// Ensure gives a worker these credentials and this pin. The pin is the cluster ID that the worker must have. The same
+// call again does nothing. The first contact has an empty pin: the worker stays Connecting, and its status says which
+// cluster ID it has. New credentials for the same host replace the old ones under the same clients and caches. For
+// another host, another pin or another source of capacity, Ensure makes a new Cluster in place of the old one.
 func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinned types.UID, options ...EnsureOption) {
 	t := target{
 		config: rest.CopyConfig(credentials.Config), fingerprint: credentials.Fingerprint, pinned: pinned, capacity: v1alpha1.CapacityFromPods,
@@ -101,7 +100,7 @@ func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinne
 	f.tellLocked(c)
 }
 
-// Remove closes a worker's connection and forgets it. It waits until all is ended, but not longer than a few seconds.
+// Remove closes and removes a worker's connection. It waits until the goroutines have ended, but at most closeTimeout.
 func (f *Fleet) Remove(name v1alpha1.ClusterName) {
 	f.mu.Lock()
 	c, m := f.locked.clusters[name], f.locked.meters[name]
@@ -125,7 +124,7 @@ func (f *Fleet) Remove(name v1alpha1.ClusterName) {
 	}
 }
 
-// Get returns a worker's connection, in whatever state it is.
+// Get returns a worker's connection, in any state.
 func (f *Fleet) Get(name v1alpha1.ClusterName) (*Cluster, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -144,7 +143,7 @@ func (f *Fleet) List() []*Cluster {
 	return clusters
 }
 
-// Wait waits until the goroutines of all workers have ended after the fleet's context has, but not longer than a few seconds.
+// Wait waits until the fleet's context has ended, and then for all goroutines, for at most closeTimeout.
 func (f *Fleet) Wait() {
 	<-f.ctx.Done()
 	done := make(chan struct{})
@@ -160,10 +159,10 @@ func (f *Fleet) Wait() {
 	}
 }
 
-// Subscribe calls notify with the status of every worker, now and after each change of anything but LastSeen. It calls from a
-// goroutine of the subscription, one call at a time, under no lock: a notify that takes its time delays this subscription
-// only. Changes that follow each other closely are reported as one, with the last status. A removed worker's last one is Closed;
-// a Cluster that was replaced is not reported, but its Done is closed. After cancel no call begins.
+// Subscribe calls notify with the status of every worker, now and after each change of anything but LastSeen. The calls
+// come one at a time from a goroutine of the subscription, under no lock: a slow notify delays only this subscription.
+// Several quick changes give one call with the last status. The last status of a removed worker is Closed. A Cluster
+// that was replaced is not reported, but its Done is closed. After cancel no call begins.
 func (f *Fleet) Subscribe(notify func(v1alpha1.ClusterName, Status)) (cancel func()) {
 	ctx, stop := context.WithCancel(f.ctx)
 	s := newSubscription(notify)
@@ -182,7 +181,7 @@ func (f *Fleet) Subscribe(notify func(v1alpha1.ClusterName, Status)) (cancel fun
 	}
 }
 
-// tell reports a change of a cluster's status, unless another Cluster has its name by now.
+// tell reports a change of a Cluster's status, unless another Cluster has replaced it.
 func (f *Fleet) tell(c *Cluster) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// newCopy returns a TrainJob that an API server accepts, ours or somebody else's.
+// newCopy returns a TrainJob that an API server accepts, of this hub or another one.
 func newCopy(name, hub string) *unstructured.Unstructured {
 	job := trainjobs.New()
 	job.SetNamespace("default")
@@ -40,7 +40,7 @@ func newCopy(name, hub string) *unstructured.Unstructured {
 	return job
 }
 
-// TestConnect: the first contact without a pin, the pin, and what a connected worker is good for, with the least rights.
+// TestConnect checks the first contact without a pin, the pin, and what a worker can do with the least rights.
 func TestConnect(t *testing.T) {
 	server := sharedServer(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
@@ -122,7 +122,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestIdentityChanged: nothing is written to a cluster that is not the pinned one, also not by a client from before.
+// TestIdentityChanged checks that no client, not even an old one, writes to a cluster that is not the pinned one.
 func TestIdentityChanged(t *testing.T) {
 	server := sharedServer(t)
 	fleet, id := newFleet(t), uidOf(t, server)
@@ -132,7 +132,7 @@ func TestIdentityChanged(t *testing.T) {
 	c, err := first.Client()
 	must(t, err)
 
-	// The same address and credentials, but the worker was registered as another cluster.
+	// The address and credentials stay, but the worker was registered as another cluster.
 	fleet.Ensure("a", adminCredentials(server), "another")
 	second := get(t, fleet, "a")
 	if first == second {
@@ -150,13 +150,13 @@ func TestIdentityChanged(t *testing.T) {
 		t.Errorf("Client() = %v, want ErrNotConnected", err)
 	}
 
-	// An admin agrees.
+	// An admin pins the new cluster ID.
 	fleet.Ensure("a", adminCredentials(server), id)
 	reach(t, get(t, fleet, "a"), remote.Connected)
 }
 
-// TestRotation: a revoked token is CredentialsInvalid, never Unreachable; other credentials bring the worker back, with the same
-// caches, and without one list.
+// TestRotation checks that a revoked token leads to CredentialsInvalid, never to Unreachable, and that new credentials
+// reconnect the worker with the same caches and without a list.
 func TestRotation(t *testing.T) {
 	server := sharedServer(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
@@ -206,7 +206,7 @@ func TestRotation(t *testing.T) {
 	g.Eventually(func() string { return told.of("rotated") }, patience).Should(gomega.Equal("Connecting Connected CredentialsInvalid Connected"))
 }
 
-// TestForbidden: a missing right is named, and granting it is enough.
+// TestForbidden checks that the message names a missing right, and that granting the right is enough.
 func TestForbidden(t *testing.T) {
 	server := sharedServer(t)
 	rules := hubRules()
@@ -228,7 +228,7 @@ func TestForbidden(t *testing.T) {
 	reach(t, cluster, remote.Connected)
 }
 
-// TestWrongAuthority: a server that cannot be verified is Unreachable, with words that say why.
+// TestWrongAuthority checks that a server with a wrong certificate is Unreachable, with a message that says why.
 func TestWrongAuthority(t *testing.T) {
 	server := sharedServer(t)
 	other := httptest.NewTLSServer(http.NotFoundHandler())
@@ -279,7 +279,7 @@ func plain(t *testing.T) string {
 	return server.URL
 }
 
-// unused returns an address at which nobody listens.
+// unused returns an address without a listener.
 func unused(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -287,7 +287,7 @@ func unused(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// silent accepts connections and says nothing.
+// silent returns the address of a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -304,7 +304,7 @@ func silent(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// TestIsolation: a worker that accepts and never answers costs a healthy one nothing, and can be removed at once.
+// TestIsolation checks that a worker that never answers does not delay a healthy worker, and can be removed at once.
 func TestIsolation(t *testing.T) {
 	server := sharedServer(t)
 	fleet := newFleet(t, func(o *remote.Options) { o.ProbeTimeout = time.Minute })
@@ -334,7 +334,7 @@ func TestIsolation(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriber: one that never returns delays neither workers nor other subscribers.
+// TestSlowSubscriber checks that a subscriber that never returns delays neither workers nor other subscribers.
 func TestSlowSubscriber(t *testing.T) {
 	server := sharedServer(t)
 	fleet := newFleet(t)

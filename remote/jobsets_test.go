@@ -21,7 +21,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// logbook keeps the lines of a log that contain some words.
+// logbook keeps the log lines that contain a text.
 type logbook struct {
 	words string
 
@@ -43,7 +43,7 @@ func (l *logbook) read() []string {
 	return append([]string(nil), l.lines...)
 }
 
-// newJobSet has what is kept of a JobSet, and what is not. A JobSet without owner is nobody's business.
+// newJobSet returns a JobSet with fields that are cached and fields that are not. Only owned JobSets count.
 func newJobSet(name string, owners ...any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
@@ -59,8 +59,8 @@ func newJobSet(name string, owners ...any) *unstructured.Unstructured {
 	}}
 }
 
-// A kubeconfig from before JobSets were read makes a worker that is Connected all the same. What was asked for too much is in the log
-// once, however often it is asked for again, and comes without another connection when it may.
+// TestJobSetsAreOptional checks that a kubeconfig without the right to read JobSets still makes a Connected worker. The
+// log says once that the right is missing. When the right is granted, the JobSets arrive over the same connection.
 func TestJobSetsAreOptional(t *testing.T) {
 	server := sharedServer(t)
 	g, ctx := gomega.NewWithT(t), t.Context()

@@ -16,24 +16,25 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 )
 
-// loop is the life of a connection: observe, decide, act, wait. Its fields are its goroutine's own.
+// loop runs a connection: observe, decide, act, wait. Only its own goroutine uses its fields.
 type loop struct {
 	*Cluster
 	seen observation
 	pool *pool
-	// retired are earlier pools that may still carry watches.
+	// retired are earlier pools that may still have running watches.
 	retired []*pool
-	// broken is why the credentials cannot be used.
-	broken  error
-	started time.Time // of the caches
+	// broken is the reason why the credentials cannot be used.
+	broken error
+	// started is when the caches started.
+	started time.Time
 	synced  chan struct{}
-	// pace keeps a worker that cuts every connection from having us probe without a pause.
+	// pace limits the probes of a worker that cuts every connection.
 	pace flowcontrol.RateLimiter
-	// background are the caches' goroutines.
+	// background counts the goroutines of the caches.
 	background sync.WaitGroup
 }
 
-// run lives until the Cluster's context ends.
+// run runs until the Cluster's context ends.
 func (c *Cluster) run() {
 	l := &loop{Cluster: c, synced: make(chan struct{}), pace: flowcontrol.NewTokenBucketRateLimiter(2, 20)}
 	defer close(c.ended)
@@ -50,7 +51,7 @@ func (c *Cluster) run() {
 	}
 }
 
-// observe fills in the observation, and returns the route on which it was made.
+// observe fills in the observation and returns the route that the probe used.
 func (l *loop) observe() *route {
 	t := l.takeTarget()
 	w := l.exchange.route()
@@ -75,7 +76,8 @@ func (l *loop) observe() *route {
 			l.seen.apis = found
 		}
 		if err == nil && !found.unsure {
-			l.dialer.silence.contact() // The worker has said this too: an outage that begins now may be silent.
+			// This answer proves contact too. If an outage begins now, it may still be silent.
+			l.dialer.silence.contact()
 		}
 		if err != nil || !l.seen.served() || found.unsure {
 			l.setAPIsDue()
@@ -141,8 +143,8 @@ func (l *loop) setAPIsDue() {
 	l.locked.apisDue = true
 }
 
-// troubles are the caches' requests that were last answered with 403, and those that have had no useful answer for too long, but for
-// what is optional.
+// troubles returns the caches' requests that were last answered with 403, and those that have failed for longer than
+// SyncTimeout. It leaves out optional resources.
 func (l *loop) troubles() (denied, stalled []call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +160,7 @@ func (l *loop) troubles() (denied, stalled []call) {
 	return denied, stalled
 }
 
-// endlessLists are the resources whose lists have no end, but for what is optional.
+// endlessLists returns the resources whose lists have no end, without the optional ones.
 func (l *loop) endlessLists() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,7 +174,7 @@ func (l *loop) endlessLists() []string {
 	return resources
 }
 
-// capacityState says whether the inventory can be believed.
+// capacityState says whether the inventory is reliable.
 func (l *loop) capacityState(v decision) (capacity.State, string) {
 	if v.state != Connected {
 		return capacity.Pending, ""
@@ -180,7 +182,7 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal(resourceCapacityReports))
 }
 
-// refusal is the code with which the worker refuses to let us read a resource, 404 or 403; 0 if it does not.
+// refusal returns the code with which the worker refuses to show a resource: 404, 403, or 0 for none.
 func (l *loop) refusal(resource string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +195,7 @@ func (l *loop) refusal(resource string) int {
 	return code
 }
 
-// startCaches starts the caches and somebody who waits for them. They live as long as the Cluster.
+// startCaches starts the caches, which live as long as the Cluster, and a goroutine that waits for them.
 func (l *loop) startCaches() {
 	l.started = l.opts.Clock.Now()
 	l.background.Go(func() {
@@ -209,8 +211,8 @@ func (l *loop) startCaches() {
 	})
 }
 
-// act opens or shuts the gate and writes the status. If the route has been replaced since the observation, that is out of
-// date: whoever replaced it has woken the loop.
+// act opens or shuts the gate and writes the status. It does nothing if another route has replaced the observed one:
+// the observation is out of date, and the loop has been woken already.
 func (l *loop) act(found *route, v decision) {
 	if v.keep {
 		return
@@ -219,7 +221,7 @@ func (l *loop) act(found *route, v decision) {
 		return
 	}
 	if v.state == Unreachable || v.state == IdentityChanged {
-		// What these connections wait for will not come, or comes from a stranger. New ones may get through.
+		// The old connections are dead or lead to another cluster. New connections may work.
 		l.cut()
 	}
 	state, message := l.capacityState(v)
@@ -251,7 +253,7 @@ func (l *loop) cut() {
 	}
 }
 
-// wait waits for the next probe: for the interval while the worker answers, and with a growing pause while it does not.
+// wait waits until the next probe is due. The pause grows while the worker does not answer.
 func (l *loop) wait() {
 	d := wait.Jitter(l.opts.ProbeInterval, 0.1)
 	if n := l.seen.failures; n > 0 {
@@ -266,6 +268,6 @@ func (l *loop) wait() {
 	case <-l.ctx.Done():
 		return
 	}
-	// An error means that the context has ended.
+	// Wait fails only when the context has ended.
 	_ = l.pace.Wait(l.ctx)
 }

@@ -31,10 +31,10 @@ import (
 
 const hubID = "hub-1"
 
-// patience is for things that are quick, on a machine that may be busy.
+// patience is the timeout for quick things on a busy machine.
 const patience = 60 * time.Second
 
-// shared is the API server of the tests that do it no harm. It has all CRDs.
+// shared is the API server of the tests that do not damage it. It has all CRDs.
 var shared = struct {
 	once    sync.Once
 	cluster *clusters.Cluster
@@ -100,7 +100,7 @@ func adminOf(t *testing.T, cluster *clusters.Cluster) kubernetes.Interface {
 	return client
 }
 
-// uidOf is the cluster ID, read by the admin.
+// uidOf returns the cluster ID, read by the admin.
 func uidOf(t *testing.T, cluster *clusters.Cluster) types.UID {
 	t.Helper()
 	namespace, err := adminOf(t, cluster).CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
@@ -108,7 +108,7 @@ func uidOf(t *testing.T, cluster *clusters.Cluster) types.UID {
 	return namespace.UID
 }
 
-// account makes a service account with rights of its own, and returns credentials for it.
+// account makes a service account with these rights, and returns credentials for it.
 func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbacv1.PolicyRule) remote.Credentials {
 	t.Helper()
 	admin, ctx := adminOf(t, cluster), t.Context()
@@ -125,7 +125,7 @@ func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbac
 	}}
 }
 
-// grant gives rights to a service account, under a name of their own.
+// grant gives rights to a service account, in a role of the given name.
 func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	admin, ctx := adminOf(t, cluster), t.Context()
@@ -167,7 +167,7 @@ func adminCredentials(cluster *clusters.Cluster) remote.Credentials {
 	return remote.Credentials{Config: cluster.Config, Fingerprint: "admin"}
 }
 
-// newFleet returns a fleet that is quick to notice things.
+// newFleet returns a fleet with short intervals and timeouts.
 func newFleet(t *testing.T, change ...func(*remote.Options)) *remote.Fleet {
 	t.Helper()
 	opts := remote.Options{
@@ -212,7 +212,7 @@ func reach(t *testing.T, cluster *remote.Cluster, state remote.State) remote.Sta
 	return status
 }
 
-// journal writes down what a fleet's subscribers are told.
+// journal records what a fleet reports to its subscribers.
 type journal struct {
 	mu     sync.Mutex
 	states map[v1alpha1.ClusterName][]string
@@ -237,7 +237,7 @@ func (j *journal) of(name v1alpha1.ClusterName) string {
 	return strings.Join(j.states[name], " ")
 }
 
-// serverLists is the API server's own count of lists of the cached kinds, streamed or not, by whomever.
+// serverLists returns the API server's own count of lists of the cached kinds, streamed or not, from all clients.
 func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 	t.Helper()
 	data, err := cluster.Metrics(t.Context())
@@ -257,7 +257,7 @@ func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 	return strings.Join(counts, "\n")
 }
 
-// series are the values of one of our metrics for a worker, by its other labels.
+// series returns the values of one of the package's metrics for a worker, by its other labels.
 func series(t *testing.T, metric string, name v1alpha1.ClusterName) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -294,7 +294,7 @@ func awaitOptional(t *testing.T, cluster *remote.Cluster) {
 	}
 }
 
-// ownLists is our own count of lists on a worker.
+// ownLists returns the package's own count of lists on a worker.
 func ownLists(t *testing.T, name v1alpha1.ClusterName) string {
 	t.Helper()
 	counts := series(t, "trainyard_worker_requests_total", name)

@@ -29,7 +29,7 @@ func init() { //nolint:gochecknoinits // controller-runtime's registry is global
 	metrics.Registry.MustRegister(requestsTotal, workerState)
 }
 
-// meter keeps the series of one worker, and keeps late requests from bringing back those of a removed one.
+// meter writes the metrics of one worker. After close it writes none, so late requests recreate no series.
 type meter struct {
 	name string
 

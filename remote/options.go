@@ -16,41 +16,40 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options of a Fleet. The zero value of every field but HubID means its default.
+// Options are the options of a Fleet. The zero value of every field but HubID means its default.
 type Options struct {
-	// HubID is the value of the label trainyard.dev/hub on our copies. Required.
+	// HubID is the value of the label trainyard.dev/hub on this hub's copies. Required.
 	HubID string
-	// Scheme of the clients. Default: client-go's.
+	// Scheme is the scheme of the clients. Default: client-go's.
 	Scheme *runtime.Scheme
-	// RequestTimeout bounds reads, and what is sent to an ExecutionLease. Default: 10s.
+	// RequestTimeout bounds reads and all requests for an ExecutionLease. Default: 10s.
 	RequestTimeout time.Duration
-	// CreationTimeout bounds creations. An API server works on a request for a minute at most, all its admission webhooks
-	// included, and then says so. With less there would be no answer where webhooks hang. Default: 65s.
+	// CreationTimeout bounds creations. An API server works on a request for at most a minute, admission webhooks
+	// included, and then answers with an error. A shorter timeout would get no answer. Default: 65s.
 	CreationTimeout time.Duration
-	// ChangeTimeout bounds patches and deletions, which are repeated without harm. It is longer than the longest timeout
-	// of an admission webhook, 30s: a client that goes earlier never gets past a webhook that hangs, even one that may
-	// fail. Default: 35s.
+	// ChangeTimeout bounds patches and deletions, which can be repeated without harm. It is longer than the longest
+	// timeout of an admission webhook, 30s. With a shorter timeout no request would ever pass a webhook that hangs, not
+	// even a webhook that may fail. Default: 35s.
 	ChangeTimeout time.Duration
-	// Leading says whether this process certainly leads now. While it does not, nothing is written to a worker:
-	// ErrNotLeading. It is asked when a request has come past the limiter and has a connection. Nil: it does.
+	// Leading says whether this process certainly leads now. While it returns false, writes to workers fail with
+	// ErrNotLeading. It is called after the rate limiter and once there is a connection. Default: always true.
 	Leading func() bool
-	// SyncTimeout bounds the caches' lists, and is how long the first sync may take until the status says what is missing.
-	// Default: 1m.
+	// SyncTimeout bounds the caches' lists. After it the status of a first sync says what is missing. Default: 1m.
 	SyncTimeout time.Duration
-	// ProbeInterval is the time between two probes of a worker that answers, and the longest between two of one that does not.
-	// Default: 10s.
+	// ProbeInterval is the time between two probes of a worker that answers. It is the longest time between two probes of
+	// a worker that does not answer. Default: 10s.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds a probe. Default: 5s.
 	ProbeTimeout time.Duration
-	// FailureThreshold is how many probes in a row have to fail, over at least as many probe intervals less one, until a
-	// connected worker is Unreachable. Default: 3.
+	// FailureThreshold is how many probes in a row must fail before a connected worker is Unreachable. The failures must
+	// last for at least FailureThreshold-1 probe intervals. Default: 3.
 	FailureThreshold int
-	// QPS and Burst limit the requests to one worker, watches and probes excepted. Default: 200 and 400. QPS < 0: no limit.
+	// QPS and Burst limit the requests to one worker, except watches and probes. Default: 200 and 400. QPS < 0: no limit.
 	QPS   float32
 	Burst int
 	// Clock stamps statuses and paces probes. Default: the real one.
 	Clock clock.Clock
-	// Logger gets what changes (V(0)) and why (V(1)). Default: none.
+	// Logger gets changes at V(0) and decisions at V(1). Default: none.
 	Logger logr.Logger
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// TestOutage: an API server that is killed is Unreachable since the first failure, and when it is back the same clients and
-// caches go on.
+// TestOutage checks that a killed API server is Unreachable since the first failure. When it is back, the same clients
+// and caches continue to work.
 func TestOutage(t *testing.T) {
 	crds, err := allCRDs(t.Context())
 	must(t, err)
@@ -65,7 +65,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestShortPause: a worker that is silent for less than the threshold stays Connected, and what is written meanwhile arrives.
+// TestShortPause checks that a worker that pauses for less than the threshold stays Connected and gets all writes.
 func TestShortPause(t *testing.T) {
 	crds, err := allCRDs(t.Context())
 	must(t, err)
@@ -93,12 +93,12 @@ func TestShortPause(t *testing.T) {
 	}
 }
 
-// isBroken is true for what is said of a connection whose server was killed: that depends on how far the request was.
+// isBroken says whether the error is of a killed server. The error depends on how far the request was.
 func isBroken(err error) bool {
 	return slices.ContainsFunc([]string{"connection re", "EOF", "broken pipe"}, func(words string) bool { return strings.Contains(err.Error(), words) })
 }
 
-// TestMissingAPIs: each missing CRD is named, and installing it is enough. The first server leads to the second, too.
+// TestMissingAPIs checks that the message names each missing CRD, and that installing the CRD is enough.
 func TestMissingAPIs(t *testing.T) {
 	server := ownServer(t, "bare")
 	fleet := newFleet(t)

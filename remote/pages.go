@@ -14,32 +14,30 @@ import (
 )
 
 const (
-	// maxPages is how many pages a list may have. Pages have 500 objects. Kubernetes is made for 150,000 pods in a
-	// cluster: 300 pages.
+	// maxPages is how many pages a list may have. A page has 500 objects. Kubernetes supports 150,000 pods: 300 pages.
 	maxPages = 2000
-	// maxListTime is how long a list may take, all pages together. API servers forget the state that is listed after five
-	// minutes.
+	// maxListTime is how long a list may take, all pages together. API servers forget the listed state after five minutes.
 	maxListTime = 15 * time.Minute
 )
 
-// ErrEndlessList is in the error of a list of which the worker goes on saying that there is more. Whoever follows its
-// Continue tokens would never come to an end, and hold everything in memory until then.
+// ErrEndlessList is in the error of a list that has too many pages or takes too long. A client that follows endless
+// Continue tokens never finishes, and keeps all pages in memory.
 var ErrEndlessList = errors.New("the worker goes on saying that there is more")
 
-// pages counts the pages of the lists that are under way, by path and selector. The zero value is ready.
+// pages counts the pages of the running lists, by path and selector. The zero value is ready.
 type pages struct {
 	mu sync.Mutex
-	// lists under way, under mu.
+	// lists are the running lists. mu guards them.
 	lists map[string]progress
 }
 
-// progress of a list.
+// progress is how far a list is.
 type progress struct {
 	pages int
 	began time.Time
 }
 
-// admit counts a request that goes on with a list. Its error says that the list has no end.
+// admit counts a request for a page of a list. It returns an error if the list has no end.
 func (p *pages) admit(req *http.Request, c call, clock clock.PassiveClock) error {
 	if c.verb != "list" {
 		return nil

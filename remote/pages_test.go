@@ -13,7 +13,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// next is a request that goes on with a list, or begins one if the token is empty.
+// next returns a request for the next page of a list, or for the first page if the token is empty.
 func next(t *testing.T, path, token string) *http.Request {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://worker"+path+"?limit=500&continue="+token, nil)
@@ -23,7 +23,7 @@ func next(t *testing.T, path, token string) *http.Request {
 	return req
 }
 
-// A worker that returns Continue tokens for ever is not followed for ever.
+// TestListWithoutEnd checks that a client stops following a worker that returns Continue tokens for ever.
 func TestListWithoutEnd(t *testing.T) {
 	const pods, jobs = "/api/v1/pods", "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
 	clock := clocktesting.NewFakeClock(time.Now())
@@ -55,7 +55,7 @@ func TestListWithoutEnd(t *testing.T) {
 	}
 }
 
-// The worker's state says which lists have no end, also of a worker that was connected.
+// TestEndlessListIsSaid checks that the worker's state names endless lists, also for a worker that was connected.
 func TestEndlessListIsSaid(t *testing.T) {
 	f := observation{
 		answer: answered, pinned: "id", id: "id", synced: true, endless: []string{"pods"},

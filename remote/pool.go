@@ -18,16 +18,16 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// errUnverified is the error of a dial that has to wait until a probe has dialled: see pool.dial.
+// errUnverified is the error of a dial before a probe has verified the worker: see pool.dial.
 var errUnverified = errors.New("the worker's identity is being verified")
 
-// pool is one set of credentials in use: an http.Transport of its own and the connections that it has made. client-go's cache
-// of transports is not used, so that no two workers share a connection pool and the pool can be closed.
+// pool is one set of credentials in use: an http.Transport of its own and its connections. It does not use client-go's
+// cache of transports. So no two workers share connections, and the pool can be closed.
 type pool struct {
 	transport http.RoundTripper
 	base      *http.Transport
 	dialer    *dialer
-	// lost is called when the last connection has gone.
+	// lost is called when the last connection has closed.
 	lost func(*pool)
 
 	mu sync.Mutex
@@ -45,7 +45,7 @@ func newPool(config *rest.Config, dialer *dialer, lost func(*pool)) (*pool, erro
 	}
 	l := &pool{lost: lost, dialer: dialer}
 	l.locked.connections = map[*connection]bool{}
-	// The defaults include HTTP/2 pings, by which watches notice that the other end has gone without a word.
+	// The defaults include HTTP/2 pings. They end a watch whose other end has disappeared.
 	l.base = utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig:     tlsConfig,
 		DialContext:         l.dial,
@@ -63,8 +63,8 @@ func newPool(config *rest.Config, dialer *dialer, lost func(*pool)) (*pool, erro
 // probing marks the context of a probe's requests.
 type probing struct{}
 
-// dial makes connections. While there is none, only a probe may: where the last connection has gone, another cluster may have
-// taken the address, and nothing is asked or told there before the probe has seen who it is.
+// dial makes connections. Without an open connection only a probe may dial: after the last connection has closed,
+// another cluster may have taken the address. So nothing else is sent there before the probe has seen the cluster ID.
 func (l *pool) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if ctx.Value(probing{}) == nil && l.count() == 0 {
 		l.lost(l)
@@ -87,7 +87,7 @@ func (l *pool) count() int {
 	return len(l.locked.connections)
 }
 
-// retire closes idle connections. Running requests, watches above all, go on until they end.
+// retire closes idle connections. Running requests, such as watches, continue until they end.
 func (l *pool) retire() { l.base.CloseIdleConnections() }
 
 // cut closes all connections.
@@ -99,7 +99,8 @@ func (l *pool) cut() {
 	}
 	l.mu.Unlock()
 	for _, c := range connections {
-		_ = c.cut() // What closing says is of no interest.
+		// The error of a close does not matter.
+		_ = c.cut()
 	}
 	l.base.CloseIdleConnections()
 }
@@ -115,12 +116,12 @@ func (l *pool) remove(c *connection) {
 	}
 }
 
-// connection tells its pool when it is closed.
+// connection is a net.Conn that tells its pool when it closes.
 type connection struct {
 	net.Conn
 	pool *pool
-	// reading counts the reads that wait, heard says that one has brought something, timedOut that one has ended because nothing came back,
-	// and closed that we have closed it.
+	// reading counts the reads that wait. heard is true when a read has returned data. timedOut is true when a read has
+	// ended because nothing came back. closed is true when this process has closed the connection.
 	reading                 atomic.Int32
 	heard, timedOut, closed atomic.Bool
 }
@@ -139,8 +140,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection. There is always somebody who reads from it, unless he has read that it ends, or a handshake is given up
-// before anybody has begun to read.
+// Close closes the connection. If no read waits then, a read has seen that the other side ended the connection: so
+// something answers. A connection that never received data has no reader yet, so it does not count.
 func (c *connection) Close() error {
 	if c.heard.Load() && c.reading.Load() == 0 && !c.timedOut.Load() && !c.closed.Load() {
 		c.pool.dialer.silence.hear()
@@ -148,7 +149,7 @@ func (c *connection) Close() error {
 	return c.cut()
 }
 
-// cut closes the connection because we want it.
+// cut closes the connection because this process wants to.
 func (c *connection) cut() error {
 	c.closed.Store(true)
 	err := c.Conn.Close()

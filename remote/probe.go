@@ -28,33 +28,33 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// answer is how a worker answered a probe.
+// answer is how a worker answers a probe.
 type answer int
 
 const (
-	// none: it did not, or with an error of its own.
+	// none: the worker does not answer, or answers with another error.
 	none answer = iota
-	// answered as a cluster, whichever that is.
+	// answered: the worker answers with a cluster ID, right or wrong.
 	answered
-	// unauthorized is 401.
+	// unauthorized: the worker answers 401.
 	unauthorized
-	// forbidden is 403.
+	// forbidden: the worker answers 403.
 	forbidden
 )
 
-// maxUID is how many characters the ID of a cluster may have. Kubernetes makes 36.
+// maxUID is how many characters the ID of a cluster may have. Kubernetes makes IDs of 36 characters.
 const maxUID = 128
 
-// prober asks a worker who it is and what it has.
+// prober asks a worker for its cluster ID and its APIs.
 type prober struct {
 	http     *http.Client
 	host     string
 	metadata metadata.Interface
 	rest     rest.Interface
-	// etag and fields are of the last TrainJob schema. Only the loop reads and writes them.
+	// etag and fields belong to the last TrainJob schema. Only the loop uses them.
 	etag   string
 	fields []string
-	// attempts to get that schema that failed.
+	// attempts counts the failed attempts to get that schema.
 	attempts int
 }
 
@@ -70,7 +70,7 @@ func newProber(config *rest.Config, client *http.Client) (*prober, error) {
 	return &prober{http: client, host: strings.TrimSuffix(config.Host, "/"), metadata: meta, rest: disco.RESTClient()}, nil
 }
 
-// identity is the probe: liveness and cluster ID in one request. The error says what is wrong unless the answer is answered.
+// identity is the probe: liveness and cluster ID in one request. Its error says why the answer is not answered.
 func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 	namespace, err := p.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
 		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
@@ -93,8 +93,7 @@ func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 	return "", none, errors.New(explain(err))
 }
 
-// refusedHandshake recognises servers that check client certificates during the TLS handshake. The type of the alert is not
-// exported by crypto/tls.
+// refusedHandshake recognises servers that check client certificates in the TLS handshake. crypto/tls exports no alert.
 func refusedHandshake(err error) (text string, ok bool) {
 	operation := (*net.OpError)(nil)
 	if !errors.As(err, &operation) || operation.Op != "remote error" {
@@ -108,8 +107,8 @@ func refusedHandshake(err error) (text string, ok bool) {
 	return "", false
 }
 
-// explain says in an admin's words why there was no answer. What it says is the same each time for the same cause: ports of our
-// side and addresses that change stay out.
+// explain says in an admin's words why there was no answer. The same cause gives the same text each time: it leaves out
+// local ports and addresses that change.
 func explain(err error) string {
 	unknown := x509.UnknownAuthorityError{}
 	wrongHost := x509.HostnameError{}
@@ -153,7 +152,7 @@ type apis struct {
 	trainJob   bool
 	jobSet     bool
 	trainer    Trainer
-	// unsure says that the fields are not known yet, and may be later.
+	// unsure is true when the fields are not known yet but may be known later.
 	unsure bool
 }
 
@@ -193,8 +192,8 @@ func (p *prober) serves(ctx context.Context, groupVersion, resource string) (boo
 	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }), nil
 }
 
-// schema gives the fields of a TrainJob's spec. A CRD's schema is published a little after the CRD is served, hence unsure,
-// but not for ever.
+// schema returns the fields of a TrainJob's spec. An API server publishes a CRD's schema a little after it serves the
+// CRD. So the result is unsure for some attempts, but not for ever.
 func (p *prober) schema(ctx context.Context) (fields []string, unsure bool) {
 	const patience = 10
 	fields, ok := p.fetchSchema(ctx)
@@ -206,7 +205,7 @@ func (p *prober) schema(ctx context.Context) (fields []string, unsure bool) {
 	return p.fields, p.attempts%patience != 0
 }
 
-// fetchSchema returns false if it is worth asking again.
+// fetchSchema returns false if another attempt may succeed.
 func (p *prober) fetchSchema(ctx context.Context) ([]string, bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, p.host+"/openapi/v3/apis/"+trainjobs.GroupVersionKind.GroupVersion().String(), nil)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// silence finds out whether anything at all is at a worker's address while the worker does not answer. If something is (a machine that
-// refuses, a load balancer without a backend, a process that hangs), the worker's API server may be down while all that it has started
-// runs on. If no connection can be made, it is rather the way there that is cut.
+// silence finds out whether anything answers at a worker's address while the worker does not answer. If something
+// answers (a machine that refuses, a load balancer without a backend, a process that hangs), the worker's API server
+// may be down while its pods run on. If no connection can be made, the network is probably cut.
 //
-// An outage begins with the last probe that was answered. That a connection of before is silent says nothing, so it is cut: whether packets
-// arrive is known when the next connection is made. That it was ended from the other side says that somebody was there.
+// An outage begins with the last probe that was answered. Silence on an old connection proves nothing, so the loop cuts
+// it: the next dial shows whether packets arrive. If the other side closes a connection, something is there.
 type silence struct {
-	// address is what is to be dialled, host and port. What dials another one goes through a proxy, and knows the proxy only.
+	// address is the worker's host and port. A dial of another address goes to a proxy, and says nothing about the worker.
 	address string
 
 	mu sync.Mutex
@@ -28,12 +28,12 @@ type silence struct {
 	locked struct {
 		// outage counts the probes that were answered.
 		outage int
-		// heard is true if something has answered since the last of them, unheard if a connection could not be made for want of any answer.
+		// heard is true if something has answered since the last one. unheard is true if a dial got no answer.
 		heard, unheard bool
 	}
 }
 
-// newSilence takes the URL of the server. Of what is no URL nothing is ever silent.
+// newSilence takes the URL of the server. Without a valid URL the worker is never silent.
 func newSilence(server string) *silence {
 	address, err := url.Parse(server)
 	if err != nil || address.Hostname() == "" {
@@ -50,7 +50,7 @@ func newSilence(server string) *silence {
 	return &silence{address: net.JoinHostPort(address.Hostname(), port)}
 }
 
-// contact ends the outage: a probe has been answered.
+// contact ends the outage, because the worker has answered a probe.
 func (s *silence) contact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,14 +58,15 @@ func (s *silence) contact() {
 	s.locked.heard, s.locked.unheard = false, false
 }
 
-// hear takes in that something answers.
+// hear records that something answers.
 func (s *silence) hear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.locked.heard = true
 }
 
-// since is from when on nothing has answered, of an outage that began then; zero if something has, or if that is not known yet.
+// since returns began, the start of the outage, if nothing has answered since. It returns zero if something has
+// answered, or if that is not known yet.
 func (s *silence) since(began time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,35 +76,38 @@ func (s *silence) since(began time.Time) time.Time {
 	return began
 }
 
-// untried is true while it is not known whether anything answers: no connection has been made, or tried for long enough, since contact was
-// lost.
+// untried is true while it is not known whether anything answers: since contact was lost, no dial has succeeded, and
+// none has lasted long enough.
 func (s *silence) untried() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.locked.heard && !s.locked.unheard
 }
 
-// dialling is called before a dial. What it returns is told how that has ended, and whether it is known that nothing was there.
+// dialling is called before a dial. The caller passes the dial's error to the returned function, and whether nothing
+// answered.
 func (s *silence) dialling(address string) func(err error, nothing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	outage := s.locked.outage
 	return func(err error, nothing bool) {
 		if errors.Is(err, context.Canceled) {
-			return // It was we who have ended it.
+			// This process has ended the dial.
+			return
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
 		case err == nil || !nothing || address != s.address:
 			s.locked.heard = true
-		case s.locked.outage == outage: // A dial may take longer than its outage.
+		// A dial may last longer than the outage in which it began.
+		case s.locked.outage == outage:
 			s.locked.unheard = true
 		}
 	}
 }
 
-// nothingThere says whether a failed dial of one IP address means that nobody has said anything.
+// nothingThere says whether a failed dial of one IP address means that nothing has answered.
 func nothingThere(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EHOSTUNREACH, syscall.EHOSTDOWN, syscall.ENETUNREACH, syscall.ENETDOWN, syscall.ETIMEDOUT} {
 		if errors.Is(err, errno) {

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestNothingThere: what the errors of a dial say. On the way to a real blackhole and a real refusal TestSilence goes.
+// TestNothingThere checks the errors of dials. TestSilence uses a real blackhole and a real refusal.
 func TestNothingThere(t *testing.T) {
 	dial := func(err error) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
@@ -43,7 +43,7 @@ func TestNothingThere(t *testing.T) {
 	}
 }
 
-// TestSilenceOfAnOutage: what is said belongs to the outage in which it was asked for.
+// TestSilenceOfAnOutage checks that the end of a dial counts only for the outage in which the dial began.
 func TestSilenceOfAnOutage(t *testing.T) {
 	const address = "worker.example:6443"
 	began := time.Unix(1000, 0)
@@ -96,7 +96,7 @@ func TestSilenceOfAnOutage(t *testing.T) {
 	}
 }
 
-// TestErrorsAreHeard: an error that a machine on the way answers to a probe, on a connection of before, is a sign that something is there.
+// TestErrorsAreHeard checks that a proxy's error answer to a probe on an old connection shows that something answers.
 func TestErrorsAreHeard(t *testing.T) {
 	r := newRig(t)
 	r.use(t, "a", open)
@@ -119,7 +119,7 @@ func TestAddressOfServer(t *testing.T) {
 	}
 }
 
-// TestDialFirst: the first address that answers is taken, and a host is silent only if all its addresses are.
+// TestDialFirst checks that the first answering address wins, and that a host is silent if all its addresses are.
 func TestDialFirst(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -160,7 +160,7 @@ func TestDialFirst(t *testing.T) {
 	}
 }
 
-// blackhole returns an address at which connection requests get lost: nobody takes those that are in the queue, which is full.
+// blackhole returns an address at which connection requests get lost, because the queue of its listener is full.
 func blackhole(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -27,32 +27,32 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// fault is what is the matter with a front.
+// fault is what is wrong with a front.
 type fault int32
 
 const (
 	none fault = iota
-	// blackholed: packets get lost. No connection can be made, and on those that there are nothing is said.
+	// blackholed: packets get lost. New connections fail, and old connections are silent.
 	blackholed
-	// resetting, mute, babbling: connections are taken, and reset at once, never answered, or answered with nonsense.
+	// The front accepts connections, and resets them at once, never answers, or answers nonsense.
 	resetting
 	mute
 	babbling
-	// failing: all requests are answered with 500.
+	// failing: the front answers all requests with 500.
 	failing
 )
 
-// front is the address of a server of which somebody reads the kube-system namespace, and which can be made to fail.
+// front is the address of a server that serves the kube-system namespace and can be made to fail.
 type front struct {
 	*net.TCPListener
 	server *httptest.Server
 
 	fault atomic.Int32
-	// taken counts the connections that were taken while there was a fault.
+	// taken counts the connections that were accepted during a fault.
 	taken atomic.Int32
 
 	mu sync.Mutex
-	// held are connections that are neither answered nor closed; mended is closed when there is no fault. Both under mu.
+	// held are connections that are neither answered nor closed. mended is closed when there is no fault. mu guards both.
 	held   []net.Conn
 	mended chan struct{}
 }
@@ -63,7 +63,7 @@ func newFront(t *testing.T) *front {
 	must(t, err)
 	f := &front{TCPListener: listener.(*net.TCPListener), mended: make(chan struct{})}
 	close(f.mended)
-	// With a backlog of 0 the queue of connections that nobody has taken is full with one. Linux drops what comes then.
+	// With a backlog of 0, one waiting connection fills the queue. Linux then drops connection requests.
 	raw, err := f.SyscallConn()
 	must(t, err)
 	must(t, raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }))
@@ -152,7 +152,7 @@ func (f *front) mistreat(conn net.Conn, now fault) {
 	}
 }
 
-// suffer has a fault from now on.
+// suffer starts a fault.
 func (f *front) suffer(t *testing.T, what fault) {
 	t.Helper()
 	f.mend()
@@ -188,7 +188,7 @@ func (f *front) mend() {
 	}
 }
 
-// nervousFleet soon takes a worker for unreachable.
+// nervousFleet returns a fleet that soon reports a worker as Unreachable.
 func nervousFleet(t *testing.T) *remote.Fleet {
 	t.Helper()
 	return newFleet(t, func(o *remote.Options) {
@@ -196,15 +196,15 @@ func nervousFleet(t *testing.T) *remote.Fleet {
 	})
 }
 
-// TestSilence: an outage is silent only if nobody at all answers at the address. Whatever is there may be what is left of a worker
-// whose API server is down, and whose jobs run on.
+// TestSilence checks that an outage is silent only if nothing at all answers at the address. If something answers, the
+// worker's API server may be down while its jobs run on.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
 		reason string
 		fault  fault
 		silent bool
-		// closing says that the connections that there were are closed before.
+		// closing says that the open connections are closed first.
 		closing bool
 	}{
 		"Blackholed": {reason: "Packets get lost.", fault: blackholed, silent: true},
@@ -245,7 +245,7 @@ func TestSilence(t *testing.T) {
 				return
 			}
 			gomega.NewWithT(t).Eventually(func() bool {
-				// Failed requests are sent on the connection that there is.
+				// Failed requests are sent on the open connection.
 				return front.taken.Load() >= 2 || tc.fault == failing
 			}, patience, 5*time.Millisecond).Should(gomega.BeTrue(), "connections are made again after contact was lost")
 			gomega.NewWithT(t).Eventually(func() bool { return cluster.Status().Untried }, patience, 5*time.Millisecond).Should(
@@ -257,7 +257,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// An address that nobody listens at, and one that DNS does not know, have never been silent.
+// TestNoSilenceFromTheBeginning checks that a closed port and an unknown host never count as silent.
 func TestNoSilenceFromTheBeginning(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -271,7 +271,7 @@ func TestNoSilenceFromTheBeginning(t *testing.T) {
 	}
 }
 
-// What a worker has said of itself after the last probe is no sign of life in the outage that begins then.
+// TestSilenceAfterAPIs checks that an answer about APIs after the last probe is no sign of life in the next outage.
 func TestSilenceAfterAPIs(t *testing.T) {
 	t.Parallel()
 	front, fleet := newFront(t), newFleet(t, func(o *remote.Options) {
@@ -284,7 +284,7 @@ func TestSilenceAfterAPIs(t *testing.T) {
 	awaitSilence(t, cluster)
 }
 
-// One sign of life and an outage is not silent any more; the next outage is another one.
+// TestSilenceIsBroken checks that one sign of life ends the silence of an outage, but not of the next outage.
 func TestSilenceIsBroken(t *testing.T) {
 	t.Parallel()
 	front, fleet := newFront(t), nervousFleet(t)
@@ -315,8 +315,8 @@ func TestSilenceIsBroken(t *testing.T) {
 	}
 }
 
-// A dial ends before its request does, also where requests have less time than probes: a dial that is given up with its request says
-// nothing, and nobody would ever know that the outage is silent.
+// TestSilenceWithShortRequests checks that a dial ends before its request, even if requests have less time than probes.
+// If the request ended first, nobody would know that the outage is silent.
 func TestSilenceWithShortRequests(t *testing.T) {
 	t.Parallel()
 	front, fleet := newFront(t), newFleet(t, func(o *remote.Options) {

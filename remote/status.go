@@ -13,21 +13,21 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 )
 
-// State is how it is with one worker.
+// State is the state of the connection to one worker.
 type State int
 
-// The states. But for Closed, their names are the reasons of a WorkerCluster's Ready condition.
+// The states. All names but Closed are reasons of a WorkerCluster's Ready condition.
 const (
-	// Connecting: the first connection is being made, the worker waits to be pinned, or its caches cannot be filled or kept up to
-	// date although it lives. The message says which.
+	// Connecting: the first connection is being made, the worker waits for its pin, or it lives but its caches cannot be
+	// filled or kept up to date. The message says which.
 	Connecting State = iota
-	// Connected: the worker answers, is the one that is pinned, has the APIs, and its caches are filled.
+	// Connected: the worker answers with the pinned cluster ID, serves the APIs, and its caches are filled.
 	Connected
 	// Unreachable: the worker does not answer.
 	Unreachable
-	// CredentialsInvalid: the worker answers 401, or 403 to a request that is needed. It says nothing about the jobs there.
+	// CredentialsInvalid: the worker answers 401, or 403 to a needed request. This says nothing about its jobs.
 	CredentialsInvalid
-	// IdentityChanged: the credentials lead to another cluster than the pinned one.
+	// IdentityChanged: the credentials lead to a cluster that is not the pinned one.
 	IdentityChanged
 	// TrainJobAPIMissing: the worker does not serve TrainJobs.
 	TrainJobAPIMissing
@@ -43,7 +43,7 @@ var stateNames = [stateCount]string{
 	"Connecting", "Connected", "Unreachable", "CredentialsInvalid", "IdentityChanged", "TrainJobAPIMissing", "JobSetAPIMissing", "Closed",
 }
 
-// String is the name of the state.
+// String returns the name of the state.
 func (s State) String() string {
 	if s < 0 || s >= stateCount {
 		return fmt.Sprintf("State(%d)", int(s))
@@ -53,45 +53,45 @@ func (s State) String() string {
 
 // Trainer is a worker's TrainJob API.
 type Trainer struct {
-	// Version that is served and used. Empty: not known yet.
+	// Version is the version that the worker serves and the hub uses. Empty: not known yet.
 	Version string
-	// Fields of a TrainJob's spec, sorted. Empty: the worker does not say.
+	// Fields are the fields of a TrainJob's spec, sorted. Empty: the worker does not publish them.
 	Fields []string
 }
 
 // Status is what is known of a worker. It is a value: nobody changes its parts.
 type Status struct {
 	State State
-	// Message says what an admin should know or do, stable while the cause is the same.
+	// Message says what an admin should know or do. It does not change while the cause is the same.
 	Message string
-	// Capacity says whether the inventory can be believed, and CapacityMessage what an admin should know or do about it. They count
-	// while State is Connected.
+	// Capacity says whether the inventory is reliable. CapacityMessage says what an admin should know or do. Both count
+	// only while State is Connected.
 	Capacity        capacity.State
 	CapacityMessage string
-	// Since is when the state began: for Unreachable the first failure.
+	// Since is when the state began. For Unreachable, it is the time of the first failure.
 	Since time.Time
-	// SilentSince is, while State is Unreachable, since when nothing at all has answered at the address: no connection could be made, and
-	// nobody has said so. Zero: something has answered since contact was lost (it refuses, resets, takes connections and is silent, speaks
-	// something else), or the way there is not known (DNS, a proxy), or no connection has been tried yet.
+	// SilentSince is the time since which nothing has answered at the address, while State is Unreachable: no connection
+	// could be made, and nothing refused one. It is zero if something has answered since contact was lost (even a refusal,
+	// a reset, or silence on a new connection), if DNS or a proxy hides the worker, or if nobody has dialled yet.
 	SilentSince time.Time
-	// Untried is true while State is Unreachable and no connection has been tried yet since contact was lost, so that it is not known
-	// whether anything answers. It becomes false within a probe.
+	// Untried is true while State is Unreachable and no dial since contact was lost has shown whether anything answers. It
+	// becomes false within a probe.
 	Untried bool
-	// LeaseRefusal is the HTTP code with which the worker refuses to show its ExecutionLease: 404 without the CRD, 403 without the right.
-	// 0: it does not, as far as is known.
+	// LeaseRefusal is the HTTP code with which the worker refuses to show its ExecutionLease: 404 without the CRD, 403
+	// without the right. 0: the worker has not refused.
 	LeaseRefusal int
-	// LastSeen is when the worker last answered as itself. All but State, Message, SilentSince and Untried is of that time.
+	// LastSeen is when the pinned worker last answered. Only State, Message, SilentSince and Untried are newer.
 	LastSeen time.Time
-	// ClusterID is the UID of the kube-system namespace that answered last. In IdentityChanged it is not the pinned one.
+	// ClusterID is the UID of the kube-system namespace in the last answer. In IdentityChanged it is not the pinned one.
 	ClusterID types.UID
-	// KubernetesVersion of the API server, such as v1.36.3.
+	// KubernetesVersion is the version of the API server, such as v1.36.3.
 	KubernetesVersion string
 	Trainer           Trainer
-	// Fingerprint of the credentials in use.
+	// Fingerprint is the fingerprint of the credentials in use.
 	Fingerprint string
 }
 
-// same says whether there is nothing to tell subscribers.
+// same says whether there is nothing to report to subscribers.
 func (s Status) same(other Status) bool {
 	if len(s.Trainer.Fields) != len(other.Trainer.Fields) {
 		return false
@@ -110,12 +110,12 @@ func (s Status) same(other Status) bool {
 // ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.
 var ErrNotConnected = errors.New("worker is not connected")
 
-// ErrNotListed is the error of reading an optional kind (JobSets, CapacityReports, ExecutionLeases) that the worker has not listed yet,
-// or does not let us list.
+// ErrNotListed is the error of a read of an optional kind (JobSet, CapacityReport, ExecutionLease) that the caches have
+// not listed yet, or may not list.
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.
 var ErrNotLeading = errors.New("this process may not lead any more, so it writes nothing")
 
-// IsNotConnected says whether err is, or was caused by, ErrNotConnected.
+// IsNotConnected says whether err is or wraps ErrNotConnected.
 func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// stripMetadata is for what is cached as metadata only.
+// stripMetadata strips objects of which only metadata is cached.
 func stripMetadata(in any) (any, error) {
 	object, err := meta.Accessor(in)
 	if err != nil {
@@ -21,8 +21,8 @@ func stripMetadata(in any) (any, error) {
 	return in, nil
 }
 
-// stripJobSet keeps what is shown of a TrainJob's JobSet: whether it is suspended and since when it is not, and its restarts. Of a
-// JobSet without a TrainJob it keeps the name.
+// stripJobSet keeps the fields of a TrainJob's JobSet that are shown: its suspension and the time of that, and its
+// restarts. For a JobSet without a TrainJob it keeps only the name.
 func stripJobSet(in any) (any, error) {
 	jobSet, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -52,7 +52,7 @@ func stripJobSet(in any) (any, error) {
 
 func isSuspension(condition map[string]any) bool { return condition["type"] == "Suspended" }
 
-// pickItems picks fields of those items of a list that are wanted; wanted nil means all.
+// pickItems picks fields of the wanted items of a list. If wanted is nil, it picks from all items.
 func pickItems(list any, wanted func(map[string]any) bool, keys ...string) []any {
 	items, _ := list.([]any)
 	picked := []any{}

@@ -10,7 +10,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// subscription remembers whose status has changed until its goroutine comes round to say so.
+// subscription keeps which Clusters have changed until its goroutine calls notify for them.
 type subscription struct {
 	notify func(v1alpha1.ClusterName, Status)
 	wake   chan struct{}
@@ -28,7 +28,7 @@ func newSubscription(notify func(v1alpha1.ClusterName, Status)) *subscription {
 	return s
 }
 
-// tell never blocks.
+// tell records a change. It never blocks.
 func (s *subscription) tell(c *Cluster) {
 	s.mu.Lock()
 	s.locked.changed[c.name] = c
@@ -56,7 +56,7 @@ func (s *subscription) run(ctx context.Context) {
 	}
 }
 
-// poke wakes whoever waits on a channel of capacity one, now or next time.
+// poke wakes the reader of a channel of capacity one. If nobody reads now, the next read returns at once.
 func poke(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// sender does what all requests to a worker have in common: it counts them, bounds them and looks at the answers.
+// sender does what all requests to a worker need: it counts them, gives them a timeout and examines the answers.
 type sender struct {
 	exchange *exchange
 	silence  *silence
@@ -22,21 +22,21 @@ type sender struct {
 	clock    clock.Clock
 	// prefix is the path of the server's address.
 	prefix string
-	// requestTimeout bounds requests of probes and what callers read, syncTimeout lists of the caches, and the others
-	// what callers write.
+	// requestTimeout bounds probes and the reads of callers. syncTimeout bounds lists of the caches. creationTimeout and
+	// changeTimeout bound the writes of callers.
 	requestTimeout, syncTimeout, creationTimeout, changeTimeout time.Duration
 	// leading says whether callers may write.
 	leading func() bool
 	// unauthorized is called after each 401 to a request of a pool.
 	unauthorized func(*pool)
-	// answered is called after each answer to a request of the caches, and endless when one of their lists has no end.
+	// answered is called after each answer to the caches. endless is called when one of their lists has no end.
 	answered func(call, int)
 	endless  func(resource string)
-	// called and cached count the pages of the lists of callers and of the caches.
+	// called counts the pages of the lists of callers, cached those of the caches.
 	called, cached pages
 }
 
-// send sends a request through a pool. A watch has no timeout: the pool's pings notice when nobody is there any more.
+// send sends a request through a pool. A watch has no timeout: HTTP/2 pings end it if the worker disappears.
 func (s *sender) send(l *pool, req *http.Request, c call, timeout time.Duration) (*http.Response, error) {
 	cancel := context.CancelFunc(func() {})
 	if !c.watch {
@@ -74,15 +74,16 @@ func (b *body) Close() error {
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		_ = req.Body.Close() // It is not read any more.
+		// Nobody reads it any more.
+		_ = req.Body.Close()
 	}
 }
 
-// callers is the transport of clients. It refuses at once what is sent to a worker that is not Connected.
+// callers is the transport of clients. It refuses requests at once if the worker is not Connected.
 type callers struct{ *sender }
 
-// RoundTrip sends a request, or returns ErrNotConnected. While a probe is finding out who answers after a connection has
-// gone or the credentials have changed, it waits, for at most the request's timeout.
+// RoundTrip sends a request, or returns ErrNotConnected. While a probe verifies the worker, after a lost connection or
+// with new credentials, RoundTrip waits for at most requestTimeout.
 func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
 	if err := s.called.admit(req, c, s.clock); err != nil {
@@ -124,12 +125,12 @@ func (s callers) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// reflectors is the transport of the caches. An outage is a pause to them: lists and watches wait until the worker answers as
-// itself, and a watch that ends for want of a worker or of credentials is asked for again from here. The reflectors would list
-// everything again instead: they know of refused connections only.
+// reflectors is the transport of the caches. To the caches an outage is a pause: lists and watches wait until the
+// worker is verified. If a watch ends because of an outage or bad credentials, RoundTrip repeats it. Otherwise the
+// reflectors would list everything again, because they retry a watch only after a refused connection.
 type reflectors struct{ *sender }
 
-// RoundTrip sends a request as soon as that is possible. It gives up only with its context.
+// RoundTrip sends a request as soon as that is possible. It waits until the request's context ends.
 func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := callOf(req, s.prefix)
 	if err := s.cached.admit(req, c, s.clock); err != nil {
@@ -162,7 +163,8 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 			return res, err
 		}
 		if res != nil {
-			_ = res.Body.Close() // The answer is not passed on.
+			// The reflector gets a later answer.
+			_ = res.Body.Close()
 		}
 		if err := s.pause(req.Context(), w, backoff.Step()); err != nil {
 			return nil, err
@@ -170,12 +172,12 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// interrupted says whether a watch that got this answer could go on later from where it was. Code 0 is no answer.
+// interrupted says whether a watch with this answer can continue later where it stopped. Code 0 means no answer.
 func interrupted(code int) bool {
 	return code == 0 || code == http.StatusUnauthorized || code == http.StatusTooManyRequests || code >= http.StatusInternalServerError
 }
 
-// pause waits for a while or until there is another route.
+// pause waits for a while or until another route replaces this one.
 func (s reflectors) pause(ctx context.Context, w *route, d time.Duration) error {
 	timer := s.clock.NewTimer(d)
 	defer timer.Stop()
@@ -188,7 +190,7 @@ func (s reflectors) pause(ctx context.Context, w *route, d time.Duration) error 
 	return nil
 }
 
-// probes is the transport of the probe and of what is asked before the caches start. No gate stops it.
+// probes is the transport of the probe and of the questions before the caches start. No gate stops it.
 type probes struct{ *sender }
 
 // RoundTrip sends a request through the pool in use.
@@ -201,12 +203,13 @@ func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(context.WithValue(req.Context(), probing{}, true))
 	res, err := s.send(w.pool, req, callOf(req, s.prefix), s.requestTimeout)
 	if err == nil {
-		s.silence.hear() // Even if it is an error of a machine on the way.
+		// Even an error of a proxy shows that something answers.
+		s.silence.hear()
 	}
 	return res, err
 }
 
-// httpClient makes no redirects: they would take the token along.
+// httpClient returns a client that follows no redirects: a redirect would send the token to another server.
 func httpClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: transport,

@@ -21,11 +21,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// rig is a server and what sends to it.
+// rig is a server and the sender that sends to it.
 type rig struct {
 	*sender
 	server *httptest.Server
-	// handler answers; broken counts wake-ups, denied 401s.
+	// handler answers requests. broken counts calls of exchange.broken, denied counts 401s.
 	handler atomic.Pointer[http.HandlerFunc]
 	broken  atomic.Int32
 	denied  atomic.Int32
@@ -58,7 +58,7 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) handle(handler http.HandlerFunc) { r.handler.Store(&handler) }
 
-// use swaps credentials with a token in and opens the gate as far as asked for.
+// use puts credentials with a token in use and sets the gate.
 func (r *rig) use(t *testing.T, token string, g gate) *pool {
 	t.Helper()
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.server.Certificate().Raw})
@@ -86,7 +86,7 @@ func (r *rig) probe(t *testing.T) {
 	}
 }
 
-// do sends a request and returns what is answered.
+// do sends a request and returns the answer.
 func (r *rig) do(ctx context.Context, transport http.RoundTripper, method, path, body string) (string, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.server.URL+path, nil)
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *rig) do(ctx context.Context, transport http.RoundTripper, method, path,
 	return string(data), err
 }
 
-// onceBody cannot be read after it was closed, as http.RoundTripper allows.
+// onceBody cannot be read after it was closed. http.RoundTripper permits that.
 type onceBody struct {
 	io.Reader
 	closed atomic.Bool
@@ -148,8 +148,8 @@ func TestCallersAreRefused(t *testing.T) {
 	}
 }
 
-// TestOnlyProbesDialFirst: when the last connection has gone, nothing is sent to whoever answers next before a probe was, and a
-// write that came meanwhile arrives whole.
+// TestOnlyProbesDialFirst checks that after the last connection has closed, nothing is sent before a probe, and that a
+// write that had to wait arrives whole.
 func TestOnlyProbesDialFirst(t *testing.T) {
 	r := newRig(t)
 	l := r.use(t, "one", open)
@@ -157,7 +157,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 	if g := r.exchange.route().gate; g != held || r.broken.Load() == 0 {
 		t.Fatalf("gate %d after the last connection has gone, %d wake-ups; want it held and a probe", g, r.broken.Load())
 	}
-	// As if the request had passed the gate just before.
+	// The request behaves as if it had passed the gate before the connection closed.
 	if _, err := r.do(t.Context(), direct{r.sender}, http.MethodGet, "/api/v1/pods", ""); !errors.Is(err, errUnverified) {
 		t.Errorf("dial without a probe: %v, want errUnverified", err)
 	}
@@ -170,7 +170,7 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 		}
 		answer <- got
 	}()
-	// The write has to have found that it may not dial.
+	// The write must have found that it may not dial.
 	gomega.NewWithT(t).Eventually(func() gate { return r.exchange.route().gate }, 10*time.Second, time.Millisecond).Should(gomega.Equal(held))
 	select {
 	case got := <-answer:
@@ -184,14 +184,14 @@ func TestOnlyProbesDialFirst(t *testing.T) {
 	}
 }
 
-// direct sends without a look at the gate.
+// direct sends a request without a check of the gate.
 type direct struct{ *sender }
 
 func (s direct) RoundTrip(req *http.Request) (*http.Response, error) {
 	return s.send(s.exchange.route().pool, req, callOf(req, ""), s.requestTimeout)
 }
 
-// TestWatchResumes: to a reflector, a watch that ends for want of credentials or of a worker is only a slow one.
+// TestWatchResumes checks that a watch that ends because of an outage or bad credentials is only slow to a reflector.
 func TestWatchResumes(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -241,7 +241,7 @@ func TestWatchResumes(t *testing.T) {
 	}
 }
 
-// TestListsFail: a list that fails is the reflector's own business, but one that comes while nothing may go waits.
+// TestListsFail checks that a failed list returns to the reflector, and that a list waits while the gate is shut.
 func TestListsFail(t *testing.T) {
 	r := newRig(t)
 	r.use(t, "one", shut)
@@ -262,7 +262,7 @@ func TestListsFail(t *testing.T) {
 	}
 }
 
-// TestStaleUnauthorized: a 401 to credentials that are not in use any more changes nothing.
+// TestStaleUnauthorized checks that a 401 to old credentials changes nothing.
 func TestStaleUnauthorized(t *testing.T) {
 	r := newRig(t)
 	old := r.use(t, "one", open)
@@ -272,7 +272,7 @@ func TestStaleUnauthorized(t *testing.T) {
 	}
 }
 
-// TestNoRedirect: the token would go along.
+// TestNoRedirect checks that a redirect does not send the token to another server.
 func TestNoRedirect(t *testing.T) {
 	r := newRig(t)
 	stolen := make(chan string, 1)
@@ -292,7 +292,7 @@ func TestNoRedirect(t *testing.T) {
 	}
 }
 
-// TestTimeout: every request but a watch ends by itself.
+// TestTimeout checks that every request but a watch has a timeout.
 func TestTimeout(t *testing.T) {
 	r := newRig(t)
 	r.use(t, "one", open)

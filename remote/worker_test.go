@@ -26,7 +26,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// TestInventoryOfServer: nodes and pods of a real API server, bound by hand.
+// TestInventoryOfServer counts nodes and pods of a real API server. The test binds the pods itself.
 func TestInventoryOfServer(t *testing.T) {
 	server := sharedServer(t)
 	g, ctx, admin := gomega.NewWithT(t), t.Context(), adminOf(t, server)
@@ -67,7 +67,7 @@ func TestInventoryOfServer(t *testing.T) {
 	var changes atomic.Int32
 	cluster.Inventory().Subscribe(func() { changes.Add(1) })
 	reach(t, cluster, remote.Connected)
-	// Connected means that everything has been counted.
+	// In state Connected, everything has been counted.
 	want := &capacity.NodeState{
 		Name: "gpu-0", Labels: node.Labels, Taints: node.Spec.Taints, Schedulable: true,
 		Allocatable: capacity.Resources{"cpu": 96000, "nvidia.com/gpu": 8, "pods": 110},
@@ -113,7 +113,7 @@ func TestInventoryOfServer(t *testing.T) {
 	}, patience).Should(gomega.BeZero())
 }
 
-// TestMetrics: there are series for a worker while it is in the fleet, and none after.
+// TestMetrics checks that a worker has metrics while it is in the fleet, and none after.
 func TestMetrics(t *testing.T) {
 	server := sharedServer(t)
 	fleet := newFleet(t)
@@ -139,8 +139,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestClientCertificateRefused: a proxy that checks client certificates says no during the TLS handshake. That is about the
-// credentials, and no reason to think that the worker is lost.
+// TestClientCertificateRefused checks that a refused client certificate is a matter of credentials, not of a lost
+// worker, even if a proxy refuses it during the TLS handshake.
 func TestClientCertificateRefused(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}
@@ -155,7 +155,7 @@ func TestClientCertificateRefused(t *testing.T) {
 	}
 }
 
-// TestUnusableCredentials: what kubeconfigs would have refused is a state here as well, and no panic.
+// TestUnusableCredentials checks that credentials that kubeconfigs would refuse lead to a state, not to a panic.
 func TestUnusableCredentials(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -12,9 +12,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// creationDeadline is how long an API server is asked to work on a creation at most. It is the default of its
-// --request-timeout; one with a longer --request-timeout is held to it too. So who gives a creation up knows when
-// nothing can come of it any more.
+// creationDeadline is how long an API server may work on a creation. It is the default of an API server's
+// --request-timeout, and shortens longer ones. So after this time an abandoned creation cannot take effect any more.
 const creationDeadline = time.Minute
 
 // ask sends a caller's request.
@@ -24,7 +23,8 @@ func (s callers) ask(l *pool, req *http.Request, c call) (*http.Response, error)
 	}
 	timeout := s.changeTimeout
 	switch {
-	case c.resource == resourceExecutionLeases: // Its time counts, and admission has no business with it.
+	// A lease must be renewed quickly, and admission webhooks do not concern it.
+	case c.resource == resourceExecutionLeases:
 		timeout = s.requestTimeout
 	case c.verb == verbCreate:
 		timeout = s.creationTimeout
@@ -33,11 +33,11 @@ func (s callers) ask(l *pool, req *http.Request, c call) (*http.Response, error)
 	return sendWhileLeading(req, s.leading, func(req *http.Request) (*http.Response, error) { return s.send(l, req, c, timeout) })
 }
 
-// OnlyLeaderWrites wraps the transport of the hub's clients: a write is sent only while leading is true, and fails with ErrNotLeading
-// otherwise. Reads are always sent.
+// OnlyLeaderWrites wraps the transport of the hub's clients. It sends writes only while leading returns true. Otherwise
+// they fail with ErrNotLeading. It always sends reads.
 //
-// A conditional write is not enough. A process that was paused has seen a worker as it was before. The next leader may have created a
-// copy there since, of which nothing is written on the hub yet.
+// A conditional write does not protect enough. A process that was paused has an old view of a worker. Since then the
+// next leader may have created a copy there that is not on record on the hub yet.
 func OnlyLeaderWrites(leading func() bool) transport.WrapperFunc {
 	return func(next http.RoundTripper) http.RoundTripper { return &leaderWrites{next: next, leading: leading} }
 }
@@ -55,8 +55,8 @@ func (w *leaderWrites) RoundTrip(req *http.Request) (*http.Response, error) {
 	return sendWhileLeading(req, w.leading, w.next.RoundTrip)
 }
 
-// sendWhileLeading sends a write only while this process certainly leads. It asks behind the limiter and behind a gate that was held: a
-// process that was paused, or had to wait, acts on what its caches showed before.
+// sendWhileLeading sends a write only while this process certainly leads. It is called after the rate limiter and after
+// a held gate: a process that was paused or had to wait acts on old caches.
 func sendWhileLeading(
 	req *http.Request, leading func() bool, send func(*http.Request) (*http.Response, error),
 ) (*http.Response, error) {
@@ -65,7 +65,7 @@ func sendWhileLeading(
 		return nil, ErrNotLeading
 	}
 	ctx, cancel := context.WithCancel(req.Context())
-	// To make a connection takes time too. An HTTP/2 request whose context has ended by then is not sent.
+	// Dialling takes time too. An HTTP/2 request whose context has ended before the connection is ready is not sent.
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {
 		if !leading() {
 			cancel()
@@ -80,7 +80,7 @@ func sendWhileLeading(
 	return res, nil
 }
 
-// withDeadline tells the API server for how long it may work on the request.
+// withDeadline tells the API server how long it may work on the request.
 func withDeadline(req *http.Request) *http.Request {
 	req = req.Clone(req.Context())
 	query := req.URL.Query()

@@ -14,13 +14,12 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// TestOnlyALeaderWrites: what a process decided before it was paused, or had to wait, is not sent when another process
-// may lead.
+// TestOnlyALeaderWrites checks that a process that was paused or had to wait sends no write unless it still leads.
 func TestOnlyALeaderWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		method string
-		// questions are answered with yes before it is known that another process may lead.
+		// questions is how often leading returns true before it returns false.
 		questions int32
 		sent      bool
 	}{
@@ -50,7 +49,7 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	}
 }
 
-// TestOnlyLeaderWrites is about the hub's clients.
+// TestOnlyLeaderWrites checks the transport of the hub's clients.
 func TestOnlyLeaderWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
@@ -81,7 +80,7 @@ func TestOnlyLeaderWrites(t *testing.T) {
 	}
 }
 
-// TestWriteThatWaited: a write that waits until the worker is verified is asked about when it goes, not when it came.
+// TestWriteThatWaited checks that a write that waits for verification asks for the leadership after the wait.
 func TestWriteThatWaited(t *testing.T) {
 	r := newRig(t)
 	r.use(t, "one", held)
@@ -102,8 +101,8 @@ func TestWriteThatWaited(t *testing.T) {
 	}
 }
 
-// TestTimeoutsOfWrites: a creation is waited for until the API server must have answered, and the API server is told
-// when that is.
+// TestTimeoutsOfWrites checks that a creation waits until the API server must have answered, and sends that deadline to
+// the API server.
 func TestTimeoutsOfWrites(t *testing.T) {
 	const short, long = 50 * time.Millisecond, time.Hour
 	cases := map[string]struct {
