@@ -13,10 +13,10 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// ReportLimit is how many bytes of JSON a CapacityReport may have. etcd takes 1.5 MiB, and the metadata comes on top.
+// ReportLimit is how many bytes of JSON a CapacityReport may have. etcd takes 1.5 MiB, metadata included.
 const ReportLimit = 1_000_000
 
-// abridgements make a snapshot smaller, the ones that cost least first. None of them makes more seem free.
+// abridgements make a snapshot smaller, in this order: the first one loses least. None of them makes more seem free.
 var abridgements = []struct {
 	name v1alpha1.Abridgement
 	by   func(*Snapshot) *Snapshot
@@ -28,8 +28,8 @@ var abridgements = []struct {
 	{v1alpha1.AbridgedNodes, func(*Snapshot) *Snapshot { return &Snapshot{} }},
 }
 
-// NewReport says in an object what a snapshot says, in at most limit bytes of JSON: as long as it is larger, more is left out, and the
-// report says what. Equal snapshots make equal reports. RenewTime and metadata are for the caller to fill in.
+// NewReport writes a snapshot into a CapacityReport of at most limit bytes of JSON. If the report is too large, it
+// leaves data out, and says which. Equal snapshots give equal reports. The caller sets RenewTime and metadata.
 func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 	report := newReport(s)
 	var abridged []v1alpha1.Abridgement
@@ -49,7 +49,7 @@ func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 	return report, nil
 }
 
-// withoutFinishedGangs leaves out gangs none of whose pods are bound.
+// withoutFinishedGangs leaves out gangs without bound pods.
 func withoutFinishedGangs(s *Snapshot) *Snapshot {
 	abridged := &Snapshot{Nodes: s.Nodes, Gangs: map[types.NamespacedName]map[string]GangPods{}}
 	for key, jobs := range s.Gangs {
@@ -63,7 +63,7 @@ func withoutFinishedGangs(s *Snapshot) *Snapshot {
 	return abridged
 }
 
-// withoutNodeLabels leaves out labels that name a single node.
+// withoutNodeLabels leaves out labels that only one node has.
 func withoutNodeLabels(s *Snapshot) *Snapshot {
 	nodes := map[label]int{}
 	for _, node := range s.Nodes {
@@ -77,12 +77,12 @@ func withoutNodeLabels(s *Snapshot) *Snapshot {
 	})
 }
 
-// withoutGangsOnNodes leaves out where gangs use what.
+// withoutGangsOnNodes leaves out which resources gangs use on which nodes.
 func withoutGangsOnNodes(s *Snapshot) *Snapshot {
 	return eachNode(s, func(node *NodeState) { node.Gangs = nil })
 }
 
-// withMostUsed gives nodes that are alike but in what is used the most that is used on any of them.
+// withMostUsed treats nodes that differ only in what is used: each gets the most that is used on one of them.
 func withMostUsed(s *Snapshot) *Snapshot {
 	w := newReportWriter(s)
 	most := map[string]Resources{}
@@ -96,7 +96,7 @@ func withMostUsed(s *Snapshot) *Snapshot {
 	return eachNode(s, func(node *NodeState) { node.Used = most[key(node)] })
 }
 
-// largest is the larger of two amounts for each resource.
+// largest returns the larger of two amounts for each resource.
 func largest(a, b Resources) Resources {
 	result := maps.Clone(a)
 	if result == nil {
@@ -108,7 +108,7 @@ func largest(a, b Resources) Resources {
 	return result
 }
 
-// eachNode changes copies of the nodes.
+// eachNode returns a snapshot with changed copies of the nodes.
 func eachNode(s *Snapshot, change func(*NodeState)) *Snapshot {
 	abridged := &Snapshot{Gangs: s.Gangs, Nodes: make([]*NodeState, len(s.Nodes))}
 	for i, node := range s.Nodes {

@@ -3,9 +3,9 @@
 
 // Package capacity counts what the nodes of one worker have, and what its pods use.
 //
-// The result is an Inventory, of which there are two. A Tally counts nodes and pods; the hub then holds both, stripped by StripNode and
-// StripPod. A Reported reads the CapacityReport of a worker, for which a Tally on the worker has counted (NewReport). In a report, nodes
-// that are alike are one NodeState with a Count.
+// The result is an Inventory. There are two kinds. A Tally counts nodes and pods. The process then caches both,
+// stripped by StripNode and StripPod. A Reported reads the CapacityReport of a worker. A Tally on the worker has
+// counted for that report (NewReport). In a report, nodes that are alike are one NodeState with a Count.
 //
 //	tally := capacity.NewTally()
 //	nodes.AddEventHandler(tally.NodeHandler())
@@ -14,12 +14,13 @@
 //
 // # What to watch out for
 //
-//   - Snapshots and their nodes are shared. Nobody may write to them.
-//   - A report is stale when nobody has renewed it for a while, by the clock of the reading process. The time in the report does not
-//     count. A process that has just begun believes the report that it finds until then.
-//   - Pods that have succeeded no longer count when they are deleted.
+//   - Snapshots and their nodes are shared. Do not write to them.
+//   - A report is stale when nobody has renewed it for a while, by the clock of the reading process. The time in the
+//     report does not count. A process that has just started trusts the report that it finds for that long.
+//   - Pods that have succeeded count until they are deleted.
 //
 // # Locks
 //
-// Tally.mu guards the counts, Reported.mu the last report, audience.mu the subscribers. Nobody is called back under a lock.
+// Tally.mu guards the counts, Reported.mu the last report, audience.mu the subscribers. Code under a lock calls no
+// callbacks.
 package capacity

@@ -12,67 +12,67 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeState is what placement needs of a node. It is never changed, but replaced: do not write to it.
+// NodeState is what placement needs to know of a node. Do not write to it: snapshots share it.
 type NodeState struct {
 	Name   string
 	Labels map[string]string
 	Taints []corev1.Taint
-	// Schedulable: Ready and not cordoned.
+	// Schedulable is true when the node is Ready and not cordoned.
 	Schedulable bool
-	// Allocatable of the node, and Used: the requests of the pods that are bound to it and not over. A pod that is being
-	// deleted still counts. "pods" is the number of pods.
+	// Allocatable is what the node has. Used is the sum of the requests of the pods that are bound to it and not over. A
+	// pod that is being deleted still counts. "pods" is the number of pods.
 	Allocatable, Used Resources
-	// Gangs is the part of Used that is of pods of JobSets, by the JobSet's namespace and name. Nil without any.
+	// Gangs is the part of Used that pods of JobSets use, by the JobSet's namespace and name. Nil without such pods.
 	Gangs map[types.NamespacedName]Resources
-	// Count is the number of nodes that are like this one in everything above but the name, at least 1. Amounts are
-	// those of each of the nodes. From the hub's own caches each node comes by itself, with its Name. In what was reported nodes have no
-	// names, nor the label kubernetes.io/hostname, nor taints that keep no pod off.
+	// Count is the number of nodes that are equal in all fields above but the name, at least 1. Amounts are per node. A
+	// Tally gives each node by itself, with its Name. Nodes from a report have no names, no label kubernetes.io/hostname,
+	// and only taints that keep pods off.
 	Count int
 }
 
 // GangPods counts the pods of one replicated job of a JobSet.
 type GangPods struct {
-	// Bound pods are on a node and not over. Succeeded ones are over, and still there.
+	// Bound counts pods that are on a node and not over. Succeeded counts pods that have succeeded and still exist.
 	Bound, Succeeded int32
 }
 
 // Snapshot is an inventory at one moment. It is shared: do not write to it.
 type Snapshot struct {
-	// Generation is another one if and only if something has changed.
+	// Generation changes if and only if something has changed.
 	Generation uint64
-	// Nodes in an order that depends on what they are only. Single ones are sorted by name.
+	// Nodes are in an order that depends only on their content. Nodes of a Tally are sorted by name.
 	Nodes []*NodeState
-	// Gangs by the JobSet's namespace and name, then by replicated job. Those without a bound or succeeded pod are left out.
+	// Gangs are by the JobSet's namespace and name, then by replicated job. All have a bound or succeeded pod.
 	Gangs map[types.NamespacedName]map[string]GangPods
 }
 
-// Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected it is what was last seen.
+// Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected, it is out of date.
 //
-// There are two, with the same numbers: a Tally counts nodes and pods, a Reported reads what a Tally on the worker has counted.
+// The two implementations have the same numbers. A Tally counts nodes and pods. A Reported reads a report.
 type Inventory interface {
-	// Snapshot returns the inventory of now. Without a change it is the same pointer again.
+	// Snapshot returns the current inventory. Without a change it returns the same pointer again.
 	Snapshot() *Snapshot
-	// Subscribe calls changed after every change, from the goroutine that saw it and under no lock. changed has to return at once:
-	// wake something, and let it take a Snapshot.
+	// Subscribe calls changed after every change, under no lock, from the goroutine that handles the change. changed must
+	// return at once: it wakes another goroutine, which takes a Snapshot.
 	Subscribe(changed func()) (cancel func())
 }
 
-// State says whether the inventory of a Connected worker can be believed.
+// State says whether the inventory of a Connected worker is reliable.
 type State int
 
 // The states.
 const (
-	// Known: it is up to date.
+	// Known: the inventory is up to date.
 	Known State = iota
-	// Pending: the report has not been read yet.
+	// Pending: the hub has not read the report yet.
 	Pending
-	// ReportMissing: there is no report, or it cannot be read.
+	// ReportMissing: there is no report, or the hub cannot read it.
 	ReportMissing
 	// ReportStale: nobody renews the report any more.
 	ReportStale
 )
 
-// audience are those who have subscribed to an inventory.
+// audience are the subscribers of an inventory.
 type audience struct {
 	mu sync.Mutex
 	// locked is guarded by mu.
@@ -99,7 +99,7 @@ func (a *audience) Subscribe(changed func()) (cancel func()) {
 	}
 }
 
-// tell tells all that something has changed.
+// tell calls all subscribers.
 func (a *audience) tell() {
 	a.mu.Lock()
 	tell := slices.Collect(maps.Values(a.locked.subscribers))

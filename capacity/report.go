@@ -17,8 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// newReport says in an object what a snapshot says, with alike nodes as one. Snapshots that differ in the nodes' names only make equal
-// reports.
+// newReport writes a snapshot into a report. Nodes that are alike become one row, whatever their names are.
 func newReport(s *Snapshot) *v1alpha1.CapacityReport {
 	w := newReportWriter(s)
 	report := &v1alpha1.CapacityReport{Resources: w.resources, Labels: w.labels}
@@ -40,7 +39,7 @@ func newReport(s *Snapshot) *v1alpha1.CapacityReport {
 	return report
 }
 
-// reportWriter knows the positions of what a report refers to by position.
+// reportWriter has the lists to whose positions a report refers.
 type reportWriter struct {
 	resources []corev1.ResourceName
 	labels    []string
@@ -49,7 +48,7 @@ type reportWriter struct {
 	gangAt    map[types.NamespacedName]int32
 }
 
-// label of a node.
+// label is one label of a node.
 type label struct{ key, value string }
 
 func compareLabels(a, b label) int {
@@ -62,7 +61,7 @@ func newReportWriter(s *Snapshot) *reportWriter {
 		for name := range node.Allocatable {
 			resources[name] = true
 		}
-		for name := range node.Used { // What gangs use is a part of it.
+		for name := range node.Used { // Used includes what gangs use.
 			resources[name] = true
 		}
 		for key, value := range node.Labels {
@@ -129,7 +128,7 @@ func (w *reportWriter) row(node *NodeState) v1alpha1.ReportedNodes {
 	return row
 }
 
-// groupWriter is a group in the making.
+// groupWriter collects the rows of a group.
 type groupWriter struct {
 	v1alpha1.ReportedNodeGroup
 	rows map[string]*v1alpha1.ReportedNodes
@@ -151,7 +150,7 @@ func (g *groupWriter) sorted() v1alpha1.ReportedNodeGroup {
 	return g.ReportedNodeGroup
 }
 
-// groupKey and rowKey are texts that are equal only for equal ones.
+// groupKey and rowKey return texts that are equal only for equal groups or rows.
 func groupKey(g *v1alpha1.ReportedNodeGroup) string {
 	key := appendNumbers(nil, g.Labels)
 	key = appendNumbers(strconv.AppendBool(key, g.Schedulable), g.Allocatable)
@@ -185,7 +184,7 @@ func reportedGang(key types.NamespacedName, jobs map[string]GangPods) v1alpha1.R
 	return gang
 }
 
-// HardTaints returns the taints that keep pods off a node, sorted, without when they came.
+// HardTaints returns the taints that keep pods off a node, sorted, without their times.
 func HardTaints(taints []corev1.Taint) []corev1.Taint {
 	var hard []corev1.Taint
 	for _, taint := range taints {
@@ -197,7 +196,7 @@ func HardTaints(taints []corev1.Taint) []corev1.Taint {
 	return hard
 }
 
-// snapshotOf is the snapshot from which a report was made, but for the nodes' names. An error says what of the report makes no sense.
+// snapshotOf returns the snapshot of a report, without the nodes' names. Its error says what in the report is invalid.
 func snapshotOf(report *v1alpha1.CapacityReport) (*Snapshot, error) {
 	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs))}
 	for i := range report.Gangs {

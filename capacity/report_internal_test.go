@@ -18,14 +18,14 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// shape is what randomSnapshot makes.
+// shape says what randomSnapshot makes.
 type shape struct {
 	nodes, gangs int
-	// named nodes have a label of their own.
+	// named says that each node has a label of its own.
 	named bool
 }
 
-// randomSnapshot is what a tally says of random nodes and pods.
+// randomSnapshot returns what a tally counts for random nodes and pods.
 func randomSnapshot(random *rand.Rand, s shape) *Snapshot {
 	tally := NewTally()
 	phases := []corev1.PodPhase{corev1.PodRunning, corev1.PodRunning, corev1.PodPending, corev1.PodSucceeded, corev1.PodFailed}
@@ -58,7 +58,7 @@ func randomSnapshot(random *rand.Rand, s shape) *Snapshot {
 	return tally.Snapshot()
 }
 
-// alike is what is left of nodes without names, and with alike ones as one.
+// alike counts equal nodes, without their names.
 func alike(nodes []*NodeState) map[string]int {
 	counts := map[string]int{}
 	for _, node := range nodes {
@@ -71,7 +71,7 @@ func alike(nodes []*NodeState) map[string]int {
 	return counts
 }
 
-// TestReportSaysAll: what is read from a report is what was written to it, through JSON.
+// TestReportSaysAll checks that a report, written to JSON and read again, has the same content.
 func TestReportSaysAll(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 2))
@@ -102,7 +102,7 @@ func TestReportSaysAll(t *testing.T) {
 		if doubled, err := snapshotOf(newReport(twice)); err != nil || cmp.Diff(alike(twice.Nodes), alike(doubled.Nodes)) != "" {
 			t.Fatalf("seed %d: twice as many: %v\n%s", seed, err, cmp.Diff(alike(twice.Nodes), alike(doubled.Nodes)))
 		}
-		// Of nodes in another order, and of nodes that are one already, the same report is made.
+		// The report does not depend on the order of nodes, nor on whether equal nodes are one already.
 		slices.Reverse(want.Nodes)
 		for _, again := range []*Snapshot{want, got} {
 			if same, err := NewReport(again, ReportLimit); err != nil || cmp.Diff(report, same) != "" {
@@ -112,7 +112,7 @@ func TestReportSaysAll(t *testing.T) {
 	}
 }
 
-// TestReportNeverPromisesMore: whatever has to be left out, no node has more free, and no gang fewer pods to come.
+// TestReportNeverPromisesMore checks that no abridgement makes nodes more free or gangs smaller.
 func TestReportNeverPromisesMore(t *testing.T) {
 	seen := map[v1alpha1.Abridgement]bool{}
 	for seed := range uint64(60) {
@@ -153,11 +153,11 @@ func TestReportNeverPromisesMore(t *testing.T) {
 	}
 }
 
-// checkPromise checks that the nodes of an abridged snapshot can be matched with different full ones that have at least as much free.
+// checkPromise matches each abridged node with a different full node that has as much free.
 func checkPromise(t *testing.T, full, abridged []*NodeState) {
 	t.Helper()
 	free := slices.Clone(full)
-	// What has the most used is what the fewest nodes match, if one that has used more is looked for last.
+	// The matching is greedy: each node takes the fullest full node that still fits.
 	for _, node := range abridged {
 		for range node.Count {
 			at := bestMatch(free, node)
@@ -169,7 +169,7 @@ func checkPromise(t *testing.T, full, abridged []*NodeState) {
 	}
 }
 
-// bestMatch is the node with the most used of those that are in no resource worse than the wanted one.
+// bestMatch returns the node with the most used among the nodes that have enough free in each resource.
 func bestMatch(nodes []*NodeState, wanted *NodeState) int {
 	best, bestUsed := -1, int64(-1)
 	for i, node := range nodes {
@@ -201,7 +201,7 @@ func sameOrFewerLabels(full, abridged map[string]string) bool {
 	return true
 }
 
-// A report that makes no sense is an error, not a panic, and not less capacity in silence.
+// TestReportWithoutSense checks that an invalid report is an error, not a panic, and not silently less capacity.
 func TestReportWithoutSense(t *testing.T) {
 	row := v1alpha1.ReportedNodes{Nodes: 1, Used: v1alpha1.Amounts{1}}
 	group := func(change func(*v1alpha1.ReportedNodeGroup)) *v1alpha1.CapacityReport {
@@ -236,7 +236,8 @@ func TestReportWithoutSense(t *testing.T) {
 	}
 }
 
-// fleetOf is a worker of 8-GPU nodes on which jobs run: each on whole nodes, or, if mixed, on single GPUs of many nodes.
+// fleetOf returns a worker of 8-GPU nodes with jobs. Each job uses whole nodes, or, if mixed, single GPUs of many
+// nodes.
 func fleetOf(nodes, gangs int, mixed, named bool) *Snapshot {
 	tally := NewTally()
 	for n := range nodes {
@@ -264,7 +265,7 @@ func fleetOf(nodes, gangs int, mixed, named bool) *Snapshot {
 	return tally.Snapshot()
 }
 
-// TestReportIsSmall: etcd takes 1.5 MiB.
+// TestReportIsSmall checks the size of reports. etcd takes 1.5 MiB.
 func TestReportIsSmall(t *testing.T) {
 	cases := map[string]struct {
 		reason       string

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// RenewInterval is how often a CapacityReport is written at least.
+	// RenewInterval is the longest time between two writes of a CapacityReport.
 	RenewInterval = 30 * time.Second
-	// reportPatience is how long a report may go without being renewed.
+	// reportPatience is how long a report stays valid without a renewal.
 	reportPatience = 3 * RenewInterval
 )
 
-// Messages about a report, each of which says what to do.
+// These messages about a report say what to do.
 const (
 	messageReportPending = "the capacity report is being read"
 	messageNoReportCRD   = "the worker has no CapacityReport API: install it and the agent with kubectl apply --server-side -k config/worker-agent, " +
@@ -38,7 +38,7 @@ const (
 	messageReportStale = "the worker's CapacityReport is not renewed any more: see that its agent runs and holds its lease, or set spec.capacity to Pods"
 )
 
-// Reported is the Inventory that a worker's CapacityReport says.
+// Reported is an Inventory that reads a worker's CapacityReport.
 type Reported struct {
 	audience
 	clock clock.PassiveClock
@@ -48,19 +48,19 @@ type Reported struct {
 	mu sync.Mutex
 	// locked is guarded by mu.
 	locked struct {
-		// report is the last one that there was, present whether it is still there.
+		// report is the last known report. present says whether it still exists.
 		report  *v1alpha1.CapacityReport
 		present bool
-		// fault is why it makes no sense, nil if it does.
+		// fault says why the report is invalid. It is nil for a valid report.
 		fault error
-		// renewed is when it was last seen to be another one, by our clock.
+		// renewed is when this process last saw a new RenewTime, by its own clock.
 		renewed  time.Time
 		stale    bool
 		snapshot *Snapshot
 	}
 }
 
-// NewReported returns an inventory that knows no report yet. It calls wake when the result of State may have changed.
+// NewReported returns an inventory without a report. It calls wake when the result of State may have changed.
 func NewReported(clock clock.PassiveClock, wake func()) *Reported {
 	r := &Reported{clock: clock, wake: wake}
 	r.locked.snapshot = &Snapshot{}
@@ -74,10 +74,10 @@ func (r *Reported) Snapshot() *Snapshot {
 	return r.locked.snapshot
 }
 
-// State says whether the inventory of a Connected worker can be believed, and what an admin should do about it. The worker has been
-// Connected since connected. listed says whether the reports have been listed. code is the HTTP status with which the worker refuses to
-// list them, 0 if it does not. A report is stale when nobody has renewed it for too long, by the clock of this process and while the
-// worker was Connected.
+// State says whether the inventory of a Connected worker is reliable, and what an admin should do about it. connected
+// is the time since which the worker is Connected. listed says whether the reports are listed. code is the HTTP status
+// with which the worker refuses to list them, or 0. A report is stale when nobody has renewed it for reportPatience.
+// Only this process's clock counts, and only time in which the worker was Connected.
 func (r *Reported) State(connected time.Time, listed bool, code int) (State, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +85,7 @@ func (r *Reported) State(connected time.Time, listed bool, code int) (State, str
 	l.stale = false
 	since := l.renewed
 	if since.Before(connected) {
-		since = connected // While there was no connection nothing could be seen.
+		since = connected // Without a connection this process could see no renewal.
 	}
 	switch {
 	case code == http.StatusNotFound:
@@ -116,7 +116,7 @@ func abridgedMessage(abridged []v1alpha1.Abridgement) string {
 	return "its CapacityReport would be too large, so that it shows less than there is (" + strings.Join(names, ", ") + ")"
 }
 
-// set takes another report. One that only was renewed changes nothing but that it is not stale.
+// set takes a new version of the report. If only RenewTime has changed, the inventory does not change.
 func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	if report.Name != v1alpha1.CapacityReportName {
 		return
@@ -149,7 +149,7 @@ func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	}
 }
 
-// remove keeps what was last known, and remembers that it is no longer there.
+// remove records that the report does not exist any more. It keeps the last inventory.
 func (r *Reported) remove(name string) {
 	if name != v1alpha1.CapacityReportName {
 		return
@@ -160,7 +160,7 @@ func (r *Reported) remove(name string) {
 	r.wake()
 }
 
-// sameContent says whether two reports differ in nothing but when they were written.
+// sameContent says whether two reports are equal but for the time when they were written.
 func sameContent(a, b *v1alpha1.CapacityReport) bool {
 	left, right := *a, *b
 	left.TypeMeta, left.ObjectMeta, left.RenewTime = metav1.TypeMeta{}, metav1.ObjectMeta{}, metav1.MicroTime{}
@@ -168,7 +168,7 @@ func sameContent(a, b *v1alpha1.CapacityReport) bool {
 	return equality.Semantic.DeepEqual(left, right)
 }
 
-// Handler reads the CapacityReports of an informer.
+// Handler returns the event handler for an informer of CapacityReports.
 func (r *Reported) Handler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { r.set(obj.(*v1alpha1.CapacityReport)) },

@@ -26,7 +26,7 @@ func newCapacityReport(renewed int64, cpus int64) *v1alpha1.CapacityReport {
 	}
 }
 
-// TestReported follows one report through what can happen to it. Times in it are years away from ours: they are not compared.
+// TestReported follows one report through its states. Its times are years off, because they must not count.
 func TestReported(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	woken, told := 0, 0

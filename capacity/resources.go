@@ -11,10 +11,10 @@ import (
 	podresource "k8s.io/component-helpers/resource"
 )
 
-// Resources are amounts: of cpu in thousandths of a core, of everything else in units. "pods" is one of them.
+// Resources are amounts by resource: cpu in thousandths of a core, everything else in units. "pods" is a resource too.
 type Resources map[corev1.ResourceName]int64
 
-// add adds other, times sign, and drops what becomes zero.
+// add adds sign times other, and drops amounts that become zero.
 func (r Resources) add(other Resources, sign int64) {
 	for name, amount := range other {
 		if sum := r[name] + sign*amount; sum == 0 {
@@ -35,11 +35,10 @@ func resourcesOf(list corev1.ResourceList) Resources {
 	return resources
 }
 
-// largestAmount is the largest amount that is counted: a ten-thousandth of the largest number (900 TB), so that sums do
-// not wrap around.
+// largestAmount is the largest amount that is counted: a ten-thousandth of int64 (900 TB), against overflows.
 const largestAmount = math.MaxInt64 / 10_000
 
-// amountOf converts an amount. What is too large for a number would be read as 0, or as any other number.
+// amountOf converts an amount. A quantity that does not fit into an int64 would be read as 0 or as a wrong number.
 func amountOf(name corev1.ResourceName, quantity resource.Quantity) int64 {
 	scale := resource.Scale(0)
 	if name == corev1.ResourceCPU {
@@ -54,7 +53,7 @@ func amountOf(name corev1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.ScaledValue(scale)
 }
 
-// requestsOf is what a pod counts for on its node, as the scheduler counts it, with the pod itself as one of "pods".
+// requestsOf returns what a pod counts for on its node. It counts as the scheduler does, plus 1 for "pods".
 func requestsOf(pod *corev1.Pod) Resources {
 	resources := resourcesOf(podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: true}))
 	resources[corev1.ResourcePods] = 1

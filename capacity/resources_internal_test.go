@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// What a node or pod says is too large for a number is not read as 0, nor as any other small number.
+// TestAmountOf checks that an amount that is too large for an int64 is not read as 0 or as another small number.
 func TestAmountOf(t *testing.T) {
 	for text, want := range map[string]int64{
 		"2": 2000, "1500u": 2, "9000000000000000000": largestAmount, "9223372036854775807": largestAmount, "-9000000000000000000": 0,

@@ -9,7 +9,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// StripPod keeps what placement needs of a pod: what it is, where it is, what it requests and whether it is over.
+// StripPod keeps the fields of a pod that placement needs: its identity, node, requests and phase.
 func StripPod(in any) (any, error) {
 	pod, ok := in.(*corev1.Pod)
 	if !ok {
@@ -34,7 +34,7 @@ func StripPod(in any) (any, error) {
 	return stripped, nil
 }
 
-// stripContainers keeps requests, and the restart policy, by which the scheduler tells sidecars.
+// stripContainers keeps the requests, and the restart policy by which the scheduler recognises sidecars.
 func stripContainers(containers []corev1.Container) []corev1.Container {
 	if len(containers) == 0 {
 		return nil
@@ -63,7 +63,7 @@ func stripStatuses(statuses []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return stripped
 }
 
-// stripConditions keeps those of a resize: what counts while it cannot be done depends on them.
+// stripConditions keeps the conditions of a resize. They decide what counts while the resize is not done.
 func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	var stripped []corev1.PodCondition
 	for i := range conditions {
@@ -74,7 +74,7 @@ func stripConditions(conditions []corev1.PodCondition) []corev1.PodCondition {
 	return stripped
 }
 
-// StripNode keeps what placement needs of a node.
+// StripNode keeps the fields of a node that placement needs.
 func StripNode(in any) (any, error) {
 	node, ok := in.(*corev1.Node)
 	if !ok {

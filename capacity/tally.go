@@ -15,8 +15,8 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// Tally is an Inventory that counts nodes and pods as events of them come in: each costs the same, however large the cluster is. The
-// events come from informers, to which NodeHandler and PodHandler are added.
+// Tally is an Inventory that counts nodes and pods by their events. The cost of an event does not depend on the size of
+// the cluster. The events come from informers that have NodeHandler and PodHandler.
 type Tally struct {
 	audience
 	mu sync.Mutex
@@ -27,29 +27,29 @@ type Tally struct {
 		gangs      map[types.NamespacedName]*gang
 		generation uint64
 		snapshot   *Snapshot
-		names      []string // of the nodes, sorted; nil: to be made anew
+		names      []string // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
 	}
 }
 
-// node is what is known under a node's name. Pods can be seen before their node, and after it.
+// node is what is known of a node name. Pods can arrive before their node, and stay after it.
 type node struct {
 	exists bool
 	state  NodeState
 	used   Resources
-	// gangs are the parts of used that are of JobSets. A value is never changed, but replaced: snapshots share it.
+	// gangs are the parts of used that belong to JobSets. Snapshots share the values: do not write to them.
 	gangs map[types.NamespacedName]Resources
 	pods  int
-	// shared is the value in snapshots, nil after a change.
+	// shared is the value in snapshots. It is nil after a change.
 	shared *NodeState
 }
 
 type gang struct {
 	pods map[string]GangPods
-	// shared is the value in snapshots, nil after a change.
+	// shared is the value in snapshots. It is nil after a change.
 	shared map[string]GangPods
 }
 
-// countedPod are what a pod counts for.
+// countedPod is what a pod counts for.
 type countedPod struct {
 	node      string
 	bound     bool
@@ -59,7 +59,7 @@ type countedPod struct {
 	job       string
 }
 
-// NewTally returns a tally of nothing.
+// NewTally returns an empty tally.
 func NewTally() *Tally {
 	t := &Tally{}
 	t.locked.nodes = map[string]*node{}
@@ -68,7 +68,7 @@ func NewTally() *Tally {
 	return t
 }
 
-// Snapshot implements Inventory. After changes it shares what has not changed with the one before.
+// Snapshot implements Inventory. A new snapshot shares unchanged parts with the snapshot before.
 func (t *Tally) Snapshot() *Snapshot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -115,7 +115,7 @@ func (n *node) share() *NodeState {
 	return n.shared
 }
 
-// update changes something under the lock, and tells subscribers if it says that it has.
+// update calls change under the lock. If change returns true, update notifies the subscribers.
 func (t *Tally) update(change func() bool) {
 	t.mu.Lock()
 	changed := change()
@@ -188,7 +188,7 @@ func (t *Tally) deletePod(key types.NamespacedName) {
 	})
 }
 
-// count adds or takes away what a pod on this node counts for.
+// count adds or subtracts a pod on this node.
 func (n *node) count(p countedPod, sign int32) {
 	n.used.add(p.requests, int64(sign))
 	n.pods += int(sign)
@@ -211,7 +211,7 @@ func (n *node) count(p countedPod, sign int32) {
 	n.gangs[p.gang] = sum
 }
 
-// countLocked adds or takes away what a pod counts for.
+// countLocked adds or subtracts a pod.
 func (t *Tally) countLocked(p countedPod, sign int32) {
 	if p.bound {
 		n := t.nodeLocked(p.node)
@@ -250,14 +250,14 @@ func (t *Tally) nodeLocked(name string) *node {
 	return n
 }
 
-// forgetLocked drops the record of a node that is not there and has no pods.
+// forgetLocked deletes the entry of a node that does not exist and has no pods.
 func (t *Tally) forgetLocked(name string, n *node) {
 	if !n.exists && n.pods == 0 {
 		delete(t.locked.nodes, name)
 	}
 }
 
-// countedPodOf a pod that counts for nothing, because it is on no node or has failed, are zero.
+// countedPodOf returns the zero value for a pod that counts for nothing: it is on no node, or has failed.
 func countedPodOf(pod *corev1.Pod) countedPod {
 	counted := countedPod{}
 	switch {
@@ -291,7 +291,7 @@ func ready(n *corev1.Node) bool {
 	return false
 }
 
-// NodeHandler counts the nodes of an informer.
+// NodeHandler returns the event handler for an informer of nodes.
 func (t *Tally) NodeHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { t.setNode(obj.(*corev1.Node)) },
@@ -300,7 +300,7 @@ func (t *Tally) NodeHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// PodHandler counts the pods of an informer, which has those of all namespaces.
+// PodHandler returns the event handler for an informer of the pods of all namespaces.
 func (t *Tally) PodHandler() toolscache.ResourceEventHandler {
 	return toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { t.setPod(obj.(*corev1.Pod)) },
@@ -309,7 +309,7 @@ func (t *Tally) PodHandler() toolscache.ResourceEventHandler {
 	}
 }
 
-// keyOf names a deleted object, of which only a tombstone may be left.
+// keyOf returns the key of a deleted object. The informer may only have a tombstone of it.
 func keyOf(obj any) types.NamespacedName {
 	name, err := toolscache.DeletionHandlingObjectToName(obj)
 	if err != nil {

@@ -50,7 +50,7 @@ func newPod(name, node string, phase corev1.PodPhase, requests corev1.ResourceLi
 	return pod
 }
 
-// TestRequests: what the scheduler would count, after stripping.
+// TestRequests checks that stripped pods count as the scheduler counts them.
 func TestRequests(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	container := func(policy *corev1.ContainerRestartPolicy, pairs ...string) corev1.Container {
@@ -155,7 +155,7 @@ func TestStrip(t *testing.T) {
 	}
 }
 
-// TestInventory follows one worker through what can happen to it.
+// TestInventory follows one worker through its possible events.
 func TestInventory(t *testing.T) {
 	i := NewTally()
 	changes := 0
@@ -207,7 +207,7 @@ func TestInventory(t *testing.T) {
 			t.Errorf("%s: used: -want +got:\n%s", step.name, diff)
 		}
 		if len(after.Nodes) == 1 {
-			// But for the pod "q", what is used is the gang's.
+			// All used resources but those of the pod "q" belong to the gang.
 			want := map[types.NamespacedName]Resources{gang: step.used}
 			if step.pods.Bound == 0 {
 				want = nil
@@ -232,7 +232,7 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// printed is all that a snapshot says.
+// printed returns all content of a snapshot as a text.
 func printed(s *Snapshot) string {
 	text := fmt.Sprint(s.Gangs)
 	for _, node := range s.Nodes {
@@ -269,7 +269,7 @@ func TestSchedulable(t *testing.T) {
 	}
 }
 
-// TestInventoryIsExact: whatever the order of events, the sums are those of the objects that are there in the end.
+// TestInventoryIsExact checks that after events in any order, the sums are the sums of the objects that exist.
 func TestInventoryIsExact(t *testing.T) {
 	phases := []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}
 	for seed := range uint64(50) {
@@ -317,7 +317,7 @@ func TestInventoryIsExact(t *testing.T) {
 	}
 }
 
-// gangsByHand counts what pods of JobSets use on nodes that are there, without an inventory.
+// gangsByHand counts what pods of JobSets use on existing nodes, without an inventory.
 func gangsByHand(pods map[string]*corev1.Pod, nodes map[string]*corev1.Node) map[string]map[types.NamespacedName]Resources {
 	counted := map[string]map[types.NamespacedName]Resources{}
 	for _, pod := range pods {
