@@ -23,7 +23,7 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 )
 
-// Retries of a key that failed, per key. There is no limit over all keys: the worker's own limiter is the limit.
+// minBackoff and maxBackoff limit the retries of one key. The worker's rate limiter limits the retries of all keys.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = 30 * time.Second
@@ -48,14 +48,14 @@ func newInstance[C Connection](
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
 	}
 	c, err := controller.NewUnmanaged(kind.Name, controller.Options{
-		Logger:                  log, // No manager gives it one, and without it no error would be seen.
+		Logger:                  log, // No manager sets a logger here. Without a logger no error would be seen.
 		Reconciler:              reconciler,
 		MaxConcurrentReconciles: kind.Concurrency,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](minBackoff, maxBackoff),
-		// That of controller-runtime v0.24.1 may hold its lock for ever when it is shut down
-		// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538), and the worker's next connection waits for that.
+		// The priority queue of controller-runtime v0.24.1 may hold its lock for ever on shutdown
+		// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). A reconnection waits for that.
 		UsePriorityQueue:   ptr.To(false),
-		SkipNameValidation: ptr.To(true), // Every worker has one of this name.
+		SkipNameValidation: ptr.To(true), // Every worker has a controller of this name.
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make controller %q: %w", kind.Name, err)
@@ -83,7 +83,7 @@ func (i *instance) start(ctx context.Context, failed func(error)) {
 	}()
 }
 
-// stop ends the controller and waits for the reconciles that are under way, which end with their context.
+// stop ends the controller. It waits for the running reconciles, which end with their context.
 func (i *instance) stop() {
 	i.cancel()
 	<-i.done

@@ -20,13 +20,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Nobody but the log says why a reconcile of a worker fails, and of which worker it is.
+// TestErrorsAreLogged checks that the log names the error of a reconcile and its worker. Nothing else reports them.
 func TestErrorsAreLogged(t *testing.T) {
 	lines := make(chan string, 100)
 	log := funcr.New(func(_, line string) {
 		select {
 		case lines <- line:
-		default: // Nobody reads any more.
+		default: // The test has ended.
 		}
 	}, funcr.Options{})
 	fails := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
@@ -53,7 +53,7 @@ func TestErrorsAreLogged(t *testing.T) {
 	}
 }
 
-// A worker leaves whatever its controllers have to do: whoever waits for them holds up its next connection.
+// TestLeaveDoesNotHang checks that Leave returns while keys wait. The worker's next connection waits for Leave.
 func TestLeaveDoesNotHang(t *testing.T) {
 	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
 	set := NewSet[*link](nil, logr.Discard(), Kind[*link]{
@@ -85,7 +85,7 @@ func TestLeaveDoesNotHang(t *testing.T) {
 	}
 }
 
-// A worker is busy while as many keys wait as it can have in hand. What another worker has to do says nothing about it.
+// TestBusy checks that a worker is busy while as many keys wait as it reconciles at once. Others do not count.
 func TestBusy(t *testing.T) {
 	taken, release := make(chan struct{}, 10), make(chan struct{})
 	waits := reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {

@@ -1,18 +1,18 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perworker runs the controllers of which every connected worker has its own instance, and brings them the hub's
+// Package perworker runs the controllers that every connected worker has its own instance of, and gives them the hub's
 // events.
 //
-// A key is the namespace and name that a hub TrainJob, its Dispatch and its copy share. Each instance has its own queue and its
-// own goroutines: a worker that hangs fills its own queue only. The hub's events are watched once, by the Set, and go to the
-// one or two workers that a Dispatch names, so that an event costs the same with two workers and with a thousand.
+// A key is the namespace and name of a job, its Dispatch and its copy. Each instance has its own queue and its own
+// goroutines: a worker that hangs fills only its own queue. The Set watches the hub's events once. It gives each event
+// to the one or two workers that the Dispatch names. So an event costs the same with two workers and with a thousand.
 //
-// Each time that a worker is connected anew it is swept (Kind.Sweep), in a goroutine of its own, again and again until
-// it works, and then its live keys are brought. A controller with AfterSweep can create nothing there before: from the
-// moment in which the connection was lost until the sweep after it, it gets only keys whose copy is that of the current
-// attempt. While the worker refuses to be swept (Kind.Refused) it gets all keys, creates nothing, and gives back what
-// was placed there.
+// After each new connection a sweeper sweeps the worker (Kind.Sweep) in a goroutine of its own, and retries until the
+// sweep succeeds. Then it enqueues the worker's live keys. Before that a controller with AfterSweep can create nothing
+// there: from the loss of the connection until the next sweep, it gets only keys whose copy belongs to the current
+// attempt. While the worker refuses the sweep (Kind.Refused), the controller gets all keys. It then creates nothing,
+// and ends the attempts that were placed there.
 //
-// Under Set.mu are the workers that have joined, under sweeper.mu the time of connection in which a worker has been swept.
+// Set.mu guards the workers that have joined. sweeper.mu guards for which connection a worker has been swept.
 package perworker

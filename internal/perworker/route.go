@@ -17,12 +17,12 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// isLive is true while there is something to do about a Dispatch on its worker.
+// isLive is true while a worker's controllers may have work for the Dispatch.
 func isLive(dispatch *v1alpha1.Dispatch) bool {
 	return record.StateOf(dispatch) != record.Finished
 }
 
-// route brings the hub's events to the controllers of the workers that they concern.
+// route gives the hub's events to the controllers of the workers that they concern.
 func (s *Set[C]) route(ctx context.Context) error {
 	dispatches, err := s.hub.GetInformer(ctx, &v1alpha1.Dispatch{})
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *Set[C]) dispatchSeen(dispatch *v1alpha1.Dispatch) {
 	}
 }
 
-// dispatchChanged goes to the worker of the Dispatch, and to the one that it left.
+// dispatchChanged enqueues the key for the worker of the Dispatch, and for the worker that the Dispatch named before.
 func (s *Set[C]) dispatchChanged(before, after *v1alpha1.Dispatch) {
 	if !isLive(before) && !isLive(after) {
 		return
@@ -80,7 +80,7 @@ func (s *Set[C]) dispatchChanged(before, after *v1alpha1.Dispatch) {
 	}
 }
 
-// jobChanged is true for changes that the copy or the Dispatch must follow. A change of status is our own.
+// jobChanged is true for changes that the copy or the Dispatch must follow. Only the manager changes the status.
 func jobChanged(before, after *unstructured.Unstructured) bool {
 	return before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID() ||
 		(before.GetDeletionTimestamp() == nil) != (after.GetDeletionTimestamp() == nil)
@@ -94,7 +94,7 @@ func (s *Set[C]) jobSeen(ctx context.Context, job *unstructured.Unstructured) {
 	}
 }
 
-// last is the last known state of a deleted object.
+// last returns the last known state of a deleted object.
 func last(object any) any {
 	if tombstone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		return tombstone.Obj

@@ -24,41 +24,41 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// Connection is a connection to a worker. remote.Cluster is one.
+// Connection is a connection to a worker. remote.Cluster implements it.
 type Connection interface {
 	comparable
-	// Cache has the copies of this hub.
+	// Cache returns a cache that has the copies of this hub.
 	Cache() cache.Cache
 	// Status says whether the worker is connected, and since when. It does not block.
 	Status() remote.Status
 }
 
-// Kind is a kind of controller of which every worker gets one.
+// Kind is a kind of controller. Every worker gets an instance of it.
 type Kind[C Connection] struct {
-	// Name of the controller in logs and metrics.
+	// Name is the name of the controller in logs and metrics.
 	Name string
-	// Concurrency is how many keys of one worker are reconciled at a time.
+	// Concurrency is how many keys of one worker are reconciled at the same time.
 	Concurrency int
-	// New makes the reconciler for a worker. Nothing of the kind runs for the worker then, of this process.
+	// New makes the reconciler for a worker. When New is called, no other instance runs for the worker in this process.
 	New func(ctx context.Context, worker v1alpha1.ClusterName, connection C) (reconcile.Reconciler, error)
-	// Source of more keys from a worker's cache than those of the copies. Nil: there are none.
+	// Source gives keys from a worker's cache in addition to the keys of copies. Nil: there are none.
 	Source func(cache.Cache) source.Source
-	// Apart is for controllers whose keys are of something else than jobs: they get those of Source only, and no others to wait behind.
+	// Apart is for controllers whose keys are not jobs. They get only the keys of Source and Enqueue.
 	Apart bool
-	// Sweep does what has to be done on a worker each time it is connected anew, before the controllers with AfterSweep may do anything
-	// new there. It is called in the worker's own goroutine, and again after a back-off if it fails. Nil: nothing has to be.
+	// Sweep does what must be done on a worker after each new connection, before controllers with AfterSweep may create
+	// anything there. The sweeper's goroutine calls it, and retries it after a back-off. Nil: nothing to do.
 	Sweep func(ctx context.Context, worker v1alpha1.ClusterName, connection C) error
-	// AfterSweep is for controllers that create copies. Until all Sweeps have worked they get only keys that have one already.
+	// AfterSweep is for controllers that create copies. Until all Sweeps succeed, they get only keys with a copy.
 	AfterSweep bool
-	// Hold of a controller with AfterSweep is true while the first copy of a Dispatch's attempt must not be created on the worker that it
-	// names. It is asked often, and must not wait. Nil: never.
+	// Hold is for controllers with AfterSweep. It is true while the first copy of the Dispatch's attempt must not be
+	// created on its worker. It is called often, and must not block. Nil: never.
 	Hold func(ctx context.Context, dispatch *v1alpha1.Dispatch) bool
-	// Refused of a controller with AfterSweep is true while its worker refuses to be swept. Then the controller gets all
-	// keys: it has to create nothing, and to give back what was placed there. It must not wait. Nil: never.
+	// Refused is for controllers with AfterSweep. It is true while the worker refuses the sweep. The controller then gets
+	// all keys: it must create nothing, and end the attempts that were placed there. It must not block. Nil: never.
 	Refused func(worker v1alpha1.ClusterName) bool
 }
 
-// Set holds the controllers of all connected workers. Its methods may be called from several goroutines.
+// Set holds the controllers of all connected workers. Its methods may be called concurrently.
 type Set[C Connection] struct {
 	hub   cache.Cache
 	kinds []Kind[C]
@@ -66,11 +66,11 @@ type Set[C Connection] struct {
 	clock clock.Clock
 
 	mu sync.Mutex
-	// ctx of the controllers, nil until Start; early are the workers that joined before it; workers by name. All under mu.
+	// ctx is the context of the controllers, nil until Start. early are workers that joined before it. Under mu.
 	ctx     context.Context
 	early   map[v1alpha1.ClusterName]C
 	workers map[v1alpha1.ClusterName]*worker[C]
-	// changing has a lock for each name, held by Join and Leave. The locks are under mu.
+	// changing has a lock for each worker's name. Join and Leave hold it. mu guards the map.
 	changing map[v1alpha1.ClusterName]*sync.Mutex
 }
 
@@ -82,7 +82,7 @@ type worker[C Connection] struct {
 	instances []*instance
 }
 
-// NewSet makes a Set that reads Dispatches from the hub's cache, which must have the indexes of package records.
+// NewSet makes a Set that reads Dispatches from the hub's cache. The cache must have the indexes of package records.
 func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *Set[C] {
 	return &Set[C]{
 		hub: hub, kinds: kinds, log: log, clock: clock.RealClock{},
@@ -91,7 +91,7 @@ func NewSet[C Connection](hub cache.Cache, log logr.Logger, kinds ...Kind[C]) *S
 	}
 }
 
-// Start routes the hub's events until ctx ends, and ends all controllers then.
+// Start routes the hub's events until ctx ends. Then it ends all controllers.
 func (s *Set[C]) Start(ctx context.Context) error {
 	if err := s.route(ctx); err != nil {
 		return err
@@ -103,7 +103,7 @@ func (s *Set[C]) Start(ctx context.Context) error {
 	s.mu.Unlock()
 	for name, connection := range early {
 		if s.has(name) {
-			continue // It has joined again meanwhile.
+			continue // It has joined again in the meantime.
 		}
 		if err := s.Join(name, connection); err != nil {
 			return err
@@ -125,8 +125,8 @@ func (s *Set[C]) has(name v1alpha1.ClusterName) bool {
 	return s.workers[name] != nil
 }
 
-// Join starts the controllers of a worker over a connection, or finds them running over it already, as after a time without
-// connection. It has the worker swept, and then brings them all its live jobs, for which it does not wait.
+// Join starts the controllers of a worker, unless they run with this connection already. It requests a sweep, and after
+// the sweep the keys of all live jobs. It does not wait for them.
 func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 	defer s.change(name).Unlock()
 	s.mu.Lock()
@@ -136,7 +136,7 @@ func (s *Set[C]) Join(name v1alpha1.ClusterName, connection C) error {
 	}
 	s.mu.Unlock()
 	if ctx == nil {
-		return nil // Start joins it.
+		return nil // Start calls Join again.
 	}
 	if existing != nil && existing.connection != connection {
 		s.leave(name)
@@ -172,7 +172,7 @@ func (s *Set[C]) start(ctx context.Context, name v1alpha1.ClusterName, connectio
 	s.mu.Lock()
 	s.workers[name] = w
 	s.mu.Unlock()
-	w.sweeper.start(ctx) // It brings keys to what is in workers.
+	w.sweeper.start(ctx) // The sweeper enqueues keys only for workers in s.workers.
 	return w, nil
 }
 
@@ -186,7 +186,7 @@ func (s *Set[C]) heldBack(
 	}
 }
 
-// change locks the controllers of one worker against other changes.
+// change locks the controllers of one worker. The caller unlocks the returned lock.
 func (s *Set[C]) change(name v1alpha1.ClusterName) *sync.Mutex {
 	s.mu.Lock()
 	lock := s.changing[name]
@@ -220,8 +220,8 @@ func (s *Set[C]) leave(name v1alpha1.ClusterName) {
 	}
 }
 
-// enqueueLive brings the controllers of a worker all its Dispatches that have not finished, and all copies that are there: both may
-// have changed, or come due, while nothing could be done.
+// enqueueLive enqueues all Dispatches of a worker that have not finished, and all its copies. Both may have changed or
+// become due while the worker was not connected.
 func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, connection C) error {
 	dispatches, err := records.Live(ctx, s.hub, name)
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Set[C]) enqueueLive(ctx context.Context, name v1alpha1.ClusterName, con
 	return nil
 }
 
-// Enqueue brings a key to one kind of controller of a worker, if it has joined. It never blocks.
+// Enqueue adds a key to one kind of controller of a worker, if the worker has joined. It never blocks.
 func (s *Set[C]) Enqueue(kind string, name v1alpha1.ClusterName, key types.NamespacedName) {
 	s.mu.Lock()
 	w := s.workers[name]
@@ -255,8 +255,8 @@ func (s *Set[C]) Enqueue(kind string, name v1alpha1.ClusterName, key types.Names
 	}
 }
 
-// Busy is true while as many keys wait for a worker's controller of one kind as it has in hand at most. That a key
-// waits for a moment, until somebody takes it, is no sign of work that piles up.
+// Busy is true while at least Concurrency keys wait for a worker's controller of one kind. Fewer may wait just for a
+// moment.
 func (s *Set[C]) Busy(kind string, name v1alpha1.ClusterName) bool {
 	s.mu.Lock()
 	w := s.workers[name]
@@ -272,13 +272,13 @@ func (s *Set[C]) Busy(kind string, name v1alpha1.ClusterName) bool {
 	return false
 }
 
-// enqueue brings a key to the controllers of a worker, if it has joined.
+// enqueue adds a key to the controllers of a worker, if the worker has joined.
 func (s *Set[C]) enqueue(name v1alpha1.ClusterName, key types.NamespacedName) {
 	s.mu.Lock()
 	w := s.workers[name]
 	s.mu.Unlock()
 	if w == nil {
-		return // Join brings its live jobs.
+		return // Join enqueues the worker's live jobs.
 	}
 	for _, i := range w.instances {
 		if !i.apart {

@@ -22,28 +22,28 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// sweeper sweeps one worker: it does what has to be done there in each new time of connection before anything else may be, in a
-// goroutine of its own, and tries again until it is done.
+// sweeper sweeps one worker in a goroutine of its own. After each new connection the worker must be swept before
+// anything else may happen there. The sweeper retries until the sweep succeeds.
 type sweeper[C Connection] struct {
 	connection C
-	// sweep does it, and finish is called after each time.
+	// sweep does the sweep. finish is called after each successful sweep.
 	sweep, finish func(context.Context) error
 	// refused is true while the worker refuses to be swept.
 	refused func() bool
 	clock   clock.Clock
 	log     logr.Logger
 
-	// due has a token while a sweep is to be made. cancel ends the goroutine, which closes done.
+	// due has a token while a sweep is due. cancel ends the goroutine, which closes done.
 	due    chan struct{}
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu sync.Mutex
-	// swept is the beginning of the time of connection in which the worker has been swept. Under mu.
+	// swept is Status.Since of the connection for which the worker has been swept. mu guards it.
 	swept time.Time
 }
 
-// newSweeper makes the sweeper of a worker for all kinds that sweep.
+// newSweeper makes the sweeper of a worker for all kinds that have a Sweep.
 func newSweeper[C Connection](s *Set[C], name v1alpha1.ClusterName, connection C) *sweeper[C] {
 	return &sweeper[C]{
 		connection: connection, clock: s.clock, log: s.log.WithValues("workerCluster", name),
@@ -88,15 +88,15 @@ func (w *sweeper[C]) stop() {
 	<-w.done
 }
 
-// again has the worker swept, and its keys brought, once more. It never blocks.
+// again requests another sweep, after which the worker's keys are enqueued. It never blocks.
 func (w *sweeper[C]) again() {
 	select {
 	case w.due <- struct{}{}:
-	default: // One is due already.
+	default: // A sweep is due already.
 	}
 }
 
-// over is true if the worker is connected, and has been swept since it is.
+// over is true if the worker is connected and has been swept for this connection.
 func (w *sweeper[C]) over() bool {
 	status := w.connection.Status()
 	w.mu.Lock()
@@ -104,7 +104,7 @@ func (w *sweeper[C]) over() bool {
 	return status.State == remote.Connected && !w.swept.IsZero() && w.swept.Equal(status.Since)
 }
 
-// untilDone sweeps until it has worked, or until the worker is not connected any more: then Join comes again.
+// untilDone sweeps until it succeeds, or until the worker is not connected. After a reconnection Join calls again.
 func (w *sweeper[C]) untilDone(ctx context.Context) {
 	logged, brought := false, false
 	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
@@ -120,7 +120,8 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 			w.log.Error(err, "Worker gets nothing new until what is outdated there is deleted; trying again")
 			logged = true
 		}
-		if w.refused() && !brought { // What was placed there goes elsewhere.
+		// The controllers end the attempts that were placed there, so that the jobs run elsewhere.
+		if w.refused() && !brought {
 			brought = w.finish(ctx) == nil
 		}
 		select {
@@ -131,7 +132,7 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 	}
 }
 
-// once sweeps the worker in the time of connection that began then. What was held back before comes with the keys that finish brings.
+// once sweeps the worker for the connection that began at since. Then finish enqueues keys that were held back.
 func (w *sweeper[C]) once(ctx context.Context, since time.Time) error {
 	if err := w.sweep(ctx); err != nil {
 		return err
@@ -142,13 +143,13 @@ func (w *sweeper[C]) once(ctx context.Context, since time.Time) error {
 	return w.finish(ctx)
 }
 
-// holdCheck is how often it is looked whether a copy may be created.
+// holdCheck is how often a held Dispatch is checked again.
 const holdCheck = time.Second
 
-// held is a controller that gets no key that could make it create something until the worker has been swept. A key
-// whose copy is that of the current attempt goes through all the same: what the copy says is brought to the hub even if
-// the sweep does not get on. So does one whose Dispatch is being deleted, which has nothing to wait for. While the
-// worker refuses to be swept all keys go through.
+// held wraps a reconciler. Until the worker has been swept, it drops keys for which the reconciler could create a copy.
+// It passes a key whose copy belongs to the current attempt, so that the hub learns the copy's status even if the sweep
+// fails. It passes a key whose Dispatch is being deleted, because nothing is created for it. While the worker refuses
+// the sweep, all keys pass.
 type held[C Connection] struct {
 	reconcile.Reconciler
 	worker  v1alpha1.ClusterName
@@ -158,7 +159,7 @@ type held[C Connection] struct {
 	refused func(v1alpha1.ClusterName) bool
 }
 
-// Reconcile implements reconcile.Reconciler. What is dropped here comes again after the sweep.
+// Reconcile implements reconcile.Reconciler. Dropped keys are enqueued again after the sweep.
 func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	dispatch := &v1alpha1.Dispatch{}
 	if err := h.hub.Get(ctx, request.NamespacedName, dispatch, client.UnsafeDisableDeepCopy); client.IgnoreNotFound(err) != nil {
@@ -183,12 +184,12 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// isHeld is true for a Dispatch whose attempt waits here for its first copy, as long as there must be none.
+// isHeld is true for a Dispatch whose attempt has no copy here yet, while Hold forbids the first copy.
 func (h held[C]) isHeld(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	return h.hold != nil && d.Spec.Cluster == h.worker && !d.IsFinished() && !d.WasCopied() && !d.AttemptEnded() && h.hold(ctx, d)
 }
 
-// hasCurrentCopy is true if the worker has, by its cache, the copy of the Dispatch's current attempt.
+// hasCurrentCopy is true if the worker's cache has the copy of the Dispatch's current attempt.
 func (h held[C]) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) (bool, error) {
 	if d.UID == "" {
 		return false, nil

@@ -19,7 +19,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// link is a connection whose state a test says.
+// link is a connection whose state the test sets.
 type link struct {
 	mu     sync.Mutex
 	status remote.Status
@@ -39,8 +39,8 @@ func (l *link) set(state remote.State, since time.Time) {
 	l.status = remote.Status{State: state, Since: since}
 }
 
-// The worker counts as swept for the time of connection in which it was, and for no other: between a reconnection and the sweep after it
-// nothing new may be done.
+// TestSweptForOneTimeOfConnection checks that a sweep counts only for its own connection. A new connection needs
+// another.
 func TestSweptForOneTimeOfConnection(t *testing.T) {
 	first, second := time.Unix(100, 0), time.Unix(200, 0)
 	connection := &link{}
@@ -76,8 +76,8 @@ func TestSweptForOneTimeOfConnection(t *testing.T) {
 	}
 }
 
-// A sweep that fails is tried again, and said once; keys are brought only after it. Those of a worker that refuses to
-// be swept are brought once before, so that its jobs are given back.
+// TestSweepIsTriedAgain checks that a failed sweep is retried and logged once, and that keys are enqueued only after a
+// sweep. A worker that refuses the sweep gets its keys once before, so that its jobs can run elsewhere.
 func TestSweepIsTriedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		refused bool
