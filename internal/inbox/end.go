@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// AtEnd has functions called when the manager ends: those that cancel the subscriptions by which an Inbox is filled.
+// AtEnd calls the functions when the manager ends. They cancel the subscriptions that fill an Inbox.
 func AtEnd(mgr ctrl.Manager, cancels ...func()) error {
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()

@@ -1,10 +1,10 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inbox brings keys into a controller's queue from outside of its watches.
+// Package inbox adds keys to a controller's queue that do not come from its watches.
 //
-// An Inbox never blocks whoever adds to it, and keeps what is added before its controller runs. Add its Source to the
-// controller:
+// An Inbox never blocks the caller of Add. It keeps keys that are added before its controller runs. Add its Source to
+// the controller:
 //
 //	box := &inbox.Inbox{}
 //	builder.WatchesRawSource(box.Source())
@@ -24,15 +24,15 @@ import (
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Inbox belongs to one controller. The zero value is ready.
+// Inbox is a source of keys for one controller. The zero value is ready.
 type Inbox struct {
 	mu sync.Mutex
-	// queue is nil until the controller starts; early keeps what was added before. Both under mu.
+	// queue is nil until the controller starts. early are the keys that were added before. mu guards both.
 	queue requestQueue
 	early []reconcile.Request
 }
 
-// Source is what the controller watches.
+// Source returns the source that the controller watches.
 func (i *Inbox) Source() source.Source {
 	return source.Func(func(_ context.Context, queue requestQueue) error {
 		i.mu.Lock()
@@ -46,8 +46,7 @@ func (i *Inbox) Source() source.Source {
 	})
 }
 
-// Waiting is how many keys the controller could begin with now, if it could do more at a time. What it has in hand, and
-// what comes after a delay, does not count.
+// Waiting returns how many keys wait only because the controller is busy. Keys in work or with a delay do not count.
 func (i *Inbox) Waiting() int {
 	i.mu.Lock()
 	queue, early := i.queue, len(i.early)
@@ -58,12 +57,12 @@ func (i *Inbox) Waiting() int {
 	return queue.Len()
 }
 
-// Add brings a key into the queue.
+// Add adds a key to the queue.
 func (i *Inbox) Add(key types.NamespacedName) {
 	i.AddAfter(key, 0)
 }
 
-// AddAfter brings a key into the queue after a delay, unless it comes in sooner otherwise.
+// AddAfter adds a key to the queue after a delay, unless somebody adds the key earlier.
 func (i *Inbox) AddAfter(key types.NamespacedName, delay time.Duration) {
 	request := reconcile.Request{NamespacedName: key}
 	i.mu.Lock()
