@@ -1,14 +1,14 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package records reads and writes Dispatches and Tombstones on the hub. What a Dispatch says, and how it is edited, is
-// in package dispatch/record; how it gets to the API server is here: the field owner, the optimistic lock, the indexes,
-// and what is said when the API server refuses a write for good.
+// Package records reads and writes Dispatches and Tombstones on the hub. Package dispatch/record defines the content of
+// a Dispatch and how to edit it. This package brings it to the API server: field owner, optimistic lock, indexes, and
+// the condition that reports a write that the API server refuses for good.
 //
-// Every write of a Dispatch has an optimistic lock. A conflict means that what the caller has decided on is out of
-// date: the caller decides again (package requeue).
+// Every write of a Dispatch has an optimistic lock. A conflict means that the caller has decided on old data, and must
+// decide again (package requeue).
 //
-// A Writer knows nothing of workers. Who calls End has made sure that the attempt has no copy that can run and will
-// have none, or may ignore such a copy. Who calls End after a copy has spoken has called TakeBackStatus before, because
-// after End the next copy may speak.
+// A Writer knows nothing of workers. Before End, the caller makes sure that the attempt has no copy that can run and
+// will have none, or that such a copy may be ignored. If a copy has reported a status, the caller calls TakeBackStatus
+// before End, because after End the next copy may report its status.
 package records

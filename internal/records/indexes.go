@@ -15,18 +15,17 @@ import (
 )
 
 const (
-	// indexLive has the Dispatches by worker that there may be something to do about on it. Finished ones are not in it,
-	// so that what is done for all jobs of a worker costs nothing for them.
+	// indexLive has the Dispatches that may need work on their worker, by worker. It leaves out finished Dispatches, so
+	// that work for all jobs of a worker costs nothing for them.
 	indexLive = "trainyard.live"
-	// indexMoving has the Dispatches whose jobs are on their way from drained workers, under the value moving.
+	// indexMoving has the Dispatches whose jobs move away from drained workers, under the value moving.
 	indexMoving = "trainyard.moving"
 	moving      = "true"
-	// indexOrigin has the Tombstones by the UID of their TrainJob. It has the name of a field by which the API server
-	// selects too.
+	// indexOrigin has the Tombstones by the UID of their TrainJob. The API server selects by this field too.
 	indexOrigin = "spec.trainJob.uid"
 )
 
-// AddIndexes adds the indexes that the functions of this package need to caches of the hub.
+// AddIndexes adds the indexes that the functions of this package need to the hub's cache.
 func AddIndexes(ctx context.Context, indexer client.FieldIndexer) error {
 	return errors.Join(
 		indexer.IndexField(ctx, &v1alpha1.Dispatch{}, indexLive, liveClusterOf),
@@ -56,7 +55,7 @@ func originOf(object client.Object) []string {
 	return nil
 }
 
-// Live lists the Dispatches of a worker that there may be something to do about. They belong to the cache.
+// Live lists the Dispatches that may need work on a worker. They belong to the cache: do not change them.
 func Live(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) ([]v1alpha1.Dispatch, error) {
 	var found v1alpha1.DispatchList
 	err := hub.List(ctx, &found, client.MatchingFields{indexLive: string(worker)}, client.UnsafeDisableDeepCopy)
@@ -66,7 +65,7 @@ func Live(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterName) (
 	return found.Items, nil
 }
 
-// Moving lists the Dispatches whose jobs are on their way from drained workers. They belong to the cache.
+// Moving lists the Dispatches whose jobs move away from drained workers. They belong to the cache: do not change them.
 func Moving(ctx context.Context, hub client.Reader) ([]v1alpha1.Dispatch, error) {
 	var found v1alpha1.DispatchList
 	if err := hub.List(ctx, &found, client.MatchingFields{indexMoving: moving}, client.UnsafeDisableDeepCopy); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// indexer keeps the functions of indexes by field.
+// indexer keeps the index functions by field.
 type indexer map[string]client.IndexerFunc
 
 // IndexField implements client.FieldIndexer.
@@ -24,7 +24,7 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, of
 	return nil
 }
 
-// A finished Dispatch costs nothing, but while it is being deleted: its copy has to go first.
+// TestIndexes checks that a finished Dispatch is live only while it is being deleted: its copy must be deleted first.
 func TestIndexes(t *testing.T) {
 	indexes := indexer{}
 	if err := records.AddIndexes(t.Context(), indexes); err != nil {

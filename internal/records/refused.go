@@ -17,23 +17,23 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// IsFinal says whether an API server refuses a write for what it says, and so will refuse it again until somebody
-// changes something: it is invalid or too large, or admission forbids it.
+// IsFinal says whether an API server will always refuse this write: it is invalid or too large, or admission forbids
+// it.
 func IsFinal(err error) bool {
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return true
-	case apierrors.IsForbidden(err): // A namespace that is going takes the job with it.
+	case apierrors.IsForbidden(err): // In a namespace that is being deleted, the job is being deleted too.
 		return !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	}
-	// What etcd does not take is an error of the API server like any other.
+	// The API server reports an object that is too large for etcd as an ordinary error.
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && strings.Contains(status.Status().Message, "request is too large")
 }
 
-// Refused returns the error of a write, and if it is final says on the Dispatch, in the API server's words, that the
-// write is refused. The reason says what of. The caller tries again with a back-off, and says nothing more: the
-// condition goes with the next write that succeeds.
+// Refused returns the error of a write. If the error is final, it also sets a condition on the Dispatch with the API
+// server's message. reason names the refused write. The caller retries with a back-off and reports nothing more. The
+// next write that succeeds removes the condition.
 func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string, err error) error {
 	if !IsFinal(err) || d.IsFinished() || d.DeletionTimestamp != nil {
 		return err
@@ -44,14 +44,14 @@ func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string
 		return err
 	}
 	failed := w.patchStatus(ctx, d, updated)
-	if IsFinal(failed) { // The status that is there takes the room.
+	if IsFinal(failed) { // The status itself may be too large.
 		record.Shrink(&updated.Status)
 		failed = w.patchStatus(ctx, d, updated)
 	}
 	return errors.Join(err, client.IgnoreNotFound(failed))
 }
 
-// Accepted takes back what Refused has said with that reason. It is no write if nothing was said.
+// Accepted removes the condition that Refused has set for this reason. It writes nothing if there is none.
 func (w Writer) Accepted(ctx context.Context, d *v1alpha1.Dispatch, reason string) error {
 	if !record.IsRefused(&d.Status, reason) {
 		return nil

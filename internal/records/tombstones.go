@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TombstoneOf is what the Tombstone of a Dispatch's attempt says: that the cluster may have a copy of it.
+// TombstoneOf returns the spec of the Tombstone of a Dispatch's attempt: the cluster may have a copy of that attempt.
 func TombstoneOf(d *v1alpha1.Dispatch, clusterID types.UID) v1alpha1.TombstoneSpec {
 	return v1alpha1.TombstoneSpec{
 		Cluster: d.Spec.Cluster, ClusterID: clusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace,
@@ -24,14 +24,13 @@ func TombstoneOf(d *v1alpha1.Dispatch, clusterID types.UID) v1alpha1.TombstoneSp
 	}
 }
 
-// TombstoneNames are the names that the Tombstone of an attempt may have: the UID of its TrainJob, and another if the
-// job has one already, of another cluster.
+// TombstoneNames returns the names that the Tombstone of an attempt may have. The first name is the UID of its
+// TrainJob. The second name is for a job that already has a Tombstone of another cluster.
 func TombstoneNames(origin types.UID, attempt int32) []string {
 	return []string{string(origin), fmt.Sprintf("%s-%d", origin, attempt)}
 }
 
-// AddTombstone writes a Tombstone, unless there is one that says as much, and returns whether it did. reader reads from the
-// hub's API server.
+// AddTombstone writes a Tombstone, unless one already covers spec. It returns whether it wrote one. reader is live.
 func AddTombstone(
 	ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec,
 ) (written bool, err error) {
@@ -51,7 +50,7 @@ func AddTombstone(
 	return false, nil
 }
 
-// HasTombstone is true if there is a Tombstone that says as much.
+// HasTombstone is true if a Tombstone covers spec.
 func HasTombstone(ctx context.Context, reader client.Reader, spec v1alpha1.TombstoneSpec) (bool, error) {
 	for _, name := range TombstoneNames(spec.TrainJob.UID, spec.Attempt) {
 		if found, err := isTombstone(ctx, reader, name, spec); found || err != nil {
@@ -61,7 +60,7 @@ func HasTombstone(ctx context.Context, reader client.Reader, spec v1alpha1.Tombs
 	return false, nil
 }
 
-// isTombstone is true if the Tombstone of that name is about this job, on this cluster, up to this attempt at least.
+// isTombstone is true if the named Tombstone is of this job and cluster, and of this attempt or a later one.
 func isTombstone(ctx context.Context, reader client.Reader, name string, spec v1alpha1.TombstoneSpec) (bool, error) {
 	tombstone := &v1alpha1.Tombstone{}
 	if err := reader.Get(ctx, client.ObjectKey{Name: name}, tombstone); err != nil {
@@ -75,13 +74,13 @@ func isTombstone(ctx context.Context, reader client.Reader, name string, spec v1
 		there.Attempt >= spec.Attempt, nil
 }
 
-// Keep has the attempt of a job outlive its Dispatch: it writes a Tombstone, and is true once the hub's caches show
-// one. Before, nobody who is woken would go on counting from it. reader reads from the hub's API server.
+// Keep keeps the attempt of a job beyond its Dispatch: it writes a Tombstone. It returns true once the hub's cache has
+// the Tombstone, because reconcilers continue the count from the cache. reader reads from the hub's API server.
 func Keep(
 	ctx context.Context, hub client.Client, reader client.Reader, spec v1alpha1.TombstoneSpec,
 ) (kept bool, err error) {
 	if spec.ClusterID == "" || spec.Attempt < 1 {
-		return true, nil // Nothing is written to a worker before its ID is on record, so nobody has seen the attempt.
+		return true, nil // Nothing is written to a worker before its ID is on record, so this attempt never had a copy.
 	}
 	if kept, err := HasTombstone(ctx, hub, spec); kept || err != nil {
 		return kept, err
@@ -92,7 +91,7 @@ func Keep(
 	return HasTombstone(ctx, hub, spec)
 }
 
-// Tombstones returns those of a TrainJob. They belong to the cache. A hub that reads from caches needs the indexes.
+// Tombstones returns the Tombstones of a TrainJob. They belong to the cache. A cached reader needs the indexes.
 func Tombstones(ctx context.Context, hub client.Reader, origin types.UID) ([]v1alpha1.Tombstone, error) {
 	var found v1alpha1.TombstoneList
 	err := hub.List(ctx, &found, client.MatchingFields{indexOrigin: string(origin)}, client.UnsafeDisableDeepCopy)

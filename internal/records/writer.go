@@ -18,14 +18,14 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// FieldOwner is the field manager of everything that the manager writes on the hub and, but for copies, on workers.
+// FieldOwner is the field manager of all writes of the manager on the hub, and on workers of all but copies.
 const FieldOwner = client.FieldOwner("trainyard")
 
 // Writer writes Dispatches.
 type Writer struct {
 	// Hub is the hub.
 	Hub client.Client
-	// Clock of this process.
+	// Clock is the clock of this process.
 	Clock clock.PassiveClock
 }
 
@@ -37,7 +37,7 @@ func (w Writer) Create(ctx context.Context, d *v1alpha1.Dispatch) error {
 	return nil
 }
 
-// Patch writes what differs between two versions of a Dispatch, but for the status.
+// Patch writes the differences between two versions of a Dispatch, without the status.
 func (w Writer) Patch(ctx context.Context, before, after *v1alpha1.Dispatch) error {
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := w.Hub.Patch(ctx, after, patch, FieldOwner); err != nil {
@@ -46,7 +46,7 @@ func (w Writer) Patch(ctx context.Context, before, after *v1alpha1.Dispatch) err
 	return nil
 }
 
-// Release lets a deleted Dispatch go: its copy is known to be gone, or a Tombstone remembers the copy.
+// Release removes the finalizer of a deleted Dispatch. The copy is deleted, or has a Tombstone.
 func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
 	updated := d.DeepCopy()
 	record.Release(updated)
@@ -57,7 +57,7 @@ func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
 	return nil
 }
 
-// Delete deletes this very Dispatch. It stays until its finalizers are gone.
+// Delete deletes exactly this Dispatch, by UID. The object stays until its finalizers are removed.
 func (w Writer) Delete(ctx context.Context, d *v1alpha1.Dispatch) error {
 	if err := w.Hub.Delete(ctx, d.DeepCopy(), client.Preconditions{UID: &d.UID}); err != nil {
 		return fmt.Errorf("delete Dispatch %s/%s: %w", d.Namespace, d.Name, err)
@@ -65,9 +65,9 @@ func (w Writer) Delete(ctx context.Context, d *v1alpha1.Dispatch) error {
 	return nil
 }
 
-// UpdateStatus writes the status of a Dispatch if change changes it. The Dispatch that was given stays as it is. All
-// controllers write through here: what workers and users have said is cut to what the API server takes, and a refusal
-// for good is told on the Dispatch.
+// UpdateStatus writes the status of a Dispatch if change changes it. It does not change d. All controllers write
+// through UpdateStatus: it cuts texts to sizes that the API server accepts, and reports a final refusal on the
+// Dispatch.
 func (w Writer) UpdateStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
 	updated := d.DeepCopy()
 	record.Rewrite(&updated.Status)
@@ -88,8 +88,8 @@ func (w Writer) patchStatus(ctx context.Context, before, after *v1alpha1.Dispatc
 	return nil
 }
 
-// End says on the Dispatch that the current attempt has no copy and will have none, so that placement decides again. It
-// is one write, and none for an attempt that is over already.
+// End records on the Dispatch that the current attempt has no copy and will have none, so that the job is placed again.
+// It does one write, or none if the attempt has ended already.
 func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string) error {
 	switch record.AttemptOf(d) {
 	case record.Placed, record.Copied, record.Evicting, record.Lost:
@@ -106,8 +106,8 @@ func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.
 	return nil
 }
 
-// Finish says on the Dispatch how its job has ended, after the TrainJob says it. It is one write. With show the caller
-// adds what else there is to say of the copy.
+// Finish records on the Dispatch how its job has ended. The caller has written the TrainJob before. Finish does one
+// write. With show the caller adds the rest of the copy's status.
 func (w Writer) Finish(
 	ctx context.Context, d *v1alpha1.Dispatch, end *metav1.Condition, show func(*v1alpha1.DispatchStatus),
 ) error {
@@ -125,16 +125,15 @@ func (w Writer) Finish(
 	return nil
 }
 
-// TakeBackStatus removes from the hub TrainJob what a copy has said that is gone, or given up: its counters are of pods
-// that are no more, and the Dispatch says what is true of the job now. The end of a job stays. It is one write also
-// where job shows no status: the cache that job is from may lag behind a status that was written, and then it is a
-// conflict.
+// TakeBackStatus removes the status of a deleted or abandoned copy from the hub TrainJob: its counters are of pods that
+// do not exist, and the Dispatch has the job's current state. The end of a job stays. It writes even if job shows no
+// status: the cache may be older than the last status, and then the write fails with Conflict.
 func (w Writer) TakeBackStatus(ctx context.Context, job *unstructured.Unstructured) error {
 	if trainjobs.Terminal(job) != nil {
 		return nil
 	}
 	updated := job.DeepCopy()
-	delete(updated.Object, "status") // The CRD does not take an empty one.
+	delete(updated.Object, "status") // The CRD does not accept an empty status.
 	patch := client.MergeFromWithOptions(job, client.MergeFromWithOptimisticLock{})
 	if err := w.Hub.Status().Patch(ctx, updated, patch, FieldOwner); err != nil {
 		return fmt.Errorf("patch status of TrainJob %s/%s: %w", job.GetNamespace(), job.GetName(), err)
