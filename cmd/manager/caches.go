@@ -16,8 +16,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// hubCaches are the caches of what the hub has. A hub has many more jobs that have ended than live ones, so of those only what is still
-// asked stays in memory. TrainJobs are cached unstructured, see package trainjobs; of Secrets only those of the manager's namespace are.
+// hubCaches returns the options of the hub's caches. A hub has many more finished jobs than live ones, so the caches
+// keep only the needed fields of finished jobs. TrainJobs are cached unstructured (package trainjobs). Of the Secrets,
+// the caches keep only those in the manager's namespace.
 func hubCaches(namespace, managedBy string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -29,8 +30,8 @@ func hubCaches(namespace, managedBy string) cache.Options {
 	}
 }
 
-// fillCaches has what the hub has many of read when the caches start. Else TrainJobs would be read when their controllers start, after
-// Dispatches and only by the replica that leads: another one would have them to read yet when it takes over.
+// fillCaches makes the caches start with the kinds of which the hub has many. Otherwise TrainJobs would be read only
+// after the controllers start, after Dispatches and only by the leader. A new leader would have to wait.
 func fillCaches(ctx context.Context, caches cache.Cache) error {
 	for _, object := range []client.Object{trainjobs.New(), &v1alpha1.Dispatch{}} {
 		if _, err := caches.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {
@@ -40,8 +41,8 @@ func fillCaches(ctx context.Context, caches cache.Cache) error {
 	return nil
 }
 
-// stripDispatch drops what is no longer asked of a Dispatch that has finished, and has all share the words that they have in common.
-// Conditions and history stay whole: who changes one writes all.
+// stripDispatch drops fields of finished Dispatches that nobody needs, and lets Dispatches share equal strings. It
+// keeps conditions and history complete, because a patch replaces them as a whole.
 func stripDispatch(in any) (any, error) {
 	d, ok := in.(*v1alpha1.Dispatch)
 	if !ok {
@@ -81,12 +82,12 @@ func stripDispatch(in any) (any, error) {
 	return d, nil
 }
 
-// share has equal strings take the memory of one.
+// share makes equal strings use the same memory.
 func share[T ~string](s *T) {
 	*s = T(unique.Make(string(*s)).Value())
 }
 
-// alias has a string take the memory of another one that is equal.
+// alias makes s use the memory of an equal string.
 func alias[T comparable](s *T, of T) {
 	if *s == of {
 		*s = of

@@ -39,7 +39,7 @@ func testDispatch(finished bool) *v1alpha1.Dispatch {
 	return d
 }
 
-// What a merge patch of a Dispatch replaces as a whole has to be there as a whole.
+// TestStripDispatch checks that lists that a merge patch replaces as a whole stay complete.
 func TestStripDispatch(t *testing.T) {
 	finished := testDispatch(true)
 	finished.Annotations, finished.Spec.PodSets = nil, nil

@@ -36,14 +36,14 @@ type wiring struct {
 	log     logr.Logger
 	fleet   *remote.Fleet
 	leases  *hublease.Keeper
-	// members and quarantine know each other.
+	// members and quarantine refer to each other.
 	members    *perworker.Set[*remote.Cluster]
 	quarantine *garbagecollection.Quarantine
 	policies   placement.Policies
 	placer     *placement.Reconciler
 }
 
-// addControllers wires the parts together.
+// addControllers makes the parts of the manager, connects them and adds them to mgr.
 func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID types.UID, log logr.Logger) error {
 	if err := fillCaches(ctx, mgr.GetCache()); err != nil {
 		return err
@@ -80,7 +80,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	)
 }
 
-// addWorkerClusters adds what keeps the connections.
+// addWorkerClusters adds the controller that keeps the connections, and its watch of kubeconfig files.
 func (w *wiring) addWorkerClusters() error {
 	var workers *workercluster.Reconciler
 	files := kubeconfigs.NewFileWatcher(w.log, func(path string) { workers.EnqueuePath(path) })
@@ -91,14 +91,14 @@ func (w *wiring) addWorkerClusters() error {
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr))
 }
 
-// addPlacement adds what places jobs, and what moves them.
+// addPlacement adds the controllers that place and move jobs.
 func (w *wiring) addPlacement(ctx context.Context) error {
 	options := placement.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), ManagedBy: w.options.managedBy,
 		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
-	// MultiKueue dispatches no job with another value: then there is nobody to keep out of the way of.
+	// MultiKueue dispatches only jobs with this value, so with another value nobody needs to watch Kueue.
 	var multiKueue *kueue.Watch
 	if w.options.managedBy == v1alpha1.ManagedByMultiKueue {
 		multiKueue = kueue.New(kueue.Options{Config: w.mgr.GetConfig(), HTTPClient: w.mgr.GetHTTPClient(), Logger: w.log})
@@ -122,7 +122,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr))
 }
 
-// addFailover adds what happens to the jobs of workers that are lost.
+// addFailover adds the controller for the jobs of lost workers.
 func (w *wiring) addFailover() error {
 	return failover.NewReconciler(failover.Options{
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(), Leading: w.options.Leads,
@@ -131,7 +131,7 @@ func (w *wiring) addFailover() error {
 	}).Add(w.mgr)
 }
 
-// contacts are the connections as failover sees them.
+// contacts adapts the connections to failover.Connections.
 type contacts struct{ fleet *remote.Fleet }
 
 // Contact implements failover.Connections.

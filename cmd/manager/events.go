@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// eventsAtOnce and eventsPerSecond are how many Events are written without delay. Others wait, so that in a burst of jobs the hub's API
-	// server has its time for what the jobs need to start.
+	// eventsAtOnce and eventsPerSecond limit how many Events are written without delay. Other Events wait. So in a burst
+	// of jobs, the hub's API server first serves the requests that start jobs.
 	eventsAtOnce    = 20
 	eventsPerSecond = 10
-	// maxEventDelay is how long an Event waits at most. Its eventTime is that of what it tells.
+	// maxEventDelay is how long an Event waits at most. Its eventTime is when the event happened.
 	maxEventDelay = 10 * time.Second
 )
 
-// withPacedEvents returns a configuration whose clients pace their Events.
+// withPacedEvents returns a configuration whose clients delay Events.
 func withPacedEvents(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -30,7 +30,7 @@ func withPacedEvents(config *rest.Config) *rest.Config {
 	return config
 }
 
-// pacedEvents is a transport that holds back Events, and nothing else.
+// pacedEvents is a transport that delays only Events.
 type pacedEvents struct {
 	next    http.RoundTripper
 	limiter *rate.Limiter
@@ -53,7 +53,7 @@ func (p *pacedEvents) wait(request *http.Request) error {
 		return nil
 	}
 	if delay > maxEventDelay {
-		turn.Cancel() // Those behind it would wait for nothing.
+		turn.Cancel() // It would delay later Events for nothing.
 		delay = maxEventDelay
 	}
 	timer := time.NewTimer(delay)

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// sink is the transport behind, which notes when requests come, from its making on.
+// sink is the next transport. It records when requests arrive, relative to began.
 type sink struct {
 	began time.Time
 	mu    sync.Mutex
@@ -29,14 +29,14 @@ func (s *sink) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusCreated}, nil
 }
 
-// sent is how many requests have come, and when the last one did.
+// sent returns how many requests have arrived, and when the last one arrived.
 func (s *sink) sent() (count int, last time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.times), s.times[len(s.times)-1]
 }
 
-// paced is a transport as the manager's.
+// paced returns a transport with the manager's limits.
 func paced() (*pacedEvents, *sink) {
 	to := &sink{began: time.Now()}
 	return &pacedEvents{next: to, limiter: rate.NewLimiter(eventsPerSecond, eventsAtOnce)}, to

@@ -1,10 +1,11 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Manager is the process of Trainyard's hub. It places the TrainJobs whose spec.managedBy it owns on workers, mirrors them there,
-// and brings their status back.
+// Manager is the process of Trainyard's hub. It dispatches the TrainJobs that have its spec.managedBy: it places them
+// on workers, creates their copies there, and brings their status back.
 //
-// Any number of replicas can run. One works, by a lease; the others keep their caches warm and take over.
+// Any number of replicas can run. The replica that holds a lease works. The other replicas keep their caches filled and
+// take over.
 //
 // Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with one line on standard error that says why.
 package main

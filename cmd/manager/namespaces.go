@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// podSecurityLabels are always carried: without them the pods of a copy may do what they may not on the hub.
+// podSecurityLabels are always copied. Without them the pods of a copy may do more than they may on the hub.
 const podSecurityLabels = "pod-security.kubernetes.io/*"
 
-// systemNamespaces are protected whatever the flags say. What Kubernetes itself runs in is there on each worker.
+// systemNamespaces are always protected: every worker has its own system namespaces.
 const systemNamespaces = "kube-*"
 
-// protected says whether TrainJobs of a namespace are not dispatched.
+// protected says whether the manager does not dispatch the TrainJobs of a namespace.
 func (o *options) protected(namespace string) bool {
 	return namespace == o.namespace || matches(systemNamespaces, namespace) || matchesAny(o.protectedNamespaces, namespace)
 }
 
-// carriesLabel says whether a namespace that is made on a worker gets a label of the hub's.
+// carriesLabel says whether a namespace that the manager creates on a worker gets this label of the hub's namespace.
 func (o *options) carriesLabel(key string) bool {
 	return matches(podSecurityLabels, key) || matchesAny(o.namespaceLabels, key)
 }
@@ -32,7 +32,7 @@ func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
 }
 
-// matches: a pattern that ends in * stands for all that begin so.
+// matches says whether name matches the pattern. A pattern that ends in * matches all names that begin so.
 func matches(pattern, name string) bool {
 	if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, beginning)
@@ -51,7 +51,7 @@ func (o *options) validateNamespaces() error {
 	for _, pattern := range o.namespaceLabels {
 		key := pattern
 		if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
-			key = beginning + "x" // It has to be the beginning of a key.
+			key = beginning + "x" // The pattern must be the beginning of a valid key.
 		}
 		if messages := validation.IsQualifiedName(key); len(messages) > 0 {
 			faults = multierror.Append(faults, fmt.Errorf("--namespace-labels has %q: %s", pattern, messages[0]))

@@ -22,7 +22,7 @@ const (
 	defaultNamespace = "trainyard-system"
 )
 
-// options of the manager. Those from defaultOptions are valid.
+// options are the options of the manager. defaultOptions returns valid ones.
 type options struct {
 	process.Options
 	managedBy           string

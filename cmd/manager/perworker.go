@@ -20,10 +20,10 @@ import (
 // mirrorName is the name of mirror's controllers.
 const mirrorName = "mirror"
 
-// spareMirrors are the goroutines of a worker's mirror that are left for other jobs when as many creations hang as may be under way.
+// spareMirrors is how many of a worker's mirror goroutines stay free when all allowed creations hang.
 const spareMirrors = 2
 
-// perWorkerControllers are the kinds of controllers of which every connected worker gets its own.
+// perWorkerControllers returns the kinds of controllers that every connected worker has its own instance of.
 func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 	return []perworker.Kind[*remote.Cluster]{{
 		Name:        mirrorName,
@@ -85,7 +85,7 @@ func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remo
 	}
 }
 
-// other is the connection to a worker, if its name leads to this cluster.
+// other returns the connection to a worker if the worker has this cluster ID, or if id is empty.
 func (w *wiring) other(name v1alpha1.ClusterName, id types.UID) (garbagecollection.Worker, bool) {
 	connection, ok := w.fleet.Get(name)
 	if !ok || id != "" && connection.Status().ClusterID != id {

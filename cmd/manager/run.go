@@ -29,7 +29,7 @@ import (
 // recorderName is the reporting controller of Events.
 const recorderName = "trainyard"
 
-// run works until ctx ends, and returns nil then.
+// run works until ctx ends. Then it returns nil.
 func run(ctx context.Context, o options) error {
 	log := o.SetUpLog()
 	config, err := o.RestConfig("trainyard-manager")
@@ -42,7 +42,7 @@ func run(ctx context.Context, o options) error {
 	if err := o.Elect(config); err != nil {
 		return err
 	}
-	config = withPacedEvents(config) // A copy: the lease is written by other clients.
+	config = withPacedEvents(config) // It is a copy: other clients write the lease.
 	config.Wrap(remote.OnlyLeaderWrites(o.Leads))
 	mgr, err := newManager(config, o)
 	if err != nil {
@@ -65,7 +65,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		clientgoscheme.AddToScheme(scheme),
 		v1alpha1.AddToScheme(scheme),
 		trainer.AddToScheme(scheme),
-		// The trainer module's runtime framework wants these to be known.
+		// The trainer module's runtime framework needs these types.
 		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme),
 	))
 	managerOptions := ctrl.Options{
@@ -81,7 +81,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// hubID is the UID of the hub's kube-system namespace.
+// hubID returns the UID of the hub's kube-system namespace.
 func hubID(ctx context.Context, reader client.Reader) (types.UID, error) {
 	var namespace corev1.Namespace
 	if err := reader.Get(ctx, types.NamespacedName{Name: "kube-system"}, &namespace); err != nil {
