@@ -47,7 +47,7 @@ func TestTorchDistributedCompletes(t *testing.T) {
 	}
 }
 
-// TestMPIWorksWithStrippedCache: the agent's cache holds no contents of Secrets and of few ConfigMaps.
+// TestMPIWorksWithStrippedCache checks MPI with the agent's cache, which strips Secrets and most ConfigMaps.
 func TestMPIWorksWithStrippedCache(t *testing.T) {
 	setUp(t)
 	startAgent(t)
@@ -155,7 +155,7 @@ func TestMissingCRDsAreNamed(t *testing.T) {
 	}
 }
 
-// TestExtendedConditions: a job whose pods fit on no node says so on itself, and goes on when there is a node.
+// TestExtendedConditions checks that a job whose pods fit on no node reports that, and continues when there is a node.
 func TestExtendedConditions(t *testing.T) {
 	setUp(t)
 	a := startAgent(t, "--extended-conditions", "--unschedulable-after=1s")
@@ -171,7 +171,7 @@ func TestExtendedConditions(t *testing.T) {
 			g.Expect(c).NotTo(gomega.BeNil())
 			g.Expect([]string{string(c.Status), c.Reason}).To(gomega.Equal([]string{string(status), reason}))
 			g.Expect(c.Message).To(gomega.ContainSubstring(words))
-			if kind != trainer.TrainJobComplete { // That one is as upstream has it.
+			if kind != trainer.TrainJobComplete { // It is as upstream sets it.
 				g.Expect(c.ObservedGeneration).To(gomega.Equal(j.Generation))
 			}
 		})

@@ -28,13 +28,13 @@ import (
 
 const (
 	benchmarkJobs = 500
-	// benchmarkWriters is how many requests a plain client has on their way at a time, as many as the agent works on jobs.
+	// benchmarkWriters is how many requests a plain client sends at a time. The agent reconciles as many jobs at a time.
 	benchmarkWriters = 10
 )
 
-// BenchmarkJobSets creates 500 TrainJobs at once and measures until each has its JobSet, and then, in the same run, how long a
-// plain client without a rate limit takes for the same writes: the TrainJobs and their JobSets. The cluster is an API server and
-// nothing else that would take part. One run is one measurement: go test -bench JobSets -benchtime 1x ./cmd/worker-agent
+// BenchmarkJobSets creates 500 TrainJobs at once and measures until each has its JobSet. In the same run it measures
+// how long a plain client without a rate limit takes for the same writes: the TrainJobs and their JobSets. The cluster
+// is only an API server. One run is one measurement: go test -bench JobSets -benchtime 1x ./cmd/worker-agent
 func BenchmarkJobSets(b *testing.B) {
 	cluster, c, binary := startBenchmark(b)
 	agent, err := cluster.Run(b.Context(), "worker-agent", binary, "--kubeconfig="+cluster.KubeconfigPath, "--leader-elect=false",
@@ -57,7 +57,7 @@ func BenchmarkJobSets(b *testing.B) {
 		floor := timed(func() {
 			inParallel(b, func(i int) error {
 				j := benchmarkJob(-round, i)
-				// Nobody works on it, so that the plain client has the machine for itself as the agent had.
+				// Nobody reconciles it, so the plain client has the machine for itself, as the agent had.
 				j.Spec.ManagedBy = new("kueue.x-k8s.io/multikueue")
 				return c.Create(b.Context(), j)
 			})
@@ -149,7 +149,7 @@ func inParallel(b *testing.B, do func(i int) error) {
 	}
 }
 
-// awaitJobSets waits until all JobSets of a round exist. It lists metadata only, so that it takes little of the machine.
+// awaitJobSets waits until all JobSets of a round exist. It lists only metadata, to need little of the machine.
 func awaitJobSets(b *testing.B, c client.Client, round int) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), 10*time.Minute)
@@ -174,7 +174,7 @@ func timed(do func()) time.Duration {
 	return time.Since(start)
 }
 
-// usage returns the CPU time that a process has used until now and the memory that it has, in MB.
+// usage returns the CPU time that a process has used so far, and its memory in MB.
 func usage(b *testing.B, pid int) (cpu time.Duration, memory float64) {
 	b.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TestCapacityReport: the agent reports with the rights of config/worker-agent.
+// TestCapacityReport checks that the agent can report with the rights of config/worker-agent.
 func TestCapacityReport(t *testing.T) {
 	setUp(t)
 	report := &unstructured.Unstructured{}

@@ -25,18 +25,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// webhookConfiguration is the name of the Mutating- and of the ValidatingWebhookConfiguration in config/webhook.
+// webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook.
 const webhookConfiguration = "trainyard-worker-agent"
 
-// certificates are made by the agents themselves. One of them, whichever comes first, puts an authority and a certificate into the
-// Secret, and each writes the authority into the webhook configurations, all by cert-controller's rotator, which also renews
-// them, 90 days before their end. This type brings the certificate from the Secret to files of this process, where the webhook
-// server, which looks for changes, takes it. A mounted Secret would do too, but a kubelet takes a minute and more to bring news.
+// certificates are the certificates that the agents make themselves, with cert-controller's rotator. The first agent
+// puts an authority and a certificate into the Secret. Each agent writes the authority into the webhook configurations.
+// The rotator renews both 90 days before they end. This type copies the certificate from the Secret to files, from
+// which the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update
+// it.
 type certificates struct {
 	service types.NamespacedName
-	// dir is readable for this process only, and goes with it.
+	// dir is readable for this process only. remove deletes it.
 	dir string
-	// written is closed when there are files.
+	// written is closed when the files exist.
 	written chan struct{}
 	// injected is closed when the webhook configurations have the authority.
 	injected chan struct{}
@@ -56,12 +57,12 @@ func newCertificates(service types.NamespacedName) (*certificates, error) {
 	}, nil
 }
 
-// secret is where the certificates are kept.
+// secret is the key of the Secret with the certificates.
 func (c *certificates) secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name + "-cert"}
 }
 
-// addTo makes the manager, when it runs, make, renew and write the certificates.
+// addTo adds to the manager what makes, renews and writes the certificates.
 func (c *certificates) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.watchSecret(ctx, mgr); err != nil {
 		return err
@@ -88,7 +89,7 @@ func (c *certificates) addTo(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
-// watchSecret has a cache of its own, because the manager's keeps no contents of Secrets.
+// watchSecret uses its own cache, because the manager's cache has no contents of Secrets.
 func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error {
 	only := fields.OneTermEqualSelector("metadata.name", c.secret().Name)
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
@@ -114,18 +115,18 @@ func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error 
 	return mgr.Add(secretCache{secrets})
 }
 
-// take writes what is in the Secret, if it is a certificate with its key and not the one that is there. The rest stays in the
-// Secret, the authority's key above all.
+// take writes certificate and key from the Secret to files, if they are valid and new. The authority's key stays in the
+// Secret.
 func (c *certificates) take(object any) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok || len(secret.Data[certFile]) == 0 {
-		return // The rotator has not been there yet.
+		return // The rotator has not filled the Secret yet.
 	}
 	if _, err := tls.X509KeyPair(secret.Data[certFile], secret.Data[keyFile]); err != nil {
 		c.log.Error(err, "Secret has no usable certificate", "secret", c.secret().String())
 		return
 	}
-	// The key first: until the certificate is there too, the server keeps the old ones, and tries again by itself.
+	// The key is written first. Until the certificate follows, the server keeps the old pair and tries again.
 	for _, name := range []string{keyFile, certFile} {
 		if err := c.write(name, secret.Data[name]); err != nil {
 			c.log.Error(err, "Write certificate of webhooks")
@@ -135,7 +136,7 @@ func (c *certificates) take(object any) {
 	c.once.Do(func() { close(c.written) })
 }
 
-// write replaces a file as a whole, if it has other contents.
+// write replaces the file at once, if its contents differ.
 func (c *certificates) write(name string, data []byte) error {
 	path := filepath.Join(c.dir, name)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
@@ -147,7 +148,7 @@ func (c *certificates) write(name string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// checkInjected is a readiness check: before, the API server does not trust the webhooks.
+// checkInjected is a readiness check. Before the injection, the API server does not trust the webhooks.
 func (c *certificates) checkInjected(*http.Request) error {
 	select {
 	case <-c.injected:
@@ -164,8 +165,8 @@ func (c *certificates) remove() {
 	}
 }
 
-// secretCache is a cache that the manager starts in each replica.
+// secretCache is a cache that the manager starts in every replica.
 type secretCache struct{ cache.Cache }
 
-// NeedLeaderElection says no: all replicas serve.
+// NeedLeaderElection returns false, because all replicas serve webhooks.
 func (secretCache) NeedLeaderElection() bool { return false }

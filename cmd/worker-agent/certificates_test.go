@@ -35,7 +35,8 @@ func issue(t *testing.T) (*corev1.Secret, []byte) {
 	return &corev1.Secret{Data: map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.CertPEM, "ca.key": ca.KeyPEM}}, ca.CertPEM
 }
 
-// TestServesWhenThereAreCertificates: the server waits for them, says so to readiness probes, and takes newer ones.
+// TestServesWhenThereAreCertificates checks that the server waits for certificates, is not ready before, and reloads
+// newer certificates.
 func TestServesWhenThereAreCertificates(t *testing.T) {
 	o := webhookOptions{address: freeAddress(t), service: "test/agent"}
 	server, certs, err := o.newWebhookServer()
@@ -52,7 +53,7 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 		}
 	}()
 
-	certs.take(&corev1.Secret{}) // As config/webhook has it.
+	certs.take(&corev1.Secret{}) // As in config/webhook.
 	secret, ca := issue(t)
 	certs.take(&corev1.Secret{Data: map[string][]byte{"tls.crt": secret.Data["tls.crt"], "tls.key": []byte("torn")}})
 	if server.StartedChecker()(nil) == nil || certs.checkInjected(nil) == nil {
@@ -79,7 +80,7 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 	})
 }
 
-// TestServerThatNeverStarts: an agent without certificates can stop.
+// TestServerThatNeverStarts checks that an agent without certificates can stop.
 func TestServerThatNeverStarts(t *testing.T) {
 	server := &waitingServer{ready: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -89,7 +90,8 @@ func TestServerThatNeverStarts(t *testing.T) {
 	}
 }
 
-// TestKeysAreKept: nobody else can read the key, the authority's stays in the Secret, and nothing is left behind.
+// TestKeysAreKept checks that only this user can read the key, that the authority's key stays in the Secret, and no
+// file stays.
 func TestKeysAreKept(t *testing.T) {
 	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"})
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 
 const testHub = "hub-of-fencing"
 
-// TestFencing: two agents fence with the rights of config/worker-agent, whether they hold the TrainJobs' lease or not: a copy whose hub is
-// silent is suspended, and its pods get a second to end.
+// TestFencing checks two agents with the rights of config/worker-agent, with and without the lease for TrainJobs: a
+// copy whose hub is silent is suspended, and its pods get a second to end.
 func TestFencing(t *testing.T) {
 	setUp(t)
 	agents := []*agent{startAgent(t), startAgent(t)}
@@ -51,7 +51,7 @@ func TestFencing(t *testing.T) {
 		g.Expect(list.Items).To(gomega.HaveLen(1))
 		g.Expect(list.Items[0].Status.Phase).To(gomega.Equal(corev1.PodRunning))
 	})
-	// From here on the hub is silent.
+	// From now on the hub is silent.
 	eventually(t, "the copy to be suspended and marked", func(g gomega.Gomega) {
 		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
 		g.Expect(j.Annotations).To(gomega.HaveKey(v1alpha1.AnnotationFenced))
@@ -68,7 +68,7 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-// answer plays a hub: it answers the first challenge, and returns it.
+// answer acts as a hub: it answers the first challenge and returns it.
 func answer(t *testing.T, lease *unstructured.Unstructured) (challenge string) {
 	t.Helper()
 	eventually(t, "a challenge", func(g gomega.Gomega) {
@@ -83,7 +83,7 @@ func answer(t *testing.T, lease *unstructured.Unstructured) (challenge string) {
 	return challenge
 }
 
-// createFencedCopy creates a copy with one pod that runs for ever, and goes on after it was deleted.
+// createFencedCopy creates a copy with one pod that runs for ever and ignores its deletion.
 func createFencedCopy(t *testing.T, challenge string) *trainer.TrainJob {
 	t.Helper()
 	return createJob(t, "fenced", func(j *trainer.TrainJob) {
@@ -107,7 +107,7 @@ func createFencedCopy(t *testing.T, challenge string) *trainer.TrainJob {
 	})
 }
 
-// TestNoFencing: where an agent does not fence, what counts on it does not start.
+// TestNoFencing checks that without fencing, copies that need it do not start.
 func TestNoFencing(t *testing.T) {
 	setUp(t)
 	startAgent(t, "--fencing=false")

@@ -23,7 +23,7 @@ import (
 
 const dispatcher = "trainyard.dev/dispatcher"
 
-// managed is a TrainJob with a value of managedBy. No value: none.
+// managed returns a TrainJob with this managedBy value, or without one.
 func managed(name string, by ...string) *trainer.TrainJob {
 	j := &trainer.TrainJob{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name},
@@ -35,7 +35,7 @@ func managed(name string, by ...string) *trainer.TrainJob {
 	return j
 }
 
-// TestManagedBy: which values there are is the CRD's to say, and what does not have ours is left alone, admission included.
+// TestManagedBy checks that the CRD decides which values are valid, and that the agent ignores other managers' jobs.
 func TestManagedBy(t *testing.T) {
 	setUp(t)
 	err := world.client.Create(t.Context(), managed("unpatched", dispatcher), client.DryRunAll)
@@ -72,8 +72,8 @@ func TestManagedBy(t *testing.T) {
 	a.checkRights(t)
 }
 
-// patchCRD makes the cluster's TrainJob CRD admit any manager for the rest of the test, in the way that the patch's kustomization
-// describes for a CRD that is there.
+// patchCRD lets the cluster's TrainJob CRD accept any manager for the rest of the test. It does what the kustomization
+// describes for an existing CRD.
 func patchCRD(t *testing.T) {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
@@ -95,8 +95,8 @@ func patchCRD(t *testing.T) {
 	})
 }
 
-// checkLeftAlone lets two jobs that are ours run from beginning to end, one with the value and one without, and then looks whether
-// anything was done about the one that is not.
+// checkLeftAlone runs two of the agent's own jobs to their end, with and without the value. Then it checks that nobody
+// changed the other job.
 func checkLeftAlone(t *testing.T, theirs *trainer.TrainJob) {
 	for _, ours := range []*trainer.TrainJob{managed("built-in", "trainer.kubeflow.org/trainjob-controller"), managed("absent")} {
 		if err := world.client.Create(t.Context(), ours); err != nil {
@@ -108,7 +108,7 @@ func checkLeftAlone(t *testing.T, theirs *trainer.TrainJob) {
 	if err := world.client.Get(t.Context(), client.ObjectKeyFromObject(theirs), now); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(theirs, now); diff != "" { // The resource version, the status, finalizers: nothing at all.
+	if diff := cmp.Diff(theirs, now); diff != "" { // Nobody may change anything: resource version, status, finalizers.
 		t.Errorf("somebody has written the TrainJob:\n%s", diff)
 	}
 	if len(now.Finalizers) > 0 || len(now.Status.Conditions) > 0 {

@@ -18,13 +18,13 @@ import (
 )
 
 const (
-	// leaseName is the Kubeflow Trainer's (its manifests/base/manager/controller_manager_config.yaml), so that the two never work
-	// at the same time. So is the default of its namespace.
+	// leaseName is the Kubeflow Trainer's (its manifests/base/manager/controller_manager_config.yaml), so that the Trainer
+	// and the agent never work at the same time. leaseNamespace is the Trainer's default.
 	leaseName      = "trainer.kubeflow.org"
 	leaseNamespace = "kubeflow-system"
 )
 
-// options of the agent. Those from defaultOptions are valid but for what only the cluster can tell.
+// options are the options of the agent. Those of defaultOptions are valid, except for what only the cluster knows.
 type options struct {
 	process.Options
 	concurrency        int

@@ -98,7 +98,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestLeaseIsTheTrainers: with another name, namespace or duration, an agent and a Trainer would work at the same time.
+// TestLeaseIsTheTrainers checks the lease. With another lease, agent and Trainer would work at the same time.
 func TestLeaseIsTheTrainers(t *testing.T) {
 	trainer := trainerLeaderElection(t)
 	o := defaultOptions()
@@ -109,7 +109,7 @@ func TestLeaseIsTheTrainers(t *testing.T) {
 	if diff := cmp.Diff(trainer, ours); diff != "" {
 		t.Errorf("leader election (-Trainer's +ours):\n%s", diff)
 	}
-	if o.LeaseNamespace != "kubeflow-system" { // The Trainer takes that of its pod.
+	if o.LeaseNamespace != "kubeflow-system" { // The Trainer uses the namespace of its pod.
 		t.Errorf("namespace: got %q", o.LeaseNamespace)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
 )
 
-// run works until ctx ends, and returns nil then.
+// run works until ctx ends. Then it returns nil.
 func run(ctx context.Context, o options) error {
 	log := o.SetUpLog()
 	config, err := o.RestConfig("trainyard-worker-agent")

@@ -22,27 +22,27 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// runtimeCase is what is expected of a TrainJob of one of the trainer module's runtimes.
+// runtimeCase is what a TrainJob of one of the trainer module's runtimes must produce. {job} is its name.
 type runtimeCase struct {
 	trainer     trainer.Trainer
 	initializer *trainer.Initializer
-	// pods by step. {job} is the TrainJob's name.
+	// pods counts pods by step.
 	pods map[string]int
-	// env that the runtime's framework sets in the last step, by pod. {first} is the host of the first pod of step node.
+	// env is what the framework sets in the last step, by pod. {first} is the host of the first pod of step node.
 	env []map[string]string
-	// environment of initializers: what they are to load.
+	// loads is what initializers must load, by step.
 	loads map[string]string
-	// command of the last step, if the framework changes it.
+	// command is the command of the last step, if the framework changes it.
 	command []string
-	// hostfile of MPI.
+	// hostfile is MPI's hostfile.
 	hostfile string
-	// after has the steps that have to be complete before the last one starts.
+	// after has the steps that must complete before the last step starts.
 	after []string
-	// fails is the step that fails in the job that does.
+	// fails is the step that fails in the failing job.
 	fails string
 }
 
-// lastStep is what trains: the launcher of MPI, or the nodes.
+// lastStep is the step that trains: the launcher of MPI, or the nodes.
 func (c *runtimeCase) lastStep() string {
 	if c.hostfile != "" {
 		return "launcher"
@@ -50,8 +50,8 @@ func (c *runtimeCase) lastStep() string {
 	return "node"
 }
 
-// runtimeCases are all runtimes below manifests/base/runtimes, each for two nodes, where it is not for one only. None is left out:
-// those that ask for GPUs ask for a resource that the simulated nodes have.
+// runtimeCases are all runtimes below manifests/base/runtimes, with two nodes unless a runtime is for one node.
+// Runtimes with GPUs are included: the simulated nodes have that resource.
 var runtimeCases = map[string]runtimeCase{
 	"torch-distributed": {
 		trainer: trainer.Trainer{NumNodes: new(int32(2)), ResourcesPerNode: perNode("cpu", "3")},
@@ -131,8 +131,8 @@ func openMPIEnv(slots string) []map[string]string {
 	}}
 }
 
-// torchtune is a runtime for one node with two GPUs: its models are not for more. The address of the first node is in the command,
-// and so are the places on the volume that the steps share.
+// torchtune is the case of a runtime for one node with two GPUs. The command has the first node's address and the paths
+// on the shared volume.
 func torchtune(config, model, fails string, tokenizer ...string) runtimeCase {
 	return runtimeCase{
 		trainer: trainer.Trainer{NumNodes: new(int32(1)), Command: []string{"tune", "run"}},
@@ -151,7 +151,7 @@ func torchtune(config, model, fails string, tokenizer ...string) runtimeCase {
 	}
 }
 
-// TestRuntimes runs a job of each runtime of the trainer module to its end, and lets another fail, with the real JobSet.
+// TestRuntimes runs two jobs of each runtime of the trainer module with the real JobSet. The second job fails.
 func TestRuntimes(t *testing.T) {
 	setUp(t)
 	a := startAgent(t, serveWebhooks(t, "runtimes")...)
@@ -169,8 +169,8 @@ func TestRuntimes(t *testing.T) {
 	a.checkRights(t)
 }
 
-// checkComplete looks at the pods while those of the last step wait, and then lets the job come to its end. JobSet removes what
-// still runs then, as the nodes of MPI.
+// checkComplete checks the pods while the pods of the last step wait, and then lets the job complete. JobSet then
+// removes running pods, such as the nodes of MPI.
 func checkComplete(t *testing.T, runtime string, c runtimeCase) {
 	j := createRuntimeJob(t, runtime, c, metav1.NamespaceDefault)
 	var pods map[string][]corev1.Pod
@@ -201,7 +201,7 @@ func checkComplete(t *testing.T, runtime string, c runtimeCase) {
 	}
 }
 
-// checkPods: they are told of each other as the framework wants it.
+// checkPods checks that the pods find each other in the way of the framework.
 func checkPods(t *testing.T, j *trainer.TrainJob, c runtimeCase, pods map[string][]corev1.Pod) {
 	t.Helper()
 	expand := strings.NewReplacer("{job}", j.Name, "{first}", host(pods["node"][0]))
@@ -224,7 +224,7 @@ func checkPods(t *testing.T, j *trainer.TrainJob, c runtimeCase, pods map[string
 	checkHosts(t, c, pods, expand)
 }
 
-// checkFailed lets a step fail. The TrainJob says what the JobSet says, and steps after it never start.
+// checkFailed lets a step fail. The TrainJob has the JobSet's message, and later steps never start.
 func checkFailed(t *testing.T, runtime string, c runtimeCase) {
 	j := createRuntimeJob(t, runtime, c, failingNamespace)
 	var failed *metav1.Condition
@@ -255,7 +255,7 @@ func checkFailed(t *testing.T, runtime string, c runtimeCase) {
 	}
 }
 
-// checkSharedVolume: what initializers load is on a volume that the trainer mounts.
+// checkSharedVolume checks that the trainer mounts the volume to which the initializers load.
 func checkSharedVolume(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod) {
 	t.Helper()
 	if c.loads == nil {
@@ -274,7 +274,7 @@ func checkSharedVolume(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod
 	}
 }
 
-// checkHosts: the hostfile that the launcher mounts has all pods by the names that they have.
+// checkHosts checks that the launcher's hostfile has all pods with their host names.
 func checkHosts(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod, expand *strings.Replacer) {
 	t.Helper()
 	if c.hostfile == "" {
@@ -300,7 +300,7 @@ func checkHosts(t *testing.T, c runtimeCase, pods map[string][]corev1.Pod, expan
 	}
 }
 
-// checkOrder: the last step was created when those before it had completed. They run for seconds, which is what times are precise to.
+// checkOrder checks that the last step was created after the steps before had completed, in whole seconds.
 func checkOrder(t *testing.T, j *trainer.TrainJob, c runtimeCase) {
 	t.Helper()
 	jobs := jobsOf(t, j)
@@ -312,7 +312,7 @@ func checkOrder(t *testing.T, j *trainer.TrainJob, c runtimeCase) {
 	}
 }
 
-// createRuntimeJob creates a TrainJob of a runtime. In the namespace for that it fails; elsewhere its last step waits for the test.
+// createRuntimeJob creates a TrainJob that fails in failingNamespace. Elsewhere its last step waits for the test.
 func createRuntimeJob(t *testing.T, runtime string, c runtimeCase, namespace string) *trainer.TrainJob {
 	t.Helper()
 	j := &trainer.TrainJob{

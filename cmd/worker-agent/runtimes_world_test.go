@@ -27,13 +27,13 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// failingNamespace has each runtime as a TrainingRuntime whose Jobs do not try again, which would take a minute.
+// failingNamespace has each runtime as a TrainingRuntime whose Jobs do not retry, because a retry takes a minute.
 const failingNamespace = "failing-runtimes"
 
-// frameworkPrefixes are those of the environment variables by which the processes of a job find each other.
+// frameworkPrefixes are prefixes of the environment variables by which the processes of a job find each other.
 var frameworkPrefixes = []string{"PET_", "JAX_", "DMLC_", "OMPI_"}
 
-// installRuntimes installs all runtimes that the trainer module has, and what their jobs need: GPUs, volumes, a service account.
+// installRuntimes installs all runtimes of the trainer module, and their GPUs, volumes and service account.
 func installRuntimes(t *testing.T) {
 	t.Helper()
 	runtimes := readRuntimes(t)
@@ -106,7 +106,7 @@ func withoutRetries(t *testing.T, runtime *unstructured.Unstructured) {
 	}
 }
 
-// bindVolumes makes volumes, and runs the controller that binds claims to them: the clusters of the tests have none.
+// bindVolumes makes volumes and runs the controller that binds claims to them, because the test clusters have none.
 func bindVolumes(t *testing.T, count int) {
 	t.Helper()
 	for i := range count {
@@ -170,10 +170,10 @@ func jobsOf(t *testing.T, j *trainer.TrainJob) map[string]*batchv1.Job {
 
 func index(pod corev1.Pod) string { return pod.Annotations[batchv1.JobCompletionIndexAnnotation] }
 
-// host is the name under which the other pods of a JobSet reach one.
+// host returns the name under which the other pods of a JobSet reach a pod.
 func host(pod corev1.Pod) string { return pod.Spec.Hostname + "." + pod.Spec.Subdomain }
 
-// env returns the environment of a pod's first container, with what it takes from the pod's index.
+// env returns the environment of a pod's first container, with the values of the pod's index.
 func env(pod corev1.Pod) map[string]string {
 	values := map[string]string{}
 	for _, v := range pod.Spec.Containers[0].Env {

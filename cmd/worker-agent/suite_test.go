@@ -44,7 +44,7 @@ const (
 	agentAccount   = "trainyard-worker-agent"
 )
 
-// world is a cluster with nodes that are played, JobSet, and the rights of config/worker-agent, shared by the tests.
+// world is a cluster with simulated nodes, JobSet, and the rights of config/worker-agent. The tests share it.
 var world struct {
 	once       sync.Once
 	err        error
@@ -149,7 +149,7 @@ type agent struct {
 
 var agents int
 
-// startAgent starts an agent with a lease of seconds, and with more flags, and stops it after the test.
+// startAgent starts an agent with short lease durations and more flags. It stops the agent after the test.
 func startAgent(t *testing.T, flags ...string) *agent {
 	t.Helper()
 	agents++
@@ -213,7 +213,7 @@ func (a *agent) log(t *testing.T) string {
 	return string(log)
 }
 
-// checkRights fails if an agent was told that it may not do something: the rights in config/worker-agent are enough.
+// checkRights checks that no request was forbidden: the rights in config/worker-agent are enough.
 func (a *agent) checkRights(t *testing.T) {
 	t.Helper()
 	if log := a.log(t); strings.Contains(log, "forbidden") {
@@ -221,7 +221,7 @@ func (a *agent) checkRights(t *testing.T) {
 	}
 }
 
-// isLeader asks an agent's metrics.
+// isLeader reads from an agent's metrics whether it leads.
 func (a *agent) isLeader(g gomega.Gomega) bool {
 	body, err := fetch(a.metrics, "/metrics")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -277,7 +277,7 @@ func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
 	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
 }
 
-// trainerLeaderElection reads what upstream's manager is deployed with.
+// trainerLeaderElection reads the leader election of upstream's manager from its deployment.
 func trainerLeaderElection(t *testing.T) map[string]any {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")

@@ -29,13 +29,13 @@ const (
 	keyFile  = "tls.key"
 )
 
-// webhookOptions say whether webhooks are served, where, and with whose certificates.
+// webhookOptions say whether and where the agent serves webhooks, and with which certificates.
 type webhookOptions struct {
 	// address is host:port, or "0" for no webhooks.
 	address string
-	// certDir has certFile and keyFile, which somebody else renews.
+	// certDir is a directory with certFile and keyFile. Somebody else renews them.
 	certDir string
-	// service is namespace/name. The agent makes certificates for it.
+	// service is namespace/name. The agent makes certificates for this Service.
 	service string
 }
 
@@ -51,7 +51,7 @@ func (o *webhookOptions) addFlags(fs *pflag.FlagSet) {
 			"configurations "+webhookConfiguration+". Secret and configurations must exist.")
 }
 
-// enabled says whether webhooks are served.
+// enabled says whether the agent serves webhooks.
 func (o *webhookOptions) enabled() bool {
 	return o.address != "0" && (o.certDir != "" || o.service != "")
 }
@@ -74,7 +74,7 @@ func (o *webhookOptions) validate() (faults []error) {
 	return faults
 }
 
-// listen returns host and port of the address, zero if there is none.
+// listen returns host and port of the address, or zero values for "0".
 func (o *webhookOptions) listen() (host string, port int, err error) {
 	if o.address == "0" {
 		return "", 0, nil
@@ -98,8 +98,8 @@ func (o *webhookOptions) serviceKey() (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// newWebhookServer returns the server and, if the agent makes certificates itself, where they come from: it is then to be added to
-// the manager. Both are nil if there are to be no webhooks.
+// newWebhookServer returns the server and, if the agent makes certificates itself, the certificates, which must be
+// added to the manager. Both are nil if the agent serves no webhooks.
 func (o *webhookOptions) newWebhookServer() (webhook.Server, *certificates, error) {
 	if !o.enabled() {
 		return nil, nil, nil
@@ -139,7 +139,7 @@ func setUpWebhooks(ctx context.Context, mgr ctrl.Manager, server webhook.Server,
 	return webhooks.Add(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes})
 }
 
-// waitingServer starts when there are certificates. Controllers do not wait for that.
+// waitingServer starts when the certificates exist. Controllers do not wait for them.
 type waitingServer struct {
 	webhook.Server
 	ready <-chan struct{}

@@ -37,8 +37,8 @@ const (
 		`"spec":{"runtimeRef":{"name":"torch-distribute"}}}`
 )
 
-// TestWebhooksWithGivenFiles: with --webhook-cert-dir the agent answers what it is asked, follows the files when they change, and
-// stays out of the way of its own controller.
+// TestWebhooksWithGivenFiles checks that with --webhook-cert-dir the agent answers webhooks, reloads files, and does
+// not block its own controller.
 func TestWebhooksWithGivenFiles(t *testing.T) {
 	setUp(t)
 	server := newWebhookServer(t, "given")
@@ -94,8 +94,8 @@ func TestWebhooksWithGivenFiles(t *testing.T) {
 	a.checkRights(t)
 }
 
-// TestWebhooksMakeTheirCertificates: with --webhook-service nobody has to bring certificates, all replicas serve the same ones,
-// and when they are gone there are new ones.
+// TestWebhooksMakeTheirCertificates checks that with --webhook-service the agents make certificates, that all replicas
+// serve the same certificate, and that deleted certificates are made again.
 func TestWebhooksMakeTheirCertificates(t *testing.T) {
 	setUp(t)
 	servers := []*clusters.WebhookServer{newWebhookServer(t, "first"), newWebhookServer(t, "second")}
@@ -131,8 +131,8 @@ func TestWebhooksMakeTheirCertificates(t *testing.T) {
 	}
 }
 
-// TestWebhooksWithoutAgents: while no agent runs, jobs and runtimes cannot be created or changed, because nobody looks at them. All
-// else goes on: above all, what is there can be deleted, and others can report.
+// TestWebhooksWithoutAgents checks that without agents nobody can create or change jobs and runtimes, because nobody
+// validates them. Everything else works: objects can be deleted, and status can be written.
 func TestWebhooksWithoutAgents(t *testing.T) {
 	setUp(t)
 	a := startAgent(t, serveWebhooks(t, "absent")...)
@@ -190,7 +190,7 @@ func TestWebhooksWithoutAgents(t *testing.T) {
 	}
 }
 
-// TestMissingSecretIsNamed: without config/webhook there is no Secret, and an agent that waited for it in silence would help nobody.
+// TestMissingSecretIsNamed checks that an agent without the Secret of config/webhook ends and says so.
 func TestMissingSecretIsNamed(t *testing.T) {
 	setUp(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: webhookSecret}}
@@ -205,7 +205,7 @@ func TestMissingSecretIsNamed(t *testing.T) {
 	}
 }
 
-// TestBadCertificateDirectory: a typing error is said at once, not served.
+// TestBadCertificateDirectory checks that an agent with a wrong directory ends at once with an error.
 func TestBadCertificateDirectory(t *testing.T) {
 	setUp(t)
 	out, err := exec.CommandContext(t.Context(), world.binary, "--kubeconfig="+world.kubeconfig,
@@ -216,7 +216,7 @@ func TestBadCertificateDirectory(t *testing.T) {
 	}
 }
 
-// serveWebhooks applies config/webhook for an agent that is started with the flags that it returns.
+// serveWebhooks applies config/webhook for an agent, and returns the flags for that agent.
 func serveWebhooks(t *testing.T, name string) []string {
 	t.Helper()
 	server := newWebhookServer(t, name)
@@ -237,7 +237,7 @@ func address(server *clusters.WebhookServer) string {
 	return net.JoinHostPort(server.Host, strconv.Itoa(server.Port))
 }
 
-// applyWebhooks applies config/webhook after a change, and removes the configurations after the test.
+// applyWebhooks applies config/webhook after a change. It removes the configurations after the test.
 func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error) {
 	t.Helper()
 	objects, err := clusters.ReadObjects("../../config/webhook")
@@ -259,8 +259,8 @@ func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error
 	}
 }
 
-// throughService makes the Service one that the API server of the tests, which is in no cluster network, can follow: an alias of
-// this machine.
+// throughService makes the Service an alias of this machine. The tests' API server is not in a cluster network, so it
+// can follow only an alias.
 func throughService(server *clusters.WebhookServer, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
 		if object.GetKind() == "Service" {
@@ -286,7 +286,7 @@ func throughService(server *clusters.WebhookServer, objects []*unstructured.Unst
 	return nil
 }
 
-// awaitRefusal waits until the API server asks the agent, and gets the answer that helps.
+// awaitRefusal waits until the API server asks the agent and gets an answer with a reason.
 func awaitRefusal(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bad.json")
@@ -312,7 +312,7 @@ func handshake(ctx context.Context, address, name string, ca []byte) error {
 	return connection.Close()
 }
 
-// authority returns what the API server trusts the webhooks by, which is the same for all of them.
+// authority returns the authority that the API server trusts for the webhooks. All webhooks have the same one.
 func authority(t *testing.T) []byte {
 	t.Helper()
 	key := types.NamespacedName{Name: webhookConfiguration}
@@ -345,7 +345,7 @@ func copyFiles(t *testing.T, from, to string) {
 	}
 }
 
-// conditionsOf returns a TrainJob's conditions in short.
+// conditionsOf returns a short text of a TrainJob's conditions.
 func conditionsOf(g gomega.Gomega, t *testing.T, j *trainer.TrainJob) string {
 	g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
 	var all []string
@@ -355,7 +355,7 @@ func conditionsOf(g gomega.Gomega, t *testing.T, j *trainer.TrainJob) string {
 	return strings.Join(all, " ")
 }
 
-// runForever patches the trainer's pods so that the simulated nodes let them run.
+// runForever patches the trainer's pods so that the simulated nodes run them for ever.
 func runForever() trainer.RuntimePatch {
 	pod := &trainer.PodTemplatePatch{
 		Metadata: &metav1.ObjectMeta{Annotations: map[string]string{clusters.RunForAnnotation: clusters.RunForever}},
