@@ -1,6 +1,6 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process is what the manager and the worker-agent have in common as processes of a cluster: how they reach its API
-// server, elect a leader, log, and answer probes and scrapes, with the flags for it.
+// Package process has what the manager and the worker-agent share as processes: the connection to the API server,
+// leader election, logs, probes and metrics, and the flags for these.
 package process

@@ -17,9 +17,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Options of a process. Make them with DefaultOptions.
+// Options are the options of a process. DefaultOptions makes them.
 type Options struct {
-	// Kubeconfig is a file, or empty for the service account of the pod.
+	// Kubeconfig is the path of a file, or empty for the service account of the pod.
 	Kubeconfig string
 	// QPS and Burst limit requests to the API server.
 	QPS   float32
@@ -29,21 +29,21 @@ type Options struct {
 	MetricsAddress string
 	// PprofAddress is host:port, or "0" for none.
 	PprofAddress string
-	// LeaderElect with the lease LeaseName in LeaseNamespace, and its durations.
+	// LeaderElect says whether to elect a leader, with the lease LeaseName in LeaseNamespace and these durations.
 	LeaderElect    bool
 	LeaseName      string
 	LeaseNamespace string
 	LeaseDuration  time.Duration
 	RenewDeadline  time.Duration
 	RetryPeriod    time.Duration
-	// LogFormat is LogText or LogJSON, LogVerbosity 0 for changes, 1 for decisions too.
+	// LogFormat is LogText or LogJSON. LogVerbosity is 0 for changes, or 1 for decisions too.
 	LogFormat    string
 	LogVerbosity int
 
 	tenure *Tenure
 }
 
-// DefaultOptions are valid. The durations are those of client-go's leader election.
+// DefaultOptions returns valid options. The durations are the defaults of client-go's leader election.
 func DefaultOptions(leaseName, leaseNamespace string) Options {
 	return Options{
 		QPS:            500,
@@ -86,7 +86,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVarP(&o.LogVerbosity, "v", "v", o.LogVerbosity, "How much to log: 0 changes, 1 decisions too, 4 and more for debugging.")
 }
 
-// Validate returns all faults at once, each naming its flag.
+// Validate returns all faults at once. Each fault names its flag.
 func (o *Options) Validate() error {
 	var faults *multierror.Error
 	fault := func(format string, args ...any) {
@@ -127,7 +127,7 @@ func (o *Options) validateLease() (faults []error) {
 		faults = append(faults, fmt.Errorf("--leader-election-lease-duration is %s: must be longer than the renew deadline, %s",
 			o.LeaseDuration, o.RenewDeadline))
 	}
-	// client-go spreads retries by a factor of up to 1.2 and insists on room for one.
+	// client-go multiplies the retry period by up to 1.2, and requires that one retry fits into the renew deadline.
 	if o.RetryPeriod <= 0 || float64(o.RenewDeadline) <= 1.2*float64(o.RetryPeriod) {
 		faults = append(faults, fmt.Errorf(
 			"--leader-election-retry-period is %s: must be positive, and 1.2 times it shorter than the renew deadline, %s",
@@ -136,7 +136,7 @@ func (o *Options) validateLease() (faults []error) {
 	return faults
 }
 
-// CheckAddress allows what net.Listen takes, and "0".
+// CheckAddress accepts the addresses of net.Listen, and "0".
 func CheckAddress(address string) error {
 	if address == "0" {
 		return nil
@@ -147,7 +147,7 @@ func CheckAddress(address string) error {
 	return nil
 }
 
-// localByDefault puts 127.0.0.1 where an address has no host: profiles show what is in memory.
+// localByDefault adds 127.0.0.1 to an address without a host, because profiles show what is in memory.
 func localByDefault(address string) string {
 	if host, port, err := net.SplitHostPort(address); err == nil && host == "" {
 		return net.JoinHostPort("127.0.0.1", port)
@@ -155,7 +155,7 @@ func localByDefault(address string) string {
 	return address
 }
 
-// RestConfig returns how to reach the cluster.
+// RestConfig returns the configuration for the cluster's API server.
 func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
@@ -171,10 +171,10 @@ func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Apply sets what these options decide about a controller manager.
+// Apply copies these options to the options of a controller manager.
 func (o *Options) Apply(to *ctrl.Options) {
-	// With the priority queue of controller-runtime v0.24.1, to stop can take half a minute and end in an error
-	// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538), and the next leader waits for the lease.
+	// With the priority queue of controller-runtime v0.24.1, stopping can take half a minute and end in an error
+	// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). The next leader would wait for the lease.
 	to.Controller.UsePriorityQueue = ptr.To(false)
 	to.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
 	to.HealthProbeBindAddress = o.HealthAddress
@@ -189,6 +189,6 @@ func (o *Options) Apply(to *ctrl.Options) {
 	if o.tenure != nil {
 		to.LeaderElectionResourceLockInterface = o.tenure
 	}
-	// The process ends as soon as the manager has stopped, and with it all that the lease protects.
+	// The process ends as soon as the manager has stopped, so nothing works without the lease.
 	to.LeaderElectionReleaseOnCancel = true
 }

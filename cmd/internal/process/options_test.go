@@ -9,7 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// TestProfilesStayHere: who may look into the memory of the process is decided by who is named.
+// TestProfilesStayHere checks that profiles are local, unless the address names a host.
 func TestProfilesStayHere(t *testing.T) {
 	cases := map[string]struct {
 		reason        string

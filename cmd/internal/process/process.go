@@ -24,10 +24,10 @@ const (
 	LogJSON = "json"
 )
 
-// syncCheckTimeout is how long a readiness probe waits for the caches. A kubelet waits for a second by default.
+// syncCheckTimeout is how long a readiness check waits for the caches. A kubelet waits for a second by default.
 const syncCheckTimeout = 500 * time.Millisecond
 
-// SetUpLog makes the process log to standard error, controller-runtime and client-go included.
+// SetUpLog logs to standard error, also for controller-runtime and client-go.
 func (o *Options) SetUpLog() logr.Logger {
 	options := &slog.HandlerOptions{Level: slog.Level(-o.LogVerbosity)}
 	var handler slog.Handler = slog.NewTextHandler(os.Stderr, options)
@@ -40,9 +40,9 @@ func (o *Options) SetUpLog() logr.Logger {
 	return log
 }
 
-// Run answers probes and runs the manager until ctx ends, and returns nil then.
+// Run answers probes and runs the manager until ctx ends. Then it returns nil.
 func Run(ctx context.Context, mgr ctrl.Manager) error {
-	// Caches fill before the lease is held, so a replica that waits for it is ready too.
+	// Caches fill before the process holds the lease, so a standby replica is ready too.
 	synced := func(request *http.Request) error {
 		ctx, cancel := context.WithTimeout(request.Context(), syncCheckTimeout)
 		defer cancel()

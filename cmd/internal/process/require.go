@@ -19,7 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Requirement is an API that has to be installed in the cluster.
+// Requirement is an API that must be installed in the cluster.
 type Requirement struct {
 	GroupVersion schema.GroupVersion
 	// Resources are plural names.
@@ -49,8 +49,8 @@ var (
 	}
 )
 
-// Check says, in one line, which CRDs are missing and how to install them. A controller would only wait for them, and say so in
-// a way that needs reading.
+// Check returns an error of one line that names missing CRDs and how to install them. A controller would wait and log
+// long errors.
 func Check(config *rest.Config, requirements ...Requirement) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -72,7 +72,7 @@ func Check(config *rest.Config, requirements ...Requirement) error {
 	return nil
 }
 
-// missing returns the full names of the resources that are not served.
+// missing returns the full names of the resources that the cluster does not serve.
 func (r Requirement) missing(served *metav1.APIResourceList) []string {
 	var names []string
 	for _, name := range r.Resources {

@@ -20,28 +20,29 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Tenure is the lease of a leader election, and knows until when it is certainly held. The election itself notices only by and by that it
-// is lost: a process that was stopped and goes on works as a leader until its renewal meets that of the next one. And
-// if the next one has ended by then, the election makes it the leader again, which Tenure refuses.
+// Tenure is the lease of a leader election, and knows until when this process certainly holds it. The election alone
+// notices a lost lease late. A process that was paused works on as leader until its renewal conflicts with the renewal
+// of the next leader. If the next leader has ended by then, the paused process can be elected again. Tenure refuses
+// that.
 type Tenure struct {
 	resourcelock.Interface
 	clock clock.PassiveClock
-	// term is for how long one renewal counts.
+	// term is how long one renewal counts.
 	term time.Duration
-	// until is when the last one ends.
+	// until is the end of the term of the last renewal.
 	until atomic.Pointer[time.Time]
-	// taken is true once this process has held the lease, and transitions says how often the lease had changed hands by
+	// taken is true once this process has held the lease. transitions is how often the lease had changed its holder by
 	// then. Only the election's goroutine uses them.
 	taken       bool
 	transitions int
 }
 
-// errSucceeded ends a process whose lease was another's meanwhile. The other may be gone by now. But what it wrote
-// while it led is not in the caches of this process yet, and nothing here would begin anew.
+// errSucceeded ends a process if another process has held the lease in the meantime, even if that process has ended.
+// The caches of this process do not have its writes yet, and nothing would restart the controllers.
 var errSucceeded = errors.New("another process has held the lease since this one took it: this one must begin anew")
 
-// Elect makes the lease with which Apply has the manager stand for election, so that Leads is exact. Without it, and without LeaderElect,
-// Leads is true.
+// Elect makes the lease for the leader election of Apply, so that Leads is exact. Without Elect or LeaderElect, Leads
+// is true.
 func (o *Options) Elect(config *rest.Config) error {
 	if !o.LeaderElect {
 		return nil
@@ -50,8 +51,9 @@ func (o *Options) Elect(config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("find a name for this process: %w", err)
 	}
-	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election") // Of its own: a timeout would end everybody's watches.
-	config.Timeout = max(o.RenewDeadline/2, time.Second)                   // A request that hangs must not cost the lease.
+	// This client is separate, because its timeout would end the watches of others.
+	config = rest.AddUserAgent(rest.CopyConfig(config), "leader-election")
+	config.Timeout = max(o.RenewDeadline/2, time.Second) // A request that hangs must not lose the lease.
 	leases, err := coordination.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make client for lease %q: %w", o.LeaseName, err)
@@ -71,8 +73,8 @@ func newTenure(lock resourcelock.Interface, term time.Duration, clock clock.Pass
 	return &Tenure{Interface: lock, clock: clock, term: term}
 }
 
-// Certain says whether this process leads, and nobody else can: it has renewed within the renew deadline, by its monotonic clock and from
-// when it sent the renewal. Others wait for longer than that. It may be called from any goroutine.
+// Certain says whether this process leads and no other process can lead: less than the renew deadline has passed on its
+// monotonic clock since it sent the last successful renewal. Others wait longer. Any goroutine may call Certain.
 func (t *Tenure) Certain() bool {
 	until := t.until.Load()
 	return until != nil && t.clock.Now().Before(*until)
@@ -90,7 +92,7 @@ func (t *Tenure) Update(ctx context.Context, record resourcelock.LeaderElectionR
 
 func (t *Tenure) write(record resourcelock.LeaderElectionRecord, send func() error) error {
 	mine := record.HolderIdentity == t.Identity()
-	if !mine { // A release ends it when it is sent.
+	if !mine { // A release ends the term before it is sent.
 		t.until.Store(nil)
 	}
 	if mine && t.taken && record.LeaderTransitions != t.transitions {
@@ -103,7 +105,7 @@ func (t *Tenure) write(record resourcelock.LeaderElectionRecord, send func() err
 	case err == nil && mine:
 		t.taken, t.transitions = true, record.LeaderTransitions
 		t.until.Store(&until)
-	case apierrors.IsConflict(err): // Somebody else has written.
+	case apierrors.IsConflict(err): // Another process has written the lease.
 		t.until.Store(nil)
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// register is a lease that answers as it is told.
+// register is a lease with answers that a test sets.
 type register struct {
 	resourcelock.Interface
 	answer func() error
@@ -33,12 +33,12 @@ func (r *register) Update(context.Context, resourcelock.LeaderElectionRecord) er
 	return r.answer()
 }
 
-// TestTenure is about a renew deadline of 10 s. Each case begins with a lease that was created at 0 s.
+// TestTenure has a renew deadline of 10 s. Each case begins with a lease that was created at 0 s.
 func TestTenure(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "manager", nil)
 	cases := map[string]struct {
 		reason string
-		// A renewal, or with holder "" a release, is sent at renewed and answered after took. Zero: there is none.
+		// At renewed, the process sends a renewal, or a release if holder is "". took is the answer's delay. 0: none.
 		holder        string
 		renewed, took time.Duration
 		err           error
@@ -98,9 +98,8 @@ func TestTenure(t *testing.T) {
 	}
 }
 
-// TestTermEnds: a process whose lease was another's meanwhile never leads again, though the lease is free: what the
-// other wrote is not in its caches. It has to begin anew. A lease that it takes again before anybody else has held it
-// is its own.
+// TestTermEnds checks that a process never leads again after another process has held the lease, even if the lease is
+// free: its caches lack the other process's writes. It may take its lease again if nobody has held it in the meantime.
 func TestTermEnds(t *testing.T) {
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "manager", nil)
 	for name, tc := range map[string]struct {
@@ -138,8 +137,8 @@ func TestTermEnds(t *testing.T) {
 	}
 }
 
-// TestElect: a process does not lead before it holds the lease for which the manager stands, and always if there is no election. The
-// timeout of the lease's requests is not that of others: it would end each of their watches.
+// TestElect checks that a process leads only with the lease, or without an election. The timeout of the lease's
+// requests must not apply to other requests, because it would end their watches.
 func TestElect(t *testing.T) {
 	for elect, leads := range map[bool]bool{true: false, false: true} {
 		o := DefaultOptions("lease", "namespace")

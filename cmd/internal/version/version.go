@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package version says what a binary was built from.
+// Package version returns the version of the binary.
 package version
 
 import (
@@ -9,7 +9,7 @@ import (
 	"runtime/debug"
 )
 
-// String is the version of the module, the revision and the version of Go, as far as the Go toolchain has recorded them.
+// String returns the module's version, the revision and the version of Go, as far as the binary has them.
 func String() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
