@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// decode64 decodes a base64 field. It reports what is none and returns nil then.
+// decode64 decodes a base64 field. If the field is not base64, it reports that and returns nil.
 func (p *parser) decode64(path, text string) []byte {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -20,8 +20,8 @@ func (p *parser) decode64(path, text string) []byte {
 	return data
 }
 
-// certificates parses the certificates of a PEM bundle and reports one that has none or a broken one. Nil data has been
-// reported already.
+// certificates parses the certificates of a PEM bundle. It reports a bundle without any, or with a broken one. Nil data
+// has been reported already.
 func (p *parser) certificates(path string, data []byte) []*x509.Certificate {
 	if data == nil {
 		return nil

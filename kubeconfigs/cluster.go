@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// server is what a cluster entry says.
+// server is the content of a cluster entry.
 type server struct {
 	host               string
 	serverName         string
@@ -20,7 +20,7 @@ type server struct {
 	disableCompression bool
 }
 
-// clusters checks every cluster entry. An entry with faults is there too, so that a context that uses it is not another fault.
+// clusters checks every cluster entry. It returns faulty entries too, so that their contexts are not faults as well.
 func (p *parser) clusters() map[string]*server {
 	servers := map[string]*server{}
 	for _, c := range p.doc.Clusters {
@@ -55,7 +55,7 @@ func (p *parser) cluster(path string, c cluster) *server {
 	return s
 }
 
-// address checks a server URL. What is wrong with it is said without quoting it, for it can contain a password.
+// address checks a server URL. The faults do not quote the URL, because it can contain a password.
 func (p *parser) address(path, text string) {
 	const remedy = "give https://<host>:<port>"
 	if text == "" {

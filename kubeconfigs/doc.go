@@ -1,14 +1,16 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfigs turns what a WorkerCluster's connection names, a Secret or a file, into credentials for one worker.
+// Package kubeconfigs loads the credentials of one worker from the Secret or file that a WorkerCluster's connection
+// names.
 //
-// A kubeconfig can run programs (exec), read files (tokenFile, certificate paths), send its token to anybody (a proxy, an
-// unverified server) and mean several clusters. Parse refuses all of that, and everything that could not work anyway, with
-// every fault in one error of one line per fault: the path of the field, what is wrong, and what would be right. The texts
-// depend on the kubeconfig only, so that the same problem gives the same condition message, and never contain anything secret.
+// A kubeconfig can run programs (exec), read files (tokenFile, certificate paths), send its token to anybody (a proxy,
+// an unverified server) and refer to several clusters. Parse refuses all of that, and everything that cannot work. It
+// returns one error with all faults, one line per fault: the path of the field, what is wrong, and what would be right.
+// The texts depend only on the kubeconfig, so the same problem gives the same condition message. They never contain a
+// secret.
 //
-// The rest.Config is built by hand from the few fields that Parse knows. A field that it does not know has no effect.
+// Parse builds the rest.Config from the few fields that it knows. Other fields have no effect.
 //
 // Use:
 //
@@ -18,8 +20,8 @@
 //		// The condition: reason and err.Error().
 //	}
 //
-// Rotation: the caller watches Secrets. For files there is FileWatcher, which reports changed content. Call Add before Load,
-// so that no change falls between them. Compare Fingerprint to know whether the credentials are other ones.
+// Rotation: the caller watches Secrets. For files, FileWatcher reports changed content. Call Add before Load, so that
+// no change is lost between them. Credentials have changed if and only if Fingerprint has changed.
 //
-// Locks: FileWatcher.mu guards FileWatcher.locked. Nothing is read from disk and nothing is called back under it.
+// Locks: FileWatcher.mu guards FileWatcher.locked. Code under it does no I/O and calls no callbacks.
 package kubeconfigs

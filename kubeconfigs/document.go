@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// document is the part of a kubeconfig that this package looks at. Certificates stay base64 text here, so that a fault in one
-// of them names its field and hides no other fault. What is only refused is decoded no further than needed to see it.
+// document is the part of a kubeconfig that this package reads. Certificates stay base64 text here, so that a fault in
+// one of them names its field and hides no other fault. Fields that are always refused are not decoded.
 type document struct {
 	APIVersion     string         `json:"apiVersion"`
 	Kind           string         `json:"kind"`
@@ -68,12 +68,12 @@ type contextOfUsers struct {
 	User    string `json:"user"`
 }
 
-// set says whether a field that is only refused is there.
+// set says whether a field that is always refused is present.
 func set(raw json.RawMessage) bool {
 	return len(raw) > 0 && string(raw) != "null"
 }
 
-// decode reads YAML or JSON. The decoder's own errors are not passed on: they can quote the input.
+// decode reads YAML or JSON. It does not return the decoder's own errors, because they can quote the input.
 func decode(data []byte) (*document, *Fault) {
 	asJSON, err := yaml.YAMLToJSON(data)
 	if err != nil {

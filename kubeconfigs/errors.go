@@ -16,25 +16,25 @@ import (
 )
 
 var (
-	// ErrInsecure matches, with errors.Is, an error about a kubeconfig that has something refused on purpose.
+	// ErrInsecure matches, with errors.Is, an error about a kubeconfig with something that is refused for security.
 	ErrInsecure = errors.New("insecure kubeconfig")
 	// ErrInvalid matches, with errors.Is, an error about a kubeconfig that cannot be used.
 	ErrInvalid = errors.New("invalid kubeconfig")
-	// ErrNotFound matches, with errors.Is, an error about a Secret or file that does not exist or holds no kubeconfig.
+	// ErrNotFound matches, with errors.Is, an error about a Secret or file that does not exist or has no kubeconfig.
 	ErrNotFound = errors.New("credentials not found")
 )
 
-// Kind says why a fault is one.
+// Kind says why something is a fault.
 type Kind int
 
 const (
 	// Invalid faults make a kubeconfig unusable.
 	Invalid Kind = iota
-	// Insecure faults are refused on purpose, although client-go would go along with them.
+	// Insecure faults are refused on purpose, although client-go would accept them.
 	Insecure
 )
 
-// String is the name of the kind.
+// String returns the name of the kind.
 func (k Kind) String() string {
 	if k == Insecure {
 		return "Insecure"
@@ -42,10 +42,10 @@ func (k Kind) String() string {
 	return "Invalid"
 }
 
-// Fault is one thing that is wrong with a kubeconfig. None of its texts contains a secret.
+// Fault is one thing that is wrong with a kubeconfig. Its texts contain no secrets.
 type Fault struct {
 	Kind Kind
-	// Path of the field, such as users["admin"].user.exec.
+	// Path is the path of the field, such as users["admin"].user.exec.
 	Path string
 	// Problem says what is wrong.
 	Problem string
@@ -53,12 +53,12 @@ type Fault struct {
 	Remedy string
 }
 
-// Error is the fault in one line.
+// Error returns the fault in one line.
 func (f Fault) Error() string {
 	return fmt.Sprintf("%s: %s; %s", f.Path, f.Problem, f.Remedy)
 }
 
-// Error is everything that is wrong with a kubeconfig. It matches ErrInsecure and ErrInvalid, each if it has such a fault.
+// Error has all faults of a kubeconfig. It matches ErrInsecure and ErrInvalid if it has a fault of that kind.
 type Error struct {
 	faults []Fault
 	joined *multierror.Error
@@ -91,10 +91,10 @@ func lines(errs []error) string {
 	return strings.Join(texts, "\n")
 }
 
-// Error is a line for each fault, sorted.
+// Error returns a line for each fault, sorted.
 func (e *Error) Error() string { return e.joined.Error() }
 
-// Unwrap gives the faults as a *multierror.Error.
+// Unwrap returns the faults as a *multierror.Error.
 func (e *Error) Unwrap() error { return e.joined }
 
 // Is matches ErrInsecure and ErrInvalid.
@@ -107,12 +107,12 @@ func (e *Error) Is(target error) bool {
 	return false
 }
 
-// Faults are the faults in the order of their lines.
+// Faults returns the faults in the order of their lines.
 func (e *Error) Faults() []Fault { return append([]Fault(nil), e.faults...) }
 
-// ReasonOf is the reason that a WorkerCluster's Ready condition has for an error of this package: InsecureKubeconfig also
-// where the kubeconfig is invalid as well. It is empty for nil, and for an error that says nothing about the credentials,
-// such as an API server that does not answer.
+// ReasonOf returns the reason of a WorkerCluster's Ready condition for an error of this package. For a kubeconfig that
+// is insecure and invalid it returns InsecureKubeconfig. It returns "" for nil, and for errors that are not about the
+// credentials, such as an API server that does not answer.
 func ReasonOf(err error) string {
 	switch {
 	case errors.Is(err, ErrNotFound):

@@ -18,14 +18,14 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// settleTime after the last event all directories are watched anew. When a directory is removed and made again at once, the kernel's
-// reports of the old one's end can overtake the watch of the new one in fsnotify, which then drops it without a word.
+// settleTime is how long after the last event all directories are watched anew. If a directory is removed and made
+// again at once, late events of the old directory can make fsnotify silently drop the watch of the new one.
 const settleTime = time.Second
 
-// FileWatcher reports files whose content has changed, appeared or vanished. It asks the kernel for events on every directory
-// that decides what a path means: that of the file, of each symlink on the way, and one further up, so that it sees the
-// ..data symlink of a mounted Secret move every time, and directories that are made anew. Events only make it look: what
-// counts is the content. It is a manager.Runnable.
+// FileWatcher reports files whose content has changed, appeared or vanished. It watches every directory that decides
+// which file a path means: the directories of the file and of each symlink on the way, and their parents. So it sees
+// the ..data symlink of a mounted Secret change every time, and directories that are made again. An event only starts a
+// check: only the content counts. It is a manager.Runnable.
 type FileWatcher struct {
 	log      logr.Logger
 	onChange func(path string)
@@ -35,12 +35,12 @@ type FileWatcher struct {
 	mu sync.Mutex
 	// locked is guarded by mu.
 	locked struct {
-		// contents has a hash of what was last seen of each watched path.
+		// contents has a hash of the last content of each watched path.
 		contents map[string]content
 	}
 }
 
-// content is a hash of a file's bytes, or zero where there was nothing to read.
+// content is a hash of a file's bytes, or zero if the file could not be read.
 type content [sha256.Size]byte
 
 // NewFileWatcher returns a watcher that calls onChange from the goroutine that runs Start.
@@ -50,7 +50,7 @@ func NewFileWatcher(logger logr.Logger, onChange func(path string)) *FileWatcher
 	return w
 }
 
-// Add watches an absolute path, which need not exist. It reads the file: changes are reported relative to what it has now.
+// Add watches an absolute path, which need not exist. It reads the file: later content is compared with this content.
 func (w *FileWatcher) Add(path string) {
 	seen := look(path)
 	w.mu.Lock()
@@ -61,7 +61,7 @@ func (w *FileWatcher) Add(path string) {
 	w.wake()
 }
 
-// Remove ends what Add began.
+// Remove stops watching a path.
 func (w *FileWatcher) Remove(path string) {
 	w.mu.Lock()
 	delete(w.locked.contents, path)
@@ -100,17 +100,17 @@ func (w *FileWatcher) Start(ctx context.Context) error {
 			w.forget(kernel, directories, event)
 			settled = time.After(settleTime)
 		case err := <-kernel.Errors:
-			// An overflown queue has lost events; follow and compare look at everything.
+			// A full queue has lost events, so follow and compare check everything.
 			w.log.Error(err, "Watching kubeconfig files")
 		}
 	}
 }
 
-// NeedLeaderElection says that every replica watches its own files.
+// NeedLeaderElection returns false, because every replica watches its own files.
 func (w *FileWatcher) NeedLeaderElection() bool { return false }
 
-// follow watches the directories that decide about the paths, and no others. Watching comes before looking, again and again
-// until nothing is new, so that a change between the two is an event.
+// follow watches the directories that decide about the paths, and no others. It watches first and then looks, and
+// repeats that until it finds no new directory. So a change between the two is an event.
 func (w *FileWatcher) follow(kernel *fsnotify.Watcher, watched map[string]bool) {
 	wanted := map[string]bool{}
 	for fresh := true; fresh; {
@@ -139,7 +139,7 @@ func (w *FileWatcher) follow(kernel *fsnotify.Watcher, watched map[string]bool) 
 	}
 }
 
-// forget drops the watch of a directory that an event says is another one now, so that follow watches the new one.
+// forget drops the watch of a directory that was replaced, so that follow watches the new directory.
 func (w *FileWatcher) forget(kernel *fsnotify.Watcher, watched map[string]bool, event fsnotify.Event) {
 	if event.Has(fsnotify.Create) || event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename) {
 		if watched[event.Name] {
@@ -155,7 +155,7 @@ func (w *FileWatcher) unwatch(kernel *fsnotify.Watcher, watched map[string]bool,
 	}
 }
 
-// compare reports the paths whose content is not what it was.
+// compare reports the paths whose content has changed.
 func (w *FileWatcher) compare() {
 	for _, path := range w.paths() {
 		now := look(path)
@@ -191,8 +191,8 @@ func look(path string) content {
 	return sha256.Sum256(data)
 }
 
-// deciding are the directories in which a change can make path mean another file: those of the file and of every symlink on
-// the way, with their parents; up to what exists.
+// deciding returns the directories in which a change can make path mean another file: the directories of the file and
+// of every symlink on the way, with their parents, as far as they exist.
 func deciding(path string) []string {
 	const maxLinks = 40
 	var directories []string

@@ -14,7 +14,7 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// watch runs a FileWatcher on path and returns what it reports.
+// watch runs a FileWatcher on path and returns its reports.
 func watch(t *testing.T, path string) <-chan string {
 	t.Helper()
 	changes := make(chan string, 100)
@@ -47,7 +47,7 @@ func do(t *testing.T, err error) {
 	}
 }
 
-// mount writes a version of a volume as the kubelet does: a new directory, and ..data moved to it in one step.
+// mount writes a version of a volume as the kubelet does: it makes a new directory, and then moves ..data to it.
 func mount(t *testing.T, volume string, version int) {
 	t.Helper()
 	directory := fmt.Sprintf("..2026_%02d", version)
@@ -61,7 +61,7 @@ func mount(t *testing.T, volume string, version int) {
 	}
 }
 
-// TestFileWatcher makes each change ten times: what is seen once and then no more is the known trap.
+// TestFileWatcher makes each change ten times, because a typical bug reports only the first change.
 func TestFileWatcher(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -155,7 +155,7 @@ func TestFileWatcher(t *testing.T) {
 			},
 			change: func(t *testing.T, directory string, n int) {
 				if n%2 == 0 {
-					// The new directory has to be watched as the old one was.
+					// The new directory must be watched like the old one.
 					write(t, directory+"/a/kubeconfig", fmt.Sprint(n))
 					return
 				}
@@ -180,7 +180,7 @@ func TestFileWatcher(t *testing.T) {
 			for n := 1; n <= 10; n++ {
 				tc.change(t, directory, n)
 				want := look(path)
-				// A change in two steps can be seen as two changes: wait for the one that ends in the new content.
+				// A change in two steps can be reported twice, so wait for the report of the new content.
 				g.Eventually(changes, 10*time.Second).Should(gomega.Receive(gomega.Equal(path)), "%s Change %d is not seen.", tc.reason, n)
 				if got := look(path); got != want {
 					t.Fatalf("%s The test changes more than it says.", tc.reason)
@@ -191,7 +191,7 @@ func TestFileWatcher(t *testing.T) {
 	}
 }
 
-// settle takes further reports of the same change. There are none that have to come.
+// settle reads more reports of the same change, if there are any.
 func settle(t *testing.T, changes <-chan string) {
 	t.Helper()
 	for {
@@ -203,7 +203,7 @@ func settle(t *testing.T, changes <-chan string) {
 	}
 }
 
-// TestFileWatcherSameContent: events without a change of content are no change, and what is removed is reported no more.
+// TestFileWatcherSameContent checks that events without changed content and removed paths are not reported.
 func TestFileWatcherSameContent(t *testing.T) {
 	g := gomega.NewWithT(t)
 	directory := t.TempDir()
@@ -227,7 +227,7 @@ func TestFileWatcherSameContent(t *testing.T) {
 	do(t, os.Remove(first))
 	g.Eventually(changes, 10*time.Second).Should(gomega.Receive(gomega.Equal(first)))
 
-	// Added again, second starts from what it has by now.
+	// After the second Add, changes count from the content of now.
 	w.Add(second)
 	write(t, second, "3")
 	g.Eventually(changes, 10*time.Second).Should(gomega.Receive(gomega.Equal(second)))

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// now is when the tests take place.
+// now is the time of the tests.
 var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // newPair returns a self-signed certificate and its key in PEM form.
@@ -47,7 +47,7 @@ func newPair(t testing.TB, notAfter time.Time) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// newJWT returns a token with the given payload and no signature worth the name.
+// newJWT returns a token with the given payload and no valid signature.
 func newJWT(payload string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	return fmt.Sprintf("%s.%s.%s", encode([]byte(`{"alg":"none"}`)), encode([]byte(payload)), encode([]byte("signature")))

@@ -11,7 +11,7 @@ import (
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 )
 
-// FuzzParse: never a panic, and never credentials that are insecure.
+// FuzzParse checks that Parse never panics and never returns insecure credentials.
 func FuzzParse(f *testing.F) {
 	good := newKubeconfig(f)
 	f.Add(toYAML(f, good))

@@ -21,20 +21,20 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// SecretKey is the key of a Secret under which its kubeconfig is.
+// SecretKey is the key of the kubeconfig in a Secret.
 const SecretKey = "kubeconfig"
 
 // Loader reads the credentials that the connection of a WorkerCluster names. All its fields are required.
 type Loader struct {
-	// Reader of Secrets: the manager's cached client.
+	// Reader reads Secrets: the manager's cached client.
 	Reader client.Reader
-	// Namespace of the Secrets: the manager's own.
+	// Namespace is the namespace of the Secrets: the manager's own.
 	Namespace string
-	// Clock says what has expired.
+	// Clock decides what has expired.
 	Clock clock.PassiveClock
 }
 
-// Load reads and parses a kubeconfig. ReasonOf says what kind of error is about the credentials; other errors are worth a retry.
+// Load reads and parses a kubeconfig. If ReasonOf gives no reason for the error, a retry may help.
 func (l *Loader) Load(ctx context.Context, connection v1alpha1.Connection) (*Credentials, error) {
 	if connection.KubeconfigSecretRef != nil {
 		return l.loadSecret(ctx, types.NamespacedName{Namespace: l.Namespace, Name: connection.KubeconfigSecretRef.Name})
@@ -75,8 +75,8 @@ func (l *Loader) loadFile(path string) (*Credentials, error) {
 	return Parse(data, l.Clock.Now())
 }
 
-// readFile reads at most one byte more than a kubeconfig can have. It does not open what is no regular file: reading a pipe
-// would wait for its writer.
+// readFile reads at most one byte more than a kubeconfig may have. It opens only regular files: a pipe would wait for a
+// writer.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

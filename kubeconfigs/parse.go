@@ -13,24 +13,24 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// minify is how an admin gets a kubeconfig that passes.
+// minify is the command with which an admin makes a kubeconfig that Parse accepts.
 const minify = "\"kubectl config view --raw --minify --flatten\""
 
-// maxSize of a kubeconfig in bytes: more than a Secret can hold is none.
+// maxSize is how many bytes a kubeconfig may have. A Secret cannot hold more.
 const maxSize = 1 << 20
 
 // Credentials are what a kubeconfig says about one worker.
 type Credentials struct {
-	// Config has the address, the TLS data and the bearer token. Timeouts and limits are the caller's.
+	// Config has the address, the TLS data and the bearer token. The caller sets timeouts and limits.
 	Config *rest.Config
-	// Fingerprint is a hash of all that Config says. It is safe to show, and another one if and only if Config is.
+	// Fingerprint is a hash of everything in Config. It is safe to show. It changes if and only if Config changes.
 	Fingerprint string
-	// Expires is the earliest end of the client certificate and the token. Zero: unknown.
+	// Expires is the earlier end of the client certificate and the token. Zero: unknown.
 	Expires time.Time
 }
 
-// Parse turns a kubeconfig into credentials, or returns an *Error with everything that is wrong with it. Certificates and
-// tokens that have expired by now are faults.
+// Parse returns the credentials of a kubeconfig, or an *Error with all its faults. Expired certificates and tokens are
+// faults.
 func Parse(data []byte, now time.Time) (*Credentials, error) {
 	if len(data) > maxSize {
 		return nil, newError([]Fault{{Path: "kubeconfig", Problem: "is larger than 1 MiB", Remedy: "give the output of " + minify}})
@@ -47,8 +47,8 @@ func Parse(data []byte, now time.Time) (*Credentials, error) {
 	return credentials, nil
 }
 
-// parser collects faults. All entries are looked at, also those that no context uses: what is in the file is in the
-// manager's hands, and the next "kubectl config use-context" makes it used.
+// parser collects faults. It checks all entries, even unused ones: the manager has the whole file, and the next
+// "kubectl config use-context" may use them.
 type parser struct {
 	now    time.Time
 	doc    *document
@@ -63,7 +63,7 @@ func (p *parser) insecure(path, problem, remedy string) {
 	p.faults = append(p.faults, Fault{Kind: Insecure, Path: path, Problem: problem, Remedy: remedy})
 }
 
-// parse returns credentials that are of use only if there are no faults.
+// parse returns credentials that are valid only if there are no faults.
 func (p *parser) parse() *Credentials {
 	if p.doc.Kind != "" && p.doc.Kind != "Config" {
 		p.invalid("kind", "is not Config", "give a kubeconfig")
@@ -93,7 +93,7 @@ func (p *parser) parse() *Credentials {
 	return &Credentials{Config: config, Fingerprint: fingerprint(config), Expires: expires}
 }
 
-// context returns the only context that can be meant, or nil.
+// context returns the only possible context, or nil.
 func (p *parser) context(servers map[string]*server, users map[string]*userCredentials) *contextOfUsers {
 	usable, byName := []namedContext{}, map[string]bool{}
 	for _, c := range p.doc.Contexts {
@@ -134,7 +134,7 @@ func (p *parser) currentContext(current string, exists bool, usable []namedConte
 	return nil
 }
 
-// entry is the path of a named entry. Names are the admin's own, but can be anything.
+// entry returns the path of a named entry. It shortens the name, which can be any text.
 func entry(list, name string) string {
 	if len(name) > 64 {
 		name = strings.ToValidUTF8(name[:64], "") + "…"
@@ -142,7 +142,7 @@ func entry(list, name string) string {
 	return fmt.Sprintf("%s[%q]", list, name)
 }
 
-// fingerprint hashes all that parse puts into a config, each part with its length, so that no two configs run together.
+// fingerprint hashes everything that parse puts into a config. The length of each part keeps different configs apart.
 func fingerprint(config *rest.Config) string {
 	sum := sha256.New()
 	for _, part := range [][]byte{

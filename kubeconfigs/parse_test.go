@@ -23,7 +23,7 @@ const (
 	address  = "give https://<host>:<port>"
 )
 
-// TestParseFaults has each fault alone: the whole text, and the reason.
+// TestParseFaults has each fault alone, and checks the whole text and the reason.
 func TestParseFaults(t *testing.T) {
 	expiredCert, expiredKey := newPair(t, now.Add(-time.Minute))
 	cert, key := newPair(t, now.Add(time.Hour))
@@ -359,7 +359,7 @@ func TestParseMalformed(t *testing.T) {
 	}
 }
 
-// TestParseAllFaultsAtOnce: an admin who repairs a kubeconfig should have to do it once.
+// TestParseAllFaultsAtOnce checks that an admin sees all faults of a kubeconfig at once.
 func TestParseAllFaultsAtOnce(t *testing.T) {
 	config := newKubeconfig(t)
 	cert, _ := newPair(t, now.Add(-time.Hour))

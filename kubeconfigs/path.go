@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// kindOfPath is what there is at a path.
+// kindOfPath is what exists at a path.
 type kindOfPath int
 
 const (
@@ -18,7 +18,7 @@ const (
 	directoryOrFile
 )
 
-// inspect says what is at a path, without following a symlink, and where a symlink points to.
+// inspect says what exists at a path, without following a symlink, and where a symlink points to.
 func inspect(path string) (kind kindOfPath, target string) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -34,7 +34,7 @@ func inspect(path string) (kind kindOfPath, target string) {
 	return symlink, target
 }
 
-// components splits a path. ".." stays one: after a symlink it means the parent of the target.
+// components splits a path. It keeps "..", because after a symlink ".." means the parent of the target.
 func components(path string) []string {
 	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
 }

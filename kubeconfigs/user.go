@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// userCredentials is what a user entry says.
+// userCredentials is the content of a user entry.
 type userCredentials struct {
 	token   string
 	cert    []byte
@@ -19,7 +19,7 @@ type userCredentials struct {
 	expires time.Time
 }
 
-// users checks every user entry. An entry with faults is there too, so that a context that uses it is not another fault.
+// users checks every user entry. It returns faulty entries too, so that their contexts are not faults as well.
 func (p *parser) users() map[string]*userCredentials {
 	users := map[string]*userCredentials{}
 	for _, u := range p.doc.Users {
@@ -43,14 +43,14 @@ func (p *parser) user(path string, u user) *userCredentials {
 			credentials.expires = end
 		}
 	}
-	// What is refused would have been the credentials: that they are missing is then not worth a line.
+	// If the refused fields are the credentials, missing credentials are not another fault.
 	if !refused && u.Token == "" && u.ClientCertificateData == "" && u.ClientKeyData == "" {
 		p.invalid(path, "has no credentials", "give a token, or client-certificate-data and client-key-data")
 	}
 	return credentials
 }
 
-// refused reports every kind of credentials that is refused, and whether there is one.
+// refused reports every refused kind of credentials. It returns whether there is one.
 func (p *parser) refused(path string, u user) bool {
 	const embed = "embed the credentials, as " + minify + " does"
 	const token = "give a token of a service account, as hack/worker-kubeconfig.sh does"
@@ -76,13 +76,13 @@ func (p *parser) refused(path string, u user) bool {
 			continue
 		}
 		p.insecure(path+"."+refusal.field, refusal.problem, refusal.remedy)
-		// Impersonation comes on top of credentials; the others are instead of them.
+		// Impersonation fields come in addition to credentials. The other fields replace credentials.
 		found = found || !strings.HasPrefix(refusal.field, "as")
 	}
 	return found
 }
 
-// token checks a bearer token and returns when it ends, if it is a JWT that says so. Its signature is the worker's business.
+// token checks a bearer token and returns its expiry, if it is a JWT with one. Only the worker can check its signature.
 func (p *parser) token(path, token string) time.Time {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.invalid(path, "has a space, a line break or another character that no token has", "give the token alone")
@@ -95,7 +95,7 @@ func (p *parser) token(path, token string) time.Time {
 	return end
 }
 
-// expiryOfJWT is zero if the token is no JWT or has no sensible exp.
+// expiryOfJWT returns zero if the token is no JWT or has no valid exp.
 func expiryOfJWT(token string) time.Time {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -115,7 +115,7 @@ func expiryOfJWT(token string) time.Time {
 	return time.Unix(int64(claims.Exp), 0)
 }
 
-// keyPair checks client-certificate-data and client-key-data, and returns when the certificate ends.
+// keyPair checks client-certificate-data and client-key-data. It returns the expiry of the certificate.
 func (p *parser) keyPair(path string, u user, credentials *userCredentials) time.Time {
 	certPath, keyPath := path+".client-certificate-data", path+".client-key-data"
 	if u.ClientCertificateData == "" {
