@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// longest is how long, in bytes, the canonical form of a value may be to be looked for among those that are known.
+	// longest is how many bytes the canonical form of a shared value may have.
 	longest = 1024
-	// mostKnown is how many values are known at most. With more all are forgotten, and those that come again are learned again.
+	// mostKnown is how many values may be known. With more, all are dropped and learned again.
 	mostKnown = 4096
 )
 
 // common are the values that the TrainJobs in the caches of this process have in common.
 var common commonValues
 
-// commonValues makes objects take less memory for as long as they are kept. What a decoder of JSON returns has all its names and values
-// for itself, though most are the same in a thousand jobs of one team, and in a job and its copy. Its methods may be called from several
-// goroutines, and what they return must not be changed.
+// commonValues saves memory for objects that stay in memory. A decoder of JSON allocates all names and values again for
+// each object, although most are equal in a thousand jobs of one team, and in a job and its copy. Its methods may be
+// called concurrently. Do not change what they return.
 type commonValues struct {
 	mu sync.Mutex
-	// known values by their canonical form, which for a text is the text in quotes; and form is room to make one. Both under mu.
+	// known has values by their canonical form. For a text that is the quoted text. form is a buffer. mu guards both.
 	known map[string]any
 	form  []byte
 }
 
-// of returns the object with values that others have too. Its metadata, which is no other's, is a map of its own.
+// of returns the object with shared values. Its metadata is not shared: it is a map of its own.
 func (c *commonValues) of(object map[string]any) map[string]any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.own(object, "metadata")
 }
 
-// own returns a map of its own with shared values, but for the field of the name, which is a map of its own too.
+// own returns an unshared map with shared values. The value of the field apart is an unshared map too.
 func (c *commonValues) own(fields map[string]any, apart string) map[string]any {
 	shared := make(map[string]any, len(fields))
 	for name, value := range fields {
@@ -52,7 +52,7 @@ func (c *commonValues) own(fields map[string]any, apart string) map[string]any {
 	return shared
 }
 
-// share returns the value as it is known, and adds its canonical form to form.
+// share returns the known equal value, and appends its canonical form to form.
 func (c *commonValues) share(value any) any {
 	start := len(c.form)
 	switch v := value.(type) {
@@ -60,7 +60,7 @@ func (c *commonValues) share(value any) any {
 		shared := make(map[string]any, len(v))
 		c.form = append(c.form, '{')
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			key := c.name(name) // It leaves form as it was.
+			key := c.name(name) // It does not change form.
 			c.form = append(strconv.AppendQuote(c.form, name), ':')
 			shared[key] = c.share(v[name])
 		}
@@ -83,7 +83,7 @@ func (c *commonValues) share(value any) any {
 	return c.learn(start, value)
 }
 
-// name returns the name of a field as it is known. It leaves form as it was.
+// name returns the known equal name of a field. It does not change form.
 func (c *commonValues) name(name string) string {
 	start := len(c.form)
 	c.form = strconv.AppendQuote(c.form, name)
@@ -92,7 +92,7 @@ func (c *commonValues) name(name string) string {
 	return known
 }
 
-// learn returns the value as it is known by the form from start on, or has it known.
+// learn returns the known value whose form is form[start:]. If there is none, value becomes known.
 func (c *commonValues) learn(start int, value any) any {
 	form := c.form[start:]
 	if len(form) > longest {

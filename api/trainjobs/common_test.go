@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// What is alike is there once, and nothing is taken for what it is not.
+// TestCommonValues checks that equal values are shared, and that different values stay different.
 func TestCommonValues(t *testing.T) {
 	spec := func(gpus any) map[string]any {
 		return map[string]any{
@@ -59,7 +59,7 @@ func TestCommonValues(t *testing.T) {
 	}
 }
 
-// An object that comes through the transform again, as in a list, does not touch what is in the cache already.
+// TestStripWritesToNoCache checks that a second transform of an object, as in a list, changes no cached object.
 func TestStripWritesToNoCache(t *testing.T) {
 	sent := func() *unstructured.Unstructured {
 		job := New()
@@ -98,7 +98,7 @@ func TestStripWritesToNoCache(t *testing.T) {
 
 func isSame(a, b any) bool { return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer() }
 
-// More values than are remembered, and longer ones, from several caches at once.
+// TestCommonValuesForget uses too many and too long values, from several caches at once.
 func TestCommonValuesForget(t *testing.T) {
 	var c commonValues
 	var caches sync.WaitGroup
@@ -126,7 +126,7 @@ func TestCommonValuesForget(t *testing.T) {
 	}
 }
 
-// random returns a value as it comes from JSON, at most so deep.
+// random returns a value as JSON decodes it, with at most this depth.
 func random(draw *rand.Rand, depth int) any {
 	scalars := []any{nil, true, int64(draw.IntN(3)), float64(draw.IntN(3)), fmt.Sprint(draw.IntN(300)), string(make([]byte, draw.IntN(longest)))}
 	kind := draw.IntN(len(scalars) + 2)

@@ -10,21 +10,21 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// FieldOwner is the field manager with which a TrainJob's objects are applied. It is the Kubeflow Trainer's, which the framework's
-// snapshots have too. With the same one, a cluster can change between the Trainer and our controller, and fields that a build no
-// longer has still go.
+// FieldOwner is the field manager with which a TrainJob's objects are applied. It is the Kubeflow Trainer's, as in the
+// framework's snapshots. So a cluster can change between the Trainer and the agent, and an apply still removes fields
+// that are gone.
 const FieldOwner = "trainer"
 
-// SnapshotName is the name of the ConfigMap in which the runtime framework keeps the runtime that a TrainJob was built from (trainer
-// v2.3.0 pkg/runtime/core/snapshot.go, which does not export it).
+// SnapshotName returns the name of the ConfigMap in which the runtime framework stores the runtime of a TrainJob
+// (trainer v2.3.0 pkg/runtime/core/snapshot.go, which does not export the name).
 func SnapshotName(trainJob string) string {
 	return trainJob + "-runtime-snapshot"
 }
 
-// HasStarted says whether pods of a JobSet may have been created at any time, given the Jobs that have its name in their label.
+// HasStarted says whether a JobSet may ever have had pods. jobs are the Jobs that have its name in their label.
 //
-// A Job that was created suspended has generation 1, and resuming it raises that. So this is exact, survives any restart, and needs
-// no clock.
+// A Job that was created suspended has generation 1, and resuming the Job raises it. So this is exact, survives
+// restarts, and needs no clock.
 func HasStarted(jobSet *jobsetv1alpha2.JobSet, jobs []batchv1.Job) bool {
 	if !ptr.Deref(jobSet.Spec.Suspend, false) || jobSet.Status.Restarts > 0 {
 		return true

@@ -17,8 +17,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Steps says how far each step of a job is, in the order of jobs, which is not that of the runtime: JobSet sorts what it reports
-// by name. No two steps have one name, also if a runtime has a replicated job "trainer" beside "node".
+// Steps returns how far each step of a job is, in the order of jobs. JobSet sorts them by name, not in the runtime's
+// order. Step names are unique, even if a runtime has a replicated job "trainer" beside "node".
 func Steps(jobs []trainer.JobStatus) []v1alpha1.Step {
 	taken := slices.ContainsFunc(jobs, func(job trainer.JobStatus) bool { return job.Name == v1alpha1.StepTrainer })
 	var steps []v1alpha1.Step
@@ -32,7 +32,7 @@ func Steps(jobs []trainer.JobStatus) []v1alpha1.Step {
 	return steps
 }
 
-// StepName is how users know a replicated job: the training pods of every runtime are in the one called "node".
+// StepName returns the user's name of a replicated job. The training pods of every runtime are in "node".
 func StepName(replicatedJob string) string {
 	if replicatedJob == constants.Node {
 		return v1alpha1.StepTrainer
@@ -54,7 +54,7 @@ func stepState(job trainer.JobStatus) v1alpha1.StepState {
 	}
 }
 
-// JobsStatus is status.jobsStatus, nil if there is none that can be read.
+// JobsStatus returns status.jobsStatus, or nil if it is missing or not readable.
 func JobsStatus(job *unstructured.Unstructured) []trainer.JobStatus {
 	list, found, err := unstructured.NestedFieldNoCopy(job.Object, "status", "jobsStatus")
 	if !found || err != nil {
@@ -67,14 +67,14 @@ func JobsStatus(job *unstructured.Unstructured) []trainer.JobStatus {
 	return status.JobsStatus
 }
 
-// CompletionTime is when the job became Complete or Failed, by the clock of the cluster that ran it; nil while it has not ended.
+// CompletionTime returns when the job became Complete or Failed, by the clock of the cluster that ran it, or nil.
 func CompletionTime(job *unstructured.Unstructured) *metav1.Time {
 	end := Terminal(job)
 	if end == nil {
 		return nil
 	}
 	conditions, _, _ := unstructured.NestedFieldNoCopy(job.Object, "status", "conditions")
-	for _, item := range conditions.([]any) { // Terminal has found one.
+	for _, item := range conditions.([]any) { // Terminal has found a condition.
 		condition, _ := item.(map[string]any)
 		if condition["type"] != end.Type {
 			continue

@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// counters are those of a replicated job.
+// counters are the counters of a replicated job.
 type counters struct{ ready, succeeded, failed, active, suspended int32 }
 
 func status(name string, c counters) trainer.JobStatus {
@@ -52,7 +52,7 @@ func TestStepState(t *testing.T) {
 	}
 }
 
-// The API server takes no two steps of one name.
+// TestStepNames checks that step names are unique, because the API server requires that.
 func TestStepNames(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason     string

@@ -9,15 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Strip keeps in a cache what is still asked of a TrainJob. It is a transform of informers, and changes in place what it is given.
+// Strip keeps the fields of a cached TrainJob that are still needed. It is a transform of informers and changes its
+// argument.
 //
-// A TrainJob that has ended stays for as long as its user likes, and most that a hub has are such: of these the spec goes, but for whose
-// they are. Of any TrainJob what no one reads goes: managed fields, and the copy of the object that kubectl apply leaves in an annotation.
-// What stays has its values in common with other TrainJobs, and must not be changed.
+// Most TrainJobs on a hub have ended, and stay as long as their users like. Strip drops their spec, but for managedBy
+// and suspend. It drops managed fields and the annotation of kubectl apply from every TrainJob, because nobody reads
+// them. The result shares values with other TrainJobs, so it must not be changed.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)
 	if !ok {
-		return in, nil // What a watch has missed the deletion of comes wrapped.
+		return in, nil // After a missed deletion, the last state comes wrapped.
 	}
 	StripMetadata(job)
 	if Terminal(job) != nil {
@@ -27,8 +28,8 @@ func Strip(in any) (any, error) {
 	return job, nil
 }
 
-// StripOf is Strip for a cluster on which only the TrainJobs whose spec.managedBy is managedBy are worked on. Of those of others it keeps
-// the metadata, and whose they are.
+// StripOf is Strip for a cluster where only TrainJobs with this spec.managedBy matter. Of other TrainJobs it keeps the
+// metadata and spec.managedBy.
 func StripOf(managedBy string) func(any) (any, error) {
 	return func(in any) (any, error) {
 		if job, ok := in.(*unstructured.Unstructured); ok && ManagedBy(job) != managedBy {
@@ -39,9 +40,9 @@ func StripOf(managedBy string) func(any) (any, error) {
 	}
 }
 
-// StripMetadata keeps labels and annotations, but not the copy of the whole object that kubectl apply leaves in one of them.
+// StripMetadata drops managed fields, and the copy of the whole object that kubectl apply leaves in an annotation.
 func StripMetadata(object metav1.Object) {
-	if object.GetManagedFields() != nil { // A list goes through here twice. To delete what is not there is a write too.
+	if object.GetManagedFields() != nil { // Lists call this twice. Setting nil again would be a write to a shared object.
 		object.SetManagedFields(nil)
 	}
 	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
@@ -50,13 +51,13 @@ func StripMetadata(object metav1.Object) {
 	}
 }
 
-// stripSpec keeps of a spec what says whose job it is, and whether it may run.
+// stripSpec keeps the fields of a spec that say who manages the job and whether it may run.
 func stripSpec(job *unstructured.Unstructured) {
 	spec, _ := job.Object["spec"].(map[string]any)
 	job.Object["spec"] = PickFields(spec, "managedBy", "suspend")
 }
 
-// PickFields returns those of some fields that are there, in a map of its own, which is never nil.
+// PickFields returns the existing ones of these fields in a new map, which is never nil.
 func PickFields(fields map[string]any, keys ...string) map[string]any {
 	picked := make(map[string]any, len(keys))
 	for _, key := range keys {

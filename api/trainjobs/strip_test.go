@@ -15,7 +15,7 @@ import (
 
 const ours = "kueue.x-k8s.io/multikueue"
 
-// sent is a TrainJob as an API server sends it, with some fields of its own.
+// sent is a TrainJob as an API server sends it, with these fields in addition.
 func sent(spec, status map[string]any) *unstructured.Unstructured {
 	job := trainjobs.New()
 	job.SetName("llm")
@@ -77,7 +77,7 @@ func TestStrip(t *testing.T) {
 			unstructured.RemoveNestedField(want.Object, "metadata", "managedFields")
 			unstructured.RemoveNestedField(want.Object, "metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration")
 			got := any(tc.job)
-			for range 2 { // Informers may send through what has been through.
+			for range 2 { // Informers may transform an object twice.
 				var err error
 				if got, err = trainjobs.StripOf(ours)(got); err != nil {
 					t.Fatal(err)

@@ -1,12 +1,12 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trainjobs reads Kubeflow TrainJobs that are kept unstructured.
+// Package trainjobs reads Kubeflow TrainJobs that are unstructured.
 //
-// The TrainJob API is one version name with several contents: fields were added, renamed and removed inside v1alpha1. What
-// passes through the Go type of one release loses what that type does not know, and nobody is told. So the hub's TrainJobs and
-// their copies stay unstructured from the API server of one cluster to that of the other, and only what placement needs
-// (Typed) is converted, from a copy.
+// The TrainJob API has one version name but several contents: fields were added, renamed and removed inside v1alpha1.
+// The Go type of one release silently drops fields that it does not know. So the hub's TrainJobs and their copies stay
+// unstructured on the whole way between the API servers of two clusters. Only what placement needs is converted
+// (Typed), from a copy.
 package trainjobs
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// GroupVersionKind of the TrainJobs that Trainyard reads and writes.
+// GroupVersionKind is the kind of the TrainJobs that Trainyard reads and writes.
 var GroupVersionKind = trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind)
 
 // New returns an empty TrainJob, for a client to read into.
@@ -38,7 +38,7 @@ func NewList() *unstructured.UnstructuredList {
 	return list
 }
 
-// Typed converts a TrainJob to the Go type, dropping what the type does not know. The result shares nothing with job.
+// Typed converts a TrainJob to the Go type. It drops fields that the type does not know. The result is a full copy.
 func Typed(job *unstructured.Unstructured) (*trainer.TrainJob, error) {
 	typed := &trainer.TrainJob{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(job.DeepCopy().Object, typed); err != nil {
@@ -47,7 +47,7 @@ func Typed(job *unstructured.Unstructured) (*trainer.TrainJob, error) {
 	return typed, nil
 }
 
-// ManagedBy is spec.managedBy; absent means the built-in controller.
+// ManagedBy returns spec.managedBy. Without it, the built-in controller manages the job.
 func ManagedBy(job *unstructured.Unstructured) string {
 	value, found, err := unstructured.NestedString(job.Object, "spec", "managedBy")
 	if !found || err != nil {
@@ -56,23 +56,23 @@ func ManagedBy(job *unstructured.Unstructured) string {
 	return value
 }
 
-// Suspended is spec.suspend.
+// Suspended returns spec.suspend.
 func Suspended(job *unstructured.Unstructured) bool {
 	value, _, err := unstructured.NestedBool(job.Object, "spec", "suspend")
 	return err == nil && value
 }
 
-// Terminal returns the condition that ended the job, Complete or Failed, or nil while it has not ended.
+// Terminal returns the condition that ended the job, Complete or Failed, or nil while the job has not ended.
 func Terminal(job *unstructured.Unstructured) *metav1.Condition {
 	return trueCondition(job, trainer.TrainJobComplete, trainer.TrainJobFailed)
 }
 
-// HasCondition is true if the job has the condition, and it is True.
+// HasCondition is true if the job has this condition with status True.
 func HasCondition(job *unstructured.Unstructured, kind string) bool {
 	return trueCondition(job, kind) != nil
 }
 
-// trueCondition returns the first condition of one of these types that is True, nil if there is none. It converts nothing else of the job.
+// trueCondition returns the first of these conditions that is True, or nil. It converts nothing else of the job.
 func trueCondition(job *unstructured.Unstructured, kinds ...string) *metav1.Condition {
 	conditions, _, err := unstructured.NestedFieldNoCopy(job.Object, "status", "conditions")
 	if err != nil {

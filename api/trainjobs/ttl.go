@@ -11,11 +11,11 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// maxTTLSeconds keeps the sum of a time and a TTL within what a time.Duration can hold.
+// maxTTLSeconds keeps the sum of a time and a TTL within the range of time.Duration.
 const maxTTLSeconds = 1 << 32
 
-// TTL is how long a TrainJob with these annotations stays after its end (v1alpha1.AnnotationTTL), if that is limited. The error says
-// which values are possible, without naming annotation and value.
+// TTL returns how long a TrainJob with these annotations stays after its end (v1alpha1.AnnotationTTL), and whether that
+// is limited. Its error says which values are valid, without the names of annotation and value.
 func TTL(annotations map[string]string) (ttl time.Duration, limited bool, err error) {
 	value, ok := annotations[v1alpha1.AnnotationTTL]
 	if !ok {
