@@ -11,56 +11,56 @@ import (
 // CapacityReportName is the name of a worker's one CapacityReport.
 const CapacityReportName = "capacity"
 
-// Abridgement is something that was left out of a report because it would have been too large for an object. Nothing that is left
-// out makes a worker look as if it had more free than it has. Only what excludes nodes by a label may find some that it excludes.
+// Abridgement is something that was left out because the report would have been too large for an object. Nothing that
+// is left out makes a worker seem to have more free than it has. But a job that excludes nodes by a label may then fit
+// on them.
 type Abridgement string
 
-// What can be left out.
+// The abridgements.
 const (
-	// AbridgedFinishedGangs: gangs none of whose pods are bound are not listed, so that their pods that have succeeded are expected
-	// again, and count.
+	// AbridgedFinishedGangs: gangs without bound pods are not listed. Their succeeded pods count as pods to come.
 	AbridgedFinishedGangs Abridgement = "FinishedGangs"
-	// AbridgedNodeLabels: labels that one node alone has are not listed. What selects nodes by them finds none.
+	// AbridgedNodeLabels: labels that only one node has are not listed. Selectors with them match no node.
 	AbridgedNodeLabels Abridgement = "NodeLabels"
-	// AbridgedGangs: it is not said which gang uses what on which nodes, so that no room is expected of a gang's end.
+	// AbridgedGangs: the report does not say which gang uses what on which nodes. So a gang's end gives no expected room.
 	AbridgedGangs Abridgement = "Gangs"
-	// AbridgedAmounts: nodes that are alike but in what is used are shown as one, with the most that is used on any of them.
+	// AbridgedAmounts: nodes that differ only in what is used are shown as one, with the most that is used on one of them.
 	AbridgedAmounts Abridgement = "Amounts"
-	// AbridgedNodes: no node is listed, because there are too many kinds of them. Nothing fits on such a worker.
+	// AbridgedNodes: no node is listed, because there are too many kinds of nodes. No job fits on such a worker.
 	AbridgedNodes Abridgement = "Nodes"
 )
 
-// Amounts are of the resources in the report's field resources, in its order: of cpu in thousandths of a core, of everything else in
-// units.
+// Amounts are amounts of the resources in the report's field resources, in the same order. cpu is in thousandths of a
+// core, everything else in units.
 // +listType=atomic
 type Amounts []int64
 
-// ReportedNodeGroup is a number of nodes that are alike but in what is used on them.
+// ReportedNodeGroup is a number of nodes that differ only in what is used on them.
 type ReportedNodeGroup struct {
 	// labels are positions, from 0, in the report's field labels.
 	// +optional
 	// +listType=atomic
 	Labels []int32 `json:"labels,omitempty"`
-	// taints that keep pods off.
+	// taints are the nodes' taints that keep pods off.
 	// +optional
 	// +listType=atomic
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// schedulable: Ready, and not cordoned.
+	// schedulable is true for nodes that are Ready and not cordoned.
 	Schedulable bool `json:"schedulable"`
-	// allocatable of each node.
+	// allocatable is what each node has.
 	Allocatable Amounts `json:"allocatable"`
-	// rows of nodes that are alike in what is used, too.
+	// rows are the nodes of the group. Nodes in one row have the same amounts used.
 	// +listType=atomic
 	Rows []ReportedNodes `json:"rows"`
 }
 
 // ReportedNodes is a number of nodes that are alike in everything.
 type ReportedNodes struct {
-	// nodes in this row.
+	// nodes is the number of nodes in this row.
 	Nodes int32 `json:"nodes"`
-	// used on each node: the requests of the pods that are bound to it and not over.
+	// used is what is used on each node: the sum of the requests of the pods that are bound to it and not over.
 	Used Amounts `json:"used"`
-	// gangs with pods on each of these nodes, and what those use.
+	// gangs are the gangs with pods on each of these nodes, and what these pods use.
 	// +optional
 	// +listType=atomic
 	Gangs []ReportedUse `json:"gangs,omitempty"`
@@ -70,17 +70,17 @@ type ReportedNodes struct {
 type ReportedUse struct {
 	// gang is a position, from 0, in the report's field gangs.
 	Gang int32 `json:"gang"`
-	// used is a part of what is used on the node.
+	// used is the gang's part of what is used on the node.
 	Used Amounts `json:"used"`
 }
 
 // ReportedGang is a JobSet with pods.
 type ReportedGang struct {
-	// namespace of the JobSet.
+	// namespace is the namespace of the JobSet.
 	Namespace string `json:"namespace"`
-	// name of the JobSet.
+	// name is the name of the JobSet.
 	Name string `json:"name"`
-	// pods by replicated job.
+	// pods are the gang's pods by replicated job.
 	// +listType=atomic
 	Pods []ReportedPods `json:"pods"`
 }
@@ -89,17 +89,17 @@ type ReportedGang struct {
 type ReportedPods struct {
 	// job is the name of the replicated job.
 	Job string `json:"job"`
-	// bound pods are on a node and not over.
+	// bound is the number of pods that are on a node and not over.
 	// +optional
 	Bound int32 `json:"bound,omitempty"`
-	// succeeded pods are over, and still there.
+	// succeeded is the number of pods that have succeeded and still exist.
 	// +optional
 	Succeeded int32 `json:"succeeded,omitempty"`
 }
 
-// CapacityReport is what a worker's nodes have and its pods use, kept by the worker's agent for hubs that are not to read nodes and
-// pods. It is written for programs: small, for it is written again whenever something changes. There is one on each worker, named
-// "capacity"; a hub has none.
+// CapacityReport is what a worker's nodes have and its pods use. The worker's agent keeps it for hubs that must not
+// read nodes and pods. It is for programs, and small, because the agent writes it again whenever something changes.
+// Each worker has one, named "capacity". A hub has none.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
 // +kubebuilder:printcolumn:name="Renewed",type=date,JSONPath=`.renewTime`
@@ -109,14 +109,15 @@ type CapacityReport struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// renewTime is when the report was last written, by the worker's clock. An agent that lives writes it every 30 s even if nothing
-	// else has changed. Hubs look at whether it changes, never at the time.
+	// renewTime is when the agent last wrote the report, by the worker's clock. The agent writes it at least every 30 s,
+	// even without other changes. Hubs check whether it changes, and never compare it with their clock.
 	RenewTime metav1.MicroTime `json:"renewTime"`
-	// resources that any node has or any pod uses, sorted. They are the columns of all amounts.
+	// resources are all resources that a node has or a pod uses, sorted. They are the columns of all amounts.
 	// +optional
 	// +listType=atomic
 	Resources []corev1.ResourceName `json:"resources,omitempty"`
-	// labels of nodes, as key=value, sorted, without kubernetes.io/hostname. Node groups refer to them by position.
+	// labels are the labels of nodes, as key=value, sorted, without kubernetes.io/hostname. Node groups refer to
+	// positions.
 	// +optional
 	// +listType=atomic
 	Labels []string `json:"labels,omitempty"`
@@ -128,7 +129,7 @@ type CapacityReport struct {
 	// +optional
 	// +listType=atomic
 	Gangs []ReportedGang `json:"gangs,omitempty"`
-	// abridged says what was left out of a report that would have been too large. Empty: nothing.
+	// abridged says what was left out because the report would have been too large. Empty: nothing.
 	// +optional
 	// +listType=atomic
 	Abridged []Abridgement `json:"abridged,omitempty"`

@@ -17,7 +17,7 @@ func (d *Dispatch) IsFinished() bool {
 // WasCopied is true if the status says that the current attempt has had a copy.
 func (d *Dispatch) WasCopied() bool { return d.mirrored() == metav1.ConditionTrue }
 
-// RecordedCopy is the UID of the current attempt's copy, empty if the status names none.
+// RecordedCopy returns the UID of the current attempt's copy, or "" if the status names none.
 func (d *Dispatch) RecordedCopy() types.UID {
 	if !d.WasCopied() {
 		return ""
@@ -25,11 +25,11 @@ func (d *Dispatch) RecordedCopy() types.UID {
 	return d.Status.CopyUID
 }
 
-// AttemptEnded is true if the status says that the current attempt has no copy and will have none. Only then may the Dispatch leave
-// its worker.
+// AttemptEnded is true if the status says that the current attempt has no copy and will have none. Only then may the
+// Dispatch leave its worker.
 func (d *Dispatch) AttemptEnded() bool { return d.mirrored() == metav1.ConditionFalse }
 
-// mirrored is the status of the Mirrored condition, empty if it does not speak of the current attempt.
+// mirrored returns the status of the Mirrored condition, or "" if the status is not about the current attempt.
 func (d *Dispatch) mirrored() metav1.ConditionStatus {
 	condition := meta.FindStatusCondition(d.Status.Conditions, DispatchMirrored)
 	if condition == nil || d.Status.Attempt != d.Spec.Attempt {

@@ -10,11 +10,11 @@ import (
 
 // TrainJobReference names the TrainJob of a Dispatch, in the Dispatch's namespace.
 type TrainJobReference struct {
-	// name of the TrainJob, equal to the name of the Dispatch.
+	// name is the name of the TrainJob and of the Dispatch.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid of the TrainJob. A TrainJob that is created again under the same name has another one, and gets another Dispatch.
+	// uid is the UID of the TrainJob. A TrainJob that is created again has another UID, and gets another Dispatch.
 	UID types.UID `json:"uid"`
 }
 
@@ -23,7 +23,7 @@ type TrainJobReference struct {
 // +kubebuilder:validation:MaxLength=63
 type PodSetRole string
 
-// Roles that mean something to placement.
+// Roles that placement uses.
 const (
 	RoleDatasetInitializer PodSetRole = "dataset-initializer"
 	RoleModelInitializer   PodSetRole = "model-initializer"
@@ -31,67 +31,67 @@ const (
 	RoleLauncher           PodSetRole = "launcher"
 )
 
-// PodSet is a number of equal pods of a job. A job's demand is its PodSets: derived from runtime and TrainJob when the job is
-// placed, so that a restarted manager needs neither to count what is placed.
+// PodSet is a number of equal pods of a job. A job's demand is its PodSets. They are derived from runtime and TrainJob
+// when the job is placed, so a restarted manager can count placed jobs without both.
 type PodSet struct {
-	// name of the replicated job in the JobSet.
+	// name is the name of the replicated job in the JobSet.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// role of the pods.
+	// role is the role of the pods.
 	// +optional
 	Role PodSetRole `json:"role,omitempty"`
-	// concurrent: an initializer that runs at the same time as the other pods, because they do not wait for its end
-	// (dependsOn with status Complete). Other initializers run before the other pods.
+	// concurrent is true for an initializer that runs at the same time as the other pods, because they do not wait for its
+	// end (dependsOn with status Complete). Other initializers run before the other pods.
 	// +optional
 	Concurrent bool `json:"concurrent,omitempty"`
-	// count of pods. All must fit at the same time.
+	// count is the number of pods. All must fit at the same time.
 	// +kubebuilder:validation:Minimum=0
 	Count int32 `json:"count"`
-	// requests of one pod.
+	// requests are the requests of one pod.
 	// +optional
 	Requests corev1.ResourceList `json:"requests,omitempty"`
-	// nodeSelector of one pod.
+	// nodeSelector is the node selector of one pod.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// nodeAffinity that one pod requires (requiredDuringSchedulingIgnoredDuringExecution).
+	// nodeAffinity is the node affinity that one pod requires (requiredDuringSchedulingIgnoredDuringExecution).
 	// +optional
 	NodeAffinity *corev1.NodeSelector `json:"nodeAffinity,omitempty"`
-	// tolerations of one pod.
+	// tolerations are the tolerations of one pod.
 	// +optional
 	// +listType=atomic
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// terminationGracePeriodSeconds of one pod. A job whose pods take long to stop is the last to be preempted. Absent:
-	// Kubernetes' default.
+	// terminationGracePeriodSeconds is the grace period of one pod. Jobs whose pods take long to stop are preempted last.
+	// Absent: Kubernetes' default.
 	// +optional
 	TerminationGracePeriodSeconds *int64 `json:"terminationGracePeriodSeconds,omitempty"`
 }
 
-// EvictionReason says why an attempt is to end.
+// EvictionReason says why an attempt must end.
 // +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Suspended;ManagedByMultiKueue
 type EvictionReason string
 
-// Reasons of an eviction. Each is also the outcome of the attempt that it ends.
+// Reasons of an eviction. Each is also the outcome of the attempt that the eviction ends.
 const (
 	// EvictionPreempted says that a job of higher priority takes the room.
 	EvictionPreempted EvictionReason = ReasonPreempted
-	// EvictionDrained says that the worker is being drained, and that the job fits elsewhere.
+	// EvictionDrained says that the worker is being drained, and that the job fits on another worker.
 	EvictionDrained EvictionReason = ReasonDrained
 	// EvictionAdmissionTimeout says that the worker has not let the copy run in time.
 	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
-	// EvictionCopyChanged says that the copy is no longer what the hub's job is, and cannot be made so.
+	// EvictionCopyChanged says that the copy differs from the hub's job, and that the hub cannot change it back.
 	EvictionCopyChanged EvictionReason = ReasonCopyChanged
-	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed anew.
+	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed again.
 	EvictionSuspended EvictionReason = ReasonSuspended
 	// EvictionManagedByMultiKueue says that MultiKueue of the hub's Kueue dispatches the job now.
 	EvictionManagedByMultiKueue EvictionReason = ReasonManagedByMultiKueue
 )
 
-// Eviction ends the current attempt: the copy is deleted, and when none of its pods is alive the job waits again.
+// Eviction ends the current attempt: the manager deletes the copy. When no pod of it lives, the job waits again.
 type Eviction struct {
-	// reason of the eviction.
+	// reason is the reason of the eviction.
 	Reason EvictionReason `json:"reason"`
-	// message for the victim's owner.
+	// message is for the owner of the evicted job.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -100,39 +100,39 @@ type Eviction struct {
 	For types.UID `json:"for,omitempty"`
 }
 
-// DispatchSpec is the decision. It is on the API server before any worker is touched.
+// DispatchSpec is the decision. It is on the API server before the manager writes to any worker.
 // +kubebuilder:validation:XValidation:rule="self.trainJob == oldSelf.trainJob",message="trainJob is immutable"
 // +kubebuilder:validation:XValidation:rule="self.attempt >= oldSelf.attempt",message="attempt never falls: it is the fencing token of the copies"
 // +kubebuilder:validation:XValidation:rule="!has(self.cluster) || (has(oldSelf.cluster) && self.cluster == oldSelf.cluster) || self.attempt > oldSelf.attempt",message="cluster moves to a worker only together with a higher attempt"
 // +kubebuilder:validation:XValidation:rule="!has(self.eviction) || has(self.cluster)",message="only a placed Dispatch can be evicted"
 // +kubebuilder:validation:XValidation:rule="!has(self.cluster) || self.attempt >= 1",message="a placed Dispatch has attempt 1 or higher"
 type DispatchSpec struct {
-	// trainJob whose placement this is. Immutable.
+	// trainJob is the TrainJob that is placed. Immutable.
 	TrainJob TrainJobReference `json:"trainJob"`
-	// cluster is the WorkerCluster chosen for the current attempt. Absent: the job waits.
+	// cluster is the WorkerCluster that was chosen for the current attempt. Absent: the job waits.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	Cluster ClusterName `json:"cluster,omitempty"`
-	// clusterID is the ID of the cluster that the WorkerCluster led to when it was chosen. Should its name lead to another cluster
-	// later, what is there is not this job's.
+	// clusterID is the ID of the chosen cluster. If the WorkerCluster leads to another cluster later, the objects there do
+	// not belong to this job.
 	// +optional
 	ClusterID types.UID `json:"clusterID,omitempty"`
 	// attempt counts the placements of this TrainJob, from 1. 0: not placed yet.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempt int32 `json:"attempt"`
-	// priority of the job, from its PriorityClass: the higher, the earlier it is placed.
+	// priority is the job's priority, from its PriorityClass. Jobs of higher priority are placed first.
 	// +optional
 	Priority int32 `json:"priority"`
-	// failover says what happens to the job if its worker is lost, as it was decided when the job was placed: a copy that is to be fenced
-	// says so to the worker's agent. Absent: Hold.
+	// failover says what happens to the job if its worker is lost. It is decided when the job is placed, and the copy
+	// carries it for the worker's agent. Absent: Hold.
 	// +optional
 	Failover Failover `json:"failover,omitempty"`
-	// eviction ends the current attempt. It goes when the job waits again.
+	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`
-	// podSets are the demand for which the decision was made. How large they may be is checked before they are written,
-	// in words that the job's user can act on.
+	// podSets are the demand for which the decision was made. Their size is checked before they are written, so that the
+	// job's user gets a helpful message.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -15,13 +15,13 @@ type DispatchPhase string
 const (
 	// PhasePending means that nothing has been reported since the last decision.
 	PhasePending DispatchPhase = "Pending"
-	// PhaseWaiting means that no worker is chosen; the reason says why.
+	// PhaseWaiting means that no worker is chosen. The reason says why.
 	PhaseWaiting DispatchPhase = "Waiting"
-	// PhaseQueued means that the copy exists on the worker, and that the worker does not let it run yet.
+	// PhaseQueued means that the copy exists on the worker, but the worker does not let it run yet.
 	PhaseQueued DispatchPhase = "Queued"
 	// PhaseRunning means that the copy exists on the worker, may run, and has not finished.
 	PhaseRunning DispatchPhase = "Running"
-	// PhaseEvicting means that the copy is being stopped, for the job to be placed again.
+	// PhaseEvicting means that the copy is being stopped, so that the job can be placed again.
 	PhaseEvicting DispatchPhase = "Evicting"
 	// PhaseWorkerLost means that the worker has not answered for longer than its grace period.
 	PhaseWorkerLost DispatchPhase = "WorkerLost"
@@ -52,33 +52,33 @@ const (
 
 // Attempt is one past placement.
 type Attempt struct {
-	// attempt number.
+	// attempt is the number of the attempt.
 	Attempt int32 `json:"attempt"`
-	// cluster of the attempt.
+	// cluster is the worker of the attempt.
 	Cluster ClusterName `json:"cluster"`
 	// to is when the attempt ended, by the hub's clock.
 	To metav1.Time `json:"to"`
-	// outcome of the attempt.
+	// outcome is the outcome of the attempt.
 	Outcome Outcome `json:"outcome"`
-	// message in the worker's words, shortened.
+	// message has the worker's words, shortened.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// Refusal counts how often a worker has ended an attempt of the job without running it. It is asked again after a back-off.
+// Refusal counts how often a worker has ended an attempt of the job without running it. It may return later.
 type Refusal struct {
 	// cluster is the worker.
 	Cluster ClusterName `json:"cluster"`
-	// outcome of the last such attempt.
+	// outcome is the outcome of the last such attempt.
 	Outcome Outcome `json:"outcome"`
-	// message in the worker's words, shortened.
+	// message has the worker's words, shortened.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// count of such attempts.
+	// count is the number of such attempts.
 	Count int32 `json:"count"`
-	// last is when the last one ended, by the hub's clock.
+	// last is when the last such attempt ended, by the hub's clock.
 	Last metav1.Time `json:"last"`
 }
 
@@ -89,17 +89,17 @@ type ClusterExplanation struct {
 	// reason is Fits, or the filter that rejected the worker.
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason"`
-	// message says what was lacking.
+	// message says what was missing.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// score of a worker that fits, 0 to 100, the highest wins.
+	// score is the score of a worker that fits, 0 to 100. The highest score wins.
 	// +optional
 	Score *int32 `json:"score,omitempty"`
 }
 
-// Steps of a job besides those that a runtime may name as it likes. Their replicated jobs have the same names, but for the
-// trainer, whose is "node".
+// Steps of a job. A runtime may have other steps with names of its own. Replicated jobs have the names of their steps,
+// but for the trainer, whose replicated job is "node".
 const (
 	StepDatasetInitializer = "dataset-initializer"
 	StepModelInitializer   = "model-initializer"
@@ -111,7 +111,7 @@ const (
 // +kubebuilder:validation:Enum=Waiting;Running;Succeeded;Failed
 type StepState string
 
-// States of a step. Which one it is in says the JobSet, so a step whose pods are not all ready is Waiting.
+// States of a step. They come from the JobSet, so a step whose pods are not all ready is Waiting.
 const (
 	StepWaiting   StepState = "Waiting"
 	StepRunning   StepState = "Running"
@@ -119,13 +119,13 @@ const (
 	StepFailed    StepState = "Failed"
 )
 
-// Step is a part of a job that has pods of its own.
+// Step is a part of a job with pods of its own.
 type Step struct {
-	// name of the step: dataset-initializer, model-initializer, launcher, trainer, or what the runtime calls it.
+	// name is the name of the step: dataset-initializer, model-initializer, launcher, trainer, or the runtime's own name.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// state of the step.
+	// state is the state of the step.
 	State StepState `json:"state"`
 }
 
@@ -135,52 +135,52 @@ type DispatchStatus struct {
 	// +optional
 	// +kubebuilder:default=Pending
 	Phase DispatchPhase `json:"phase,omitempty"`
-	// reason of the condition that makes the phase.
+	// reason is the reason of the condition that decides the phase.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
-	// cluster on which a copy exists or may exist.
+	// cluster is the worker on which a copy exists or may exist.
 	// +optional
 	Cluster ClusterName `json:"cluster,omitempty"`
-	// attempt of that copy.
+	// attempt is the attempt of that copy.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
 	// copyUID is the UID of the copy on the worker.
 	// +optional
 	CopyUID types.UID `json:"copyUID,omitempty"`
-	// steps of the job, in the order of the runtime. Once the job has ended none is Running: those that were have ended with it.
+	// steps are the steps of the job, in the order of the runtime. After the end of the job, no step is Running.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	Steps []Step `json:"steps,omitempty"`
-	// restarts is how often the JobSet of the copy has restarted, wholly or one of its Jobs.
+	// restarts is how often the copy's JobSet has restarted as a whole or has restarted one of its Jobs.
 	// +optional
 	Restarts int32 `json:"restarts,omitempty"`
-	// startTime is when the JobSet of the copy was created or last resumed, by the worker's clock.
+	// startTime is when the copy's JobSet was created or last resumed, by the worker's clock.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions: Placed, Mirrored, Finished; Evicting, WorkerLost and WriteRefused while they say something.
+	// conditions are Placed, Mirrored and Finished, and Evicting, WorkerLost and WriteRefused when they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// history of past attempts, the oldest first, the last 16.
+	// history has the last 16 past attempts, the oldest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	History []Attempt `json:"history,omitempty"`
-	// refusals has an entry for each worker that has refused the job, or has lost its copy.
+	// refusals has an entry for each worker that has refused the job or lost its copy.
 	// +optional
 	// +listType=map
 	// +listMapKey=cluster
 	// +kubebuilder:validation:MaxItems=1000
 	Refusals []Refusal `json:"refusals,omitempty"`
-	// explanation has a line per worker, sorted by name: why a waiting job is not there.
+	// explanation has a line per worker, sorted by name. It says why a waiting job is not on that worker.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1000

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Dispatch is the record of one TrainJob's placement: same namespace and name as the TrainJob, owned by it.
+// Dispatch is the record of one TrainJob's placement. It has the TrainJob's namespace and name. The TrainJob owns it.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:categories=trainyard

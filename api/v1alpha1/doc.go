@@ -1,16 +1,18 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is the API of Trainyard: Dispatch, WorkerCluster, DispatchPolicy and CapacityReport, with the condition types,
-// reasons, labels and annotations that its controllers write.
+// Package v1alpha1 is the API of Trainyard: its kinds, and the condition types, reasons, labels and annotations that
+// its controllers write.
 //
-// A Dispatch is the record of where one hub TrainJob runs. A WorkerCluster registers a worker. A DispatchPolicy says which
-// jobs may go where. A Tombstone is what is left to do on a worker that was away when its job went. They live on the hub only. On a worker Trainyard leaves nothing but ordinary objects (the copy of
-// the TrainJob, and namespaces and runtimes that were missing), recognisable by the labels in labels.go, and, if it runs an agent, one
-// CapacityReport of what its nodes have and its pods use, and an ExecutionLease for each hub. Their CRDs are in config/crd/worker, the
-// others are in config/crd/bases.
+// On the hub, a Dispatch records where one TrainJob runs. A WorkerCluster registers a worker. A DispatchPolicy says
+// which jobs may run where. A Tombstone names copies to delete on a worker that was away. Their CRDs are in
+// config/crd/bases.
 //
-// The package is a leaf: it imports API machinery and nothing else of this module.
+// On a worker, Trainyard creates ordinary objects: copies of TrainJobs, and missing namespaces and runtimes. They have
+// the labels in labels.go. If the worker runs an agent, it also has a CapacityReport of what its nodes have and its
+// pods use, and an ExecutionLease for each hub. Their CRDs are in config/crd/worker.
+//
+// The package imports only API machinery, and nothing else of this module.
 //
 // +kubebuilder:object:generate=true
 // +groupName=trainyard.dev

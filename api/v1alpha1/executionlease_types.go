@@ -7,25 +7,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LeaseState says whether an agent takes a hub for alive.
+// LeaseState says whether an agent considers a hub alive.
 // +kubebuilder:validation:Enum=Pending;Valid;Expired
 type LeaseState string
 
 const (
-	// LeasePending means that the hub has not answered any challenge of the agent yet that counts.
+	// LeasePending means that the hub has not answered a valid challenge of the agent yet.
 	LeasePending LeaseState = "Pending"
 	// LeaseValid means that the hub has answered in time.
 	LeaseValid LeaseState = "Valid"
-	// LeaseExpired means that it has not. The copies that it wants fenced are being stopped, or are.
+	// LeaseExpired means that the hub has not answered in time. Fenced copies are being stopped, or are stopped.
 	LeaseExpired LeaseState = "Expired"
 )
 
 // ExecutionLeaseSpec is the hub's part.
 type ExecutionLeaseSpec struct {
-	// fenceAfter is how long after a challenge that the hub has answered the pods of fenced copies may live.
+	// fenceAfter is how long after an answered challenge the pods of fenced copies may live.
 	FenceAfter metav1.Duration `json:"fenceAfter"`
-	// answer is the last challenge that the hub has read: the sign of life. Whoever repeats an old one says nothing new, so an answer
-	// that was long on its way does no harm.
+	// answer is the last challenge that the hub has read, as a sign of life. It is as old as the challenge, so an answer
+	// that was delayed does no harm.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Answer string `json:"answer,omitempty"`
@@ -44,10 +44,10 @@ type ExecutionLeaseStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Challenge string `json:"challenge,omitempty"`
-	// interval between two challenges.
+	// interval is the time between two challenges.
 	// +optional
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// state of the lease in the agent's eyes.
+	// state is the state of the lease from the agent's view.
 	// +optional
 	State LeaseState `json:"state,omitempty"`
 	// agent is the process that wrote, for people.
@@ -59,8 +59,8 @@ type ExecutionLeaseStatus struct {
 	Fenced int32 `json:"fenced,omitempty"`
 }
 
-// ExecutionLease is, on a worker, the permission of one hub for its copies to run. The agent writes challenges and the hub answers them;
-// the age of an answer is that of the challenge in it, by the agent's own monotonic clock. It is named after the hub's ID.
+// ExecutionLease is the permission, on a worker, for the copies of one hub to run. The agent writes challenges, and the
+// hub answers them. An answer is as old as its challenge, by the agent's own monotonic clock. The name is the hub's ID.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=trainyard

@@ -8,30 +8,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TombstoneSpec names what is to be deleted.
+// TombstoneSpec names the copies to delete.
 // +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a Tombstone is immutable"
 type TombstoneSpec struct {
 	// cluster is the WorkerCluster that was away.
 	Cluster ClusterName `json:"cluster"`
-	// clusterID is the cluster that it led to: the Tombstone counts there, whatever its name is then.
+	// clusterID is the ID of that cluster. The Tombstone applies to it under any later name.
 	ClusterID types.UID `json:"clusterID"`
-	// trainJob that is gone, or runs elsewhere.
+	// trainJob is the TrainJob that was deleted, or runs elsewhere.
 	TrainJob TrainJobReference `json:"trainJob"`
-	// namespace of the TrainJob.
+	// namespace is the namespace of the TrainJob.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
-	// attempt up to which copies are deleted.
+	// attempt is the last attempt whose copies are deleted.
 	// +kubebuilder:validation:Minimum=1
 	Attempt int32 `json:"attempt"`
 }
 
-// Tombstone is what is left to do on a worker that was away when a TrainJob went, or was moved to another worker: a copy to delete, before
-// anything new is done there. It is written before the Dispatch of a job that went is let go, is named after the TrainJob's UID (that of a
-// second lost worker has the attempt behind it), and goes when the worker has nothing of the job.
+// Tombstone names a copy to delete on a worker that was away when its TrainJob was deleted or moved. The copy is
+// deleted before anything new is created on that worker. The manager writes the Tombstone before it releases the
+// Dispatch of a deleted job. The name is the TrainJob's UID. The Tombstone of a second lost worker has the attempt
+// appended. The manager deletes the Tombstone when the worker has nothing of the job.
 //
-// It also keeps the attempt of a TrainJob that goes on without its Dispatch, because somebody has deleted that: its next attempt is a
-// higher one. Such a Tombstone stays until the TrainJob has a Dispatch again, or goes.
+// A Tombstone also keeps the last attempt of a TrainJob whose Dispatch somebody has deleted, so that the next attempt
+// is higher. Such a Tombstone stays until the TrainJob has a Dispatch again, or is deleted.
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=trainyard
 // +kubebuilder:selectablefield:JSONPath=`.spec.trainJob.uid`
@@ -45,7 +46,7 @@ type Tombstone struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec names what is to be deleted.
+	// spec names the copies to delete.
 	Spec TombstoneSpec `json:"spec"`
 }
 

@@ -15,79 +15,80 @@ const WorkerClusterReady = "Ready"
 
 // Reasons of WorkerClusterReady.
 const (
-	// ReasonConnected: the worker answers, is the one that was registered, and has the APIs that a copy needs.
+	// ReasonConnected: the worker answers, is the registered cluster, and has the APIs that a copy needs.
 	ReasonConnected = "Connected"
 	// ReasonConnecting: the first connection is being made.
 	ReasonConnecting = "Connecting"
-	// ReasonUnreachable: the worker does not answer; status.lastSeenTime says since when.
+	// ReasonUnreachable: the worker does not answer. status.lastSeenTime says since when.
 	ReasonUnreachable = "Unreachable"
 	// ReasonCredentialsNotFound: the Secret or file with the kubeconfig does not exist, or has no kubeconfig in it.
 	ReasonCredentialsNotFound = "CredentialsNotFound"
 	// ReasonCredentialsInvalid: the worker answers 401 to the credentials, or 403 to a request that Trainyard needs.
 	ReasonCredentialsInvalid = "CredentialsInvalid"
-	// ReasonInvalidKubeconfig: the kubeconfig cannot be used; the message lists every fault.
+	// ReasonInvalidKubeconfig: the kubeconfig cannot be used. The message lists every fault.
 	ReasonInvalidKubeconfig = "InvalidKubeconfig"
-	// ReasonInsecureKubeconfig: the kubeconfig has something that Trainyard refuses, such as an exec plugin; the message lists
-	// every fault.
+	// ReasonInsecureKubeconfig: the kubeconfig has something that Trainyard refuses, such as an exec plugin. The message
+	// lists every fault.
 	ReasonInsecureKubeconfig = "InsecureKubeconfig"
-	// ReasonIdentityChanged: the credentials lead to another cluster than the one that was registered.
+	// ReasonIdentityChanged: the credentials lead to a cluster that is not the registered one.
 	ReasonIdentityChanged = "IdentityChanged"
-	// ReasonDuplicate: another WorkerCluster already leads to this cluster, or it is the hub itself.
+	// ReasonDuplicate: another WorkerCluster already leads to this cluster, or the cluster is the hub itself.
 	ReasonDuplicate = "Duplicate"
 	// ReasonTrainJobAPIMissing: the worker has no TrainJob CRD.
 	ReasonTrainJobAPIMissing = "TrainJobAPIMissing"
-	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so that a TrainJob would never run.
+	// ReasonJobSetAPIMissing: the worker has no JobSet CRD, so TrainJobs would never run.
 	ReasonJobSetAPIMissing = "JobSetAPIMissing"
-	// ReasonCapacityReportMissing: the worker's capacity is to be read from its CapacityReport, and there is none, or the hub may not
-	// read it; the message says what to do. Jobs that are there already go on.
+	// ReasonCapacityReportMissing: spec.capacity is Report, but there is no CapacityReport, or the hub may not read it.
+	// The message says what to do. Jobs that are there already continue.
 	ReasonCapacityReportMissing = "CapacityReportMissing"
-	// ReasonCapacityReportStale: nobody renews the worker's CapacityReport any more. Jobs that are there already go on.
+	// ReasonCapacityReportStale: nobody renews the worker's CapacityReport any more. Jobs that are there already continue.
 	ReasonCapacityReportStale = "CapacityReportStale"
 )
 
-// WorkerClusterAgentReady is the condition type that says whether the worker's agent answers, without which no job there can be fenced.
+// WorkerClusterAgentReady is the condition type that says whether the worker's agent answers. Else nothing can be
+// fenced.
 const WorkerClusterAgentReady = "AgentReady"
 
 // Reasons of WorkerClusterAgentReady.
 const (
 	// ReasonAgentAnswers: the agent renews its challenge in the worker's ExecutionLease of this hub.
 	ReasonAgentAnswers = "AgentAnswers"
-	// ReasonAgentMissing: the worker has no agent that fences, or the hub may not use its ExecutionLease; the message says what to do.
+	// ReasonAgentMissing: no agent on the worker fences, or the hub may not use its lease. The message says what to do.
 	ReasonAgentMissing = "AgentMissing"
 	// ReasonAgentSilent: the agent has stopped renewing its challenge.
 	ReasonAgentSilent = "AgentSilent"
 )
 
-// WorkerClusterFailoverPaused is the condition type that is True while the jobs of a lost worker are not moved because too many workers
-// were lost at once.
+// WorkerClusterFailoverPaused is the condition type that is True while the jobs of a lost worker are not moved because
+// too many workers were lost at once.
 const WorkerClusterFailoverPaused = "FailoverPaused"
 
 // Reasons of WorkerClusterFailoverPaused.
 const (
-	// ReasonManyWorkersLost: it is rather the hub that is cut off.
+	// ReasonManyWorkersLost: so many workers are lost that probably the hub is cut off.
 	ReasonManyWorkersLost = "ManyWorkersLost"
-	// ReasonWorkersReturned of a False FailoverPaused: so many others answer again that the worker is really lost if it does not come back
-	// within its grace period, which begins anew. It stays until the worker answers, for the end of the pause to be on record.
+	// ReasonWorkersReturned of a False FailoverPaused: enough other workers answer again. So this worker is really lost
+	// unless it returns within its grace period, which begins again. The condition stays until the worker answers, as a
+	// record.
 	ReasonWorkersReturned = "WorkersReturned"
 )
 
-// WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that the hub has no record of, as
-// after a restore from a backup. They are left alone until an admin decides about them.
+// WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that are not on
+// record, as after a restore from a backup. The manager leaves them alone until an admin decides about them.
 const WorkerClusterUnknownCopies = "UnknownCopies"
 
-// WorkerClusterSweepRefused is the condition type that is True while the worker refuses what has to be done each time
-// that it is connected, before anything new is created there: listing its copies, and deleting those that are outdated.
-// The message has the worker's words. No job is placed there, and what was placed there and has no copy yet is placed
-// anew.
+// WorkerClusterSweepRefused is the condition type that is True while the worker refuses the sweep: listing its copies,
+// and deleting outdated ones. The message has the worker's words. No job is placed there, and jobs that were placed
+// there and have no copy yet are placed again.
 const WorkerClusterSweepRefused = "SweepRefused"
 
 // Reasons of WorkerClusterSweepRefused.
 const (
-	// ReasonForbidden: the hub's user lacks a right on the worker; the message says which.
+	// ReasonForbidden: the hub's user lacks a right on the worker. The message names it.
 	ReasonForbidden = "Forbidden"
 	// ReasonRefused: the worker refuses for another reason, such as an admission webhook of its own.
 	ReasonRefused = "Refused"
-	// ReasonFailing: the worker answers with errors, for longer than it takes to get over one.
+	// ReasonFailing: the worker has answered with errors for longer than a short disturbance lasts.
 	ReasonFailing = "Failing"
 )
 
@@ -96,19 +97,17 @@ const ReasonQuarantined = "Quarantined"
 
 // Reasons of an UnknownCopy.
 const (
-	// ReasonAttemptTooHigh: the hub cannot have given so many attempts since a backup.
+	// ReasonAttemptTooHigh: the hub cannot have made so many attempts since a backup.
 	ReasonAttemptTooHigh = "AttemptTooHigh"
-	// ReasonAppearedLate: the copy appeared while the manager was watching the worker, and the manager had not asked for
-	// it.
+	// ReasonAppearedLate: the copy appeared while the manager was watching the worker, and the manager had not created it.
 	ReasonAppearedLate = "AppearedLate"
-	// ReasonRunsElsewhere: the worker that the Dispatch names has the job's copy, so this copy is not the job's. It holds
-	// up nothing.
+	// ReasonRunsElsewhere: the worker that the Dispatch names has the job's copy, so this copy is not. It blocks nothing.
 	ReasonRunsElsewhere = "RunsElsewhere"
-	// ReasonNotAsked: whether the worker that the Dispatch names has the job's copy is not known yet.
+	// ReasonNotAsked: it is not known yet whether the worker that the Dispatch names has the job's copy.
 	ReasonNotAsked = "NotAsked"
 )
 
-// CapacitySource is where the hub reads what a worker has and what its pods use.
+// CapacitySource says from where the hub reads what a worker has and what its pods use.
 // +kubebuilder:validation:Enum=Pods;Report
 type CapacitySource string
 
@@ -116,19 +115,19 @@ type CapacitySource string
 const (
 	// CapacityFromPods: the hub watches the worker's nodes and pods. The worker needs no agent.
 	CapacityFromPods CapacitySource = "Pods"
-	// CapacityFromReport: the hub watches the worker's CapacityReport, which the worker's agent keeps, and holds no pods.
+	// CapacityFromReport: the hub watches the CapacityReport that the worker's agent keeps, and caches no pods.
 	CapacityFromReport CapacitySource = "Report"
 )
 
 // SecretReference names a Secret in the manager's namespace.
 type SecretReference struct {
-	// name of the Secret. Its key "kubeconfig" holds the kubeconfig.
+	// name is the name of the Secret. Its key "kubeconfig" has the kubeconfig.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 }
 
-// Connection says how to reach a worker: exactly one of its fields.
+// Connection says how to reach a worker, with exactly one of its fields.
 // +kubebuilder:validation:ExactlyOneOf=kubeconfigSecretRef;kubeconfigPath
 type Connection struct {
 	// kubeconfigSecretRef is a Secret in the manager's namespace with the worker's kubeconfig under the key "kubeconfig".
@@ -142,31 +141,31 @@ type Connection struct {
 	KubeconfigPath string `json:"kubeconfigPath,omitempty"`
 }
 
-// Prices per hour, in any currency that is the same for all workers: of one GPU or other device, one core of cpu, one GiB of memory,
-// ephemeral-storage or hugepages.
+// Prices are prices per hour, in one currency for all workers: of one GPU or other device, one core of cpu, or one GiB
+// of memory, ephemeral-storage or hugepages.
 // +kubebuilder:validation:MaxProperties=16
 type Prices map[corev1.ResourceName]resource.Quantity
 
-// WorkerClusterSpec says how to reach a worker and whether it takes work.
+// WorkerClusterSpec says how to reach a worker and whether it takes jobs.
 type WorkerClusterSpec struct {
-	// connection to the worker.
+	// connection says how to reach the worker.
 	Connection Connection `json:"connection"`
-	// unschedulable cordons the worker: it gets no new jobs, and keeps those that it has.
+	// unschedulable cordons the worker: it gets no new jobs, and keeps the jobs that it has.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// drain cordons the worker and moves its jobs elsewhere, as many at a time as their policies allow. A job that fits on no other worker
-	// stays, and its Dispatch says so.
+	// drain cordons the worker and moves its jobs to other workers, as many at a time as their policies allow. A job that
+	// fits on no other worker stays, and its Dispatch says so.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
-	// failover says when the worker counts as lost. What is done then say its jobs' policies.
+	// failover says when the worker counts as lost. The policies of its jobs say what happens then.
 	// +optional
 	Failover WorkerFailover `json:"failover,omitempty"`
-	// capacity says where the hub reads what the worker has free: from its nodes and pods, or from the report that the worker's agent
-	// keeps. The numbers are the same.
+	// capacity says from where the hub reads what the worker has free: from its nodes and pods, or from the report of the
+	// worker's agent. The numbers are the same.
 	// +optional
 	// +kubebuilder:default=Pods
 	Capacity CapacitySource `json:"capacity,omitempty"`
-	// price of the worker's resources. What is absent costs nothing. Policies can score by it.
+	// price is the price of the worker's resources. Absent resources cost nothing. Policies can score by it.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
 	Price Prices `json:"price,omitempty"`
@@ -176,18 +175,19 @@ type WorkerClusterSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.gracePeriod) || duration(self.gracePeriod) >= duration('0s')",message="gracePeriod must not be negative"
 // +kubebuilder:validation:XValidation:rule="!has(self.fenceAfter) || duration(self.fenceAfter) >= duration('5s')",message="fenceAfter must be at least 5s"
 type WorkerFailover struct {
-	// gracePeriod is how long the worker may be unreachable until something is done about its jobs. Absent: 5m.
+	// gracePeriod is how long the worker may be unreachable until something happens to its jobs. Absent: 5m.
 	// +optional
 	GracePeriod *metav1.Duration `json:"gracePeriod,omitempty"`
-	// fenceAfter is how long the worker's agent lets copies with failover Fenced go on without a sign of life from the hub. By then their
-	// pods have ended, termination grace included. A hub that is away for less stops nothing. Absent: 10m.
+	// fenceAfter is how long copies with failover Fenced may run without a sign of life from the hub. After that time the
+	// agent has stopped them, and their pods have ended, termination grace included. A shorter silence stops nothing.
+	// Absent: 10m.
 	// +optional
 	FenceAfter *metav1.Duration `json:"fenceAfter,omitempty"`
 }
 
-// TrainerAPI is what a worker's TrainJob API is able to express.
+// TrainerAPI is what a worker's TrainJob API can express.
 type TrainerAPI struct {
-	// version is the served version of trainer.kubeflow.org that copies are written in.
+	// version is the served version of trainer.kubeflow.org in which copies are written.
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version"`
 	// fields are the top-level fields of a TrainJob's spec that the worker's CRD knows, sorted.
@@ -200,29 +200,29 @@ type TrainerAPI struct {
 
 // NodeGroup is a number of nodes that are alike to a scheduler of GPUs.
 type NodeGroup struct {
-	// product is the GPU product (label nvidia.com/gpu.product and its like), or empty.
+	// product is the GPU product (label nvidia.com/gpu.product or similar), or empty.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Product string `json:"product,omitempty"`
 	// resource is the extended resource of the GPUs, such as nvidia.com/gpu, or empty for nodes without GPUs.
 	// +optional
 	Resource corev1.ResourceName `json:"resource,omitempty"`
-	// nodes in the group that can take pods.
+	// nodes is the number of nodes in the group that can take pods.
 	Nodes int32 `json:"nodes"`
-	// labels that all of its nodes have, without those that name a single node.
+	// labels are the labels that all its nodes have, without labels that name a single node.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
-	// taints of its nodes that keep pods off.
+	// taints are the taints of its nodes that keep pods off.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// allocatable of one node.
+	// allocatable is what one node has.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
-	// free says how many nodes have how much free, the most GPUs first. Where there are more kinds of nodes than there is room for,
-	// alike ones are shown as one, with the least that any of them has.
+	// free says how many nodes have how much free, the most GPUs first. If there are too many kinds of nodes, similar ones
+	// are shown as one kind, with the least that any of them has free.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -231,34 +231,34 @@ type NodeGroup struct {
 
 // FreeNodes is a number of nodes with the same amounts free.
 type FreeNodes struct {
-	// gpus free on each of the nodes.
+	// gpus is the number of free GPUs on each of the nodes.
 	GPUs int64 `json:"gpus"`
-	// nodes with that many free.
+	// nodes is the number of nodes with that many free.
 	Nodes int32 `json:"nodes"`
-	// free of every resource on each of the nodes.
+	// free is what is free of every resource on each of the nodes.
 	// +optional
 	Free corev1.ResourceList `json:"free,omitempty"`
 }
 
-// UnknownCopy is a copy of which the hub has no record.
+// UnknownCopy is a copy that is not on record.
 type UnknownCopy struct {
-	// namespace of the copy.
+	// namespace is the namespace of the copy.
 	Namespace string `json:"namespace"`
-	// name of the copy.
+	// name is the name of the copy.
 	Name string `json:"name"`
-	// uid of the copy.
+	// uid is the UID of the copy.
 	UID types.UID `json:"uid"`
-	// originUID is the UID of the hub TrainJob of which it is the copy.
+	// originUID is the UID of the hub TrainJob of this copy.
 	OriginUID types.UID `json:"originUID"`
-	// attempt for which it was made.
+	// attempt is the attempt for which the copy was created.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
-	// reason why the hub does not adopt the copy although it is of a later attempt than the hub knows: AttemptTooHigh,
-	// AppearedLate, RunsElsewhere or NotAsked. Empty: it is not, or the hub does not know the job.
+	// reason says why the hub does not adopt the copy although it belongs to a later attempt than the hub knows:
+	// AttemptTooHigh, AppearedLate, RunsElsewhere or NotAsked. Empty: it does not, or the job is unknown.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
-	// message says more.
+	// message has details.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -266,7 +266,7 @@ type UnknownCopy struct {
 
 // WorkerClusterStatus is what the hub knows of a worker.
 type WorkerClusterStatus struct {
-	// conditions: Ready, AgentReady; FailoverPaused and UnknownCopies while they are true.
+	// conditions are Ready and AgentReady, and FailoverPaused, UnknownCopies and SweepRefused while they are True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -275,18 +275,18 @@ type WorkerClusterStatus struct {
 	// clusterID is the UID of the worker's kube-system namespace, pinned at the first contact.
 	// +optional
 	ClusterID types.UID `json:"clusterID,omitempty"`
-	// kubernetesVersion of the worker's API server.
+	// kubernetesVersion is the version of the worker's API server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	KubernetesVersion string `json:"kubernetesVersion,omitempty"`
 	// trainer is the worker's TrainJob API.
 	// +optional
 	Trainer *TrainerAPI `json:"trainer,omitempty"`
-	// lastSeenTime is when the worker last answered, while it is Unreachable or its credentials are refused. What the other
-	// fields say is of that time.
+	// lastSeenTime is when the worker last answered, while it is Unreachable or refuses the credentials. The other fields
+	// are of that time.
 	// +optional
 	LastSeenTime *metav1.Time `json:"lastSeenTime,omitempty"`
-	// nodeGroups of the worker, the largest first.
+	// nodeGroups are the node groups of the worker, the largest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -295,18 +295,18 @@ type WorkerClusterStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	GPUs string `json:"gpus,omitempty"`
-	// unknownCopies are copies of this hub that the hub has no record of, the first 64 by namespace and name.
+	// unknownCopies are copies of this hub that are not on record, the first 64 by namespace and name.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	UnknownCopies []UnknownCopy `json:"unknownCopies,omitempty"`
-	// jobs placed here that have not finished.
+	// jobs is the number of jobs that are placed here and have not finished.
 	// +optional
 	// +kubebuilder:default=0
 	Jobs int32 `json:"jobs"`
 }
 
-// WorkerCluster registers a worker. Its labels are what policies select on.
+// WorkerCluster registers a worker. Policies select by its labels.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=trainyard,shortName=wc
