@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubectl-trainyard is a plugin of kubectl: in PATH, it is "kubectl trainyard". It does what it can with the rights of the user
-// who calls it, against the cluster of the current context.
+// Kubectl-trainyard is a plugin of kubectl. If it is in PATH, its name is "kubectl trainyard". It uses the rights of
+// its user and the cluster of the current context.
 //
 //	kubectl trainyard clusters           the workers, and what they have free
 //	kubectl trainyard explain TRAINJOB   where a TrainJob runs and why, or why it waits
@@ -11,7 +11,7 @@
 //	kubectl trainyard simulate -f FILE   where a TrainJob would run
 //	kubectl trainyard version            what this is
 //
-// and, for those who look after the workers:
+// For those who look after the workers:
 //
 //	kubectl trainyard cordon WORKER...   no new jobs there
 //	kubectl trainyard uncordon WORKER... jobs there again; ends a drain
@@ -20,21 +20,21 @@
 //	kubectl trainyard adopt [WORKER NAMESPACE/NAME]    make a copy that the hub has no record of that of its job
 //	kubectl trainyard release [WORKER NAMESPACE/NAME]  leave such a copy to its worker, or delete it
 //
-// These need the rights of this ClusterRole, and each says in its help which of them:
+// These commands need the rights of this ClusterRole. The help of each command says which of them it needs:
 //
 //	rules:
 //	- {apiGroups: [trainyard.dev], resources: [workerclusters], verbs: [get, list, watch, patch]}
 //	- {apiGroups: [trainyard.dev], resources: [dispatches, tombstones], verbs: [get, list, watch]}
 //	- {apiGroups: [trainer.kubeflow.org], resources: [trainjobs], verbs: [get, list]}
 //
-// With the right to list Events in the namespace default, adopt and release also say why nothing comes of a decision. Whoever may
-// patch WorkerClusters can also change where they lead to: it is a right for admins of the hub.
+// With the right to list Events in the namespace default, adopt and release also say why a decision is not carried out.
+// The right to patch WorkerClusters is for admins of the hub: it permits changing where they lead to.
 //
-// kubectl completes its arguments (kubectl completion -h) if the same binary is in PATH as kubectl_complete-trainyard, too:
+// kubectl completes the arguments (kubectl completion -h) if the same binary is in PATH as kubectl_complete-trainyard:
 //
 //	ln -s kubectl-trainyard kubectl_complete-trainyard
 //
-// Exit codes: 0, also for a job that has failed, if its log could be read; 2 from simulate if a job would have to wait, and from
-// drain --wait if jobs stay on the worker; 1 for everything else, with one "error:" on standard error; 130 after Ctrl-C. Standard
-// output has what was asked for, and nothing else.
+// Exit codes: 0, even for a failed job, if its log could be read; 2 from simulate if a job would have to wait, and from
+// drain --wait if jobs stay on the worker; 130 after Ctrl-C; 1 for everything else, with one "error:" on standard
+// error. Standard output has only the answer.
 package main

@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	klog.SetLogger(logr.Discard()) // What the libraries log is not for users. What matters comes back as an error.
+	klog.SetLogger(logr.Discard()) // Users do not need the logs of libraries. Important errors are returned.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // A second Ctrl-C ends at once.
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}

@@ -22,7 +22,7 @@ func getWorker(t *testing.T, name string) *unstructured.Unstructured {
 	return worker
 }
 
-// wantSpec checks what a WorkerCluster's spec says beside its connection, which nobody must have touched.
+// wantSpec checks a WorkerCluster's spec. Its connection must not have changed.
 func wantSpec(t *testing.T, name string, want map[string]any) {
 	t.Helper()
 	want["connection"] = map[string]any{"kubeconfigPath": "/kubeconfig"}
@@ -68,7 +68,7 @@ func TestCordonAndUncordon(t *testing.T) {
 	wantCall(t, start(t, "cordon", east, "--as="+namespace+"-user"), 1, "", `cannot get resource "workerclusters"`)
 }
 
-// drained has a worker with two jobs, and does what the manager would do.
+// drained has a worker with two jobs, and acts as the manager.
 type drained struct {
 	namespace, east string
 }
@@ -137,7 +137,7 @@ func TestDrainIsFollowed(t *testing.T) {
 	wantCall(t, c, 0, out+d.line("waits", "was deleted")+"workercluster/"+d.east+" drained\n", "")
 }
 
-// What cannot move does not keep --wait, but its exit code says so.
+// TestDrainEndsWithJobsThatStay checks that --wait ends if all remaining jobs cannot move, with its exit code.
 func TestDrainEndsWithJobsThatStay(t *testing.T) {
 	d := newDrained(t)
 	c := start(t, "drain", d.east, "--wait", "--timeout=1h")
@@ -176,7 +176,7 @@ func TestDrainIsGivenUp(t *testing.T) {
 	}
 }
 
-// The rights that doc.go names are enough.
+// TestRightsOfAnAdmin checks that the rights in doc.go are enough.
 func TestRightsOfAnAdmin(t *testing.T) {
 	d := newDrained(t)
 	lost := d.namespace + "-lost"

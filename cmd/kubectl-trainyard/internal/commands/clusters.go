@@ -83,7 +83,7 @@ func (f *Factory) clusters(ctx context.Context, names []string, flags *output.Fl
 	return nil
 }
 
-// named returns the workers of these names, in their order, or all.
+// named returns the workers with these names, in this order, or all.
 func named(clusters []v1alpha1.WorkerCluster, names []string) ([]v1alpha1.WorkerCluster, error) {
 	if len(names) == 0 {
 		return clusters, nil
@@ -108,7 +108,7 @@ func workerObjects(workers []v1alpha1.WorkerCluster) []runtime.Object {
 	return objects
 }
 
-// completeClusters completes names of workers that are not there yet.
+// completeClusters completes names of workers that are not in args yet.
 func (f *Factory) completeClusters(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
 		h, err := f.Hub()
@@ -123,7 +123,7 @@ func (f *Factory) completeClusters(cmd *cobra.Command, args []string, begun stri
 	})
 }
 
-// completeCluster completes the one argument of a command that takes a worker.
+// completeCluster completes the argument of a command that takes one worker.
 func (f *Factory) completeCluster(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -137,7 +137,7 @@ func (f *Factory) addOutput(cmd *cobra.Command, flags *output.Flags) {
 	f.completeFlag(cmd, "output", func(context.Context, []string) []string { return flags.Formats() })
 }
 
-// remark says what is no answer, and so not for standard output.
+// remark prints to standard error what is not part of the answer.
 func (f *Factory) remark(format string, args ...any) error {
 	_, err := fmt.Fprintf(f.Streams.ErrOut, format+"\n", args...)
 	return err

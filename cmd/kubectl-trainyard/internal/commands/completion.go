@@ -17,10 +17,10 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
 
-// completionTimeout is how long a shell may hang at Tab when the cluster does not answer.
+// completionTimeout is how long a shell waits at Tab when the cluster does not answer.
 const completionTimeout = 3 * time.Second
 
-// complete lists what could stand in a place. Errors are not told: a shell has no place for them.
+// complete lists possible values. It reports no errors, because a shell has no place for them.
 type complete func(ctx context.Context, args []string) []string
 
 func (f *Factory) completeFlag(cmd *cobra.Command, flag string, list complete) {
@@ -32,7 +32,7 @@ func (f *Factory) completeFlag(cmd *cobra.Command, flag string, list complete) {
 	}
 }
 
-// completeJob completes the one argument of a command that takes a TrainJob.
+// completeJob completes the argument of a command that takes one TrainJob.
 func (f *Factory) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -40,7 +40,7 @@ func (f *Factory) completeJob(cmd *cobra.Command, args []string, begun string) (
 	return completed(cmd, args, begun, f.completeJobs)
 }
 
-// completed returns what begins with what was typed.
+// completed returns the values that begin with the typed text.
 func completed(cmd *cobra.Command, args []string, begun string, list complete) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (f *Factory) completeContainers(ctx context.Context, args []string) []strin
 	return names
 }
 
-// completionClients also returns the job that the first argument names.
+// completionClients returns the clients, and the job that the first argument names.
 func (f *Factory) completionClients(args []string) (clients joblogs.Clients, job types.NamespacedName, ok bool) {
 	if len(args) == 0 {
 		return clients, job, false

@@ -21,10 +21,10 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// decisionTimeout is how long a decision is waited for: a worker that answers needs a second.
+// decisionTimeout is how long a command waits for a decision. A worker that answers needs a second.
 const decisionTimeout = time.Minute
 
-// reasonNotCarriedOut is that of the Event on the WorkerCluster that says why nothing comes of a decision.
+// reasonNotCarriedOut is the reason of the Event on the WorkerCluster that says why a decision is not carried out.
 const reasonNotCarriedOut = "DecisionNotCarriedOut"
 
 const aboutUnknownCopies = `
@@ -49,7 +49,7 @@ const releaseExamples = `  # Let a copy go on as a job of its worker
   # Delete it
   kubectl trainyard release gpu-east research/llama-finetune --delete`
 
-// decisionOptions are those of adopt and release.
+// decisionOptions are the options of adopt and release.
 type decisionOptions struct {
 	*output.Flags
 	decision v1alpha1.CopyDecision
@@ -113,7 +113,7 @@ func (f *Factory) addDecision(cmd *cobra.Command, o *decisionOptions) {
 	f.addOutput(cmd, o.Flags)
 }
 
-// unknownCopies prints those of some workers, or of all.
+// unknownCopies prints the unknown copies of some workers, or of all.
 func (f *Factory) unknownCopies(ctx context.Context, names []string, flags *output.Flags) error {
 	h, err := f.Hub()
 	if err != nil {
@@ -136,7 +136,7 @@ func (f *Factory) unknownCopies(ctx context.Context, names []string, flags *outp
 	return flags.PrintTable(f.Streams.Out, table)
 }
 
-// decide writes what was decided about a copy, and waits for what comes of it.
+// decide writes the decision about a copy, and waits for its outcome.
 func (f *Factory) decide(ctx context.Context, name, text string, o decisionOptions) error {
 	key, err := f.copyKey(text)
 	if err != nil {
@@ -175,11 +175,11 @@ func (f *Factory) decide(ctx context.Context, name, text string, o decisionOptio
 	if err == nil {
 		_, err = fmt.Fprintln(f.Streams.Out, outcome)
 	}
-	// What was decided has been done, and the hub's manager does not write annotations.
+	// The decision has been carried out. The hub's manager does not remove its annotation.
 	return errors.Join(err, h.AnnotateWorker(ctx, name, copies.Annotation(copy), nil))
 }
 
-// copyKey is that of "namespace/name", or of "name" in the namespace of the context.
+// copyKey returns the key of "namespace/name", or of "name" in the namespace of the context.
 func (f *Factory) copyKey(text string) (types.NamespacedName, error) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
@@ -192,7 +192,7 @@ func (f *Factory) copyKey(text string) (types.NamespacedName, error) {
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// adoptable returns what keeps a job from being that of a copy on a worker. The manager has the last word.
+// adoptable returns why a job cannot adopt a copy on a worker. The manager checks it again.
 func adoptable(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, key types.NamespacedName) error {
 	job, err := h.Job(ctx, key)
 	if err != nil {
@@ -206,13 +206,13 @@ func adoptable(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, 
 		return err
 	}
 	switch dispatch.Spec.Cluster {
-	case "", v1alpha1.ClusterName(worker.Name): // The latter if the hub has an earlier attempt there on record.
+	case "", v1alpha1.ClusterName(worker.Name): // The hub may have an earlier attempt on this worker on record.
 		return nil
 	}
 	return fmt.Errorf("TrainJob %q does not wait, it is on worker %q, so it cannot adopt a copy", key, dispatch.Spec.Cluster)
 }
 
-// awaitSettled waits until a copy is not unknown any more, and returns its worker as it is then.
+// awaitSettled waits until a copy is not unknown any more, and returns its worker with that state.
 func awaitSettled(
 	ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy, timeout time.Duration,
 ) (*v1alpha1.WorkerCluster, error) {
@@ -239,10 +239,10 @@ func awaitSettled(
 	}
 }
 
-// unsettled adds to an error that has kept us from seeing what has come of a decision what the hub has to say, and what can be done.
+// unsettled adds the hub's message, and what the user can do, to an error that ended the wait for a decision.
 func unsettled(ctx context.Context, h *hub.Hub, err error, worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) error {
 	if why, eventErr := h.LastEvent(ctx, worker.Name, reasonNotCarriedOut, string(copy.UID)); eventErr == nil && why != "" {
-		err = fmt.Errorf("%w: %s", err, why) // Not everybody may read Events.
+		err = fmt.Errorf("%w: %s", err, why) // Not every user may read Events.
 	}
 	return fmt.Errorf("%w\nThe decision stands, and is carried out when that can be done. To take it back: "+
 		"kubectl annotate workercluster %s %s-", err, worker.Name, copies.Annotation(copy))

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// quarantine makes a worker's status list copies that the hub has no record of; there may be none.
+// quarantine sets the unknown copies in a worker's status, possibly none.
 func quarantine(t *testing.T, worker, namespace string, names ...string) {
 	t.Helper()
 	list := []string{}
@@ -44,7 +44,7 @@ func TestDecisionsAboutUnknownCopies(t *testing.T) {
 		reason string
 		args   string
 		name   string
-		// decided is what is written; then the manager does this.
+		// decided is the decision that is written. Then the manager does this.
 		decided string
 		manager func()
 		out     string
@@ -94,7 +94,7 @@ func TestDecisionsAboutUnknownCopies(t *testing.T) {
 	}
 }
 
-// tell records what the manager says of a decision.
+// tell records the manager's message about a decision.
 func tell(t *testing.T, worker, name, message string) {
 	t.Helper()
 	event := &corev1.Event{

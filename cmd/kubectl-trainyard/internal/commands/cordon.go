@@ -50,7 +50,7 @@ Needed are the rights to get and patch WorkerClusters.`,
 	}
 }
 
-// someWorkers returns what is wrong with the arguments of a command that takes workers.
+// someWorkers checks the arguments of a command that takes workers.
 func someWorkers(command string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -60,7 +60,7 @@ func someWorkers(command string) cobra.PositionalArgs {
 	}
 }
 
-// eachWorker does something with each of some workers. One that goes wrong does not keep the others from it.
+// eachWorker calls do for each worker. After an error it continues with the next worker.
 func (f *Factory) eachWorker(
 	ctx context.Context, names []string, do func(context.Context, *hub.Hub, *v1alpha1.WorkerCluster) error,
 ) error {
@@ -99,7 +99,7 @@ func (f *Factory) uncordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.Wor
 	return f.say(worker, "already uncordoned")
 }
 
-// edit merges some fields into a worker's spec, and says what that has done.
+// edit merges some fields into a worker's spec, and prints done.
 func (f *Factory) edit(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, spec map[string]any, done string) error {
 	if err := h.PatchWorker(ctx, worker.Name, map[string]any{"spec": spec}); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (f *Factory) edit(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerC
 	return f.say(worker, done)
 }
 
-// say says of a worker what was done, as kubectl does.
+// say prints what was done with a worker, as kubectl does.
 func (f *Factory) say(worker *v1alpha1.WorkerCluster, done string) error {
 	_, err := fmt.Fprintf(f.Streams.Out, "workercluster/%s %s\n", worker.Name, done)
 	return err

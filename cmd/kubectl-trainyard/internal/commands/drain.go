@@ -65,7 +65,7 @@ and to watch both.`,
 	return cmd
 }
 
-// onlyWorker returns what is wrong with the arguments of a command that takes one worker.
+// onlyWorker checks the arguments of a command that takes one worker.
 func onlyWorker(command string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -98,7 +98,7 @@ func (f *Factory) drain(ctx context.Context, name string, o drainOptions) error 
 	return f.printDrain(ctx, h, worker)
 }
 
-// printDrain says what the jobs do now.
+// printDrain prints what happens to the jobs now.
 func (f *Factory) printDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
 	all, err := h.Dispatches(ctx, "")
 	if err != nil {
@@ -119,7 +119,7 @@ func (f *Factory) printDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.W
 	return f.say(worker, "drained")
 }
 
-// followDrain says what the jobs do until none is left that can move.
+// followDrain prints what happens to the jobs until no job that can move is left.
 func (f *Factory) followDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, timeout time.Duration) error {
 	ctx, cancel := limited(ctx, timeout, errors.New("timed out, and the drain goes on"))
 	defer cancel()
@@ -146,7 +146,7 @@ func (f *Factory) followDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.
 	}
 }
 
-// limited returns a context that ends after a time with a cause, or, if there is no time, when it is cancelled.
+// limited returns a context that ends with cause after timeout, or only by cancel if timeout is 0.
 func limited(ctx context.Context, timeout time.Duration, cause error) (context.Context, context.CancelFunc) {
 	if timeout == 0 {
 		return context.WithCancel(ctx)
@@ -154,7 +154,7 @@ func limited(ctx context.Context, timeout time.Duration, cause error) (context.C
 	return context.WithTimeoutCause(ctx, timeout, cause)
 }
 
-// drainFollower prints what changes.
+// drainFollower prints changes of a drain.
 type drainFollower struct {
 	*Factory
 	progress *drain.Progress
@@ -162,7 +162,7 @@ type drainFollower struct {
 	answers bool
 }
 
-// look prints what is new, and returns how it ends if it does.
+// look prints changes, and returns whether and how the drain has ended.
 func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispatches []*v1alpha1.Dispatch) (done bool, err error) {
 	switch {
 	case worker == nil:
@@ -187,7 +187,7 @@ func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispat
 	return true, f.say(worker, "drained")
 }
 
-// tellContact says that a worker with jobs to be moved does not answer, or does so again.
+// tellContact reports that a worker that still has jobs to move does not answer, or answers again.
 func (f *drainFollower) tellContact(worker *v1alpha1.WorkerCluster) error {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	answers := ready == nil || ready.Reason != v1alpha1.ReasonUnreachable
@@ -210,7 +210,7 @@ func (f *Factory) printLines(lines []string) error {
 	return nil
 }
 
-// counted is a number with the right word.
+// counted returns a number with the singular or plural.
 func counted(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one

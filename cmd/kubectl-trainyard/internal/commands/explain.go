@@ -83,7 +83,7 @@ func (f *Factory) explain(ctx context.Context, name string, flags *output.Flags)
 	return explanation.Describe(f.Streams.Out, observation, flags.Wide())
 }
 
-// completeObservation reads what is good to know, as far as the user may.
+// completeObservation reads optional data, as far as the user has the rights.
 func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
 	if observation.State() == explanation.Waiting {
 		if line, err := readLine(ctx, h, ""); err == nil {
@@ -97,7 +97,7 @@ func completeObservation(ctx context.Context, h *hub.Hub, observation *explanati
 		observation.Clusters = clusters
 	}
 	if policies, err := h.Policies(ctx); err == nil {
-		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not everybody may. Most policies do not ask for them.
+		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may read them. Few policies need them.
 		observation.Policy = policyName(policies, dispatch.Job{Labels: observation.Job.GetLabels(), NamespaceLabels: labels})
 	}
 }

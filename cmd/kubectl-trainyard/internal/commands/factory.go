@@ -16,22 +16,22 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
-// Requests per second, and how many more for a moment, as kubectl has them.
+// The rate limit in requests per second, and the burst, as in kubectl.
 const (
 	qps   = 50
 	burst = 300
 )
 
-// Factory makes for the commands what they share: streams, and clients by the flags that all of them have.
+// Factory makes what the commands share: streams, and clients by the common flags.
 type Factory struct {
 	Streams genericiooptions.IOStreams
 	Flags   *genericclioptions.ConfigFlags
 }
 
-// NewFactory returns a Factory whose flags are those of kubectl.
+// NewFactory returns a Factory with the flags of kubectl.
 func NewFactory(streams genericiooptions.IOStreams) *Factory {
 	flags := genericclioptions.NewConfigFlags(true)
-	flags.CacheDir = nil // Nothing here asks for discovery.
+	flags.CacheDir = nil // The plugin needs no discovery.
 	return &Factory{Streams: streams, Flags: flags.WithWrapConfigFn(func(config *rest.Config) *rest.Config {
 		config.QPS, config.Burst = qps, burst
 		config.UserAgent = "kubectl-trainyard"
@@ -45,25 +45,25 @@ func (f *Factory) addFlags(root *cobra.Command) {
 	f.completeFlag(root, "context", f.completeContexts)
 }
 
-// Namespace is that of --namespace, or of the context.
+// Namespace returns the namespace of --namespace, or of the context.
 func (f *Factory) Namespace() (string, error) {
 	namespace, _, err := f.Flags.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
 }
 
-// Context is the name of the context that is used, or empty where there is none, as in a pod.
+// Context returns the name of the context in use, or "" without one, as in a pod.
 func (f *Factory) Context() string {
 	if name := f.Flags.Context; name != nil && *name != "" {
 		return *name
 	}
 	config, err := f.Flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
-		return "" // Whoever needs a client is told.
+		return "" // The error appears when a client is made.
 	}
 	return config.CurrentContext
 }
 
-// Kubernetes returns a client for what is built in.
+// Kubernetes returns a client for built-in kinds.
 func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
 	config, err := f.Flags.ToRESTConfig()
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// Dynamic returns a client for TrainJobs and the like, whose types differ between clusters.
+// Dynamic returns a client for TrainJobs and other kinds whose types differ between clusters.
 func (f *Factory) Dynamic() (dynamic.Interface, error) {
 	config, err := f.Flags.ToRESTConfig()
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// printMore makes a pod print what is in text beyond what it has printed.
+// printMore makes a pod print the part of text that it has not printed yet.
 func printMore(t *testing.T, pod *corev1.Pod, annotation, text string) {
 	t.Helper()
 	patchPod(t, pod, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation, text))
 }
 
-// endPod does what a kubelet does when the container of a pod has succeeded.
+// endPod acts as a kubelet when the container of a pod has succeeded.
 func endPod(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	var statuses []string
@@ -150,7 +150,7 @@ func TestFollowFinishedJob(t *testing.T) {
 	wantEnd(t, c, "two\n", `TrainJob "done" is Complete`)
 }
 
-// TestFollowOutlivesTheAPIServer is about what is lost, and what comes twice, when the stream is cut off.
+// TestFollowOutlivesTheAPIServer checks that no line is lost or repeated when the stream is cut off.
 func TestFollowOutlivesTheAPIServer(t *testing.T) {
 	namespace := setUp(t)
 	j := job{name: "outage", namespace: namespace, runtime: "fails", annotations: map[string]string{logOf: "one\ntwo", runFor: forever}}

@@ -85,7 +85,7 @@ func (f *Factory) forget(ctx context.Context, name string, o forgetOptions) erro
 		if err := f.confirm(ctx, name); err != nil {
 			return err
 		}
-		// Meanwhile the worker may have come back, or have become another cluster.
+		// In the meantime the worker may have returned, or lead to another cluster.
 		asked := worker.Status.ClusterID
 		if worker, err = forgettable(ctx, h, name, o); err != nil {
 			return err
@@ -110,7 +110,7 @@ func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) 
 		return nil, fmt.Errorf("the hub has never been connected to worker %q, so there is nothing to forget", name)
 	}
 	switch refusal := forget.RefusalOf(worker); {
-	case refusal.Final: // The hub takes it back as soon as it sees it, and would move nothing.
+	case refusal.Final: // The hub would see the worker again at once, and move nothing.
 		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s", name, refusal.Why, displayName, name)
 	case refusal.Why != "" && !o.force:
 		return nil, fmt.Errorf("worker %q is not forgotten: %s; look again, or use --force and risk that its jobs run twice", name, refusal.Why)
@@ -118,14 +118,14 @@ func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) 
 	return worker, nil
 }
 
-// confirm has the name typed. What is typed does not come to an end with Ctrl-C, so it is not waited for.
+// confirm asks for the name. Ctrl-C does not end the read of the input, so confirm does not wait for it then.
 func (f *Factory) confirm(ctx context.Context, name string) error {
 	if _, err := fmt.Fprintf(f.Streams.ErrOut, "\nType the name of the WorkerCluster to forget it: "); err != nil {
 		return err
 	}
 	typed := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(f.Streams.In).ReadString('\n') // An end of the input is an empty answer.
+		line, _ := bufio.NewReader(f.Streams.In).ReadString('\n') // The end of the input is an empty answer.
 		typed <- strings.TrimSpace(line)
 	}()
 	select {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// identify makes it known to which cluster a WorkerCluster leads.
+// identify sets the cluster ID of a WorkerCluster.
 func identify(t *testing.T, name string) {
 	t.Helper()
 	patch(t, workers, "", name, `{"status": {"clusterID": "the-id"}}`, "status")
@@ -58,7 +58,7 @@ func TestForget(t *testing.T) {
 func TestForgetWorkerThatAnswers(t *testing.T) {
 	d := newDrained(t)
 	identify(t, d.east)
-	for _, flags := range [][]string{{"--yes"}, {"--yes", "--force"}} { // The hub would take it back at once.
+	for _, flags := range [][]string{{"--yes"}, {"--yes", "--force"}} { // The hub would see the worker again at once.
 		wantCall(t, start(t, append([]string{"forget", d.east}, flags...)...), 1, "",
 			fmt.Sprintf("worker %q is not forgotten: it is Ready; move its jobs with kubectl trainyard drain", d.east))
 		if got := forgotten(t, d.east); got != "" {
@@ -75,7 +75,7 @@ func TestForgetWorkerThatAnswers(t *testing.T) {
 	}
 }
 
-// While somebody reads what will happen, the worker comes back.
+// TestForgetWorkerThatComesBack has a worker that returns while somebody reads what will happen.
 func TestForgetWorkerThatComesBack(t *testing.T) {
 	d := newDrained(t)
 	lost := d.namespace + "-lost"

@@ -69,7 +69,7 @@ func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
 	flags.StringVarP(&o.Container, "container", "c", "", "`container` of the pod (default: the one of the step)")
 }
 
-// validateLogs returns what is wrong with the flags, before anything is asked of a cluster.
+// validateLogs checks the flags before any request to a cluster.
 func validateLogs(cmd *cobra.Command, o *joblogs.Options) error {
 	switch {
 	case o.Follow && o.Previous:

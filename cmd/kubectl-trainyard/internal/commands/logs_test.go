@@ -250,7 +250,7 @@ func TestCompletion(t *testing.T) {
 			if code := c.wait(t); code != 0 {
 				t.Fatalf("exit code %d: %s", code, &c.err)
 			}
-			want := strings.Join(append(tc.want, ":4"), "\n") + "\n" // 4: no names of files.
+			want := strings.Join(append(tc.want, ":4"), "\n") + "\n" // 4: no file names.
 			if diff := cmp.Diff(want, c.out.String()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -274,7 +274,7 @@ func TestPreviousRunOfContainer(t *testing.T) {
 	}
 }
 
-// restartContainer does what a kubelet does to a container that has failed.
+// restartContainer acts as a kubelet when a container has failed.
 func restartContainer(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	statuses := pod.Status.ContainerStatuses[0]
@@ -295,7 +295,7 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestRightsThatAreNeeded are those that the help names: no right on JobSets.
+// TestRightsThatAreNeeded checks that the rights in the help are enough. They include no right on JobSets.
 func TestRightsThatAreNeeded(t *testing.T) {
 	namespace := setUp(t)
 	err := world.cluster.Apply(context.Background(), strings.ReplaceAll(`

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// hubWith makes the world's cluster a hub, with two workers whose names begin with that of the namespace, a job that runs, and two
-// that wait. What their manager would write is written by hand.
+// hubWith makes the world's cluster a hub, with two workers whose names begin with the namespace's name, a running job,
+// and two waiting jobs. The test writes what their manager would write.
 func hubWith(t *testing.T, namespace string) {
 	t.Helper()
 	manifest := strings.ReplaceAll(`
@@ -175,7 +175,7 @@ spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limi
 	}
 }
 
-// What clusters prints is what simulate reads, and nothing was created by any of this.
+// TestSimulateFromPrintedWorkers checks that simulate can read the output of clusters, and that nothing is created.
 func TestSimulateFromPrintedWorkers(t *testing.T) {
 	namespace := setUp(t)
 	hubWith(t, namespace)
@@ -199,7 +199,7 @@ spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limi
 		}
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
-	// The server is none, so that it would be noticed if it were asked.
+	// Nothing listens at this server, so that a request would fail.
 	c := start(t, "simulate", "--server", "https://127.0.0.1:1", "--workers", at("workers.yaml"), "-f", at("runtime.yaml"), "-f", at("job.yaml"),
 		"-o", "jsonpath={.metadata.namespace}/{.spec.cluster}")
 	if code := c.wait(t); code != 0 || c.err.String() != "" {

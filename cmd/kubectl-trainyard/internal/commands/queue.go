@@ -86,7 +86,7 @@ func (f *Factory) queue(ctx context.Context, all bool, flags *output.Flags) erro
 	return flags.PrintTable(f.Streams.Out, shown.Table(options))
 }
 
-// waitingLine is the line as far as the user may see it.
+// waitingLine is the waiting list as far as the user may read it.
 type waitingLine struct {
 	jobs.Line
 	meta map[types.UID]hub.JobMeta
@@ -94,7 +94,7 @@ type waitingLine struct {
 	whole bool
 }
 
-// readLine reads the waiting jobs of all namespaces, or, of a user who may not, those of one, and says so.
+// readLine reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
 func (f *Factory) readLine(ctx context.Context, h *hub.Hub, namespace string, all bool) (waitingLine, error) {
 	line, err := readLine(ctx, h, metav1.NamespaceAll)
 	if !apierrors.IsForbidden(err) || all {
@@ -122,7 +122,7 @@ func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLi
 	return line, nil
 }
 
-// policyOf returns what tells the policy of a job.
+// policyOf returns a function that returns the policy of a job.
 func (f *Factory) policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
 	policies, err := h.Policies(ctx)
 	if err != nil {
@@ -132,14 +132,14 @@ func (f *Factory) policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]h
 	return func(place jobs.Place) string {
 		labels, known := namespaces[place.Namespace]
 		if !known {
-			labels, _ = h.NamespaceLabels(ctx, place.Namespace) // Not everybody may. Most policies do not ask for them.
+			labels, _ = h.NamespaceLabels(ctx, place.Namespace) // Not every user may read them. Few policies need them.
 			namespaces[place.Namespace] = labels
 		}
 		return policyName(policies, dispatch.Job{Labels: meta[place.Spec.TrainJob.UID].Labels, NamespaceLabels: labels})
 	}
 }
 
-// policyName is the name of a job's policy, or says that there is none.
+// policyName returns the name of a job's policy, or a text that says that there is none.
 func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
 	ready := make([]dispatch.Policy, len(policies))
 	for i := range policies {

@@ -16,7 +16,7 @@ import (
 const (
 	// displayName is how users call the plugin.
 	displayName = "kubectl trainyard"
-	// completionBinary is the name under which kubectl looks for a program that completes the plugin's arguments.
+	// completionBinary is the name of the program that kubectl runs to complete the plugin's arguments.
 	completionBinary = "kubectl_complete-trainyard"
 )
 
@@ -26,16 +26,16 @@ const (
 	exitError       = 1
 	exitWaits       = 2   // simulate: a job would wait.
 	exitStays       = 2   // drain --wait: jobs stay on the worker.
-	exitInterrupted = 130 // As a shell says of what ended with SIGINT.
+	exitInterrupted = 130 // A shell's code for a process that ended with SIGINT.
 )
 
-// exitCode is an answer, and not an error: nothing is printed for it.
+// exitCode is an answer, not an error: Main prints nothing for it.
 type exitCode int
 
 // Error implements error.
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
-// Main runs the plugin and returns its exit code. binary is the name under which it was called.
+// Main runs the plugin and returns its exit code. binary is the name of the called program.
 func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string, args []string) int {
 	if strings.TrimSuffix(binary, ".exe") == completionBinary {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -50,7 +50,7 @@ func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string
 	case errors.As(err, &code):
 		return int(code)
 	case err != nil:
-		fmt.Fprintln(streams.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's words end with a line.
+		fmt.Fprintln(streams.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's message ends with a line break.
 		return exitError
 	}
 	return exitOK
@@ -79,7 +79,7 @@ func newRoot(f *Factory) *cobra.Command {
 	return root
 }
 
-// onlyArg returns what is wrong with the arguments of a command that takes one TrainJob.
+// onlyArg checks the arguments of a command that takes one TrainJob.
 func onlyArg(command string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

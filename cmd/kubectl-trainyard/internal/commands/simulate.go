@@ -152,7 +152,7 @@ func noJobIn(files []string, objects *manifests.Objects) error {
 	return errors.New(text)
 }
 
-// simulateNamespace is that of jobs that have none. Without a cluster no kubeconfig is needed.
+// simulateNamespace is the namespace of jobs without one. A simulation without a cluster needs no kubeconfig.
 func (f *Factory) simulateNamespace(o simulateOptions) (string, error) {
 	if len(o.workers) == 0 {
 		return f.Namespace()
@@ -163,7 +163,7 @@ func (f *Factory) simulateNamespace(o simulateOptions) (string, error) {
 	return metav1.NamespaceDefault, nil
 }
 
-// runSimulation decides, on what is in the files alone or in front of the hub.
+// runSimulation decides with the objects in the files, and with the objects of the hub unless --workers is given.
 func (f *Factory) runSimulation(ctx context.Context, o simulateOptions, objects *manifests.Objects) (*simulation.Outcome, error) {
 	var behind client.Client
 	hint := func(err error) error { return err }

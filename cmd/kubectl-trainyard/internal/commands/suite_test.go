@@ -43,7 +43,7 @@ var (
 	workers    = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "workerclusters"}
 )
 
-// world is a cluster with an agent that runs its TrainJobs on nodes that are played, shared by the tests.
+// world is a cluster with an agent that runs its TrainJobs on simulated nodes. The tests share it.
 var world struct {
 	once       sync.Once
 	err        error
@@ -115,8 +115,8 @@ func startWorld(ctx context.Context) (err error) {
 	return err
 }
 
-// runtimes for the tests: one that fails with its first pod, or restart of a container; one that bears them, one that fits nowhere,
-// one whose Job tries again, one that starts the whole job again, and one with a step before the trainer.
+// runtimes are the runtimes for the tests. They fail with the first pod or container restart, survive them, fit
+// nowhere, retry the Job, restart the whole job, or have a step before the trainer.
 const runtimes = `
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: ClusterTrainingRuntime
@@ -163,15 +163,15 @@ spec: {mlPolicy: {numNodes: 1}, template: {spec: {replicatedJobs: [
     {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: node}]}}}}}]}}}
 `
 
-// job is a TrainJob in short.
+// job describes a TrainJob.
 type job struct {
 	name, namespace string
 	runtime         string
 	nodes           int
-	// replicatedJob whose pods have these annotations, "node" if empty.
+	// replicatedJob is the replicated job whose pods have these annotations, "node" if empty.
 	replicatedJob string
 	annotations   map[string]string
-	// spec is more of the spec, in YAML's flow style.
+	// spec is added to the spec, in YAML's flow style.
 	spec string
 }
 
@@ -232,7 +232,7 @@ func start(t *testing.T, args ...string) *call {
 	return startTyping(t, strings.NewReader(""), args...)
 }
 
-// startTyping is start with somebody who types.
+// startTyping is start with typed input.
 func startTyping(t *testing.T, typed io.Reader, args ...string) *call {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -256,7 +256,7 @@ func (c *call) wait(t *testing.T) int {
 	}
 }
 
-// awaitOut waits until standard output is so.
+// awaitOut waits until standard output is as wanted.
 func (c *call) awaitOut(t *testing.T, want string) {
 	t.Helper()
 	eventually(t, "output "+want, func(g gomega.Gomega) {
@@ -274,7 +274,7 @@ func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
 	gomega.NewWithT(t).Eventually(check, waitLimit, tick).Should(gomega.Succeed(), what)
 }
 
-// awaitPods waits until a job has so many pods of a phase, and returns them by name.
+// awaitPods waits until a job has this number of pods in a phase, and returns them by name.
 func awaitPods(t *testing.T, j job, phase corev1.PodPhase, count int) []corev1.Pod {
 	t.Helper()
 	var found []corev1.Pod
@@ -295,7 +295,7 @@ func awaitEnd(t *testing.T, j job, condition string) {
 	awaitStatus(t, j, "type:"+condition)
 }
 
-// awaitStatus waits until the job's status, printed, has a text in it.
+// awaitStatus waits until the job's printed status contains a text.
 func awaitStatus(t *testing.T, j job, text string) {
 	t.Helper()
 	eventually(t, j.name+" to have "+text, func(g gomega.Gomega) {

@@ -18,12 +18,12 @@ import (
 // maxListed is how many copies the status of a WorkerCluster lists.
 const maxListed = 64
 
-// Annotation is that with which an admin decides about a copy, on its WorkerCluster.
+// Annotation returns the annotation of the WorkerCluster with which an admin decides about a copy.
 func Annotation(copy v1alpha1.UnknownCopy) string {
 	return v1alpha1.AnnotationDecisionPrefix + string(copy.UID)
 }
 
-// Find returns the unknown copy of a name. The error, if there is none, names the nearest that there is.
+// Find returns the unknown copy with this name. If there is none, the error names the most similar name.
 func Find(worker *v1alpha1.WorkerCluster, key types.NamespacedName) (v1alpha1.UnknownCopy, error) {
 	var names []string
 	for _, c := range worker.Status.UnknownCopies {
@@ -39,7 +39,7 @@ func Find(worker *v1alpha1.WorkerCluster, key types.NamespacedName) (v1alpha1.Un
 	return v1alpha1.UnknownCopy{}, err
 }
 
-// Names are "namespace/name" of a worker's unknown copies.
+// Names returns "namespace/name" of a worker's unknown copies.
 func Names(worker *v1alpha1.WorkerCluster) []string {
 	var names []string
 	for _, c := range worker.Status.UnknownCopies {
@@ -48,14 +48,14 @@ func Names(worker *v1alpha1.WorkerCluster) []string {
 	return names
 }
 
-// IsSettled is true if a copy is not among the unknown ones of its worker any more.
+// IsSettled is true if a copy is not unknown any more on its worker.
 func IsSettled(worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy) bool {
 	for _, c := range worker.Status.UnknownCopies {
 		if c.UID == copy.UID {
 			return false
 		}
 	}
-	// They are listed by namespace and name, so that one at the end can have been pushed out by another.
+	// The list is sorted by namespace and name, so another copy can push the last one out.
 	return !isCut(worker) || before(copy, worker.Status.UnknownCopies[maxListed-1])
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
 )
 
-// worker with unknown copies of these names in namespace n.
+// worker returns a worker with unknown copies of these names in namespace n.
 func worker(names ...string) *v1alpha1.WorkerCluster {
 	w := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
 	for _, name := range names {
@@ -24,7 +24,7 @@ func worker(names ...string) *v1alpha1.WorkerCluster {
 	return w
 }
 
-// full has as many copies as there is room for in the status.
+// full has the maximum number of copies of a status.
 func full() *v1alpha1.WorkerCluster {
 	var names []string
 	for i := range 64 {

@@ -1,11 +1,11 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package copies is about copies of TrainJobs on workers that the hub has no record of, as after a restore of the hub from a backup:
-// which there are, and what has become of one about which an admin has decided.
+// Package copies finds the copies on workers that are not on record on the hub, as after a restore of the hub from a
+// backup. It also says what has become of a copy after an admin's decision.
 //
 //	copy, err := copies.Find(worker, key)
 //	done := copies.IsSettled(worker, copy)
 //
-// What it knows of them is in the status of the WorkerClusters. It does no I/O.
+// It reads the status of WorkerClusters. It does no I/O.
 package copies

@@ -9,8 +9,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Outcome is what has become of a copy about which an admin had decided, in words. dispatch is that of the copy's name, nil if there is
-// none. The error is that it was not what was decided.
+// Outcome says what has become of a copy after an admin's decision. dispatch is the Dispatch of the copy's name, or
+// nil. The error says that something else than the decision has happened.
 func Outcome(
 	worker *v1alpha1.WorkerCluster, copy v1alpha1.UnknownCopy, decision v1alpha1.CopyDecision, dispatch *v1alpha1.Dispatch,
 ) (string, error) {

@@ -16,7 +16,7 @@ import (
 
 type edit func(*v1alpha1.Dispatch)
 
-// dispatch of a job that runs on worker east.
+// dispatch returns the Dispatch of a job that runs on worker east.
 func dispatch(name string, edits ...edit) *v1alpha1.Dispatch {
 	d := &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name},
@@ -82,7 +82,7 @@ func TestFates(t *testing.T) {
 			progress.Look([]*v1alpha1.Dispatch{dispatch("a", with(v1alpha1.DispatchPlaced, metav1.ConditionTrue, "", ""))})
 			want := []string{"trainjob n/a " + tc.want}
 			if tc.want == "waits for its turn" {
-				want = []string{} // As it was before.
+				want = []string{} // Nothing has changed.
 			}
 			if diff := cmp.Diff(want, progress.Look([]*v1alpha1.Dispatch{dispatch("a", tc.edits...)})); diff != "" {
 				t.Errorf("%s: lines (-want +got):\n%s", tc.reason, diff)
@@ -94,7 +94,7 @@ func TestFates(t *testing.T) {
 	}
 }
 
-// Only what is new is said, of each job of the worker, and of no other.
+// TestProgress checks that only changes are reported, only of the worker's jobs.
 func TestProgress(t *testing.T) {
 	progress := drain.NewProgress("east")
 	looks := []struct {

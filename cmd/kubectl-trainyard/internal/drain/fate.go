@@ -13,21 +13,21 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// fate of a job of a drained worker, in the order in which they come.
+// fate is what happens to a job of a drained worker, in the order of the steps.
 type fate int
 
 const (
-	// undecided jobs are on the worker, and it is not their turn yet.
+	// undecided jobs are on the worker, and will be moved later.
 	undecided fate = iota
-	// stays: the job is on the worker, and will not move as things are.
+	// stays: the job is on the worker, and cannot move now.
 	stays
 	// evicting jobs are being stopped.
 	evicting
-	// deleting jobs go.
+	// deleting jobs are being deleted.
 	deleting
-	// stopped jobs have nothing on the worker any more, and are to be placed.
+	// stopped jobs have no pods on the worker any more, and will be placed again.
 	stopped
-	// waiting jobs have left the worker, and have no other yet.
+	// waiting jobs have left the worker, and have no other worker yet.
 	waiting
 	// moved jobs have another worker.
 	moved
@@ -37,7 +37,7 @@ const (
 	gone
 )
 
-// isHere is true for jobs that are in the way of the worker's being drained.
+// isHere is true for jobs for which the drain of the worker still waits.
 func (f fate) isHere() bool {
 	switch f {
 	case undecided, stays, evicting, deleting, stopped:
@@ -47,7 +47,7 @@ func (f fate) isHere() bool {
 	return false
 }
 
-// judge says of a job that is on a worker, or was, what becomes of it. words are for people.
+// judge returns what happens to a job that is or was on the worker. words are for people.
 func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words string) {
 	lost := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
 	switch {
@@ -72,7 +72,7 @@ func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words st
 	return undecided, "waits for its turn"
 }
 
-// judgeLost is about a job whose worker does not answer. Only a copy that its agent stops by itself leaves it.
+// judgeLost judges a job whose worker does not answer. Such a job moves only if the worker's agent must stop its copy.
 func judgeLost(lost *metav1.Condition) (of fate, words string) {
 	if lost.Reason == v1alpha1.ReasonFencing {
 		return evicting, because("evicting, when the worker that does not answer must have stopped it", lost.Message)

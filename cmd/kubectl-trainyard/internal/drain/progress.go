@@ -14,26 +14,25 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Progress of a drain.
+// Progress is the progress of a drain.
 type Progress struct {
 	worker v1alpha1.ClusterName
 	jobs   map[types.UID]job
 }
 
-// job is what was last said of one.
+// job is what was last reported about a job.
 type job struct {
 	key   types.NamespacedName
 	fate  fate
 	words string
 }
 
-// NewProgress returns the progress of a drain of which nothing is known yet.
+// NewProgress returns the progress of a drain before the first Look.
 func NewProgress(worker v1alpha1.ClusterName) *Progress {
 	return &Progress{worker: worker, jobs: map[types.UID]job{}}
 }
 
-// Look takes note of what all Dispatches say now. It returns a line for each job of which there is something new to say, sorted by
-// namespace and name.
+// Look reads all Dispatches. It returns a line for each job that has changed, sorted by namespace and name.
 func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
 	seen, changed := map[types.UID]bool{}, []job(nil)
 	for _, d := range dispatches {
@@ -41,7 +40,7 @@ func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
 		of, words := judge(p.worker, d)
 		before, known := p.jobs[uid]
 		if !known && !of.isHere() {
-			continue // It has never been there as far as anybody has seen.
+			continue // Nobody has ever seen it there.
 		}
 		seen[uid] = true
 		now := job{key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, fate: of, words: words}
@@ -65,7 +64,7 @@ func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
 	return lines
 }
 
-// Counts are the jobs that are on the worker: those that stay there as things are, and the others.
+// Counts counts the jobs on the worker: jobs that cannot move now, and the other jobs.
 func (p *Progress) Counts() (stay, leave int) {
 	for j := range maps.Values(p.jobs) {
 		switch {

@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Describe writes what there is to say of a job.
+// Describe prints what is known of a job.
 func Describe(out io.Writer, f Observation, wide bool) error {
 	var b bytes.Buffer
 	head(&b, f)
@@ -40,7 +40,7 @@ func Describe(out io.Writer, f Observation, wide bool) error {
 	return err
 }
 
-// head writes a line for each fact, as kubectl describe does.
+// head prints a line for each fact, as kubectl describe does.
 func head(b *bytes.Buffer, f Observation) {
 	w := printers.GetNewTabWriter(b)
 	line := func(name, value string) {
@@ -70,10 +70,10 @@ func head(b *bytes.Buffer, f Observation) {
 		line("Needs", jobs.Needs(f.Dispatch.Spec.PodSets))
 	}
 	line("Age", output.Age(f.Job.GetCreationTimestamp(), f.Now))
-	_ = w.Flush() // Into memory.
+	_ = w.Flush() // It writes to memory.
 }
 
-// oneLine is for what may have several lines, such as the words of a worker.
+// oneLine joins the lines of a text, such as a worker's message.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 func (f Observation) position() string {
@@ -104,7 +104,7 @@ func indented(b *bytes.Buffer, name string, table *metav1.Table, wide bool) erro
 	return nil
 }
 
-// demand has a row for each PodSet.
+// demand returns a table with a row for each PodSet.
 func (f Observation) demand() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "PodSet"}, output.Column{Name: "Pods"}, output.Column{Name: "Each-Requests"},
 		output.Column{Name: "Role", Wide: true}, output.Column{Name: "Node-Selector", Wide: true})
@@ -117,7 +117,7 @@ func (f Observation) demand() *metav1.Table {
 	return table
 }
 
-// workers has the explanation of a job that waits.
+// workers returns the table of workers for a job that waits.
 func (f Observation) workers() *metav1.Table {
 	if f.Dispatch == nil || f.State() != Waiting {
 		return output.NewTable()

@@ -51,7 +51,7 @@ func deleted(o map[string]any) {
 	o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-11-21T12:00:00Z"
 }
 
-// condition of a Dispatch.
+// condition returns a condition of a Dispatch.
 func condition(kind string, status metav1.ConditionStatus, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }

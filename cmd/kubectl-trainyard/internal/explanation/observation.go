@@ -20,41 +20,41 @@ import (
 // Observation is what is known of a job.
 type Observation struct {
 	Job *unstructured.Unstructured
-	// Dispatch of the job. Nil: there is none.
+	// Dispatch is the Dispatch of the job, or nil.
 	Dispatch *v1alpha1.Dispatch
-	// Place of a job that waits, and how many do that are in line. Nil: it has none, or it is not known.
+	// Place is the job's place in the waiting list, and Length the length of that list. Nil: no place, or not known.
 	Place  *jobs.Place
 	Length int
-	// Policy is what is known of the job's DispatchPolicy; it may be empty.
+	// Policy names the job's DispatchPolicy, as far as it is known. It may be empty.
 	Policy string
 	// Clusters are the WorkerClusters, as far as the user may read them.
 	Clusters []v1alpha1.WorkerCluster
 	Now      time.Time
 }
 
-// State is how far a job is with its placement.
+// State is how far the placement of a job is.
 type State int
 
 const (
-	// Unmanaged jobs are somebody else's.
+	// Unmanaged jobs belong to another manager.
 	Unmanaged State = iota
-	// Deleting jobs are going.
+	// Deleting jobs are being deleted.
 	Deleting
 	// Suspended jobs are not placed.
 	Suspended
 	// Unseen jobs have no Dispatch yet.
 	Unseen
-	// Succeeding jobs have a Dispatch of an earlier job of their name, which must go first.
+	// Succeeding jobs have a Dispatch of an earlier job of the same name, which must be deleted first.
 	Succeeding
 	// Waiting jobs have no worker.
 	Waiting
-	// Returned jobs have an attempt that has ended without an end of the job, and are placed again.
+	// Returned jobs have an attempt that has ended before the job. They are placed again.
 	Returned
 	// Lost jobs have a worker that has not answered for longer than its grace period.
 	Lost
-	// Evicting jobs are being taken off their worker.
+	// Evicting jobs are being removed from their worker.
 	Evicting
-	// Placed jobs have a worker on which nothing has been reported of them yet.
+	// Placed jobs have a worker that has reported nothing about them yet.
 	Placed
 	// Queued jobs have a copy that their worker does not let run yet.
 	Queued
@@ -72,7 +72,7 @@ func (s State) String() string {
 	}[s]
 }
 
-// State of the job.
+// State returns the state of the job.
 func (f Observation) State() State {
 	d := f.Dispatch
 	switch {
@@ -114,7 +114,7 @@ func (f Observation) stateWithoutDispatch() State {
 	return Unseen
 }
 
-// headline is the state with where and why, in a few words.
+// headline returns the state with the place and the reason, in a few words.
 func (f Observation) headline() string {
 	state, d := f.State(), f.Dispatch
 	switch state {
@@ -139,7 +139,7 @@ func (f Observation) headline() string {
 	return state.String()
 }
 
-// message says why it is so, and what can be done about it, in the words of the record where there is one.
+// message returns the reason, and what a user can do, in the words of the record if possible.
 func (f Observation) message() string {
 	d, manager := f.Dispatch, trainjobs.ManagedBy(f.Job)
 	switch f.State() {
@@ -174,7 +174,7 @@ func (f Observation) message() string {
 	return ""
 }
 
-// trouble is what the copy's mirror has to say of a placed job, if it is nothing good.
+// trouble returns the problem of a placed job's copy, or "".
 func (f Observation) trouble() string {
 	mirrored := f.condition(v1alpha1.DispatchMirrored)
 	if mirrored == nil || mirrored.Status == "True" {
@@ -183,7 +183,7 @@ func (f Observation) trouble() string {
 	return mirrored.Message
 }
 
-// deletion says for what the deletion of the job waits.
+// deletion says what the deletion of the job waits for.
 func (f Observation) deletion() string {
 	text := "the job goes when its copy is gone" + at(f.Dispatch)
 	if f.Dispatch == nil {
@@ -195,7 +195,7 @@ func (f Observation) deletion() string {
 	return text
 }
 
-// staying is why a job stays on a worker that is being drained.
+// staying returns why a job stays on a worker that is being drained.
 func (f Observation) staying() string {
 	if state := f.State(); state != Placed && state != Queued && state != Running {
 		return ""
@@ -206,7 +206,7 @@ func (f Observation) staying() string {
 	return ""
 }
 
-// condition of the Dispatch, nil if there is none of this type.
+// condition returns the Dispatch's condition of this type, or nil.
 func (f Observation) condition(of string) *metav1.Condition {
 	return meta.FindStatusCondition(f.Dispatch.Status.Conditions, of)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Workers has a row for each worker in the explanation of a Dispatch: the chosen one first, then those that fit by their score, then
-// the others. Wide columns say more of the workers as far as their WorkerClusters are given.
+// Workers returns a table with a row for each worker in the explanation of a Dispatch: first the chosen worker, then
+// workers that fit, by score, then the others. Wide columns come from the given WorkerClusters.
 func Workers(d *v1alpha1.Dispatch, clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Worker"}, output.Column{Name: "Result"}, output.Column{Name: "Score"},
 		output.Column{Name: "Ready", Wide: true}, output.Column{Name: "GPUs", Wide: true}, output.Column{Name: "Jobs", Wide: true},
@@ -45,7 +45,7 @@ func Workers(d *v1alpha1.Dispatch, clusters []v1alpha1.WorkerCluster, now time.T
 	return table
 }
 
-// withoutScore is the message of a line without the score that it begins with, which has a column.
+// withoutScore returns the message of a line without the score at its beginning, because the score has a column.
 func withoutScore(line v1alpha1.ClusterExplanation) string {
 	if line.Score == nil {
 		return line.Message
@@ -53,7 +53,7 @@ func withoutScore(line v1alpha1.ClusterExplanation) string {
 	return strings.TrimPrefix(line.Message, fmt.Sprintf("score %d: ", *line.Score))
 }
 
-// Message is why the job of a Dispatch is placed or waits, in one line. It is empty where it only sums up the explanation.
+// Message returns in one line why the job of a Dispatch is placed or waits. It is empty for a mere summary.
 func Message(d *v1alpha1.Dispatch) string {
 	switch jobs.Reason(d) {
 	case v1alpha1.ReasonNoFit, v1alpha1.ReasonNoWorkers:
@@ -64,7 +64,7 @@ func Message(d *v1alpha1.Dispatch) string {
 	return oneLine(jobs.Message(d))
 }
 
-// rank is higher for workers that are nearer to having the job.
+// rank is higher for workers that are nearer to getting the job.
 func rank(line v1alpha1.ClusterExplanation, d *v1alpha1.Dispatch) int32 {
 	switch {
 	case line.Cluster == d.Spec.Cluster:
@@ -75,7 +75,7 @@ func rank(line v1alpha1.ClusterExplanation, d *v1alpha1.Dispatch) int32 {
 	return 0
 }
 
-// refusals is how often a worker has refused the job.
+// refusals returns how often a worker has refused the job.
 func refusals(d *v1alpha1.Dispatch, worker v1alpha1.ClusterName) int32 {
 	for _, refusal := range d.Status.Refusals {
 		if refusal.Cluster == worker {

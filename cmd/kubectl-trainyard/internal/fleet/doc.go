@@ -1,10 +1,10 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fleet knows of the workers what the status of their WorkerClusters says: it shows them (Table), and makes of them what
-// package dispatch decides on (Workers).
+// Package fleet reads workers from the status of their WorkerClusters. Table shows them, and Workers converts them for
+// decisions of package dispatch.
 //
-// The status is written by the hub's manager, which decides on the same numbers before they are rounded into groups: nodes that
-// differ only in labels of a single node are one group, and a worker with more kinds of nodes than the status has room for is shown
-// with the least that alike ones have. So what is decided here can err on the side of waiting.
+// The hub's manager writes the status. It decides on the same numbers before they are rounded into groups. Nodes that
+// differ only in labels of a single node are one group. If a worker has too many kinds of nodes for the status, similar
+// nodes are shown with the least that any of them has. So a decision here may wait where the manager places.
 package fleet

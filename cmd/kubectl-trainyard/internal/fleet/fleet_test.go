@@ -39,7 +39,7 @@ func gpus(each, allocatable int64, count int32) v1alpha1.FreeNodes {
 	return v1alpha1.FreeNodes{GPUs: each, Nodes: count, Free: list("cpu", fmt.Sprint(2*allocatable+each), "memory", "16Gi", string(gpu), fmt.Sprint(each))}
 }
 
-// group of nodes with so many GPUs each.
+// group returns a group of nodes with this number of GPUs each.
 func group(product string, allocatable int64, free ...v1alpha1.FreeNodes) v1alpha1.NodeGroup {
 	g := v1alpha1.NodeGroup{
 		Product: product, Resource: gpu, Free: free, Labels: map[string]string{"product": product},
@@ -204,7 +204,7 @@ func TestWorkers(t *testing.T) {
 	}
 }
 
-// What a status says of nodes decides as the nodes do.
+// TestStatusDecidesAsItsNodes checks that decisions from a status equal decisions from its nodes.
 func TestStatusDecidesAsItsNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(4, 2))
 	placed := 0
@@ -259,7 +259,7 @@ func randomGroups(random *rand.Rand) []dispatch.NodeGroup {
 	return groups
 }
 
-// statusOf writes nodes down as the status of a WorkerCluster does.
+// statusOf writes nodes as the status of a WorkerCluster does.
 func statusOf(nodes []dispatch.NodeGroup) []v1alpha1.NodeGroup {
 	var groups []v1alpha1.NodeGroup
 	for _, n := range nodes {

@@ -13,8 +13,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Nodes returns what the groups of a status have free. exact is false if the status does not say it of every resource, as that of
-// an older manager, or one that somebody has written: then only the GPUs are known to be in use.
+// Nodes returns what the groups of a status have free. exact is false if the status does not list every resource,
+// because an older manager or a person has written it. Then only the GPUs count as used.
 func Nodes(groups []v1alpha1.NodeGroup) (nodes *dispatch.Nodes, exact bool) {
 	var all []dispatch.NodeGroup
 	exact = true
@@ -40,7 +40,7 @@ func nodesOf(group *v1alpha1.NodeGroup, free dispatch.Resources, count int32) di
 	return dispatch.NodeGroup{Labels: group.Labels, Taints: group.Taints, Free: free, Count: int(count)}
 }
 
-// guess is what a node has free of which only the GPUs are known.
+// guess returns what is free on a node if only the free GPUs are known.
 func guess(group *v1alpha1.NodeGroup, gpus int64) dispatch.Resources {
 	free := dispatch.FromList(group.Allocatable)
 	if group.Resource != "" {
@@ -49,7 +49,7 @@ func guess(group *v1alpha1.NodeGroup, gpus int64) dispatch.Resources {
 	return free
 }
 
-// Allocatable is what all nodes of the groups have together.
+// Allocatable returns the sum of what all nodes of the groups have.
 func Allocatable(groups []v1alpha1.NodeGroup) dispatch.Resources {
 	all := dispatch.Resources{}
 	for i := range groups {
@@ -66,11 +66,11 @@ type pool struct {
 	resource    corev1.ResourceName
 	free, total int64
 	groups      []v1alpha1.NodeGroup
-	// whole counts the nodes all of whose GPUs are free, by how many these are.
+	// whole counts the nodes whose GPUs are all free, by their number of GPUs.
 	whole map[int64]int64
 }
 
-// pools returns the GPUs of a worker, the most first. Nodes without any are in none.
+// pools returns the GPUs of a worker, the largest pool first. Nodes without GPUs are in no pool.
 func pools(groups []v1alpha1.NodeGroup) []*pool {
 	type key struct {
 		product  string
@@ -106,8 +106,8 @@ func (p *pool) add(group *v1alpha1.NodeGroup) {
 	}
 }
 
-// gang is the largest gang of whole nodes: how many nodes with how many GPUs each, all of them free. Of two gangs with as many GPUs
-// the one with fewer nodes counts as the larger.
+// gang returns the largest gang of whole free nodes: the number of nodes, and the GPUs of each. Of two gangs with
+// equally many GPUs, the gang with fewer nodes is the larger one.
 func (p *pool) gang() (nodes, gpus int64) {
 	for _, size := range slices.Backward(slices.Sorted(maps.Keys(p.whole))) {
 		if size*p.whole[size] > nodes*gpus {

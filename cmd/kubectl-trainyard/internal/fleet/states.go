@@ -15,13 +15,13 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Ready is the worker's state in a few words, with how old the rest is where that matters.
+// Ready returns the worker's state in a few words, with the age of its data where that matters.
 func Ready(cluster *v1alpha1.WorkerCluster, now time.Time) string {
 	state, _ := readiness(cluster)
 	states := []string{output.Or(state, "True")}
 	switch {
 	case cluster.Spec.Drain:
-		states = append(states, "Draining") // It is cordoned by that, too.
+		states = append(states, "Draining") // A drain cordons the worker too.
 	case cluster.Spec.Unschedulable:
 		states = append(states, "Cordoned")
 	}
@@ -38,7 +38,7 @@ func Ready(cluster *v1alpha1.WorkerCluster, now time.Time) string {
 	return text
 }
 
-// Agent is the state of the worker's agent in a word: True if it answers, so that jobs there can be fenced.
+// Agent returns the state of the worker's agent in a word. It is True if the agent answers, so that jobs can be fenced.
 func Agent(cluster *v1alpha1.WorkerCluster) string {
 	agent := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterAgentReady)
 	switch {
@@ -50,7 +50,7 @@ func Agent(cluster *v1alpha1.WorkerCluster) string {
 	return strings.TrimPrefix(agent.Reason, "Agent")
 }
 
-// Notes are what an admin should look at and what to do about it, a line for each.
+// Notes returns a line for each problem that an admin should look at, and what to do.
 func Notes(clusters []v1alpha1.WorkerCluster) []string {
 	var notes []string
 	for i := range clusters {

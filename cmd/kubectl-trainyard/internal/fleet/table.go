@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Table shows workers, with a row for each GPU product of each.
+// Table returns a table of workers, with a row for each GPU product of each worker.
 func Table(clusters []v1alpha1.WorkerCluster, now time.Time) *metav1.Table {
 	table := output.NewTable(
 		output.Column{Name: "Name"}, output.Column{Name: "Ready"}, output.Column{Name: "GPU"}, output.Column{Name: "Free/Total"},
@@ -62,7 +62,7 @@ func cells(cluster *v1alpha1.WorkerCluster, p *pool, now time.Time) []any {
 	}
 }
 
-// wideCells speak of the nodes of some groups.
+// wideCells returns the wide cells for the nodes of some groups.
 func wideCells(cluster *v1alpha1.WorkerCluster, groups []v1alpha1.NodeGroup) []any {
 	_, message := readiness(cluster)
 	cpu, memory := output.Unknown, output.Unknown
@@ -88,7 +88,7 @@ func prices(of v1alpha1.Prices) string {
 	return output.Or(strings.Join(texts, ","), output.None)
 }
 
-// taints are those of any node.
+// taints returns the taints of any of the nodes.
 func taints(groups []v1alpha1.NodeGroup) string {
 	var texts []string
 	for i := range groups {
@@ -100,7 +100,7 @@ func taints(groups []v1alpha1.NodeGroup) string {
 	return output.Or(strings.Join(slices.Compact(texts), ","), output.None)
 }
 
-// GPUs is "free/total" over all products of a worker.
+// GPUs returns "free/total" over all products of a worker.
 func GPUs(cluster *v1alpha1.WorkerCluster) string {
 	var free, total int64
 	for _, p := range pools(cluster.Status.NodeGroups) {

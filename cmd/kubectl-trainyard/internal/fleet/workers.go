@@ -13,8 +13,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Workers makes of WorkerClusters what dispatch decides on. What Dispatches hold that are placed, and whose pods the status cannot
-// have yet, is taken off. notes are about what is not known as well as it should be.
+// Workers converts WorkerClusters for package dispatch. It subtracts the demand of placed Dispatches whose pods are not
+// in the status yet. notes say which data is incomplete.
 func Workers(clusters []v1alpha1.WorkerCluster, dispatches []v1alpha1.Dispatch) (workers []dispatch.Worker, notes []string) {
 	pending := map[v1alpha1.ClusterName][]*v1alpha1.Dispatch{}
 	for i := range dispatches {
@@ -30,21 +30,21 @@ func Workers(clusters []v1alpha1.WorkerCluster, dispatches []v1alpha1.Dispatch) 
 		}
 		for _, d := range pending[worker.Name] {
 			Place(&worker, d.Spec.PodSets)
-			worker.Assigned-- // It is counted in the status.
+			worker.Assigned-- // The status counts it too.
 		}
 		workers = append(workers, worker)
 	}
 	return workers, notes
 }
 
-// Place takes what a job needs off a worker.
+// Place subtracts a job's demand from a worker.
 func Place(worker *dispatch.Worker, podSets []v1alpha1.PodSet) {
 	worker.Nodes = worker.Nodes.Reserve(podSets)
 	worker.Assigned++
 	worker.Queued++
 }
 
-// isPending is true for a Dispatch that holds room of which the worker has not reported anything.
+// isPending is true for a Dispatch that holds room on a worker that has not reported anything about it.
 func isPending(d *v1alpha1.Dispatch) bool {
 	return d.Spec.Cluster != "" && d.Status.Phase == v1alpha1.PhasePending && !d.IsFinished() && !d.AttemptEnded()
 }
@@ -60,7 +60,7 @@ func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact b
 	}, exact
 }
 
-// unready is reason and message of a worker that is not Ready, empty for one that is.
+// unready returns reason and message of a worker that is not Ready, or "".
 func unready(cluster *v1alpha1.WorkerCluster) string {
 	reason, message := readiness(cluster)
 	if reason == "" {
@@ -69,7 +69,7 @@ func unready(cluster *v1alpha1.WorkerCluster) string {
 	return reason + ": " + message
 }
 
-// readiness is empty for a worker that is Ready.
+// readiness returns reason and message of a worker that is not Ready, or empty texts.
 func readiness(cluster *v1alpha1.WorkerCluster) (reason, message string) {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {

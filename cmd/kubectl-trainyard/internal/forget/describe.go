@@ -18,29 +18,29 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Consequences are what depends on a worker.
+// Consequences are the objects that depend on a worker.
 type Consequences struct {
 	Worker *v1alpha1.WorkerCluster
-	// Dispatches of the hub. Those of other workers do not count.
+	// Dispatches are the Dispatches of the hub. Those of other workers do not count.
 	Dispatches []v1alpha1.Dispatch
-	// Tombstones of the hub.
+	// Tombstones are the Tombstones of the hub.
 	Tombstones []v1alpha1.Tombstone
 	Now        time.Time
 }
 
-// Jobs are the Dispatches of the jobs that will be placed anew, the live ones of this worker, sorted by namespace and name.
+// Jobs returns the live Dispatches of this worker, sorted by namespace and name. Their jobs will be placed again.
 func (c Consequences) Jobs() []v1alpha1.Dispatch {
 	return c.there(func(d *v1alpha1.Dispatch) bool {
 		return d.DeletionTimestamp == nil && !d.IsFinished() && !d.AttemptEnded()
 	})
 }
 
-// Deletions are the Dispatches that will be let go, although nobody knows whether their copies are gone.
+// Deletions returns the Dispatches that will be deleted although their copies may still exist.
 func (c Consequences) Deletions() []v1alpha1.Dispatch {
 	return c.there(func(d *v1alpha1.Dispatch) bool { return d.DeletionTimestamp != nil })
 }
 
-// there returns the Dispatches of this cluster that are so.
+// there returns the Dispatches of this cluster for which is returns true.
 func (c Consequences) there(is func(*v1alpha1.Dispatch) bool) []v1alpha1.Dispatch {
 	var found []v1alpha1.Dispatch
 	for i := range c.Dispatches {
@@ -56,7 +56,7 @@ func (c Consequences) there(is func(*v1alpha1.Dispatch) bool) []v1alpha1.Dispatc
 	return found
 }
 
-// debts is how many TrainJobs are gone of which the worker may still have copies.
+// debts counts the deleted TrainJobs of which the worker may still have copies.
 func (c Consequences) debts() (count int) {
 	for i := range c.Tombstones {
 		if c.Tombstones[i].Spec.ClusterID == c.Worker.Status.ClusterID {
@@ -66,7 +66,7 @@ func (c Consequences) debts() (count int) {
 	return count
 }
 
-// Describe writes what will happen.
+// Describe prints what will happen.
 func Describe(out io.Writer, c Consequences) error {
 	var b bytes.Buffer
 	worker := c.Worker
@@ -95,7 +95,7 @@ What has been started elsewhere by then stays there.
 	return err
 }
 
-// state of the worker in the words of the hub.
+// state returns the state of the worker in the words of the hub.
 func state(c Consequences) string {
 	ready := meta.FindStatusCondition(c.Worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil {

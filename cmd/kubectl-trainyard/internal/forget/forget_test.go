@@ -33,7 +33,7 @@ func TestRefusal(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		worker *v1alpha1.WorkerCluster
-		// want: refused, and for good.
+		// want: refused, and final.
 		want [2]bool
 	}{
 		"Unreachable":        {"what it is for", worker(metav1.ConditionFalse, v1alpha1.ReasonUnreachable), may},

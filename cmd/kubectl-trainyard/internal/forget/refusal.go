@@ -10,15 +10,15 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Refusal is why a worker is not forgotten. The zero value says: it may be.
+// Refusal says why a worker must not be forgotten. The zero value permits it.
 type Refusal struct {
-	// Why, for the admin.
+	// Why is the reason, for the admin.
 	Why string
-	// Final is true for a worker that answers as it should: the hub would remember it at once. Its jobs can be moved in order.
+	// Final is true for a worker that answers: the hub would see it again at once. Its jobs can be moved by a drain.
 	Final bool
 }
 
-// RefusalOf returns why a worker should not be forgotten: it answers, or whether it does is not known.
+// RefusalOf returns why a worker should not be forgotten: it answers, or that is not known.
 func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
@@ -38,7 +38,7 @@ func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 	return Refusal{}
 }
 
-// IsForgotten is true for a worker that somebody has told the hub to forget already.
+// IsForgotten is true for a worker that somebody has already told the hub to forget.
 func IsForgotten(worker *v1alpha1.WorkerCluster) bool {
 	return worker.Status.ClusterID != "" && worker.Annotations[v1alpha1.AnnotationForget] == string(worker.Status.ClusterID)
 }

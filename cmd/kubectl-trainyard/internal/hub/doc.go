@@ -1,16 +1,16 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub reads from the hub what the plugin shows, and writes the few things that it changes, with the rights of its user. It says
-// in words what keeps it from that.
+// Package hub reads and writes the hub for the plugin, with the rights of its user. Its errors say what the user can
+// do.
 //
 //	h, err := hub.New(config, "the-context")
 //	workers, err := h.Workers(ctx)
 //
-// It asks for no discovery: the kinds that it reads are known. Lists come in pages, so that a large hub is not asked for all at
-// once. What is written are merge patches of single fields of WorkerClusters.
+// It needs no discovery, because it knows the kinds that it reads. It reads lists in pages, to spare a large hub. It
+// writes only merge patches of single fields of WorkerClusters.
 //
-// A Watcher is for commands that follow what happens:
+// A Watcher is for commands that follow changes:
 //
 //	ctx, watcher := h.NewWatcher(ctx)
 //	worker, err := watcher.Worker(ctx, "gpu-east")

@@ -16,18 +16,18 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// IsMissing is true if an object is not there, on an API server that knows its kind.
+// IsMissing is true if an object does not exist on an API server that knows its kind.
 func IsMissing(err error) bool { return apierrors.IsNotFound(err) && !isKindMissing(err) }
 
-// isKindMissing tells a kind that the API server does not know from an object that is not there.
+// isKindMissing is true if the API server does not know the kind. It is false if only the object is missing.
 func isKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// explain says what was being done, and what to do about the error.
+// explain adds to an error what was being done, and what the user can do.
 func (h *Hub) explain(what string, err error) error { return h.Hint(fmt.Errorf("%s: %w", what, err)) }
 
-// Hint adds to an error of the hub what the user can do about it, where that can be known.
+// Hint adds to an error of the hub what the user can do, if that is known.
 func (h *Hub) Hint(err error) error {
 	var network *net.OpError
 	switch {
@@ -49,7 +49,7 @@ func (h *Hub) noJob(ctx context.Context, key types.NamespacedName) error {
 	return fmt.Errorf("there is no TrainJob %q in namespace %q%s%s", key.Name, key.Namespace, h.of(" of context %q"), near)
 }
 
-// of is a part of a sentence, empty where there is no context.
+// of returns a part of a sentence, or "" without a context.
 func (h *Hub) of(format string) string {
 	if h.context == "" {
 		return ""
@@ -57,7 +57,7 @@ func (h *Hub) of(format string) string {
 	return fmt.Sprintf(format, h.context)
 }
 
-// DidYouMean is a part of a sentence that names the nearest of the names, or empty if none is near.
+// DidYouMean returns a part of a sentence with the most similar name, or "" if no name is similar.
 func DidYouMean(wrong string, names []string) string {
 	if best := spelling.Nearest(wrong, names); best != "" {
 		return fmt.Sprintf(" (did you mean %q?)", best)

@@ -23,7 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// pageSize is how many objects are asked for at once, as kubectl does.
+// pageSize is how many objects a page has, as in kubectl.
 const pageSize = 500
 
 // Scheme has the kinds that the plugin reads from hubs and files.
@@ -33,20 +33,20 @@ func Scheme() *runtime.Scheme {
 		v1alpha1.AddToScheme, trainer.AddToScheme, corev1.AddToScheme, schedulingv1.AddToScheme, metav1.AddMetaToScheme,
 	} {
 		if err := add(scheme); err != nil {
-			panic(err) // Two types have one name, which a test would have found.
+			panic(err) // Two types have the same name, which a test would have found.
 		}
 	}
 	return scheme
 }
 
-// Hub is a hub as its user sees it.
+// Hub is a hub with the rights of its user.
 type Hub struct {
 	client.WithWatch
 	// context is the name of the kubeconfig's context, for messages. It may be empty.
 	context string
 }
 
-// New returns a hub. Nothing is asked of it yet.
+// New returns a hub. It sends no request.
 func New(config *rest.Config, contextName string) (*Hub, error) {
 	config = rest.CopyConfig(config)
 	config.WarningHandler = rest.NoWarnings{}
@@ -57,7 +57,7 @@ func New(config *rest.Config, contextName string) (*Hub, error) {
 	return &Hub{WithWatch: c, context: contextName}, nil
 }
 
-// mapper knows the few kinds there are, so that none of them has to be asked for.
+// mapper knows the few kinds, so that no discovery is needed.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	add := func(of schema.GroupVersion, kind, resource string, scope meta.RESTScope) {
@@ -76,8 +76,8 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// eachPage reads all pages of a list, and hands each to a function. Each is a list of its own, so that nothing of one
-// is left in the next.
+// eachPage reads all pages of a list and passes each page to take. Each page is a new list, so that nothing of the page
+// before is left in it.
 func eachPage[L client.ObjectList](ctx context.Context, h *Hub, namespace string, fresh func() L, take func(L)) error {
 	for token := ""; ; {
 		page := fresh()
@@ -91,7 +91,7 @@ func eachPage[L client.ObjectList](ctx context.Context, h *Hub, namespace string
 	}
 }
 
-// Dispatches returns the Dispatches of a namespace, or of all if it is empty.
+// Dispatches returns the Dispatches of a namespace, or of all namespaces if it is empty.
 func (h *Hub) Dispatches(ctx context.Context, namespace string) ([]v1alpha1.Dispatch, error) {
 	var dispatches []v1alpha1.Dispatch
 	err := eachPage(ctx, h, namespace, func() *v1alpha1.DispatchList { return &v1alpha1.DispatchList{} },
@@ -108,7 +108,7 @@ type JobMeta struct {
 	Labels  map[string]string
 }
 
-// Jobs returns the TrainJobs of a namespace, or of all if it is empty, by their UID.
+// Jobs returns the TrainJobs of a namespace, or of all namespaces if it is empty, by their UID.
 func (h *Hub) Jobs(ctx context.Context, namespace string) (map[types.UID]JobMeta, error) {
 	jobs := map[types.UID]JobMeta{}
 	err := h.metadata(ctx, namespace, func(job *metav1.PartialObjectMetadata) {
@@ -141,7 +141,7 @@ func (h *Hub) metadata(ctx context.Context, namespace string, take func(*metav1.
 	return nil
 }
 
-// Job returns a TrainJob. The error of one that does not exist names the nearest there is.
+// Job returns a TrainJob. If it does not exist, the error names the most similar name.
 func (h *Hub) Job(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	job := trainjobs.New()
 	err := h.Get(ctx, key, job)
@@ -155,7 +155,7 @@ func (h *Hub) Job(ctx context.Context, key types.NamespacedName) (*unstructured.
 	}
 }
 
-// Dispatch returns the Dispatch of a TrainJob, nil if there is none.
+// Dispatch returns the Dispatch of a TrainJob, or nil.
 func (h *Hub) Dispatch(ctx context.Context, key types.NamespacedName) (*v1alpha1.Dispatch, error) {
 	dispatch := &v1alpha1.Dispatch{}
 	err := h.Get(ctx, key, dispatch)

@@ -69,7 +69,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A list of several pages has all that is on them, each as it is.
+// TestPages checks that a list of several pages has all objects of all pages, unchanged.
 func TestPages(t *testing.T) {
 	requests := 0
 	h := newHub(t, func(w http.ResponseWriter, r *http.Request) {

@@ -18,24 +18,24 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Watcher knows objects of the hub at every moment, and tells when they have changed. Its watches outlive the connection.
+// Watcher keeps the current state of objects of the hub, and tells of changes. Its watches survive disconnections.
 type Watcher struct {
 	hub     *Hub
-	changed chan struct{} // Has a value while there is a change that nobody has taken note of.
+	changed chan struct{} // Has a value while there is a change that nobody has read.
 	fail    context.CancelCauseFunc
 }
 
-// NewWatcher returns a Watcher of nothing yet. The context that it returns ends with the given one, or, with the cause, when the user
-// may not watch.
+// NewWatcher returns a Watcher that watches nothing yet. The returned context ends with ctx, or with a cause if the
+// user may not watch.
 func (h *Hub) NewWatcher(ctx context.Context) (context.Context, *Watcher) {
 	ctx, fail := context.WithCancelCause(ctx)
 	return ctx, &Watcher{hub: h, changed: make(chan struct{}, 1), fail: fail}
 }
 
-// Changed has a value when something that is watched has changed since the last one was taken.
+// Changed has a value when a watched object has changed since the last value was read.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Worker watches one WorkerCluster until the context ends. What it returns gives its latest state, or nil if there is none.
+// Worker watches one WorkerCluster until the context ends. The returned function returns its latest state, or nil.
 func (w *Watcher) Worker(ctx context.Context, name string) (func() *v1alpha1.WorkerCluster, error) {
 	byName := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
 	store, err := w.watch(ctx, watched{
@@ -50,8 +50,8 @@ func (w *Watcher) Worker(ctx context.Context, name string) (func() *v1alpha1.Wor
 	}, err
 }
 
-// Dispatches watches the Dispatches of all namespaces until the context ends, without what is large in them: explanation, refusals
-// and PodSets. What it returns gives their latest states.
+// Dispatches watches the Dispatches of all namespaces until the context ends, without their large fields: explanation,
+// refusals and PodSets. The returned function returns their latest states.
 func (w *Watcher) Dispatches(ctx context.Context) (func() []*v1alpha1.Dispatch, error) {
 	store, err := w.watch(ctx, watched{
 		what: "Dispatches", object: &v1alpha1.Dispatch{}, strip: stripDispatch,
@@ -67,7 +67,7 @@ func (w *Watcher) Dispatches(ctx context.Context) (func() []*v1alpha1.Dispatch, 
 	}, err
 }
 
-// stripDispatch keeps a hub with a hundred thousand waiting jobs from filling the memory of a laptop.
+// stripDispatch saves memory: a hub may have a hundred thousand waiting jobs.
 func stripDispatch(object any) (any, error) {
 	if d, ok := object.(*v1alpha1.Dispatch); ok {
 		d.ManagedFields, d.Status.Explanation, d.Status.Refusals, d.Spec.PodSets = nil, nil, nil, nil
@@ -84,7 +84,7 @@ type watched struct {
 	strip    cache.TransformFunc
 }
 
-// watch returns when all that there is now is in the store.
+// watch returns when the store has all current objects.
 func (w *Watcher) watch(ctx context.Context, of watched) (cache.Store, error) {
 	reader := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -100,7 +100,7 @@ func (w *Watcher) watch(ctx context.Context, of watched) (cache.Store, error) {
 	}
 	informer := cache.NewSharedIndexInformer(reader, of.object, 0, cache.Indexers{})
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		// The reflector goes on by itself after everything else.
+		// After all other errors the reflector continues by itself.
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			w.fail(w.hub.explain("watch "+of.what, err))
 		}
@@ -128,6 +128,6 @@ func (w *Watcher) watch(ctx context.Context, of watched) (cache.Store, error) {
 func (w *Watcher) tell() {
 	select {
 	case w.changed <- struct{}{}:
-	default: // There is one already.
+	default: // It has a value already.
 	}
 }

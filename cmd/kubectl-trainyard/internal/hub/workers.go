@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// fieldOwner is under what name the API server remembers who has written a field.
+// fieldOwner is the field manager of the plugin's writes.
 const fieldOwner = client.FieldOwner("kubectl-trainyard")
 
 // Workers returns the WorkerClusters, sorted by name.
@@ -31,7 +31,7 @@ func (h *Hub) Workers(ctx context.Context) ([]v1alpha1.WorkerCluster, error) {
 	return workers, nil
 }
 
-// Worker returns a WorkerCluster. The error of one that does not exist names the nearest there is.
+// Worker returns a WorkerCluster. If it does not exist, the error names the most similar name.
 func (h *Hub) Worker(ctx context.Context, name string) (*v1alpha1.WorkerCluster, error) {
 	worker := &v1alpha1.WorkerCluster{}
 	err := h.Get(ctx, types.NamespacedName{Name: name}, worker)
@@ -45,7 +45,7 @@ func (h *Hub) Worker(ctx context.Context, name string) (*v1alpha1.WorkerCluster,
 	}
 }
 
-// PatchWorker merges some fields into a WorkerCluster, and leaves the others as they are.
+// PatchWorker merges some fields into a WorkerCluster. It does not change other fields.
 func (h *Hub) PatchWorker(ctx context.Context, name string, fields map[string]any) error {
 	patch, err := json.Marshal(fields)
 	if err != nil {
@@ -59,12 +59,12 @@ func (h *Hub) PatchWorker(ctx context.Context, name string, fields map[string]an
 	return nil
 }
 
-// AnnotateWorker sets an annotation of a WorkerCluster, or takes it off if the value is nil.
+// AnnotateWorker sets an annotation of a WorkerCluster, or removes it if the value is nil.
 func (h *Hub) AnnotateWorker(ctx context.Context, name, annotation string, value *string) error {
 	return h.PatchWorker(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}})
 }
 
-// Tombstones returns what is left to do on workers that were away when a TrainJob went.
+// Tombstones returns the Tombstones.
 func (h *Hub) Tombstones(ctx context.Context) ([]v1alpha1.Tombstone, error) {
 	var tombstones []v1alpha1.Tombstone
 	err := eachPage(ctx, h, "", func() *v1alpha1.TombstoneList { return &v1alpha1.TombstoneList{} },
@@ -75,11 +75,11 @@ func (h *Hub) Tombstones(ctx context.Context) ([]v1alpha1.Tombstone, error) {
 	return tombstones, nil
 }
 
-// LastEvent returns the message of the latest Event about a WorkerCluster that has a reason and a text in it, empty if there is none.
+// LastEvent returns the message of the latest Event about a WorkerCluster with this reason and text, or "".
 func (h *Hub) LastEvent(ctx context.Context, name, reason, text string) (string, error) {
 	list := &corev1.EventList{}
 	fields := client.MatchingFields{"involvedObject.kind": "WorkerCluster", "involvedObject.name": name, "reason": reason}
-	// Events about what has no namespace are in this one.
+	// Events about objects without a namespace are in this namespace.
 	if err := h.List(ctx, list, client.InNamespace(metav1.NamespaceDefault), fields); err != nil {
 		return "", h.explain(fmt.Sprintf("list Events of WorkerCluster %q", name), err)
 	}

@@ -18,10 +18,10 @@ import (
 	jobsetconstants "sigs.k8s.io/jobset/pkg/constants"
 )
 
-// defaultContainerAnnotation is how a pod says to kubectl which container is meant.
+// defaultContainerAnnotation is the annotation of a pod that names kubectl's default container.
 const defaultContainerAnnotation = "kubectl.kubernetes.io/default-container"
 
-// nodePods are the pods of a step by node, each node's in the order in which they were tried, the latest last.
+// nodePods returns the pods of a step by node. The pods of a node are in the order of the tries, the latest last.
 func nodePods(s *snapshot, of step) map[int32][]*corev1.Pod {
 	perJob := of.podsPerJob
 	var pods []*corev1.Pod
@@ -40,7 +40,7 @@ func nodePods(s *snapshot, of step) map[int32][]*corev1.Pod {
 	return nodes
 }
 
-// allNodes are the numbers of a step's nodes, those that it should have and those that have pods.
+// allNodes returns the numbers of a step's nodes: the expected nodes, and nodes that have pods.
 func allNodes(s *snapshot, of step) []int32 {
 	nodes := map[int32]struct{}{}
 	for node := range of.nodes() {
@@ -52,8 +52,8 @@ func allNodes(s *snapshot, of step) []int32 {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// compareTries orders the pods of a node: by restarts of the JobSet, of the Job in it, and then by the Job's own retries. Creation
-// times are in whole seconds, so of two of one second the one that has not ended is the later.
+// compareTries orders the pods of a node by restarts of the JobSet, then of the Job in it, then by the Job's own
+// retries. Creation times are in whole seconds, so of two pods of one second, the running one is the later.
 func compareTries(a, b *corev1.Pod) int {
 	return cmp.Or(
 		cmp.Compare(restartAttempt(a), restartAttempt(b)),
@@ -81,7 +81,7 @@ func completionIndex(pod *corev1.Pod) int32 {
 	return number(pod.Labels[batchv1.JobCompletionIndexAnnotation])
 }
 
-// number is that of a label, 0 where it is missing.
+// number returns the number in a label, or 0 if the label is missing.
 func number(label string) int32 {
 	n, err := strconv.ParseInt(label, 10, 32)
 	if err != nil {
@@ -90,7 +90,7 @@ func number(label string) int32 {
 	return int32(n)
 }
 
-// chooseContainer returns the container of a name, or that which does the step's work: it is called "node" or as the step is.
+// chooseContainer returns the container with this name, or the step's own: "node" or the step's name.
 func chooseContainer(pod *corev1.Pod, of step, name string) (string, error) {
 	regular := containerNames(pod.Spec.Containers)
 	all := append(containerNames(pod.Spec.InitContainers), regular...)
@@ -116,7 +116,7 @@ func containerNames(containers []corev1.Container) []string {
 	return names
 }
 
-// containerStatus is what a pod says of a container, nil if nothing.
+// containerStatus returns a container's status, or nil.
 func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
 		for i := range statuses {
@@ -128,12 +128,12 @@ func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	return nil
 }
 
-// hasLog says whether a container has been started, so that there is a log, if an empty one.
+// hasLog says whether a container has been started, so that it has a log, even an empty one.
 func hasLog(status *corev1.ContainerStatus) bool {
 	return status != nil && (status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil)
 }
 
-// hasPreviousLog says whether the run of a container that hasLog means is not the first.
+// hasPreviousLog says whether the container has run before the current run.
 func hasPreviousLog(status *corev1.ContainerStatus) bool {
 	return status != nil && status.RestartCount > 0 && status.LastTerminationState.Terminated != nil
 }

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// run is one run of a container whose log is read, or was.
+// run is one run of a container whose log is or was read.
 type run struct {
 	pod       *corev1.Pod
 	container string
@@ -18,11 +18,11 @@ type run struct {
 	number int32
 }
 
-// is says whether both are of one pod.
+// isOf says whether the run is of this pod.
 func (r *run) isOf(pod *corev1.Pod) bool { return r != nil && r.pod.UID == pod.UID }
 
-// nextRun returns the run whose log comes after that of the last one, nil if there is none in this snapshot. Without a last one it
-// is the latest try of the node, and nothing that was before is read. container is what the user has asked for.
+// nextRun returns the run whose log follows the log of the last run, or nil if this snapshot has none. If last is nil,
+// it is the latest try of the node, and earlier tries are not read. container is the container that the user wants.
 func nextRun(s *snapshot, of step, node int32, container string, last *run) (*run, error) {
 	pods := nodePods(s, of)[node]
 	if last == nil && len(pods) > 0 {
@@ -45,12 +45,12 @@ func nextRun(s *snapshot, of step, node int32, container string, last *run) (*ru
 	return nil, nil
 }
 
-// isOver says whether no log of a node can come any more.
+// isOver says whether a node can have no more logs.
 func isOver(s *snapshot, of step, node int32) bool {
 	if s.job == nil || s.end() != nil {
 		return true
 	}
-	// A step that has succeeded starts again with the whole job only. Nobody waits for hours for that.
+	// A step that has succeeded starts again only with the whole job. Nobody waits for hours for that.
 	if !othersGoOn(s.steps(), of) {
 		return false
 	}
@@ -58,7 +58,7 @@ func isOver(s *snapshot, of step, node int32) bool {
 	return len(pods) == 0 || pods[len(pods)-1].Status.Phase == corev1.PodSucceeded
 }
 
-// whyAgain says what has happened between two runs, and whether it has to all nodes.
+// whyAgain says what has happened between two runs, and whether it has happened to all nodes.
 func whyAgain(s *snapshot, of step, node int32, last, next *run) (text string, all bool) {
 	restarts := restartAttempt(next.pod)
 	switch {
@@ -72,7 +72,7 @@ func whyAgain(s *snapshot, of step, node int32, last, next *run) (text string, a
 	}
 }
 
-// howItEnded is about the run before.
+// howItEnded says how the previous run ended.
 func howItEnded(next *run) string {
 	status := containerStatus(next.pod, next.container)
 	if status == nil || status.LastTerminationState.Terminated == nil {
@@ -81,7 +81,7 @@ func howItEnded(next *run) string {
 	return exit(status.LastTerminationState.Terminated)
 }
 
-// howPodEnded is about a pod that may be gone by now.
+// howPodEnded says how a pod ended, which may be deleted by now.
 func howPodEnded(s *snapshot, last *run) string {
 	for _, pod := range s.pods {
 		if status := containerStatus(pod, last.container); last.isOf(pod) && status != nil && status.State.Terminated != nil {
@@ -101,7 +101,7 @@ func exit(ended *corev1.ContainerStateTerminated) string {
 	return text + ")"
 }
 
-// whatIsAwaited says what the nodes wait for that have no log, for the first of them. It is empty if there is none.
+// whatIsAwaited says what the first node without a log waits for. It is empty if all nodes have logs.
 func whatIsAwaited(s *snapshot, of *step, nodes []int32, container string) string {
 	if s.job == nil || s.end() != nil {
 		return ""
@@ -142,7 +142,7 @@ func whatIsAwaited(s *snapshot, of *step, nodes []int32, container string) strin
 	}
 }
 
-// whyStepWaits says what the first pod of a step waits for, if it does.
+// whyStepWaits says what the first pod of a step waits for, if it waits.
 func whyStepWaits(s *snapshot, of step) string {
 	pods := nodePods(s, of)
 	for _, node := range allNodes(s, of) {
@@ -153,7 +153,7 @@ func whyStepWaits(s *snapshot, of step) string {
 	return ""
 }
 
-// whyNodeWaits says why there is no log of a node yet. It is empty if there is one.
+// whyNodeWaits says why a node has no log yet. It is empty if the node has one.
 func whyNodeWaits(s *snapshot, of step, node int32, pods []*corev1.Pod, container string) string {
 	if len(pods) == 0 {
 		return whyNoPod(s, &of, node)

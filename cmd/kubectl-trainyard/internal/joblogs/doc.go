@@ -5,23 +5,23 @@
 //
 //	err := joblogs.Print(ctx, clients, streams, joblogs.Options{Job: name, Tail: -1, Follow: true})
 //
-// A TrainJob has steps (replicated jobs of its JobSet), a step has nodes (one pod each, by completion index), and a node has tries:
-// a Job replaces a pod that has failed, a JobSet replaces all of them, and a kubelet restarts a container in its pod. A log is that
-// of one run of one container.
+// A TrainJob has steps (replicated jobs of its JobSet). A step has nodes (one pod each, by completion index). A node
+// has tries: a Job replaces a failed pod, a JobSet replaces all pods, and a kubelet restarts a container in its pod. A
+// log belongs to one run of one container.
 //
-// What is known of a job at one moment is a snapshot. What follows from it is decided by functions that ask nobody: which pod
-// (choose.go), which step (steps.go), why there is no log (explain.go), what to do next (decide.go). Without Options.Follow there is
-// one snapshot, read from the API server; with it, each change of the TrainJob or of a pod makes a new one (watch.go), and a
-// goroutine for each node (follow.go) prints what the snapshot has.
+// A snapshot is what is known of a job at one moment. Functions without I/O decide from it: which pod (choose.go),
+// which step (steps.go), why there is no log (explain.go), and what to do next (decide.go). Without Options.Follow
+// there is one snapshot, read from the API server. With it, each change of the TrainJob or of a pod makes a new
+// snapshot (watch.go), and a goroutine for each node (follow.go) prints from it.
 //
-// A stream that ends while its container runs was cut off, by a restart of the API server for instance. It is opened again, and
-// what was printed is left out by the times of the lines, so they are always asked for and taken off again (stamp.go).
+// If a stream ends while its container runs, it was cut off, for instance by a restart of the API server. It is opened
+// again, and printed lines are skipped by their times. So the streams always have times, which are removed (stamp.go).
 //
 // Watch out:
 //
-//   - The JobSet is read where the user may read it, and not needed: without it, it is not known how many nodes a step has and
-//     what it waits for.
-//   - For a pod that no node has, the API server answers with an empty log and no error. So the pod is looked at first.
+//   - The JobSet is read if the user may read it. Without it, it is not known how many nodes a step has and what it
+//     waits for.
+//   - For a pod without a node, the API server answers with an empty log and no error. So the pod is checked first.
 //
-// Under locks: output.mu guards what is written to either stream and what was said last; watcher.mu the channel of changes.
+// Locks: output.mu guards the two streams and the last messages. watcher.mu guards the channel of changes.
 package joblogs

@@ -18,7 +18,7 @@ import (
 
 var dispatches = v1alpha1.GroupVersion.WithResource("dispatches")
 
-// checkHere returns an error if the job's pods are not to be on this cluster, with where they are as far as that can be known.
+// checkHere returns an error if the job's pods are on another cluster. The error says where, if that is known.
 func (r reader) checkHere(ctx context.Context, job *unstructured.Unstructured) error {
 	manager := trainjobs.ManagedBy(job)
 	if manager == v1alpha1.ManagedByBuiltIn {
@@ -31,7 +31,7 @@ func (r reader) checkHere(ctx context.Context, job *unstructured.Unstructured) e
 	return fmt.Errorf("TrainJob %q is managed by %q, so its pods are not on this cluster%s", job.GetName(), manager, whereabouts(dispatch, r.job.Namespace))
 }
 
-// readDispatch returns the Dispatch of the job, nil if there is none.
+// readDispatch returns the Dispatch of the job, or nil.
 func (r reader) readDispatch(ctx context.Context) (*v1alpha1.Dispatch, error) {
 	object, err := r.get(ctx, dispatches)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
@@ -47,7 +47,7 @@ func (r reader) readDispatch(ctx context.Context) (*v1alpha1.Dispatch, error) {
 	return dispatch, nil
 }
 
-// whereabouts goes on with the sentence that a job's pods are not here.
+// whereabouts completes the sentence that says that a job's pods are not here.
 func whereabouts(dispatch *v1alpha1.Dispatch, namespace string) string {
 	switch {
 	case dispatch == nil:

@@ -23,13 +23,13 @@ import (
 const (
 	// conditionResourcesCreated is one of the agent's extended conditions.
 	conditionResourcesCreated = "ResourcesCreated"
-	// kueueQueueLabel names the queue of Kueue, which suspends what it queues.
+	// kueueQueueLabel names the queue of Kueue. Kueue suspends the jobs in its queues.
 	kueueQueueLabel = "kueue.x-k8s.io/queue-name"
-	// controllerPatience is how long a controller may take to build a JobSet before its absence is worth a word.
+	// controllerPatience is how long a controller may take to build a JobSet before a missing JobSet is reported.
 	controllerPatience = 10 * time.Second
 )
 
-// whyNoPod says in one line why a step has no pod on a node. The step is nil if none is known.
+// whyNoPod says in one line why a step has no pod on a node. of is nil if no step is known.
 func whyNoPod(s *snapshot, of *step, node int32) string {
 	name := fmt.Sprintf("TrainJob %q", s.job.GetName())
 	end := s.end()
@@ -53,7 +53,7 @@ func whyNoPod(s *snapshot, of *step, node int32) string {
 	return fmt.Sprintf("step %s of %s has no pod for node %d yet", of.name, name, node)
 }
 
-// noPod is whyNoPod as an error, with a table of the steps where that tells more.
+// noPod returns whyNoPod as an error, with a table of the steps if the job has several.
 func noPod(s *snapshot, of *step, node int32) error {
 	text := whyNoPod(s, of, node)
 	if steps := s.steps(); len(steps) > 1 && !trainjobs.Suspended(s.job) {
@@ -68,7 +68,7 @@ func stepTable(s *snapshot, steps []step) string {
 	for _, one := range steps {
 		fmt.Fprintf(table, "  %s\t%s\n", one.name, stateOf(s, one))
 	}
-	_ = table.Flush() // A Builder takes everything.
+	_ = table.Flush() // A Builder accepts all writes.
 	return strings.TrimSuffix(text.String(), "\n")
 }
 
@@ -109,7 +109,7 @@ func whyNoJobSet(s *snapshot) string {
 		duration.HumanDuration(age), s.job.GetName(), s.job.GetNamespace())
 }
 
-// stateOf is the state of a step, and what it waits for if that is its first pod.
+// stateOf returns the state of a step, and what its first pod waits for, if it waits.
 func stateOf(s *snapshot, of step) string {
 	if why := whyStepWaits(s, of); why != "" {
 		return fmt.Sprintf("%s: %s", of.state, why)
@@ -117,7 +117,7 @@ func stateOf(s *snapshot, of step) string {
 	return string(of.state)
 }
 
-// whyNoLog says why a container of a pod has not been started.
+// whyNoLog says why a container of a pod has not started.
 func whyNoLog(pod *corev1.Pod, container string) string {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -155,7 +155,7 @@ func whyNotScheduled(pod *corev1.Pod, c *corev1.PodCondition) string {
 	return "it cannot be scheduled: " + c.Message
 }
 
-// whatInitializes says which init container the pod is at, if it is at one.
+// whatInitializes says which init container runs now, if one runs.
 func whatInitializes(pod *corev1.Pod) string {
 	for i := range pod.Status.InitContainerStatuses {
 		status := &pod.Status.InitContainerStatuses[i]
@@ -189,7 +189,7 @@ func inBrackets(reason, message string) string {
 	}
 }
 
-// othersGoOn says whether a step has succeeded and another one has not: then its end is not the end of the job.
+// othersGoOn says whether a step has succeeded but another step has not. Then the job goes on.
 func othersGoOn(steps []step, of step) bool {
 	if of.state != v1alpha1.StepSucceeded {
 		return false

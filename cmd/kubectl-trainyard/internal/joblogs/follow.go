@@ -13,19 +13,19 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 )
 
-// noteDelay is how long something has to be waited for before it is worth a line. Every pod is unscheduled for a moment.
+// noteDelay is how long a wait lasts before it is reported. Every pod is unscheduled for a moment.
 const noteDelay = time.Second
 
-// following is the state of one printer that follows. Only its own goroutine uses it.
+// following is the state of a printer that follows. Only its own goroutine uses it.
 type following struct {
 	*printer
 	watcher *watcher
 	results chan result
-	// nodes that have a follower.
+	// nodes are the nodes that have a follower.
 	nodes []int32
-	// alive is how many followers have not ended.
+	// alive counts the followers that have not ended.
 	alive int
-	// read is true if a log was read, printed if there was something in one.
+	// read is true if a log was read. printed is true if a log was not empty.
 	read, printed bool
 }
 
@@ -54,7 +54,7 @@ func (p *printer) follow(ctx context.Context) error {
 	return f.run(ctx)
 }
 
-// run starts followers as nodes become known, until all have ended and there will be no more.
+// run starts followers when nodes become known, until all have ended and no more will start.
 func (f *following) run(ctx context.Context) error {
 	quiet := f.reader.clients.Clock.NewTimer(noteDelay)
 	defer quiet.Stop()
@@ -109,7 +109,7 @@ func (f *following) take(r result) error {
 	return r.err
 }
 
-// snapshot is one of the API server itself as soon as the job has ended.
+// snapshot returns the watched state. Once the job has ended, it reads the pods from the API server.
 func (f *following) snapshot(ctx context.Context) (*snapshot, error) {
 	s, err := f.watcher.snapshot()
 	if err != nil || s.end() == nil {
@@ -140,7 +140,7 @@ func (f *following) startFollowers(ctx context.Context, s *snapshot, of *step) {
 	}
 }
 
-// isDone says whether there will be no more followers.
+// isDone says whether no more followers will start.
 func (f *following) isDone(s *snapshot, of *step) bool {
 	if s.job == nil || s.end() != nil {
 		return true
@@ -148,7 +148,7 @@ func (f *following) isDone(s *snapshot, of *step) bool {
 	return of != nil && len(f.nodes) > 0 && othersGoOn(s.steps(), *of)
 }
 
-// finish says how it has ended.
+// finish reports how the job has ended.
 func (f *following) finish(s *snapshot, of *step) error {
 	name := f.options.Job.Name
 	end := s.end()
@@ -181,7 +181,7 @@ func stepName(of *step) string {
 	return of.name
 }
 
-// follower prints what one node prints.
+// follower prints the logs of one node.
 type follower struct {
 	following *following
 	step      string
@@ -192,7 +192,7 @@ type follower struct {
 	stamper *stamper
 }
 
-// report follows, and tells the result.
+// report follows, and sends the result.
 func (f *follower) report(ctx context.Context) {
 	err := f.follow(ctx)
 	select {
@@ -211,7 +211,7 @@ func (f *follower) follow(ctx context.Context) error {
 		}
 		steps := s.steps()
 		at := slices.IndexFunc(steps, func(s step) bool { return s.name == f.step })
-		if at < 0 { // The job is gone, and the pods are.
+		if at < 0 { // The job and its pods are deleted.
 			return nil
 		}
 		next, err := nextRun(s, steps[at], f.node, f.following.options.Container, f.last)

@@ -9,7 +9,7 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// didYouMean is a part of a sentence that names the nearest of the names, or empty if none is near.
+// didYouMean returns a part of a sentence with the most similar name, or "" if no name is similar.
 func didYouMean(wrong string, names []string) string {
 	if best := spelling.Nearest(wrong, names); best != "" {
 		return fmt.Sprintf(" (did you mean %q?)", best)

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// streamsAhead is how many logs are asked for before they are printed.
+// streamsAhead is how many logs are opened before they are printed.
 const streamsAhead = 8
 
 // source is a log that exists.
@@ -26,7 +26,7 @@ type source struct {
 	previous  bool
 }
 
-// printOnce prints what there is now.
+// printOnce prints the current logs.
 func (p *printer) printOnce(ctx context.Context) error {
 	s, err := p.reader.read(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *printer) printOnce(ctx context.Context) error {
 	return p.printSource(ctx, *of, from)
 }
 
-// choose returns the step that the options mean, nil if none is known yet.
+// choose returns the step that the options select, or nil if no step is known yet.
 func (p *printer) choose(ctx context.Context, s *snapshot) (*step, error) {
 	if err := p.reader.checkHere(ctx, s.job); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (p *printer) chooseStep(s *snapshot) (*step, error) {
 	return &of, err
 }
 
-// findSource returns the log of a node, or why there is none.
+// findSource returns the log of a node. Its error says why there is none.
 func (p *printer) findSource(s *snapshot, of step, node int32) (source, error) {
 	pods := nodePods(s, of)[node]
 	if len(pods) == 0 {
@@ -102,7 +102,7 @@ func (p *printer) findSource(s *snapshot, of step, node int32) (source, error) {
 	return from, nil
 }
 
-// printSource prints one log as it is.
+// printSource prints one log unchanged.
 func (p *printer) printSource(ctx context.Context, of step, from source) error {
 	stream, err := p.open(ctx, from)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *printer) printSource(ctx context.Context, of step, from source) error {
 	return p.copyLog(of, from, stream, p.out.writer(""))
 }
 
-// open asks for a log.
+// open opens a log.
 func (p *printer) open(ctx context.Context, from source) (io.ReadCloser, error) {
 	options := p.logOptions(from.container)
 	options.Previous = from.previous
@@ -122,7 +122,7 @@ func (p *printer) open(ctx context.Context, from source) (io.ReadCloser, error) 
 	return stream, nil
 }
 
-// logOptions are those that the user has given.
+// logOptions returns the options that the user has given.
 func (p *printer) logOptions(container string) *corev1.PodLogOptions {
 	options := &corev1.PodLogOptions{Container: container, Timestamps: p.options.Timestamps}
 	if p.options.Since > 0 {
@@ -134,7 +134,7 @@ func (p *printer) logOptions(container string) *corev1.PodLogOptions {
 	return options
 }
 
-// copyLog prints an opened log, and says so if there is nothing in it.
+// copyLog prints an open log, and reports an empty one.
 func (p *printer) copyLog(of step, from source, stream io.ReadCloser, to *lineWriter) error {
 	defer stream.Close()
 	if _, err := io.Copy(to, stream); err != nil {
@@ -156,7 +156,7 @@ func (p *printer) sayNothingPrinted(of step, node int32, pod *corev1.Pod, contai
 	p.out.say("nothing "+pod.Name, text)
 }
 
-// printAll prints the logs of all nodes in their order. Several are asked for at a time.
+// printAll prints the logs of all nodes in their order. It opens several at a time.
 func (p *printer) printAll(ctx context.Context, s *snapshot, of step) error {
 	if len(nodePods(s, of)) == 0 {
 		return noPod(s, &of, 0)
@@ -180,16 +180,16 @@ func (p *printer) printAll(ctx context.Context, s *snapshot, of step) error {
 	return p.printSources(ctx, of, sources)
 }
 
-// opened is an answer to the request for a log.
+// opened is the answer to the request for a log.
 type opened struct {
 	stream io.ReadCloser
 	err    error
 }
 
-// printSources goes on to the next log when one cannot be read, and says so at the end.
+// printSources continues with the next log when a log cannot be read, and reports that at the end.
 func (p *printer) printSources(ctx context.Context, of step, sources []source) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // Closes what was asked for and is not printed.
+	defer cancel() // This closes the streams that are not printed.
 	slots := make(chan struct{}, streamsAhead)
 	answers := make([]chan opened, len(sources))
 	for i := range answers {
@@ -200,7 +200,7 @@ func (p *printer) printSources(ctx context.Context, of step, sources []source) e
 			select {
 			case <-ctx.Done():
 				return
-			case slots <- struct{}{}: // In order, so that those that are printed next have one.
+			case slots <- struct{}{}: // In this order, so that the logs that are printed next are open.
 			}
 			go func() {
 				stream, err := p.open(ctx, from)
@@ -225,5 +225,5 @@ func (p *printer) printSources(ctx context.Context, of step, sources []source) e
 	return errors.Join(errs...)
 }
 
-// prefix of a node's lines.
+// prefix returns the prefix of a node's lines.
 func prefix(of step, node int32) string { return fmt.Sprintf("[%s-%d] ", of.name, node) }

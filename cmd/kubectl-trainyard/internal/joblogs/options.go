@@ -14,14 +14,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Clients of the cluster, and its user's clock.
+// Clients are the clients of the cluster, and the user's clock.
 type Clients struct {
 	Kubernetes kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Clock      clock.Clock
 }
 
-// Streams to write to: logs to Out, and what there is to say about them to ErrOut.
+// Streams are the outputs: logs go to Out, and remarks about them to ErrOut.
 type Streams struct {
 	Out    io.Writer
 	ErrOut io.Writer
@@ -32,28 +32,28 @@ type Options struct {
 	Job types.NamespacedName
 	// Context is the name of the kubeconfig's context, for messages. It may be empty.
 	Context string
-	// Step is the name of a step. Empty: launcher if there is one, else trainer.
+	// Step is the name of a step. Empty: the launcher if there is one, otherwise the trainer.
 	Step string
-	// Node is the number of the node in its step, from 0. It does not count if AllNodes.
+	// Node is the number of the node in its step, from 0. AllNodes overrides it.
 	Node     int32
 	AllNodes bool
-	// Container of the pods. Empty: the one that does the step's work.
+	// Container is the name of the container. Empty: the container that does the step's work.
 	Container string
 
 	// Follow prints until the job has ended.
 	Follow bool
 	// Previous prints the log of the try before the latest.
 	Previous bool
-	// Since leaves out what is older, if it is not 0.
+	// Since skips older lines, if it is not 0.
 	Since time.Duration
-	// Tail leaves out all but the last lines, if it is not -1.
+	// Tail skips all but the last lines, if it is not -1.
 	Tail int64
-	// Timestamps puts the time of each line before it.
+	// Timestamps prints the time of each line before it.
 	Timestamps bool
 }
 
-// Print prints logs of a job. An error says why there is nothing to print, in words for the user. It returns early, with ctx's
-// error, when ctx ends.
+// Print prints logs of a job. Its error says in the user's words why there is nothing to print. It ends early, with
+// ctx's error, when ctx ends.
 func Print(ctx context.Context, clients Clients, streams Streams, o Options) error {
 	p := &printer{reader: reader{clients: clients, job: o.Job, context: o.Context}, options: o, out: newOutput(streams)}
 	if o.Follow {

@@ -10,19 +10,19 @@ import (
 	"sync"
 )
 
-// output keeps what goroutines write apart, by whole lines where there are prefixes.
+// output separates what several goroutines write, by whole lines if there are prefixes.
 type output struct {
 	mu   sync.Mutex
 	out  io.Writer         // under mu
 	err  io.Writer         // under mu
-	said map[string]string // what was said last, by topic; under mu
+	said map[string]string // the last message by topic; under mu
 }
 
 func newOutput(streams Streams) *output {
 	return &output{out: streams.Out, err: streams.ErrOut, said: map[string]string{}}
 }
 
-// say tells the user something about the logs, unless it is what was said last of the topic.
+// say tells the user something about the logs, unless it is the last message of the topic.
 func (o *output) say(topic, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -33,7 +33,7 @@ func (o *output) say(topic, text string) {
 	fmt.Fprintln(o.err, text)
 }
 
-// writer returns one for a node's log. Every line gets the prefix; without one, everything is written as it comes.
+// writer returns a writer for a node's log. Every line gets the prefix. Without a prefix, text is written at once.
 func (o *output) writer(prefix string) *lineWriter { return &lineWriter{output: o, prefix: prefix} }
 
 // lineWriter is for one goroutine.
@@ -45,7 +45,7 @@ type lineWriter struct {
 	written int64
 }
 
-// Write writes what are whole lines, if there is a prefix, and everything else.
+// Write writes whole lines if there is a prefix, and otherwise everything.
 func (w *lineWriter) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -68,7 +68,7 @@ func (w *lineWriter) Write(p []byte) (int, error) {
 	return len(p), w.output.write(text)
 }
 
-// endLine ends a line that the log has left open, so that the next one does not go on with it.
+// endLine ends an open line, so that the next text begins a new line.
 func (w *lineWriter) endLine() error {
 	if !w.midLine {
 		return nil

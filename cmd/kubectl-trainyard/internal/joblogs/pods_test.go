@@ -20,7 +20,7 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// testPod is a pod of the trainer in short.
+// testPod describes a pod of the trainer.
 type testPod struct {
 	name          string
 	replicatedJob string // "node" if empty
@@ -29,7 +29,7 @@ type testPod struct {
 	attempt       int
 	age           int // the time of its creation, in seconds after the job's
 	phase         corev1.PodPhase
-	// restarts of the container, and whether it has been started.
+	// restarts counts restarts of the container. started says whether it has been started.
 	restarts int32
 	started  bool
 }
@@ -60,7 +60,7 @@ func (p testPod) pod() *corev1.Pod {
 	return pod
 }
 
-// testSnapshot is one of a job with these conditions and pods, that was created at the epoch.
+// testSnapshot returns a snapshot of a job with these pods. The job was created at the epoch.
 func testSnapshot(t *testing.T, job *trainer.TrainJob, pods ...testPod) *snapshot {
 	t.Helper()
 	job.Name, job.Namespace, job.CreationTimestamp = "job", "team", metav1.NewTime(epoch)

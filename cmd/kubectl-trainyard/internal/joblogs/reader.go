@@ -25,7 +25,7 @@ var (
 	jobSets   = jobsetv1alpha2.SchemeGroupVersion.WithResource("jobsets")
 )
 
-// reader reads what there is of one job from the API server.
+// reader reads what belongs to one job from the API server.
 type reader struct {
 	clients Clients
 	job     types.NamespacedName
@@ -87,7 +87,7 @@ func (r reader) read(ctx context.Context) (*snapshot, error) {
 	return s, err
 }
 
-// explainNoJob turns the error of a read of the job into words.
+// explainNoJob explains an error of a read of the job.
 func (r reader) explainNoJob(ctx context.Context, err error) error {
 	if isKindMissing(err) {
 		return fmt.Errorf("this cluster%s has no TrainJobs: neither Kubeflow Trainer nor Trainyard is installed here", r.ofContext(" (context %q)"))
@@ -102,7 +102,7 @@ func (r reader) explainNoJob(ctx context.Context, err error) error {
 	return fmt.Errorf("there is no TrainJob %q in namespace %q%s%s", r.job.Name, r.job.Namespace, r.ofContext(" of context %q"), near)
 }
 
-// ofContext is a part of a sentence, empty where there is no context.
+// ofContext returns a part of a sentence, or "" without a context.
 func (r reader) ofContext(format string) string {
 	if r.context == "" {
 		return ""
@@ -110,7 +110,7 @@ func (r reader) ofContext(format string) string {
 	return fmt.Sprintf(format, r.context)
 }
 
-// isKindMissing tells a kind that the API server does not know from an object that is not there.
+// isKindMissing is true if the API server does not know the kind. It is false if only the object is missing.
 func isKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
@@ -131,8 +131,7 @@ func (r reader) listPods(ctx context.Context) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// readJobSet returns the JobSet of the job's name, and whether it could be read if there was one. Many users of TrainJobs may not
-// read JobSets, and need not.
+// readJobSet returns the JobSet with the job's name. known is false if it could not be read, as by many users.
 func (r reader) readJobSet(ctx context.Context) (jobSet *jobsetv1alpha2.JobSet, known bool) {
 	object, err := r.get(ctx, jobSets)
 	if err != nil {

@@ -18,21 +18,21 @@ import (
 
 // snapshot is what is known of a job at one moment.
 type snapshot struct {
-	// job as it is. nil: it was deleted.
+	// job is the TrainJob. nil: it was deleted.
 	job *unstructured.Unstructured
-	// typed is job, as far as the Go type knows it.
+	// typed is job in the Go type, without unknown fields.
 	typed *trainer.TrainJob
-	// jobSet of the job. nil: there is none, or the user may not read it.
+	// jobSet is the JobSet of the job. nil: there is none, or the user may not read it.
 	jobSet *jobsetv1alpha2.JobSet
-	// jobSetDeleted: there is none, and it could be read.
+	// jobSetDeleted is true if there is no JobSet and the user may read it.
 	jobSetDeleted bool
-	// pods of all steps, in no order.
+	// pods are the pods of all steps, unsorted.
 	pods []*corev1.Pod
-	// now is when all this was so, for the ages of things.
+	// now is the time of the snapshot, for ages.
 	now time.Time
 }
 
-// newSnapshot leaves out what belongs to somebody else: the JobSet and the pods of an earlier job of the same name.
+// newSnapshot leaves out the JobSet and the pods of an earlier job of the same name.
 func newSnapshot(job *unstructured.Unstructured, jobSet *jobsetv1alpha2.JobSet, pods []*corev1.Pod, now time.Time) (*snapshot, error) {
 	if job == nil {
 		return &snapshot{now: now}, nil
@@ -50,7 +50,7 @@ func newSnapshot(job *unstructured.Unstructured, jobSet *jobsetv1alpha2.JobSet, 
 	return s, nil
 }
 
-// end is the condition with which the job has ended, nil while it has not.
+// end returns the condition with which the job has ended, or nil.
 func (s *snapshot) end() *metav1.Condition {
 	if s.job == nil {
 		return nil

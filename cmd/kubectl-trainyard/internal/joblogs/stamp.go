@@ -10,32 +10,32 @@ import (
 	"time"
 )
 
-// longestStamp is more than the time of a line and the space behind it can have.
+// longestStamp is longer than the time of a line and the space after it.
 const longestStamp = 64
 
-// place is one in a log: behind so many lines of a time, and bytes of the line after them. A log may have many lines of one time.
+// place is a position in a log: after so many lines of a time, and bytes of the next line. A time may have many lines.
 type place struct {
 	time  time.Time
 	lines int
 	bytes int // of passed only
 }
 
-// stamper passes on a log whose lines have their time in front, as the API server sends it if asked to, and knows how far it is.
-// After again, what it has passed on already is left out: it may get the log from the start, or from a time at or before
-// reached().
+// stamper passes on a log whose lines begin with their time, as the API server sends them on request. It knows its
+// position. After again, it skips what it has passed on already. The repeated log begins at the start, or at a time
+// that is not after reached().
 type stamper struct {
 	to io.Writer
-	// keep the times.
+	// keep says to keep the times.
 	keep bool
 
-	passed     place  // how far the log was passed on
-	at         place  // where in the log the next byte is
-	catchingUp bool   // at is not beyond passed yet
-	head       []byte // of the time, as far as it was read
+	passed     place  // the end of what was passed on
+	at         place  // the position of the next byte
+	catchingUp bool   // at is not after passed yet
+	head       []byte // the part of the time that was read
 	kept       []byte // the time of a line of which nothing was passed on yet, if times are kept
 	inLine     bool   // the time of the line was read
 	counts     bool   // the line has a time
-	skip       int    // bytes of the line that are not to be passed on; -1: all
+	skip       int    // how many bytes of the line to skip; -1: all
 }
 
 // again is called before the log is read again.
@@ -43,10 +43,10 @@ func (s *stamper) again() {
 	s.at, s.catchingUp, s.head, s.kept, s.inLine = place{}, true, nil, nil, false
 }
 
-// reached is the time of the last line that was begun, zero if there is none.
+// reached returns the time of the last line that has begun, or zero.
 func (s *stamper) reached() time.Time { return s.passed.time }
 
-// Write takes any part of the log, not only whole lines.
+// Write accepts any part of the log, not only whole lines.
 func (s *stamper) Write(p []byte) (int, error) {
 	all := len(p)
 	for len(p) > 0 {
@@ -59,7 +59,7 @@ func (s *stamper) Write(p []byte) (int, error) {
 	return all, nil
 }
 
-// writePart takes bytes up to the end of the time, or of the line, and returns how many.
+// writePart processes bytes up to the end of the time or of the line, and returns their number.
 func (s *stamper) writePart(p []byte) (int, error) {
 	if s.inLine {
 		n := len(p)
@@ -81,7 +81,7 @@ func (s *stamper) writePart(p []byte) (int, error) {
 	return n, s.beginLine()
 }
 
-// beginLine looks at the time of a line. One without a time is not of the container but about it, and passed on as it is.
+// beginLine reads the time of a line. A line without a time is a message about the container, passed on as it is.
 func (s *stamper) beginLine() error {
 	head := s.head
 	s.head, s.inLine, s.skip = nil, true, 0
@@ -104,12 +104,12 @@ func (s *stamper) beginLine() error {
 		s.passed = place{time: stamp}
 	}
 	if s.keep {
-		s.kept = head // It goes with the first byte of the line, so that a line is begun only once.
+		s.kept = head // It is written with the first byte of the line, so that a line begins only once.
 	}
 	return nil
 }
 
-// known is how much of the line that begins was passed on before: -1 is all of it.
+// known returns how many bytes of the new line were passed on before. -1: all.
 func (s *stamper) known() int {
 	switch order := s.at.time.Compare(s.passed.time); {
 	case order < 0 || order == 0 && s.at.lines < s.passed.lines:
@@ -121,7 +121,7 @@ func (s *stamper) known() int {
 	}
 }
 
-// pass passes on a part of a line, up to its end at most.
+// pass passes on a part of a line, at most up to its end.
 func (s *stamper) pass(p []byte) error {
 	ends := p[len(p)-1] == '\n'
 	if ends {

@@ -15,26 +15,26 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// step is a part of a job that has pods of its own.
+// step is a part of a job with pods of its own.
 type step struct {
 	name          string
 	replicatedJob string
-	// state is Waiting where nothing is reported yet.
+	// state is Waiting if nothing is reported yet.
 	state v1alpha1.StepState
-	// podsPerJob and jobs multiply to the step's nodes. 0: not known.
+	// podsPerJob times jobs is the number of the step's nodes. 0: not known.
 	podsPerJob, jobs int32
-	// waitsFor are the steps that have to come before.
+	// waitsFor are the steps that must come before.
 	waitsFor []dependency
 }
 
-// dependency is a step that another one waits for.
+// dependency is a step for which another step waits.
 type dependency struct {
 	step string
-	// until the step is ready, else until it has succeeded.
+	// ready is true if the other step waits until this step is ready, and false if until this step has succeeded.
 	ready bool
 }
 
-// unmet are the steps that a step still waits for, with their state.
+// unmet returns the steps for which a step still waits, with their state.
 func (s step) unmet(steps []step) []step {
 	var unmet []step
 	for _, before := range s.waitsFor {
@@ -48,11 +48,11 @@ func (s step) unmet(steps []step) []step {
 	return unmet
 }
 
-// nodes is how many the step has, 0 if that is not known.
+// nodes returns how many nodes the step has, or 0 if that is not known.
 func (s step) nodes() int32 { return s.podsPerJob * s.jobs }
 
-// steps are those of the job, in the order of its runtime: from its JobSet, else from what its status says, else from its pods.
-// There are none before the JobSet was built.
+// steps returns the steps of the job, in the order of its runtime. They come from its JobSet, or from its status, or
+// from its pods. There are none before the JobSet exists.
 func (s *snapshot) steps() []step {
 	var steps []step
 	add := func(replicatedJob string) *step {
@@ -98,10 +98,10 @@ func stepNames(steps []step) []string {
 	return names
 }
 
-// chooseStep returns the step of a name. The empty name is the step whose pods print what the training prints: the launcher of MPI,
-// or the trainer.
+// chooseStep returns the step with this name. Without a name it returns the step with the output of the training: the
+// launcher of MPI, or the trainer.
 func chooseStep(job string, steps []step, name string) (step, error) {
-	candidates := []string{trainjobs.StepName(name)} // The replicated job's name is fine, too.
+	candidates := []string{trainjobs.StepName(name)} // The name of the replicated job works too.
 	if name == "" {
 		candidates = []string{v1alpha1.StepLauncher, v1alpha1.StepTrainer}
 	}

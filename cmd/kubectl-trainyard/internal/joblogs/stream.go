@@ -16,15 +16,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// triesAfterEnd is how often the log of a container that has ended is asked for when it cannot be read.
+// triesAfterEnd is how often to try to read the log of a container that has ended.
 const triesAfterEnd = 5
 
-// newBackoff is how long to wait before a stream is opened again.
+// newBackoff returns how long to wait before a stream is opened again.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 10 * time.Second}
 }
 
-// stream prints the log of a run until the run has ended, however often the stream is cut off.
+// stream prints the log of a run until the run has ended, even if the stream is cut off.
 func (f *follower) stream(ctx context.Context, of *run, first bool) error {
 	backoff := newBackoff()
 	for tries := 1; ; tries++ {
@@ -67,7 +67,7 @@ func (f *follower) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// streamOnce prints what one request brings. What was printed of this container before is left out.
+// streamOnce prints the answer to one request. It skips what was printed of this container before.
 func (f *follower) streamOnce(ctx context.Context, of *run, first bool) error {
 	p := f.following.printer
 	options := &corev1.PodLogOptions{Container: of.container}
@@ -77,7 +77,7 @@ func (f *follower) streamOnce(ctx context.Context, of *run, first bool) error {
 	options.Follow, options.Timestamps = true, true
 	if reached := f.stamper.reached(); !reached.IsZero() {
 		options.SinceSeconds, options.TailLines = nil, nil
-		options.SinceTime = &metav1.Time{Time: reached} // Sent in whole seconds, so the stamper has to look, too.
+		options.SinceTime = &metav1.Time{Time: reached} // It is sent in whole seconds, so the stamper must skip lines too.
 		f.stamper.again()
 	}
 	stream, err := p.reader.clients.Kubernetes.CoreV1().Pods(of.pod.Namespace).GetLogs(of.pod.Name, options).Stream(ctx)
@@ -89,8 +89,8 @@ func (f *follower) streamOnce(ctx context.Context, of *run, first bool) error {
 	return err
 }
 
-// isRunning asks the API server whether a run goes on, so that the end of the stream was not its end. It does not know when the
-// API server does not answer, and so it may.
+// isRunning asks the API server whether a run continues, so that the stream was cut off. If the API server does not
+// answer, the run may continue.
 func (f *follower) isRunning(ctx context.Context, of *run) bool {
 	pod, err := f.following.reader.clients.Kubernetes.CoreV1().Pods(of.pod.Namespace).Get(ctx, of.pod.Name, metav1.GetOptions{})
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// watcher knows a job and its pods at every moment, and tells when they have changed. Its watches outlive the connection.
+// watcher keeps the current state of a job and its pods, and tells when they have changed. Its watches survive
+// disconnections.
 type watcher struct {
 	reader reader
 	uid    types.UID
@@ -30,7 +31,7 @@ type watcher struct {
 
 	mu            sync.Mutex
 	change        chan struct{}          // closed at the next change; under mu
-	jobSet        *jobsetv1alpha2.JobSet // once it was there; under mu
+	jobSet        *jobsetv1alpha2.JobSet // once it was read; under mu
 	jobSetDeleted bool                   // under mu
 
 	finalOnce sync.Once
@@ -38,8 +39,8 @@ type watcher struct {
 	finalErr  error
 }
 
-// watch watches a job, which the UID tells from a later one of the same name. The context that it returns ends with the given one,
-// or, with the cause, when the user may not watch.
+// watch watches a job. The UID distinguishes it from a later job of the same name. The returned context ends with ctx,
+// or with a cause if the user may not watch.
 func (r reader) watch(ctx context.Context, uid types.UID) (context.Context, *watcher, error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	w := &watcher{reader: r, uid: uid, fail: fail, change: make(chan struct{})}
@@ -62,7 +63,7 @@ func (r reader) watch(ctx context.Context, uid types.UID) (context.Context, *wat
 
 func (w *watcher) start(ctx context.Context, informer cache.SharedIndexInformer) error {
 	err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		// The reflector goes on by itself after everything else.
+		// After all other errors the reflector continues by itself.
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			w.fail(fmt.Errorf("watch TrainJob %q: %w", w.reader.job.Name, err))
 		}
@@ -89,14 +90,14 @@ func (w *watcher) tell() {
 	w.change = make(chan struct{})
 }
 
-// changed returns a channel that is closed at the next change. Whoever takes a snapshot after it misses none.
+// changed returns a channel that is closed at the next change. A snapshot after this call misses no change.
 func (w *watcher) changed() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.change
 }
 
-// snapshot is what is known now.
+// snapshot returns what is known now.
 func (w *watcher) snapshot() (*snapshot, error) {
 	var pods []*corev1.Pod
 	for _, object := range w.pods.GetStore().List() {
@@ -105,8 +106,8 @@ func (w *watcher) snapshot() (*snapshot, error) {
 	return w.newSnapshot(pods)
 }
 
-// final is a snapshot for the end of the job: what the watch of the pods has not brought yet is there, too. Pods are read from the
-// API server for the first caller only.
+// final returns a snapshot for the end of the job, with pods that the watch may not have seen yet. Only the first call
+// reads them from the API server.
 func (w *watcher) final(ctx context.Context) (*snapshot, error) {
 	w.finalOnce.Do(func() { w.finalPods, w.finalErr = w.reader.listPods(ctx) })
 	if w.finalErr != nil {
@@ -132,8 +133,8 @@ func (w *watcher) newSnapshot(pods []*corev1.Pod) (*snapshot, error) {
 	return s, err
 }
 
-// readJobSet reads the JobSet unless it was read. It is read when the job or a pod has changed, and is not watched: nothing of it
-// but its spec matters here, and what else there is of it the job's status has.
+// readJobSet reads the JobSet if it has not been read. It is called when the job or a pod has changed. The JobSet is
+// not watched, because only its spec matters here. The job's status has the rest.
 func (w *watcher) readJobSet(ctx context.Context) {
 	w.mu.Lock()
 	known := w.jobSet != nil

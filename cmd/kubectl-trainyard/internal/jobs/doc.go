@@ -1,9 +1,9 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jobs knows what is to be said of TrainJobs by their Dispatches: what they need (Needs), and in which order those are
-// looked at that wait (NewLine).
+// Package jobs describes TrainJobs by their Dispatches: their demand (Needs), and their order in the waiting list
+// (NewLine).
 //
-// The order is that of the hub's manager: priority, then the creation of the TrainJob, then its UID. A job that waits for something
-// else than room, such as its runtime, has no place in it: it holds nobody back.
+// The order is the order of the hub's manager: priority, then creation of the TrainJob, then its UID. A job that does
+// not wait for room, but for instance for its runtime, has no position: it holds no other job back.
 package jobs

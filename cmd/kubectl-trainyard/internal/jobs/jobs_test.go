@@ -57,7 +57,7 @@ func TestNeeds(t *testing.T) {
 
 var start = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// waiting is the Dispatch of a job that waits.
+// waiting returns the Dispatch of a job that waits.
 func waiting(name string, priority int32, reason string) v1alpha1.Dispatch {
 	d := v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, CreationTimestamp: metav1.NewTime(start)},
@@ -69,7 +69,7 @@ func waiting(name string, priority int32, reason string) v1alpha1.Dispatch {
 	return d
 }
 
-// after is when jobs were created, in minutes after start.
+// after returns when jobs were created, in minutes after start.
 func after(minutes map[string]int) func(types.UID) (metav1.Time, bool) {
 	return func(uid types.UID) (metav1.Time, bool) {
 		m, known := minutes[string(uid[len("uid-"):])]

@@ -21,14 +21,14 @@ type Place struct {
 	*v1alpha1.Dispatch
 	// Created is when its TrainJob was created, or its Dispatch if that is not known.
 	Created metav1.Time
-	// Position in line, from 1. 0: the job waits for something else than room.
+	// Position is the position in the waiting list, from 1. 0: the job does not wait for room.
 	Position int
 }
 
-// Line has the jobs that wait, in order; at the end those that wait for something else than room.
+// Line has the waiting jobs in order. At the end are the jobs that do not wait for room.
 type Line []Place
 
-// NewLine puts those of some Dispatches in order whose jobs wait. created is when the TrainJobs were created, as far as it is known.
+// NewLine sorts the Dispatches of waiting jobs. created returns when a TrainJob was created, if that is known.
 func NewLine(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Time, bool)) Line {
 	var line Line
 	for i := range dispatches {
@@ -51,7 +51,7 @@ func NewLine(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Tim
 	return line
 }
 
-// before is the order of the manager, with those at the end that are not in it.
+// before is the manager's order. Jobs that do not wait for room come last.
 func before(a, b Place) int {
 	return cmp.Or(
 		compareBool(isForRoom(Reason(b.Dispatch)), isForRoom(Reason(a.Dispatch))),
@@ -70,7 +70,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// Waits is true for the Dispatch of a job that is to be placed. One that is suspended, or that MultiKueue dispatches, is not.
+// Waits is true for the Dispatch of a job that is to be placed. Suspended jobs and jobs of MultiKueue do not wait.
 func Waits(d *v1alpha1.Dispatch) bool {
 	switch Reason(d) {
 	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue:
@@ -79,7 +79,7 @@ func Waits(d *v1alpha1.Dispatch) bool {
 	return d.Spec.Cluster == "" && d.DeletionTimestamp == nil
 }
 
-// Reason is why a job is where it is, empty if nothing has been said yet.
+// Reason returns why a job is placed or waits, or "" if nothing is reported yet.
 func Reason(d *v1alpha1.Dispatch) string {
 	if placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
 		return placed.Reason
@@ -87,7 +87,7 @@ func Reason(d *v1alpha1.Dispatch) string {
 	return ""
 }
 
-// Message goes with Reason.
+// Message returns the message that belongs to Reason.
 func Message(d *v1alpha1.Dispatch) string {
 	if placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced); placed != nil {
 		return placed.Message
@@ -95,7 +95,7 @@ func Message(d *v1alpha1.Dispatch) string {
 	return ""
 }
 
-// isForRoom says whether a job with this reason waits for room, and not for somebody to create or mend something.
+// isForRoom says whether a job with this reason waits for room, and not until somebody creates or repairs something.
 func isForRoom(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonRuntimeNotFound, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
@@ -112,7 +112,7 @@ func (l Line) Of(namespace string) Line {
 	return slices.DeleteFunc(slices.Clone(l), func(p Place) bool { return p.Namespace != namespace })
 }
 
-// Find returns the place of a job, nil if it has none, and how many are in line.
+// Find returns the place of a job, or nil, and how many jobs have positions.
 func (l Line) Find(uid types.UID) (place *Place, length int) {
 	for i := range l {
 		if l[i].Position > 0 {
@@ -125,7 +125,7 @@ func (l Line) Find(uid types.UID) (place *Place, length int) {
 	return place, length
 }
 
-// Before is how many jobs in line come before one of a priority that is created now. It does not count itself, should it be there.
+// Before counts the jobs before a new job of this priority. It does not count the job itself.
 func (l Line) Before(self types.NamespacedName, priority int32) (count int) {
 	for _, place := range l {
 		isSelf := place.Namespace == self.Namespace && place.Name == self.Name
@@ -139,14 +139,14 @@ func (l Line) Before(self types.NamespacedName, priority int32) (count int) {
 // TableOptions say what a table of waiting jobs shows.
 type TableOptions struct {
 	Namespaces bool
-	// Positions are known: all namespaces could be read.
+	// Positions says whether positions are known, because all namespaces could be read.
 	Positions bool
-	// Policy of a place; nil if that is not asked for.
+	// Policy returns the policy of a place. It is nil if policies are not shown.
 	Policy func(Place) string
 	Now    time.Time
 }
 
-// Table shows waiting jobs.
+// Table returns a table of waiting jobs.
 func (l Line) Table(o TableOptions) *metav1.Table {
 	columns := []output.Column{{Name: "Position"}}
 	if o.Namespaces {

@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Needs is a demand in a few words, such as "4x8 nvidia.com/gpu": 4 pods with 8 each. It speaks of GPUs and the like if there are
-// any, and else of cpu, and not of initializers beside other pods.
+// Needs returns a demand in a few words, such as "4x8 nvidia.com/gpu": 4 pods with 8 each. It names devices such as
+// GPUs, or cpu if there are none. It skips initializers if there are other pods.
 func Needs(podSets []v1alpha1.PodSet) string {
 	if len(podSets) == 0 {
 		return output.Unknown
@@ -47,7 +47,7 @@ func Needs(podSets []v1alpha1.PodSet) string {
 	return strings.Join(texts, " + ")
 }
 
-// main leaves out initializers, if there is anything else.
+// main leaves out initializers, if there are other pods.
 func main(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 	rest := slices.DeleteFunc(slices.Clone(podSets), func(p v1alpha1.PodSet) bool {
 		return p.Count == 0 || p.Role == v1alpha1.RoleDatasetInitializer || p.Role == v1alpha1.RoleModelInitializer
@@ -60,12 +60,12 @@ func main(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 
 func hasDevice(podSet v1alpha1.PodSet) bool { return perPod(podSet.Requests, isDevice) != "" }
 
-// isDevice says whether a resource is one of a device plugin.
+// isDevice says whether a resource belongs to a device plugin.
 func isDevice(name corev1.ResourceName) bool {
 	return strings.Contains(string(name), "/") && !strings.HasPrefix(string(name), corev1.ResourceDefaultNamespacePrefix)
 }
 
-// perPod lists what a pod requests of some resources.
+// perPod lists a pod's requests of the selected resources.
 func perPod(requests corev1.ResourceList, which func(corev1.ResourceName) bool) string {
 	var texts []string
 	for _, name := range slices.Sorted(maps.Keys(requests)) {
@@ -81,7 +81,7 @@ func perPod(requests corev1.ResourceList, which func(corev1.ResourceName) bool) 
 
 func amount(quantity resource.Quantity) string { return quantity.String() }
 
-// Requests lists all that a pod requests, GPUs and the like first.
+// Requests lists all requests of a pod, devices such as GPUs first.
 func Requests(requests corev1.ResourceList) string {
 	var devices, others []string
 	for _, name := range slices.Sorted(maps.Keys(requests)) {

@@ -32,7 +32,7 @@ func newDecoder(scheme *runtime.Scheme) decoder {
 	return decoder{scheme: scheme, serializer: kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Strict: true})}
 }
 
-// document reads one object, or those of a list.
+// document reads one object, or the objects of a list.
 func (r *reader) document(at string, document []byte) {
 	encoded, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -42,7 +42,7 @@ func (r *reader) document(at string, document []byte) {
 	r.object(at, encoded)
 }
 
-// envelope is what all objects have.
+// envelope has the fields that all objects have.
 type envelope struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -83,7 +83,7 @@ func missing(e envelope) string {
 	return "kind"
 }
 
-// meant names the kind that somebody may have meant.
+// meant names the most similar known kind.
 func (r *reader) meant(wrong schema.GroupVersionKind) string {
 	var kinds []string
 	for _, known := range r.kinds {
@@ -128,7 +128,7 @@ func (r *reader) decode(at string, gvk schema.GroupVersionKind, e envelope, enco
 
 var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
 
-// strict adds what an API server would warn of. In status and metadata that is what a newer one has written.
+// strict adds a warning of an API server as a fault. Unknown fields in status and metadata come from newer API servers.
 func (r *reader) strict(at string, gvk schema.GroupVersionKind, fault error) {
 	match := unknownField.FindStringSubmatch(fault.Error())
 	if match == nil {
@@ -147,7 +147,7 @@ func (r *reader) strict(at string, gvk schema.GroupVersionKind, fault error) {
 	r.fault(at, "%w%s", fault, nearestField(object, path))
 }
 
-// inField is a part of a sentence, empty if the fault is not in a field.
+// inField returns a part of a sentence, or "" if the fault is not in a field.
 func inField(err error) string {
 	if wrong := (*json.UnmarshalTypeError)(nil); errors.As(err, &wrong) && wrong.Field != "" {
 		return ": " + typeFault(err)
@@ -155,7 +155,7 @@ func inField(err error) string {
 	return ""
 }
 
-// typeFault leaves out what only a programmer of Go can read.
+// typeFault returns an error of the decoder without the parts that only a Go programmer understands.
 func typeFault(err error) string {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) {
@@ -164,7 +164,7 @@ func typeFault(err error) string {
 	return oneLine(err.Error())
 }
 
-// typeName is the name of a type in JSON.
+// typeName returns the name of a type in JSON.
 func typeName(t reflect.Type) string {
 	switch bare(t).Kind() {
 	case reflect.Struct, reflect.Map:
@@ -175,7 +175,7 @@ func typeName(t reflect.Type) string {
 		return "boolean"
 	case reflect.String:
 		return "string"
-	default: // What is left are numbers.
+	default: // The remaining kinds are numbers.
 		return "number"
 	}
 }

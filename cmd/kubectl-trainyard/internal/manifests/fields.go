@@ -11,8 +11,8 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// nearestField is a part of a sentence that names the field which may have been meant by a path, or empty. The path is as decoders
-// write it: spec.template.spec.containers[0].imag.
+// nearestField returns a part of a sentence with the field that is most similar to a path, or "". The path has the form
+// that decoders use: spec.template.spec.containers[0].imag.
 func nearestField(object any, path string) string {
 	t := reflect.TypeOf(object)
 	steps := strings.Split(path, ".")
@@ -31,7 +31,7 @@ func nearestField(object any, path string) string {
 	return ""
 }
 
-// field returns the type of a field, by its name in JSON. Nil: there is none.
+// field returns the type of a field, by its JSON name, or nil.
 func field(t reflect.Type, name string) reflect.Type {
 	var found reflect.Type
 	each(t, func(f reflect.StructField, n string) {
@@ -50,7 +50,7 @@ func fields(t reflect.Type) (names []string) {
 	return names
 }
 
-// each visits the fields of a struct, those of its embedded ones too.
+// each visits the fields of a struct, including those of embedded structs.
 func each(t reflect.Type, visit func(reflect.StructField, string)) {
 	t = bare(t)
 	if t.Kind() != reflect.Struct {
@@ -69,7 +69,7 @@ func each(t reflect.Type, visit func(reflect.StructField, string)) {
 	}
 }
 
-// element is the type of the items of a list.
+// element returns the type of the items of a list.
 func element(t reflect.Type) reflect.Type {
 	if t = bare(t); t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
 		return t.Elem()

@@ -20,7 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Of returns the objects of one type with where they stand, in the order of the files.
+// Of returns the objects of one type with their positions, in the order of the files.
 func Of[T client.Object](o *Objects) (found []T, at []string) {
 	for _, item := range o.items {
 		if object, ok := item.Object.(T); ok {
@@ -30,13 +30,13 @@ func Of[T client.Object](o *Objects) (found []T, at []string) {
 	return found, at
 }
 
-// Add puts the objects of others behind these.
+// Add appends the objects of others.
 func (o *Objects) Add(others *Objects) {
 	o.items = append(o.items, others.items...)
 	o.Ignored = append(o.Ignored, others.Ignored...)
 }
 
-// SetNamespace gives those objects a namespace that have none and need one. If it is required, others must not have another one.
+// SetNamespace sets the namespace of objects that need one and have none. If required, others must have it.
 func (o *Objects) SetNamespace(namespace string, required bool) error {
 	for _, item := range o.items {
 		switch item.Object.(type) {
@@ -55,7 +55,7 @@ func (o *Objects) SetNamespace(namespace string, required bool) error {
 	return nil
 }
 
-// Twins returns an error if two objects are the same.
+// Twins returns an error if two objects have the same kind and name.
 func (o *Objects) Twins() error {
 	type key struct {
 		kind reflect.Type
@@ -75,13 +75,13 @@ func (o *Objects) Twins() error {
 	return nil
 }
 
-// Over returns a client that reads these objects, and what they do not hide of the cluster behind. Without one (nil) nothing else is
-// there. It reads types only, no unstructured objects, and writes nothing.
+// Over returns a client that reads these objects, and the objects of the cluster behind that they do not hide. If
+// behind is nil, it reads only these objects. It reads typed objects, not unstructured ones, and writes nothing.
 func (o *Objects) Over(behind client.Client) client.Client {
 	return &layered{Client: behind, objects: o, alone: behind == nil}
 }
 
-// layered has the methods of a client that those need who derive a demand: calls of others panic.
+// layered has the methods that a demand needs. Calls of other methods panic.
 type layered struct {
 	client.Client
 	objects *Objects
@@ -106,7 +106,7 @@ func (l *layered) Get(ctx context.Context, key types.NamespacedName, into client
 	return apierrors.NewNotFound(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, key.Name)
 }
 
-// List implements client.Reader. Options are for the cluster behind.
+// List implements client.Reader. Options apply to the cluster behind.
 func (l *layered) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	var behind []runtime.Object
 	if !l.alone {
@@ -134,7 +134,7 @@ func (l *layered) List(ctx context.Context, into client.ObjectList, options ...c
 	return meta.SetList(into, items)
 }
 
-// mine are the objects that belong into a list.
+// mine returns the objects that belong to a list.
 func (l *layered) mine(list client.ObjectList) ([]runtime.Object, error) {
 	of, err := meta.GetItemsPtr(list)
 	if err != nil {

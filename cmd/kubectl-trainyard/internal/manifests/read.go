@@ -21,26 +21,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Stdin is the name of standard input as a file.
+// Stdin is the file name of standard input.
 const Stdin = "-"
 
-// Objects are what is in some files.
+// Objects are the objects in some files.
 type Objects struct {
 	scheme *runtime.Scheme
 	items  []Object
-	// Ignored says what is in the files besides, one line each.
+	// Ignored says what else is in the files, one line each.
 	Ignored []string
 }
 
-// Object of a file.
+// Object is an object of a file.
 type Object struct {
 	client.Object
-	// At says where it stands, for messages.
+	// At is its position in the files, for messages.
 	At string
 }
 
-// Read reads the objects of files, of all files in directories, and of standard input. Objects of other kinds are ignored, unless
-// their group is one of these. The error has a line for each fault.
+// Read reads the objects of files, of all files in directories, and of standard input. It ignores other kinds, unless
+// their group is the group of one of kinds. The error has a line for each fault.
 func Read(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, stdin io.Reader, paths ...string) (*Objects, error) {
 	r := &reader{kinds: kinds, objects: &Objects{scheme: scheme}, decoder: newDecoder(scheme)}
 	for _, path := range paths {
@@ -57,7 +57,7 @@ func Read(scheme *runtime.Scheme, kinds []schema.GroupVersionKind, stdin io.Read
 	return r.objects, r.faults.ErrorOrNil()
 }
 
-// expand returns the file, or those of the directory that kubectl would read.
+// expand returns the file, or the files of the directory that kubectl would read.
 func expand(path string) ([]string, error) {
 	if path == Stdin {
 		return []string{path}, nil
@@ -109,7 +109,7 @@ func perLine(faults []error) string {
 	return strings.Join(lines, "\n")
 }
 
-// file reads all documents of a file. The error is that of the file as a whole.
+// file reads all documents of a file. Its error is about the whole file.
 func (r *reader) file(stdin io.Reader, path string) error {
 	name, in := path, stdin
 	if path == Stdin {
@@ -132,14 +132,14 @@ func (r *reader) file(stdin io.Reader, path string) error {
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		if isEmpty(document) {
-			continue // Such as what is before a first "---". It is not counted.
+			continue // For instance before the first "---". It is not counted.
 		}
 		r.document(fmt.Sprintf("%s: document %d", name, number), document)
 		number++
 	}
 }
 
-// isEmpty is true for a document of comments and blank lines only.
+// isEmpty is true for a document that has only comments and blank lines.
 func isEmpty(document []byte) bool {
 	for line := range bytes.Lines(document) {
 		if text := bytes.TrimSpace(line); len(text) > 0 && text[0] != '#' && !bytes.Equal(text, []byte("---")) {

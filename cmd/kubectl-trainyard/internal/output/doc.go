@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package output prints tables for people and objects for programs, with the flags that kubectl get has for it.
+// Package output prints tables for people and objects for programs, with the flags of kubectl get.
 //
 //	flags := output.NewFlags()
 //	flags.AddTo(cmd)

@@ -38,14 +38,14 @@ func (f *Flags) AddTo(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without their first line")
 }
 
-// Formats are the values of --output, sorted.
+// Formats returns the values of --output, sorted.
 func (f *Flags) Formats() []string {
 	formats := append(f.print.AllowedFormats(), wide)
 	slices.Sort(formats)
 	return slices.Compact(formats)
 }
 
-// Check returns what is wrong with the flags, before anything is asked of a cluster.
+// Check checks the flags before any request to a cluster.
 func (f *Flags) Check() error {
 	if f.ForPeople() {
 		return nil
@@ -54,12 +54,12 @@ func (f *Flags) Check() error {
 	return err
 }
 
-// ForPeople is true if tables and text are wanted, and not objects.
+// ForPeople is true if the output is tables and text, not objects.
 func (f *Flags) ForPeople() bool {
 	return f.Wide() || *f.print.OutputFormat == "" && *f.print.TemplatePrinterFlags.TemplateArgument == ""
 }
 
-// Wide is true if all columns are wanted.
+// Wide is true if all columns are printed.
 func (f *Flags) Wide() bool { return *f.print.OutputFormat == wide }
 
 func (f *Flags) printer() (printers.ResourcePrinter, error) {
@@ -76,7 +76,7 @@ func (f *Flags) PrintTable(out io.Writer, table *metav1.Table) error {
 	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: f.noHeaders, Wide: f.Wide()}).PrintObj(table, out)
 }
 
-// PrintObjects prints objects that have their kind set, as kubectl does: more than one, or none, as a List.
+// PrintObjects prints objects that have their kind set. As kubectl does, several objects or none are a List.
 func (f *Flags) PrintObjects(out io.Writer, objects []runtime.Object) error {
 	printer, err := f.printer()
 	if err != nil {

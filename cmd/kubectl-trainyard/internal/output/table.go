@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// None and Unknown stand in cells, as in those of kubectl.
+// None and Unknown are cells without a value, as in kubectl.
 const (
 	None    = "<none>"
 	Unknown = "<unknown>"
 )
 
-// Column of a table. One that is wide is printed with -o wide only.
+// Column is a column of a table. A wide column is printed only with -o wide.
 type Column struct {
 	Name string
 	Wide bool
@@ -40,7 +40,7 @@ func Add(table *metav1.Table, cells ...any) {
 	table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 }
 
-// Age is how long something has been, for people.
+// Age returns for people how long ago a time is.
 func Age(since metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return Unknown
@@ -48,7 +48,7 @@ func Age(since metav1.Time, now time.Time) string {
 	return duration.HumanDuration(now.Sub(since.Time))
 }
 
-// Or returns the text, or what stands for one that is empty.
+// Or returns text, or empty if text is "".
 func Or(text, empty string) string {
 	if text == "" {
 		return empty

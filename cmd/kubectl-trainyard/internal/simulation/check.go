@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/manifests"
 )
 
-// check finds what an API server, or the hub's manager, would refuse of the objects in files, and sets their defaults.
+// check finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
 func check(objects *manifests.Objects) error {
 	if err := objects.Twins(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func check(objects *manifests.Objects) error {
 	return nil
 }
 
-// policyFaults are everything that is wrong with a policy.
+// policyFaults returns all faults of a policy.
 func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
 	var faults []string
 	for _, fault := range compiled(policy).Faults() {
@@ -63,7 +63,7 @@ func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
 	return faults
 }
 
-// enum returns what is wrong with a value that has to be one of some.
+// enum checks a value that must be one of the allowed values.
 func enum[T ~string](field, value string, allowed ...T) []string {
 	names := make([]string, len(allowed))
 	for i := range allowed {
@@ -75,7 +75,7 @@ func enum[T ~string](field, value string, allowed ...T) []string {
 	return []string{fmt.Sprintf("%s: it is %q, and has to be one of %s%s", field, value, strings.Join(names, ", "), hub.DidYouMean(value, names))}
 }
 
-// setDefaults sets those defaults of the trainer's CRDs on which a demand depends, as an API server does.
+// setDefaults sets the defaults of the trainer's CRDs on which a demand depends, as an API server does.
 func setDefaults(spec *trainer.TrainingRuntimeSpec) {
 	if spec.MLPolicy == nil {
 		return

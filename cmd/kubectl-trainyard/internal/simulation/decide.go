@@ -26,29 +26,29 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 )
 
-// Result is what would become of a job.
+// Result is what would happen to a job.
 type Result struct {
-	// Dispatch is what would be on record: with spec.cluster if the job was placed, and with an explanation.
+	// Dispatch is the record that the manager would write: with spec.cluster if placed, and an explanation.
 	Dispatch *v1alpha1.Dispatch
-	// Policy of the job, empty if there is none.
+	// Policy is the name of the job's policy, or empty.
 	Policy string
-	// Equals are other workers with the score of the chosen one, if the job has no UID that decides between them.
+	// Equals are other workers with the chosen worker's score, if the job has no UID that decides between them.
 	Equals []v1alpha1.ClusterName
-	// Before is how many jobs wait on the hub that come before it in line.
+	// Before is how many waiting jobs of the hub come before the job.
 	Before int
 }
 
-// Outcome of a simulation.
+// Outcome is the outcome of a simulation.
 type Outcome struct {
-	// Results of the jobs, in the order of the files.
+	// Results are the results of the jobs, in the order of the files.
 	Results []Result
-	// Clusters are the workers that there were.
+	// Clusters are the workers of the simulation.
 	Clusters []v1alpha1.WorkerCluster
-	// Notes are about what is not known as well as it should be, and Ignored about what the files had besides.
+	// Notes say which data is incomplete. Ignored says what else was in the files.
 	Notes []string
 }
 
-// Waiting is how many of the jobs found no worker.
+// Waiting counts the jobs that found no worker.
 func (o *Outcome) Waiting() (count int) {
 	for _, result := range o.Results {
 		if result.Dispatch.Spec.Cluster == "" {
@@ -58,7 +58,7 @@ func (o *Outcome) Waiting() (count int) {
 	return count
 }
 
-// Run decides on the TrainJobs of some files. c reads what else there is, and the files with it.
+// Run decides on the TrainJobs of some files. c reads the files and the hub.
 func Run(ctx context.Context, c client.Client, objects *manifests.Objects, now time.Time) (*Outcome, error) {
 	jobs, at := manifests.Of[*trainer.TrainJob](objects)
 	if err := check(objects); err != nil {
@@ -81,7 +81,7 @@ func Run(ctx context.Context, c client.Client, objects *manifests.Objects, now t
 	return outcome, nil
 }
 
-// decide decides on one job, which takes its room.
+// decide decides on one job. A placed job takes its room.
 func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result, error) {
 	job, decision, err := w.job(ctx, trainJob)
 	if err != nil {
@@ -109,7 +109,7 @@ func (w *world) decide(ctx context.Context, trainJob *trainer.TrainJob) (Result,
 	return result, nil
 }
 
-// job gathers what is asked about a job. A decision says that it waits whatever the workers have.
+// job collects what a decision about a job needs. If it returns a decision, the job waits whatever the workers have.
 func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.Job, *dispatch.Decision, error) {
 	name := cmp.Or(trainJob.Name, trainJob.GenerateName+"xxxxx")
 	job := dispatch.Job{
@@ -139,7 +139,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		}
 	}
 	var rules *v1alpha1.DispatchPolicy
-	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // What is wrong with the policies the decision says.
+	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.
 		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
@@ -149,7 +149,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	return job, nil, nil
 }
 
-// runtimeMissing names the runtime that may have been meant.
+// runtimeMissing returns an error that names the most similar runtime.
 func (w *world) runtimeMissing(ctx context.Context, job *trainer.TrainJob) error {
 	reference := job.Spec.RuntimeRef
 	kind := ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind)
@@ -167,7 +167,7 @@ func (w *world) runtimeMissing(ctx context.Context, job *trainer.TrainJob) error
 	return fmt.Errorf("spec.runtimeRef: there is no %s %q%s", kind, reference.Name, hub.DidYouMean(reference.Name, names))
 }
 
-// newDispatch is the record of a job that is not placed yet.
+// newDispatch returns the record of a job that is not placed yet.
 func newDispatch(job dispatch.Job, uid types.UID) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Dispatch"},
@@ -178,7 +178,7 @@ func newDispatch(job dispatch.Job, uid types.UID) *v1alpha1.Dispatch {
 	}
 }
 
-// record puts the decision on record.
+// record writes the decision to the Dispatch.
 func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	condition := metav1.Condition{
 		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
@@ -194,7 +194,7 @@ func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	d.Status.Conditions = []metav1.Condition{condition}
 }
 
-// equals are the workers whose scores are those of the chosen one, part for part.
+// equals returns the workers whose scores equal the chosen worker's score in every part.
 func equals(d *v1alpha1.Dispatch) (names []v1alpha1.ClusterName) {
 	score := map[v1alpha1.ClusterName]string{}
 	for _, line := range d.Status.Explanation {

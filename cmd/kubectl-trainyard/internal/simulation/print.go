@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-// Print writes the decisions for people: of each job some words, and a table of the workers.
+// Print prints the decisions for people: a text about each job, and a table of the workers.
 func (o *Outcome) Print(out io.Writer, table func(io.Writer, *metav1.Table) error, now time.Time) error {
 	for i, result := range o.Results {
 		if i > 0 {
@@ -35,7 +35,7 @@ func (o *Outcome) Print(out io.Writer, table func(io.Writer, *metav1.Table) erro
 	return nil
 }
 
-// headline is the decision in a few lines.
+// headline returns the decision in a few lines.
 func (r Result) headline() string {
 	var b strings.Builder
 	d := r.Dispatch

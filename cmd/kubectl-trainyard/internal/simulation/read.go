@@ -25,7 +25,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
 
-// Kinds are those that have a part in a decision.
+// kinds are the kinds that a decision needs.
 var kinds = []schema.GroupVersionKind{
 	trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind),
 	trainer.SchemeGroupVersion.WithKind(trainer.ClusterTrainingRuntimeKind),
@@ -37,10 +37,10 @@ var kinds = []schema.GroupVersionKind{
 	schedulingv1.SchemeGroupVersion.WithKind("PriorityClass"),
 }
 
-// Kinds returns the kinds that have a part in a decision.
+// Kinds returns the kinds that a decision needs.
 func Kinds() []schema.GroupVersionKind { return slices.Clone(kinds) }
 
-// world is what decisions are made from.
+// world is the data for decisions.
 type world struct {
 	client   client.Client
 	demands  *demand.Deriver
@@ -50,7 +50,7 @@ type world struct {
 	classes  demand.Priorities
 	// waiting are the Dispatches of jobs that wait for room.
 	waiting jobs.Line
-	// labels of the namespaces that have been asked for.
+	// labels are the labels of the namespaces that have been read.
 	labels map[string]map[string]string
 	notes  []string
 	now    metav1.Time
@@ -107,7 +107,7 @@ func (w *world) readWorkers(ctx context.Context) error {
 	return nil
 }
 
-// compile makes policies ready for decisions.
+// compile prepares policies for decisions.
 func compile(policies []v1alpha1.DispatchPolicy) []dispatch.Policy {
 	ready := make([]dispatch.Policy, len(policies))
 	for i := range policies {
@@ -119,7 +119,7 @@ func compile(policies []v1alpha1.DispatchPolicy) []dispatch.Policy {
 func compiled(policy *v1alpha1.DispatchPolicy) dispatch.Policy {
 	ready := dispatch.Policy{DispatchPolicy: policy}
 	if text := policy.Spec.Clusters.Expression; text != "" {
-		// Of the two only one may be set: an Expression that is a nil pointer is not nil.
+		// Set only one of the two: an Expression that is a nil pointer is not nil.
 		if expression, err := expressions.Compile(text); err != nil {
 			ready.Fault = err
 		} else {
@@ -129,7 +129,7 @@ func compiled(policy *v1alpha1.DispatchPolicy) dispatch.Policy {
 	return ready
 }
 
-// namespaceLabels are those of a namespace that may not be there, or not be known to the user.
+// namespaceLabels returns the labels of a namespace, which may not exist or not be readable for the user.
 func (w *world) namespaceLabels(ctx context.Context, name string) (map[string]string, error) {
 	if known, ok := w.labels[name]; ok {
 		return known, nil

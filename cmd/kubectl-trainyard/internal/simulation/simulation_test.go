@@ -29,7 +29,7 @@ spec: {mlPolicy: {numNodes: 1, torch: {}}, template: {spec: {replicatedJobs: [{n
   {trainer.kubeflow.org/trainjob-ancestor-step: trainer}}, spec: {template: {spec: {containers: [{name: node, image: torch}]}}}}}]}}}
 `
 
-// mpi leaves to defaults what it can.
+// mpi is a runtime that relies on defaults.
 const mpi = `
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -40,7 +40,7 @@ spec: {mlPolicy: {numNodes: 1, mpi: {}}, template: {spec: {replicatedJobs: [
   {name: node, template: {spec: {template: {spec: {containers: [{name: node, image: mpi, resources: {limits: {nvidia.com/gpu: 8}}}]}}}}}]}}}
 `
 
-// worker has so many nodes with 8 GPUs, all free.
+// worker returns a worker with this number of nodes with 8 GPUs, all free.
 func worker(name string, nodes int) string {
 	return fmt.Sprintf(`
 apiVersion: trainyard.dev/v1alpha1
@@ -55,7 +55,7 @@ status:
 `, name, nodes)
 }
 
-// job has so many nodes that take 8 GPUs each; more of its metadata and spec in YAML's flow style.
+// job returns a job with this number of nodes that take 8 GPUs each. more is more of it, in YAML's flow style.
 func job(name string, nodes int, more ...string) string {
 	more = append(more, "", "")
 	return fmt.Sprintf(`
@@ -66,7 +66,7 @@ spec: {runtimeRef: {name: torch}, trainer: {numNodes: %d, resourcesPerNode: {lim
 `, name, more[0], nodes, more[1])
 }
 
-// mpiJob takes all that it needs from its runtime.
+// mpiJob has all its settings from its runtime.
 const mpiJob = `
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
@@ -194,7 +194,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Whom the job comes behind, and what is as good, is for people to know.
+// TestPrint checks that people can see which jobs come before a job, and which workers have an equal score.
 func TestPrint(t *testing.T) {
 	waiting := func(name string, priority int) string {
 		return fmt.Sprintf("apiVersion: trainyard.dev/v1alpha1\nkind: Dispatch\nmetadata: {name: %[1]s, namespace: vision}\n"+
@@ -213,7 +213,7 @@ func TestPrint(t *testing.T) {
 	if err := outcome.Print(&out, table, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	// Which of the two it is goes by the hash of their names and the job's.
+	// The hash of the workers' names and the job's name decides between the two.
 	want := strings.NewReplacer("CHOSEN", string(chosen), "OTHER", string(other)).Replace(`
 TrainJob research/a would run on worker CHOSEN
   Why:       score 88: MostAllocated 88; the highest of 2 workers on which the job fits
