@@ -153,7 +153,7 @@ func TestReportNeverPromisesMore(t *testing.T) {
 	}
 }
 
-// checkPromise matches each abridged node with a different full node that has as much free.
+// checkPromise matches each abridged node with its own full node that has at least as much free.
 func checkPromise(t *testing.T, full, abridged []*NodeState) {
 	t.Helper()
 	free := slices.Clone(full)

@@ -5,10 +5,9 @@
 // names.
 //
 // A kubeconfig can run programs (exec), read files (tokenFile, certificate paths), send its token to anybody (a proxy,
-// an unverified server) and refer to several clusters. Parse refuses all of that, and everything that cannot work. It
-// returns one error with all faults, one line per fault: the path of the field, what is wrong, and what would be right.
-// The texts depend only on the kubeconfig, so the same problem gives the same condition message. They never contain a
-// secret.
+// an unverified server) and refer to several clusters. Parse refuses that, and everything that cannot work. Its error
+// has a line for each fault: the path of the field, what is wrong, and what would be right. The texts depend only on
+// the kubeconfig, so the same problem gives the same condition message. They contain no secrets.
 //
 // Parse builds the rest.Config from the few fields that it knows. Other fields have no effect.
 //
@@ -20,8 +19,8 @@
 //		// The condition: reason and err.Error().
 //	}
 //
-// Rotation: the caller watches Secrets. For files, FileWatcher reports changed content. Call Add before Load, so that
-// no change is lost between them. Credentials have changed if and only if Fingerprint has changed.
+// Rotation: the caller watches Secrets. FileWatcher reports changed files. Call Add before Load, so that no change is
+// lost between them. Credentials have changed if and only if Fingerprint has changed.
 //
 // Locks: FileWatcher.mu guards FileWatcher.locked. Code under it does no I/O and calls no callbacks.
 package kubeconfigs

@@ -18,7 +18,7 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// settleTime is how long after the last event all directories are watched anew. If a directory is removed and made
+// settleTime is how long after the last event all directories are watched again. If a directory is removed and made
 // again at once, late events of the old directory can make fsnotify silently drop the watch of the new one.
 const settleTime = time.Second
 

@@ -121,8 +121,8 @@ type caches struct {
 	informers map[string]cache.Informer
 	// optional are the informers of the optional kinds.
 	optional map[schema.GroupVersionKind]cache.Informer
-	// handled are the inventory's event handlers. required are the handlers of required resources: before a worker is
-	// Connected, they must have handled everything.
+	// handled are the inventory's event handlers. A worker is Connected only when the required ones have handled
+	// everything.
 	handled, required []toolscache.ResourceEventHandlerRegistration
 }
 

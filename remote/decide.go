@@ -49,8 +49,7 @@ type observation struct {
 	endless []string
 }
 
-// record adds the answer to a probe. With a 401 or 403 the worker has answered, so the worker is not unreachable. The
-// pause before the next probe grows after them too.
+// record adds the answer to a probe. A 401 or 403 does not make the worker unreachable, but the next pause grows too.
 func (f *observation) record(id types.UID, how answer, err error, now time.Time) {
 	if how == answered {
 		f.answer, f.reason, f.id, f.lastSeen, f.failures = how, "", id, now, 0

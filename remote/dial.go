@@ -94,8 +94,7 @@ func dialFirst(ctx context.Context, network string, addresses []string) (conn ne
 			}
 			nothing = nothing && nothingThere(end.err)
 			errs = append(errs, end.err)
-			// All addresses share one timeout.
-			if len(addresses) > 0 && isTimeout(end.err) {
+			if len(addresses) > 0 && isTimeout(end.err) { // All addresses share one timeout.
 				nothing, addresses = false, nil
 				errs = append(errs, errUntried)
 			}

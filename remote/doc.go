@@ -17,10 +17,9 @@
 //
 // Each worker has a goroutine that observes, decides and acts (loop.go, decide.go). Its probe is one GET of the
 // kube-system namespace. The answer says whether the worker lives and which cluster it is. A worker is Connected when
-// it answers the probe, the answer has the pinned cluster ID, the worker serves TrainJobs and JobSets, it forbids
-// nothing that the caches need, and the caches are filled. Without a pin a worker never becomes Connected. The caller
-// takes the cluster ID from the status, writes it to an API object, and calls Ensure with it. So the pin is on record
-// before anybody writes to the worker.
+// it answers with the pinned cluster ID, serves TrainJobs and JobSets, forbids nothing that the caches need, and the
+// caches are filled. Without a pin a worker never becomes Connected: the caller writes the cluster ID from the status
+// to an API object, and calls Ensure with it. So the pin is on record before anybody writes to the worker.
 //
 // 401 and 403 are answers of a worker that lives. They lead to CredentialsInvalid, never to Unreachable, and must not
 // start a failover. A worker is Unreachable only after FailureThreshold failed probes. The end of a watch means
@@ -29,17 +28,15 @@
 // # Silence
 //
 // Unreachable says nothing about the worker's jobs. Status.SilentSince says that nothing at all answers at its address.
-// If something answers there, such as a load balancer without a backend, only the worker's API server may be down: its
-// pods may run on, and its agent can do nothing. Only a new connection can show silence (dial.go, silence.go). So the
-// loop cuts the old connections when a worker becomes Unreachable. A control plane on one machine that loses power is
-// as silent as a network that is cut.
+// If something does, such as a load balancer without a backend, the API server may be down while pods run on and the
+// agent can do nothing. Only a new connection can show silence (dial.go, silence.go), so the loop cuts the old ones
+// when a worker becomes Unreachable. A control plane on one machine without power is as silent as a cut network.
 //
 // # Identity
 //
 // All requests go through an exchange (exchange.go). Its gate is open to callers only while the worker is Connected, so
-// no client can write to a worker that is not Connected. When the last TCP connection has closed, another cluster may
-// take the address. So a probe makes the next connection, and nothing else is sent until the worker has answered the
-// probe.
+// no client can write to another worker. When the last TCP connection has closed, another cluster may take the address.
+// So a probe makes the next connection, and nothing else is sent until the probe is answered.
 //
 // # Rotation and outages
 //
@@ -51,9 +48,9 @@
 // # Capacity
 //
 // Package capacity counts what a worker has and what its pods use. Cluster.Inventory comes from the worker's nodes and
-// pods or, with CapacityFrom(Report), from its CapacityReport. With a report the hub caches no pods, and clients read
-// pods from the worker's API server. A worker without a report is Connected too, and the hub looks after its jobs.
-// Status.Capacity then says that nothing should be placed there.
+// pods or, with CapacityFrom(Report), from its CapacityReport. Then the hub caches no pods, and clients read pods from
+// the API server. A worker without a report is Connected too. Status.Capacity then says that nothing should be placed
+// there.
 //
 // # What to watch out for
 //
@@ -69,5 +66,5 @@
 // Fleet.mu guards the set of workers, Cluster.mu a worker's status and target, exchange.mu the route of requests,
 // pool.mu the open connections, silence.mu what has answered, subscription.mu the changes to report, and meter.mu
 // whether series may be written. The fields under a lock are in a struct named locked. Fleet.mu is taken before the
-// other locks. Of the other locks, code holds one at a time. Code under a lock does no I/O and calls no callbacks.
+// other locks, and the others one at a time. Code under a lock does no I/O and calls no callbacks.
 package remote

@@ -24,9 +24,8 @@ type loop struct {
 	// retired are earlier pools that may still have running watches.
 	retired []*pool
 	// broken is the reason why the credentials cannot be used.
-	broken error
-	// started is when the caches started.
-	started time.Time
+	broken  error
+	started time.Time // when the caches started
 	synced  chan struct{}
 	// pace limits the probes of a worker that cuts every connection.
 	pace flowcontrol.RateLimiter
@@ -243,7 +242,6 @@ func (l *loop) act(found *route, v decision) {
 	})
 }
 
-// cut closes all connections.
 func (l *loop) cut() {
 	for _, retired := range l.retired {
 		retired.cut()

@@ -32,7 +32,7 @@ func TestListWithoutEnd(t *testing.T) {
 		req := next(t, path, token)
 		return p.admit(req, callOf(req, ""), clock)
 	}
-	for range 2 { // The second list begins anew.
+	for range 2 { // The second list starts a new count.
 		for page := range maxPages {
 			token := ""
 			if page > 0 {

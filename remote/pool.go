@@ -21,8 +21,8 @@ import (
 // errUnverified is the error of a dial before a probe has verified the worker: see pool.dial.
 var errUnverified = errors.New("the worker's identity is being verified")
 
-// pool is one set of credentials in use: an http.Transport of its own and its connections. It does not use client-go's
-// cache of transports. So no two workers share connections, and the pool can be closed.
+// pool is one set of credentials in use, with its own http.Transport and connections. It does not use client-go's cache
+// of transports. So no two workers share connections, and the pool can be closed.
 type pool struct {
 	transport http.RoundTripper
 	base      *http.Transport
@@ -120,8 +120,8 @@ func (l *pool) remove(c *connection) {
 type connection struct {
 	net.Conn
 	pool *pool
-	// reading counts the reads that wait. heard is true when a read has returned data. timedOut is true when a read has
-	// ended because nothing came back. closed is true when this process has closed the connection.
+	// reading counts the reads that wait. heard is true when a read has returned data, timedOut when a read has ended
+	// because nothing came back, and closed when this process has closed the connection.
 	reading                 atomic.Int32
 	heard, timedOut, closed atomic.Bool
 }

@@ -20,7 +20,7 @@ import (
 // An outage begins with the last probe that was answered. Silence on an old connection proves nothing, so the loop cuts
 // it: the next dial shows whether packets arrive. If the other side closes a connection, something is there.
 type silence struct {
-	// address is the worker's host and port. A dial of another address goes to a proxy, and says nothing about the worker.
+	// address is the worker's host and port. A dial of another address reaches a proxy: that says nothing of the worker.
 	address string
 
 	mu sync.Mutex
@@ -65,8 +65,7 @@ func (s *silence) hear() {
 	s.locked.heard = true
 }
 
-// since returns began, the start of the outage, if nothing has answered since. It returns zero if something has
-// answered, or if that is not known yet.
+// since returns began if nothing has answered since the outage began, or zero if something has or that is not known.
 func (s *silence) since(began time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,8 +75,7 @@ func (s *silence) since(began time.Time) time.Time {
 	return began
 }
 
-// untried is true while it is not known whether anything answers: since contact was lost, no dial has succeeded, and
-// none has lasted long enough.
+// untried is true until a dial since contact was lost has shown whether anything answers.
 func (s *silence) untried() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,7 +32,7 @@ type sender struct {
 	// answered is called after each answer to the caches. endless is called when one of their lists has no end.
 	answered func(call, int)
 	endless  func(resource string)
-	// called counts the pages of the lists of callers, cached those of the caches.
+	// called counts the pages of the callers' lists. cached counts the pages of the caches' lists.
 	called, cached pages
 }
 
@@ -74,8 +74,7 @@ func (b *body) Close() error {
 
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		// Nobody reads it any more.
-		_ = req.Body.Close()
+		_ = req.Body.Close() // Nobody reads it any more.
 	}
 }
 
@@ -163,8 +162,7 @@ func (s reflectors) RoundTrip(req *http.Request) (*http.Response, error) {
 			return res, err
 		}
 		if res != nil {
-			// The reflector gets a later answer.
-			_ = res.Body.Close()
+			_ = res.Body.Close() // The reflector gets a later answer.
 		}
 		if err := s.pause(req.Context(), w, backoff.Step()); err != nil {
 			return nil, err
@@ -203,8 +201,7 @@ func (s probes) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.WithContext(context.WithValue(req.Context(), probing{}, true))
 	res, err := s.send(w.pool, req, callOf(req, s.prefix), s.requestTimeout)
 	if err == nil {
-		// Even an error of a proxy shows that something answers.
-		s.silence.hear()
+		s.silence.hear() // Even an error of a proxy shows that something answers.
 	}
 	return res, err
 }

@@ -13,8 +13,8 @@ import (
 // argument.
 //
 // Most TrainJobs on a hub have ended, and stay as long as their users like. Strip drops their spec, but for managedBy
-// and suspend. It drops managed fields and the annotation of kubectl apply from every TrainJob, because nobody reads
-// them. The result shares values with other TrainJobs, so it must not be changed.
+// and suspend, and every TrainJob's managed fields and kubectl apply annotation. The result shares values with other
+// TrainJobs, so it must not be changed.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)
 	if !ok {

@@ -17,7 +17,7 @@
 //	kubectl trainyard uncordon WORKER... jobs there again; ends a drain
 //	kubectl trainyard drain WORKER       move its jobs elsewhere
 //	kubectl trainyard forget WORKER      give up a worker that will never return
-//	kubectl trainyard adopt [WORKER NAMESPACE/NAME]    make a copy that the hub has no record of that of its job
+//	kubectl trainyard adopt [WORKER NAMESPACE/NAME]    make a copy without a record the copy of its job
 //	kubectl trainyard release [WORKER NAMESPACE/NAME]  leave such a copy to its worker, or delete it
 //
 // These commands need the rights of this ClusterRole. The help of each command says which of them it needs:

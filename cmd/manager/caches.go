@@ -30,8 +30,8 @@ func hubCaches(namespace, managedBy string) cache.Options {
 	}
 }
 
-// fillCaches makes the caches start with the kinds of which the hub has many. Otherwise TrainJobs would be read only
-// after the controllers start, after Dispatches and only by the leader. A new leader would have to wait.
+// fillCaches makes the caches start with the kinds of which the hub has many. Otherwise only the leader would read
+// TrainJobs, after Dispatches, when the controllers start. A new leader would have to wait.
 func fillCaches(ctx context.Context, caches cache.Cache) error {
 	for _, object := range []client.Object{trainjobs.New(), &v1alpha1.Dispatch{}} {
 		if _, err := caches.GetInformer(ctx, object, cache.BlockUntilSynced(false)); err != nil {

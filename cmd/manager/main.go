@@ -4,8 +4,7 @@
 // Manager is the process of Trainyard's hub. It dispatches the TrainJobs that have its spec.managedBy: it places them
 // on workers, creates their copies there, and brings their status back.
 //
-// Any number of replicas can run. The replica that holds a lease works. The other replicas keep their caches filled and
-// take over.
+// Any number of replicas can run. The one with the lease works. The others keep caches filled and take over.
 //
 // Exit codes: 0 after SIGTERM or SIGINT, 1 for everything else, with one line on standard error that says why.
 package main

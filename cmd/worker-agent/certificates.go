@@ -158,7 +158,6 @@ func (c *certificates) checkInjected(*http.Request) error {
 	}
 }
 
-// remove removes the files.
 func (c *certificates) remove() {
 	if err := os.RemoveAll(c.dir); err != nil {
 		c.log.Error(err, "Remove certificates of webhooks")

@@ -35,8 +35,7 @@ func issue(t *testing.T) (*corev1.Secret, []byte) {
 	return &corev1.Secret{Data: map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": ca.CertPEM, "ca.key": ca.KeyPEM}}, ca.CertPEM
 }
 
-// TestServesWhenThereAreCertificates checks that the server waits for certificates, is not ready before, and reloads
-// newer certificates.
+// TestServesWhenThereAreCertificates checks that the server waits for certificates, and reloads newer ones.
 func TestServesWhenThereAreCertificates(t *testing.T) {
 	o := webhookOptions{address: freeAddress(t), service: "test/agent"}
 	server, certs, err := o.newWebhookServer()
@@ -90,8 +89,7 @@ func TestServerThatNeverStarts(t *testing.T) {
 	}
 }
 
-// TestKeysAreKept checks that only this user can read the key, that the authority's key stays in the Secret, and no
-// file stays.
+// TestKeysAreKept checks that only this user can read the key, and that the authority's key is not copied.
 func TestKeysAreKept(t *testing.T) {
 	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"})
 	if err != nil {

@@ -141,7 +141,6 @@ func writeKubeconfig(admin *rest.Config, token, path string) error {
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// agent is a running process.
 type agent struct {
 	*clusters.Process
 	health, metrics string

@@ -148,8 +148,7 @@ const holdCheck = time.Second
 
 // held wraps a reconciler. Until the worker has been swept, it drops keys for which the reconciler could create a copy.
 // It passes a key whose copy belongs to the current attempt, so that the hub learns the copy's status even if the sweep
-// fails. It passes a key whose Dispatch is being deleted, because nothing is created for it. While the worker refuses
-// the sweep, all keys pass.
+// fails, and a key whose Dispatch is being deleted. While the worker refuses the sweep, all keys pass.
 type held[C Connection] struct {
 	reconcile.Reconciler
 	worker  v1alpha1.ClusterName

@@ -21,8 +21,8 @@ import (
 )
 
 // Tenure is the lease of a leader election, and knows until when this process certainly holds it. The election alone
-// notices a lost lease late. A process that was paused works on as leader until its renewal conflicts with the renewal
-// of the next leader. If the next leader has ended by then, the paused process can be elected again. Tenure refuses
+// notices a lost lease late: a process that was paused works as leader until its renewal conflicts with the next
+// leader's. If the next leader has ended by then, the election makes the paused process leader again. Tenure refuses
 // that.
 type Tenure struct {
 	resourcelock.Interface

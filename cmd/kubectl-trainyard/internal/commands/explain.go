@@ -97,7 +97,7 @@ func completeObservation(ctx context.Context, h *hub.Hub, observation *explanati
 		observation.Clusters = clusters
 	}
 	if policies, err := h.Policies(ctx); err == nil {
-		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may read them. Few policies need them.
+		labels, _ := h.NamespaceLabels(ctx, observation.Job.GetNamespace()) // Not every user may. Few policies need them.
 		observation.Policy = policyName(policies, dispatch.Job{Labels: observation.Job.GetLabels(), NamespaceLabels: labels})
 	}
 }

@@ -33,7 +33,7 @@ const (
 	moved
 	// ended jobs are Complete or Failed.
 	ended
-	// gone jobs were deleted.
+	// gone: the job was deleted.
 	gone
 )
 

@@ -56,7 +56,7 @@ func (c Consequences) there(is func(*v1alpha1.Dispatch) bool) []v1alpha1.Dispatc
 	return found
 }
 
-// debts counts the deleted TrainJobs of which the worker may still have copies.
+// debts counts the deleted TrainJobs whose copies may still exist on the worker.
 func (c Consequences) debts() (count int) {
 	for i := range c.Tombstones {
 		if c.Tombstones[i].Spec.ClusterID == c.Worker.Status.ClusterID {

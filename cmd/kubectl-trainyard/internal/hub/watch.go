@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Watcher keeps the current state of objects of the hub, and tells of changes. Its watches survive disconnections.
+// Watcher keeps the current state of objects of the hub, and tells of changes. Its watches outlive connections.
 type Watcher struct {
 	hub     *Hub
 	changed chan struct{} // Has a value while there is a change that nobody has read.

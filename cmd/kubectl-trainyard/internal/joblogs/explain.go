@@ -189,7 +189,7 @@ func inBrackets(reason, message string) string {
 	}
 }
 
-// othersGoOn says whether a step has succeeded but another step has not. Then the job goes on.
+// othersGoOn says whether a step has succeeded but another step has not. Then the job continues.
 func othersGoOn(steps []step, of step) bool {
 	if of.state != v1alpha1.StepSucceeded {
 		return false

@@ -20,8 +20,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// watcher keeps the current state of a job and its pods, and tells when they have changed. Its watches survive
-// disconnections.
+// watcher keeps the current state of a job and its pods, and tells of changes. Its watches outlive connections.
 type watcher struct {
 	reader reader
 	uid    types.UID

@@ -7,6 +7,5 @@
 //	objects, err := manifests.Read(scheme, kinds, os.Stdin, "job.yaml", "-")
 //	client := objects.Over(hub)
 //
-// A client can read the objects alone, or together with those of a cluster. Objects in the files hide the cluster's
-// objects of the same name.
+// A client can read the objects alone, or over a cluster: then they hide its objects of the same name.
 package manifests
