@@ -71,7 +71,8 @@ const (
 	// runs any more. The manager places its jobs again at once, whatever their failover is, and waits for no deletion
 	// there. If the cluster returns, the manager first deletes their copies there.
 	AnnotationForget = "trainyard.dev/forget"
-	// AnnotationDecisionPrefix, followed by the UID of an unknown copy, is an admin's decision on the WorkerCluster.
+	// AnnotationDecisionPrefix begins the annotation of a WorkerCluster that has an admin's decision about an unknown
+	// copy. The UID of the copy follows.
 	AnnotationDecisionPrefix = "decision.trainyard.dev/"
 )
 

@@ -84,8 +84,8 @@ type watch struct {
 	// joined is the membership that Members know of.
 	joined membership
 	// pinned is the cluster ID that was written to the WorkerCluster with the UID pinnedFor, even if the cache lags.
-	pinned    types.UID
-	pinnedFor types.UID
+	pinned          types.UID
+	pinnedFor       types.UID
 	capacityWritten time.Time
 }
 
