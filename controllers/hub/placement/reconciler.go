@@ -248,10 +248,7 @@ func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f o
 		return reconcile.Result{}, nil // The decider wakes us.
 	}
 	delay, err := r.explain(ctx, f, job, answer)
-	if expire > 0 && (delay == 0 || expire < delay) {
-		delay = expire
-	}
-	return reconcile.Result{RequeueAfter: delay}, err
+	return reconcile.Result{RequeueAfter: requeue.Sooner(delay, max(0, expire))}, err
 }
 
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
