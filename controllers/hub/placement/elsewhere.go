@@ -28,12 +28,12 @@ func (r *Reconciler) Elsewhere(ctx context.Context, d *v1alpha1.Dispatch) (v1alp
 		return unknown, err
 	}
 	f.dispatch, f.past = d, past{attempt: d.Spec.Attempt, worker: previousOf(d)}
-	job, verdict, err := r.needs.of(ctx, f)
+	job, obstacle, err := r.needs.of(ctx, f)
 	if err != nil || f.kueue.Standing == kueue.Unknown {
 		return unknown, err
 	}
-	if verdict = cmp.Or(kueueVerdict(f), verdict); verdict != nil {
-		return v1alpha1.ClusterExplanation{Reason: verdict.Reason, Message: verdict.Message}, nil
+	if obstacle = cmp.Or(kueueObstacle(f), obstacle); obstacle != nil {
+		return v1alpha1.ClusterExplanation{Reason: obstacle.Reason, Message: obstacle.Message}, nil
 	}
 	if _, err := r.needs.exclude(ctx, f, job); err != nil {
 		return unknown, err

@@ -70,9 +70,9 @@ func (r *Reconciler) awaitsKueue(f observation) (hushed bool, until time.Duratio
 	return false, 0
 }
 
-// kueueVerdict says why a job that Kueue has is not placed. Nil: Kueue does not stand in the way, or it is not known
+// kueueObstacle says why a job that Kueue has is not placed. Nil: Kueue does not stand in the way, or it is not known
 // yet.
-func kueueVerdict(f observation) *dispatch.Decision {
+func kueueObstacle(f observation) *dispatch.Decision {
 	switch f.kueue.Standing {
 	case kueue.MultiKueue:
 		return &dispatch.Decision{Reason: v1alpha1.ReasonManagedByMultiKueue, Message: f.kueue.Message}
@@ -101,10 +101,10 @@ func (r *Reconciler) Wake(keys ...types.NamespacedName) {
 	r.decider.Changed()
 }
 
-// heldBack is the verdict on a job that somebody else may run. Nil: there is no sign of that.
+// heldBack says why a job waits that somebody else may run. Nil: there is no sign of that.
 func heldBack(copies UnknownCopies, f observation) *dispatch.Decision {
-	if verdict := kueueVerdict(f); verdict != nil || copies == nil {
-		return verdict
+	if obstacle := kueueObstacle(f); obstacle != nil || copies == nil {
+		return obstacle
 	}
 	key := client.ObjectKeyFromObject(f.job)
 	worker, ok := copies.Of(key, f.job.GetUID())

@@ -105,7 +105,7 @@ func (r *Reconciler) past(ctx context.Context, f observation) (past, error) {
 	return p, err
 }
 
-// exhausted is the verdict on a job for which there is no next attempt. Nil: there is one.
+// exhausted is why a job waits for which there is no next attempt. Nil: there is one.
 func exhausted(p past) *dispatch.Decision {
 	if p.attempt < record.LastAttempt {
 		return nil

@@ -36,7 +36,7 @@ type needs struct {
 	demands  *demand.Deriver
 }
 
-// of returns a job with all that the decision needs but what exclude adds. A verdict says that the job waits whatever
+// of returns a job with all that the decision needs but what exclude adds. An obstacle says why the job waits whatever
 // capacity the workers have.
 func (n *needs) of(ctx context.Context, f observation) (*queue.Job, *dispatch.Decision, error) {
 	job, err := n.job(ctx, f)
@@ -46,8 +46,8 @@ func (n *needs) of(ctx context.Context, f observation) (*queue.Job, *dispatch.De
 	if n.Protected != nil && n.Protected(job.Namespace) {
 		return job, protectedNamespace(job.Namespace), nil
 	}
-	verdict, err := n.demand(ctx, f, job)
-	return job, verdict, err
+	obstacle, err := n.demand(ctx, f, job)
+	return job, obstacle, err
 }
 
 // job returns a job without its demand.
@@ -73,7 +73,7 @@ func (n *needs) job(ctx context.Context, f observation) (*queue.Job, error) {
 func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dispatch.Decision, error) {
 	typed, err := trainjobs.Typed(f.job)
 	if err != nil {
-		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	reference := typed.Spec.RuntimeRef
 	derived, err := n.demands.Of(ctx, typed)
@@ -86,7 +86,7 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	case errors.As(err, &status):
 		return nil, err
 	case err != nil:
-		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is the verdict.
+		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	job.PodSets = derived.PodSets
 	job.Circumstances = circumstancesOf(f, job, derived.Runtime)
@@ -104,7 +104,7 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, derived.PriorityClasses, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
-	return nil, nil //nolint:nilnil // There is no verdict before workers are asked.
+	return nil, nil //nolint:nilnil // There is no obstacle before workers are asked.
 }
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns
@@ -136,9 +136,9 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 	if err != nil {
 		return nil, 0, err
 	}
-	verdict, err := r.needs.demand(ctx, f, job)
-	if err == nil && verdict != nil {
-		err = fmt.Errorf("%s: %s", verdict.Reason, verdict.Message)
+	obstacle, err := r.needs.demand(ctx, f, job)
+	if err == nil && obstacle != nil {
+		err = fmt.Errorf("%s: %s", obstacle.Reason, obstacle.Message)
 	}
 	return copied(job.PodSets), job.Priority, err
 }

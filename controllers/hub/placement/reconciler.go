@@ -119,7 +119,7 @@ func (r *Reconciler) workers(ctx context.Context) ([]v1alpha1.WorkerCluster, err
 	return workers.Items, nil
 }
 
-// Reconcile tells the decider what one TrainJob needs, writes what it has been granted, or writes why it waits.
+// Reconcile tells the decider what one TrainJob needs, and writes what it has been granted or why it waits.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
 	defer r.decider.Met(key) // Whatever happens to one job, the others go on.
@@ -184,7 +184,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 	return f, nil
 }
 
-// place writes what an unplaced job has been granted. Without a grant it tells the decider what the job needs.
+// place writes what an unplaced job has been granted. A job without a grant asks the decider for one.
 func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	var err error
 	if f.past, err = r.past(ctx, f); err != nil {
@@ -192,14 +192,14 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f obse
 	}
 	grant, placed := r.decider.Granted(f.job.GetUID(), record.NextAttempt(f.past.attempt))
 	switch {
-	case grant == nil && placed:
-		return reconcile.Result{}, nil // The cache will show it.
+	case !placed:
+		return r.wait(ctx, key, f)
 	case grant == nil:
-		return r.tellNeed(ctx, key, f)
+		return reconcile.Result{}, nil // The cache will show it.
 	case heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown:
 		// A copy or Kueue has shown itself since the decider was told what the job needs.
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
-		return r.tellNeed(ctx, key, f)
+		return r.wait(ctx, key, f)
 	}
 	return reconcile.Result{}, r.write(ctx, key, f, grant)
 }
@@ -224,30 +224,36 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 	return err
 }
 
-// tellNeed puts a job on the decider's waiting list, and says on its Dispatch why it waits if that is known.
-func (r *Reconciler) tellNeed(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
+// wait puts a job on the decider's waiting list. It writes the grant if there is room, and otherwise says on the
+// Dispatch why the job waits.
+func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	r.waiting.put(key, runtimeOf(f.job)) // Before the runtime is read: a change after that wakes the job.
 	if hushed, until := r.awaitsKueue(f); hushed {
 		r.decider.Leave(key)
 		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
 	}
-	job, verdict, err := r.needs.of(ctx, f)
+	job, obstacle, err := r.needs.of(ctx, f)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if verdict = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), verdict); verdict != nil {
+	if obstacle = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), obstacle); obstacle != nil {
 		r.decider.Leave(key)
-		return reconcile.Result{}, r.writer.wait(ctx, f, job.Priority, job.PodSets, *verdict)
+		return reconcile.Result{}, r.writer.wait(ctx, f, job.Priority, job.PodSets, *obstacle)
 	}
 	expire, err := r.needs.exclude(ctx, f, job)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	answer, decided := r.decider.Need(*job)
-	if !decided {
+	grant, waits, err := r.decider.Need(ctx, *job)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case grant != nil:
+		return reconcile.Result{}, r.write(ctx, key, f, grant)
+	case waits.Reason == "":
 		return reconcile.Result{}, nil // The decider wakes us.
 	}
-	delay, err := r.explain(ctx, f, job, answer)
+	delay, err := r.explain(ctx, f, job, waits)
 	return reconcile.Result{RequeueAfter: requeue.Sooner(delay, max(0, expire))}, err
 }
 

@@ -231,11 +231,23 @@ func (s *scene) turn(t *testing.T, name string) (reconcile.Result, error) {
 	key := client.ObjectKey{Namespace: s.namespace, Name: name}
 	s.drain()
 	s.reconciler.decider.Changed()
-	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	result, err := s.visit(t, key)
 	must(t, s.reconciler.decider.Pass(t.Context()))
 	if s.drain()[key] && err == nil {
-		return s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+		return s.visit(t, key)
 	}
+	return result, err
+}
+
+// visit reconciles a job while the decider does a pass whenever something changes.
+func (s *scene) visit(t *testing.T, key client.ObjectKey) (reconcile.Result, error) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.reconciler.decider.Run(ctx) }()
+	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
+	stop()
+	must(t, <-ended)
 	return result, err
 }
 

@@ -106,7 +106,7 @@ func (w *writer) suspend(ctx context.Context, f observation) error {
 	}
 	decision := dispatch.Decision{Reason: v1alpha1.ReasonSuspended, Message: suspensionMessage}
 	if f.kueue.Standing == kueue.MultiKueue { // It is not placed either when it is resumed.
-		decision = *kueueVerdict(f)
+		decision = *kueueObstacle(f)
 	}
 	return w.wait(ctx, f, f.dispatch.Spec.Priority, f.dispatch.Spec.PodSets, decision)
 }

@@ -47,9 +47,8 @@ type Decider struct {
 	startup startup
 	// expected are the jobs whose need has to be known before the first pass. Nil: these jobs are not known yet.
 	expected map[types.NamespacedName]struct{}
-	// unanswered are the jobs that the next pass has to answer. answered are those that it has woken, and that have not
-	// asked since.
-	unanswered, answered sets.Set[types.NamespacedName]
+	// unanswered are the jobs whose Need had no answer. The pass that decides about them wakes them.
+	unanswered sets.Set[types.NamespacedName]
 	// questions are answered by the next pass.
 	questions []question
 	// explained are the explanations that have been made for one revision of the fleet, by what they are about.
@@ -82,7 +81,6 @@ func New(options Options) *Decider {
 		fleet:       newFleet(options.Connections, options.Clock, jobs),
 		startup:     startup{Options: options},
 		unanswered:  sets.Set[types.NamespacedName]{},
-		answered:    sets.Set[types.NamespacedName]{},
 		explained:   map[string][]v1alpha1.ClusterExplanation{},
 		subscribers: map[int]func(){},
 	}
@@ -121,27 +119,52 @@ func (d *Decider) Met(key types.NamespacedName) {
 	}
 }
 
-// Need puts a job on the waiting list, or changes what it needs. It returns what the job waits for, and false if the
-// next pass has to decide that: it wakes the job then. A job that has been placed meanwhile is woken too.
-func (d *Decider) Need(job queue.Job) (dispatch.Decision, bool) {
+// Need puts a job on the waiting list, or changes what it needs, and waits for the next pass if something has changed
+// since the last one. It returns the Grant of a job that has been placed, and what any other job waits for. There is
+// neither if that is not known yet, or if the Grant has been written: the job is woken when there is news.
+func (d *Decider) Need(ctx context.Context, job queue.Job) (*Grant, dispatch.Decision, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
+	stands, decided := d.stand(job)
+	if !stands || decided || !d.startup.over {
+		defer d.mu.Unlock()
+		grant, waits := d.outcome(&job)
+		return grant, waits, nil
+	}
+	var grant *Grant
+	var waits dispatch.Decision
+	q := d.ask(ctx, job.Key(), func() { grant, waits = d.outcome(&job) })
+	d.mu.Unlock()
+	if err := q.wait(ctx); err != nil {
+		return nil, dispatch.Decision{}, err
+	}
+	return grant, waits, nil
+}
+
+// stand puts a job on the waiting list unless it has been placed. decided: the answer that the job has still holds. The
+// caller holds mu.
+func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 	d.fleet.unpromise(job.UID)
 	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
-		return dispatch.Decision{}, false
+		return false, false
 	}
-	key := job.Key()
-	current := len(d.changed) == 0 || d.answered.Has(key)
-	d.answered.Delete(key)
 	if d.list.Stand(job) {
 		d.Changed()
 	}
-	if answer, decided := d.list.Answer(key); decided && current {
-		return answer, true
+	_, decided = d.list.Answer(job.Key())
+	return true, decided && len(d.changed) == 0
+}
+
+// outcome is what has been decided about a job. The caller holds mu.
+func (d *Decider) outcome(job *queue.Job) (*Grant, dispatch.Decision) {
+	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
+		return a.grant, dispatch.Decision{}
 	}
-	d.unanswered.Insert(key)
-	d.Changed()
-	return dispatch.Decision{}, false
+	waits, decided := d.list.Answer(job.Key())
+	if !decided {
+		d.unanswered.Insert(job.Key())
+		return nil, dispatch.Decision{}
+	}
+	return nil, waits
 }
 
 // Leave takes a job off the waiting list, and takes back a Grant that has not been written.
@@ -151,7 +174,6 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	helps := d.list.Has(key)
 	d.list.Leave(key)
 	d.unanswered.Delete(key)
-	d.answered.Delete(key)
 	helps = d.fleet.unpromiseEnded(key) || helps
 	if a := d.jobs.grants[key]; a != nil {
 		helps = d.fleet.release(a.uid) || helps

@@ -4,9 +4,11 @@
 package decider
 
 import (
-	"cmp"
 	"context"
+	"errors"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,6 +60,23 @@ func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []typ
 		t.Fatal(err)
 	}
 	return d.woken
+}
+
+// need is Need of a job that does not wait for a pass.
+func (d *testDecider) need(t *testing.T, job queue.Job) dispatch.Decision {
+	t.Helper()
+	_, waits, err := d.Need(t.Context(), job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return waits
+}
+
+// asked is how many wait for the next pass.
+func (d *testDecider) asked() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.questions)
 }
 
 // helps says whether a call makes a pass due, because it may help others.
@@ -134,14 +153,14 @@ func TestExplanationsAreBounded(t *testing.T) {
 // Nothing is decided until every job that waited at the start has been looked at.
 func TestNothingIsDecidedBeforeAllNeedsAreKnown(t *testing.T) {
 	d := newDecider(clocktesting.NewFakeClock(time.Unix(1000, 0)))
-	d.Need(queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
+	d.need(t, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
 	if outcomes := d.pass(t, nil); len(outcomes) > 0 {
 		t.Errorf("decided on %d jobs before it was known which wait", len(outcomes))
 	}
 	first, second := types.NamespacedName{Namespace: "default", Name: "first"}, types.NamespacedName{Namespace: "default", Name: "second"}
 	d.Expect([]types.NamespacedName{first, second})
 	for _, key := range []types.NamespacedName{second, first} {
-		d.Need(queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
+		d.need(t, queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
 		if outcomes := d.pass(t, nil); len(outcomes) > 0 {
 			t.Errorf("decided on %d jobs before all needs were known", len(outcomes))
 		}
@@ -177,11 +196,11 @@ func TestPlacedJobDoesNotWaitAgain(t *testing.T) {
 	d := startedDecider()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
 	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
-	if d.Need(job); d.list.Has(job.Key()) {
+	if d.need(t, job); d.list.Has(job.Key()) {
 		t.Error("the job waits, and is placed too")
 	}
 	job.Attempt = 2
-	d.Need(job)
+	d.need(t, job)
 	if !d.list.Has(job.Key()) {
 		t.Error("the job does not wait for its next attempt")
 	}
@@ -191,7 +210,7 @@ func TestPlacedJobDoesNotWaitAgain(t *testing.T) {
 func TestLeavingHelpsOthers(t *testing.T) {
 	d := startedDecider()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
-	d.Need(job)
+	d.need(t, job)
 	d.pass(t, nil)
 	if lines := d.Explain(&job); len(lines) > 0 {
 		t.Errorf("explained are %v, and there are no workers", lines)
@@ -216,34 +235,58 @@ func TestSeenDecisionIsWritten(t *testing.T) {
 	}
 }
 
-// A pass answers every job that has told its need, the first of a class and the others. Each is woken once, and a job
-// that asks again needs no other pass.
+// One pass answers every job that asks, the first of a class and the others, and wakes none of them. A job that asks
+// again needs no other pass while nothing changes.
 func TestNeedIsAnsweredByOnePass(t *testing.T) {
 	d := startedDecider()
-	jobs := make([]queue.Job, 3)
-	for i, name := range []string{"a", "b", "c"} {
-		jobs[i] = queue.Job{Job: dispatch.Job{Namespace: "default", Name: name, UID: types.UID(name)}, Class: "class", Attempt: 1}
+	d.pass(t, nil)
+	var asking sync.WaitGroup
+	for _, name := range []string{"a", "b", "c"} {
+		job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: name, UID: types.UID(name)}, Class: "class", Attempt: 1}
+		asking.Go(func() {
+			if grant, waits, err := d.Need(t.Context(), job); grant != nil || waits.Reason == "" || err != nil {
+				t.Errorf("%s gets %v, waits for %q, %v; want a reason", name, grant, waits.Reason, err)
+			}
+			if _, waits, err := d.Need(t.Context(), job); waits.Reason == "" || err != nil {
+				t.Errorf("%s has no answer after the pass: %v", name, err)
+			}
+		})
 	}
-	for i := range jobs[:2] {
-		if answer, decided := d.Need(jobs[i]); decided {
-			t.Errorf("%s waits for %s before anything was decided", jobs[i].Name, answer.Reason)
-		}
+	for d.asked() < 3 {
+		runtime.Gosched()
 	}
-	woken := d.pass(t, nil)
-	slices.SortFunc(woken, func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
-	if want := []types.NamespacedName{jobs[0].Key(), jobs[1].Key()}; !slices.Equal(slices.Compact(woken), want) {
-		t.Errorf("woken are %v, want %v", woken, want)
+	if woken := d.pass(t, nil); len(woken) > 0 {
+		t.Errorf("woken are %v, which have been told", woken)
 	}
-	d.Changed() // Jobs that have been woken for their answer do not wait for yet another pass.
-	for i := range jobs[:2] {
-		if _, decided := d.Need(jobs[i]); !decided {
-			t.Errorf("%s has no answer after the pass", jobs[i].Name)
-		}
-	}
+	asking.Wait()
 	if woken := d.pass(t, nil); len(woken) > 0 {
 		t.Errorf("woken are %v, and nothing has changed", woken)
 	}
-	if _, decided := d.Need(jobs[2]); !decided {
-		t.Error("a job whose class has its answer, while no pass is due, waits for a pass")
+}
+
+// A job that asks before anything is decided is woken by the pass that decides, once.
+func TestNeedBeforeTheFirstPass(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
+	if waits := d.need(t, job); waits.Reason != "" {
+		t.Errorf("the job waits for %s before anything was decided", waits.Reason)
 	}
+	if woken := d.pass(t, nil); !slices.Equal(woken, []types.NamespacedName{job.Key()}) {
+		t.Errorf("woken are %v, want the job once", woken)
+	}
+	if waits := d.need(t, job); waits.Reason == "" {
+		t.Error("the job has no answer after the pass")
+	}
+}
+
+// Nobody waits for a pass after its context has ended.
+func TestNeedEndsWithItsContext(t *testing.T) {
+	d := startedDecider()
+	d.pass(t, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := d.Need(ctx, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Need() = %v, want %v", err, context.Canceled)
+	}
+	d.pass(t, nil)
 }

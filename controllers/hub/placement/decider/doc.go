@@ -8,8 +8,8 @@
 //	d.Expect(unplaced)                        // nothing is decided before their needs are known
 //	go d.Run(ctx)                             // a pass whenever something has changed
 //
-//	answer, decided := d.Need(job)            // the reconciler of a job: it waits
-//	grant, placed := d.Granted(uid, attempt)  // it has been woken, and a worker is its own
+//	grant, waits, err := d.Need(ctx, job)     // the reconciler of a job: it gets a worker or an answer by the next pass
+//	grant, placed := d.Granted(uid, attempt)  // it has been woken because a later pass has placed it
 //	d.Written(uid, attempt)                   // the grant is on the API server
 //	d.Leave(key)                              // the job is not to be placed any more
 //

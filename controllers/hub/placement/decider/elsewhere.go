@@ -13,15 +13,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// question asks whether a placed job would get room on another worker than the one where it is.
-type question struct {
-	job    *queue.Job
-	from   v1alpha1.ClusterName
-	answer chan v1alpha1.ClusterExplanation
-	// ended is closed when nobody waits for the answer any more.
-	ended <-chan struct{}
-}
-
 // Elsewhere waits for the next pass, because the jobs on the waiting list come first, and says then whether a placed
 // job would get room on another worker: that worker with reason Fits, or else the worker that is nearest to taking it,
 // with what it lacks. There is no reason if that is not known yet.
@@ -29,40 +20,18 @@ type question struct {
 // Room that is there is promised to the job: nobody else gets it until the job is on the waiting list, ends, or
 // ReleasePromise is called.
 func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.ClusterName) (v1alpha1.ClusterExplanation, error) {
-	q := question{job: job, from: from, answer: make(chan v1alpha1.ClusterExplanation, 1), ended: ctx.Done()}
-	if !d.ask(q) {
-		return v1alpha1.ClusterExplanation{}, nil
-	}
-	select {
-	case answer := <-q.answer:
-		return answer, nil
-	case <-ctx.Done():
-		return v1alpha1.ClusterExplanation{}, ctx.Err()
-	}
-}
-
-// ask leaves a question to the next pass. It returns false if passes do not decide anything yet.
-func (d *Decider) ask(q question) bool {
+	var answer v1alpha1.ClusterExplanation
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	if !d.startup.over {
-		return false
+		defer d.mu.Unlock()
+		return answer, nil
 	}
-	d.questions = append(d.questions, q)
-	d.Changed()
-	return true
-}
-
-// answerQuestions is the end of a pass. The caller holds mu.
-func (d *Decider) answerQuestions() {
-	for _, q := range d.questions {
-		select {
-		case <-q.ended:
-		default:
-			q.answer <- d.answer(q.job, q.from)
-		}
+	q := d.ask(ctx, types.NamespacedName{}, func() { answer = d.answer(job, from) })
+	d.mu.Unlock()
+	if err := q.wait(ctx); err != nil {
+		return v1alpha1.ClusterExplanation{}, err
 	}
-	d.questions = nil
+	return answer, nil
 }
 
 // answer tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -88,31 +89,28 @@ func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.Namespa
 	return wake, tell
 }
 
-// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and
-// those that have waited for an answer.
-func (d *Decider) toWake(outcomes []queue.Outcome) (keys []types.NamespacedName) {
+// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and those
+// that had no answer before. Jobs that wait in Need are told there.
+func (d *Decider) toWake(outcomes []queue.Outcome) []types.NamespacedName {
+	wake := sets.Set[types.NamespacedName]{}
 	for i := range outcomes {
-		key := outcomes[i].Job.Key()
-		keys = append(keys, key)
-		if d.unanswered.Delete(key); outcomes[i].Decision.Cluster == "" {
-			d.answered.Insert(key)
-		} else {
-			d.answered.Delete(key)
-		}
+		wake.Insert(outcomes[i].Job.Key())
 		if preemption := outcomes[i].Preemption; preemption != nil {
 			for _, victim := range preemption.Victims {
-				keys = append(keys, victim.Key)
+				wake.Insert(victim.Key)
 			}
 		}
 	}
 	for key := range d.unanswered {
 		if _, decided := d.list.Answer(key); decided {
-			d.unanswered.Delete(key)
-			d.answered.Insert(key)
-			keys = append(keys, key)
+			wake.Insert(key)
 		}
 	}
-	return keys
+	d.unanswered = d.unanswered.Difference(wake)
+	for _, q := range d.questions {
+		wake.Delete(q.by)
+	}
+	return wake.UnsortedList()
 }
 
 // earliest returns the earlier of two times. The zero time is no time.
