@@ -113,9 +113,9 @@ func TestOutcomesWithoutRefusal(t *testing.T) {
 		t.Run(string(outcome), func(t *testing.T) {
 			s := newScene(t)
 			s.worker(t, west, cordon)
-			s.submit(t, "job", large, s.priorityClass(t, 1)) // It is the first in order, too.
+			s.submit(t, "job", large)
 			d, _ := s.reconcile(t, "job")
-			s.submit(t, "next", large)
+			s.submit(t, "next", large, pinned("region=east")) // Or it might take west first.
 			s.expect(t, "next", v1alpha1.ReasonNoFit)
 			s.worker(t, east, unreachable)
 			s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = false })

@@ -196,8 +196,14 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f obse
 		return r.wait(ctx, key, f)
 	case grant == nil:
 		return reconcile.Result{}, nil // The cache will show it.
-	case heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown:
-		// A copy or Kueue has shown itself since the decider was told what the job needs.
+	}
+	return r.use(ctx, key, f, grant)
+}
+
+// use writes a grant, unless a copy or Kueue has shown itself since the decider was told what the job needs.
+func (r *Reconciler) use(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) (reconcile.Result, error) {
+	f = r.observeKueue(f)
+	if heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown {
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
 		return r.wait(ctx, key, f)
 	}
@@ -249,7 +255,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	case err != nil:
 		return reconcile.Result{}, err
 	case grant != nil:
-		return reconcile.Result{}, r.write(ctx, key, f, grant)
+		return r.use(ctx, key, f, grant)
 	case waits.Reason == "":
 		return reconcile.Result{}, nil // The decider wakes us.
 	}

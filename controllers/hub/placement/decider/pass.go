@@ -35,7 +35,7 @@ func (d *Decider) Run(ctx context.Context) error {
 		if timer != nil {
 			timer.Stop()
 		}
-		if err := d.Pass(ctx); err != nil {
+		if err := d.Pass(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
 	}
