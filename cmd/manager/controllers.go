@@ -125,7 +125,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 // addFailover adds the controller for the jobs of lost workers.
 func (w *wiring) addFailover() error {
 	return failover.NewReconciler(failover.Options{
-		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(), Leading: w.options.Leads,
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(),
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		PauseAt: w.options.failoverPauseAt, PauseWindow: w.options.failoverPauseWindow, DeletionGrace: w.options.deletionGrace,
 	}).Add(w.mgr)

@@ -27,7 +27,7 @@ func New(job *unstructured.Unstructured) *v1alpha1.Dispatch {
 
 // Evict asks mirror to end the attempt.
 func Evict(dispatch *v1alpha1.Dispatch, reason v1alpha1.EvictionReason, message string) {
-	dispatch.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: Cut(message, messageLimit)}
+	dispatch.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: Message(message)}
 }
 
 // AdoptedDecision stands in the annotation AnnotationDecision, where placement says why it has chosen a worker, if the

@@ -70,6 +70,9 @@ func AttemptOf(d *v1alpha1.Dispatch) State {
 	}
 }
 
+// LacksCopy is true for a live attempt whose copy has not been reported. There may be one, or be one soon.
+func LacksCopy(d *v1alpha1.Dispatch) bool { return AttemptOf(d).Live() && !d.WasCopied() }
+
 // IsGivenUp is true for an attempt that has ended because its worker was lost. The worker may still have its copy.
 func IsGivenUp(d *v1alpha1.Dispatch) bool {
 	if d == nil || !d.AttemptEnded() {

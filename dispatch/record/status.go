@@ -59,6 +59,19 @@ func Lose(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, 
 	}
 }
 
+// Return takes back what Lose has said: the worker answers again.
+func Return(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
+	switch {
+	case dispatch.Spec.Eviction != nil:
+		status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(dispatch.Spec.Eviction.Reason)
+	case dispatch.WasCopied():
+		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+	default:
+		status.Phase, status.Reason = v1alpha1.PhasePending, ""
+	}
+}
+
 // HoldBack says that no copy is created because another worker has one that the hub has no record of.
 func HoldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
 	SetCondition(status, dispatch, metav1.Condition{
@@ -66,6 +79,22 @@ func HoldBack(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, mess
 		Message: message,
 	}, now)
 	status.Phase, status.Reason = v1alpha1.PhasePending, v1alpha1.ReasonUnknownCopy
+}
+
+// Stop says that the attempt is being ended, for the reason of spec.eviction.
+func Stop(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, message string, now time.Time) {
+	reason := string(dispatch.Spec.Eviction.Reason)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, now)
+	status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
+}
+
+// GoOn takes back what Stop has said: the eviction was taken back in time. What Stay has said stays.
+func GoOn(status *v1alpha1.DispatchStatus) {
+	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
+	}
 }
 
 // Stay says that the worker is being drained, and that the job fits on no other.
@@ -97,6 +126,15 @@ func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now
 	SetCondition(status, dispatch, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
 		Message: fmt.Sprintf("the copy exists on worker %q", worker),
+	}, now)
+}
+
+// SetKept is SetCopied for a copy that the worker refuses to delete. words are the worker's.
+func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
+	SetCopied(status, dispatch, now)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDeletionRefused,
+		Message: fmt.Sprintf("worker %q refuses to delete the copy: %s", dispatch.Spec.Cluster, words),
 	}, now)
 }
 

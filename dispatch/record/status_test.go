@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -106,6 +107,82 @@ func TestFinish(t *testing.T) {
 	}
 }
 
+// A worker that answers again changes nothing of what was going on there.
+func TestReturn(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		copied bool
+		evict  v1alpha1.EvictionReason
+		want   State
+		phase  v1alpha1.DispatchPhase
+		reason string
+	}{
+		"Placed":         {want: Placed, phase: v1alpha1.PhasePending},
+		"Copied":         {copied: true, want: Copied, phase: v1alpha1.PhaseRunning, reason: v1alpha1.ReasonCopied},
+		"Evicting":       {copied: true, evict: v1alpha1.EvictionDrained, want: Evicting, phase: v1alpha1.PhaseEvicting, reason: "Drained"},
+		"EvictingPlaced": {evict: v1alpha1.EvictionDrained, want: Evicting, phase: v1alpha1.PhaseEvicting, reason: "Drained"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+			if test.copied {
+				SetCopied(&d.Status, d, now)
+			}
+			if test.evict != "" {
+				Evict(d, test.evict, "words")
+			}
+			Lose(&d.Status, d, v1alpha1.ReasonHold, "away", now)
+			if LacksCopy(d) == test.copied {
+				t.Errorf("LacksCopy() = %t", !test.copied)
+			}
+			if StateOf(d) != Lost || d.Status.Phase != v1alpha1.PhaseWorkerLost {
+				t.Fatalf("a lost attempt is %s, in phase %s", StateOf(d), d.Status.Phase)
+			}
+			Return(&d.Status, d)
+			if StateOf(d) != test.want || d.Status.Phase != test.phase || d.Status.Reason != test.reason {
+				t.Errorf("it is %s, in phase %s with reason %q; want %s, %s, %q",
+					StateOf(d), d.Status.Phase, d.Status.Reason, test.want, test.phase, test.reason)
+			}
+		})
+	}
+}
+
+// A stop that was taken back in time leaves no condition. That a job fits nowhere else is not about a stop.
+func TestGoOn(t *testing.T) {
+	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+	Evict(d, v1alpha1.EvictionDrained, " words\n")
+	if d.Spec.Eviction.Message != "words" {
+		t.Errorf("the eviction says %q", d.Spec.Eviction.Message)
+	}
+	Stop(&d.Status, d, "words", time.Now())
+	want := v1alpha1.DispatchStatus{
+		Phase: v1alpha1.PhaseEvicting, Reason: "Drained",
+		Conditions: []metav1.Condition{{Type: v1alpha1.DispatchEvicting, Status: metav1.ConditionTrue, Reason: "Drained", Message: "words"}},
+	}
+	if diff := cmp.Diff(want, d.Status, cmpopts.IgnoreTypes(metav1.Time{})); diff != "" {
+		t.Errorf("Stop() (-want +got):\n%s", diff)
+	}
+	GoOn(&d.Status)
+	if len(d.Status.Conditions) != 0 {
+		t.Errorf("the conditions are %+v", d.Status.Conditions)
+	}
+	Stay(&d.Status, d, "no room", time.Now())
+	GoOn(&d.Status)
+	if !Stays(d) {
+		t.Error("it does not say any more that there is no room elsewhere")
+	}
+}
+
+// A copy that the worker does not let go is there, and says so.
+func TestSetKept(t *testing.T) {
+	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
+	SetKept(&d.Status, d, "forbidden", time.Now())
+	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if StateOf(d) != Copied || mirrored.Reason != v1alpha1.ReasonDeletionRefused ||
+		mirrored.Message != `worker "worker" refuses to delete the copy: forbidden` {
+		t.Errorf("it is %s, with %+v", StateOf(d), mirrored)
+	}
+}
+
 // What a CRD limits stays within its limits, and the oldest goes first.
 func TestLimits(t *testing.T) {
 	var status v1alpha1.DispatchStatus
@@ -127,7 +204,7 @@ func TestLimits(t *testing.T) {
 
 // A watch that tells of the first version of a Dispatch has none before it.
 func TestNoDispatch(t *testing.T) {
-	if StateOf(nil) != None || AttemptOf(nil) != None || IsMoving(nil) || IsGivenUp(nil) {
+	if StateOf(nil) != None || AttemptOf(nil) != None || IsMoving(nil) || IsGivenUp(nil) || LacksCopy(nil) {
 		t.Error("a Dispatch that is not there has a state")
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -185,7 +186,7 @@ func (h held[C]) Reconcile(ctx context.Context, request reconcile.Request) (reco
 
 // isHeld is true for a Dispatch whose attempt has no copy here yet, while Hold forbids the first copy.
 func (h held[C]) isHeld(ctx context.Context, d *v1alpha1.Dispatch) bool {
-	return h.hold != nil && d.Spec.Cluster == h.worker && !d.IsFinished() && !d.WasCopied() && !d.AttemptEnded() && h.hold(ctx, d)
+	return h.hold != nil && d.Spec.Cluster == h.worker && record.LacksCopy(d) && h.hold(ctx, d)
 }
 
 // hasCurrentCopy is true if the worker's cache has the copy of the Dispatch's current attempt.

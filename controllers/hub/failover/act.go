@@ -124,10 +124,7 @@ func movedBy(f *jobObservation) string {
 }
 
 // confirm decides again, from the API server and the connection. If the decision has changed, it returns a conflict:
-// the caches and the connection will wake us. It also returns a conflict if another manager may lead. Then this manager
-// was paused, and does not know that yet. Its knowledge of the worker is worth nothing: the new leader may reach the
-// worker, answer its agent and place jobs there. A manager that begins to lead after Leading has answered writes to the
-// Dispatch before it lets anything run there.
+// the caches and the connection will wake us.
 //
 // confirm always reads the TrainJob, because the cache may lack a TrainJob or its end. All writes to a Dispatch have a
 // lock. So confirm reads the Dispatch only while its cache may be from before this replica began to lead.
@@ -151,7 +148,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobO
 	latest.contact = r.Connections.Contact(o.name)
 	state, _ := latest.judge(now)
 	f.worker, f.fence = latest.stateFor(f.dispatch, state), r.fence(o, f.dispatch)
-	if f.decide(now).do != t.decided.do || !r.Leading() {
+	if f.decide(now).do != t.decided.do {
 		return nil, errOutdated
 	}
 	return &f, nil

@@ -68,7 +68,8 @@ type Book interface {
 
 // Options are the options of the controller. All are required, except where the comment of an option says otherwise.
 type Options struct {
-	// Hub reads from the hub's caches, TrainJobs unstructured. They need the indexes of package records.
+	// Hub reads from the hub's caches, TrainJobs unstructured. They need the indexes of package records. A write fails
+	// with remote.ErrNotLeading if this process may not lead any more (remote.OnlyLeaderWrites).
 	Hub client.Client
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
@@ -76,8 +77,6 @@ type Options struct {
 	Connections Connections
 	// Book knows what the workers' agents do.
 	Book Book
-	// Leading says whether this process certainly leads now. Nil: it always leads, because reconcilers run only then.
-	Leading func() bool
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock is the clock of this process.
@@ -93,9 +92,6 @@ type Options struct {
 }
 
 func (o Options) complete() Options {
-	if o.Leading == nil {
-		o.Leading = func() bool { return true }
-	}
 	if o.PauseAt == 0 {
 		o.PauseAt = defaultPauseAt
 	}

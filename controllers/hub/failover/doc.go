@@ -34,8 +34,12 @@
 // Time: the grace period counts from the record (status.lastSeenTime), by the hub's clock. It is only patience. Safety
 // comes from Book.StoppedAt alone, by the monotonic clock of this process, and only while Contact says that the whole
 // outage was silent. Nothing is polled: both functions return when to reconcile again, and a change of anything that
-// they read wakes the key. A manager that was paused works on for some seconds while another manager already leads and
-// may reach the worker. So only a manager that certainly leads (Leading) ends an attempt.
+// they read wakes the key.
+//
+// A manager that was paused works on for some seconds while another manager already leads. What it knows of the worker
+// is worth nothing: the new leader may reach the worker, answer its agent and place jobs there. So the hub's client
+// sends writes only while this process certainly leads (remote.OnlyLeaderWrites). A manager that begins to lead after
+// that check writes to the Dispatch before it lets anything run there.
 //
 // A worker may return at any moment. Locks and the order of writes keep that safe. A fenced attempt ends only after
 // this process has read WorkerLost in the Dispatch. Mirror takes WorkerLost back with a write before it does anything

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -180,29 +182,45 @@ func TestFencedIsSaidBeforeItEnds(t *testing.T) {
 	s.isMoved(t, key)
 }
 
-// A manager was paused. It believes that a worker is away, while another manager leads and reaches that worker.
-func TestMayNotLead(t *testing.T) {
+// A manager was paused. It believes that a worker is away, while another manager leads and reaches that worker. So it
+// writes nothing on the hub, whatever it wants to write.
+func TestFormerLeaderWritesNothing(t *testing.T) {
 	s := newScene(t)
-	leads := true
-	s.options.Leading = func() bool { return leads }
+	var leads atomic.Bool
+	leads.Store(true)
+	s.options.Hub = s.leader(t, leads.Load)
 	s.restart()
 	key, held := s.place(t, "job", v1alpha1.FailoverFenced), s.place(t, "held", v1alpha1.FailoverHold)
 	s.clock.Step(time.Hour)
 	s.reconcile(t)
-	s.goesOn(t, key, v1alpha1.ReasonFencing)
-	leads = false
-	if after := s.reconcile(t); after != time.Second {
-		t.Errorf("looks again after %s, want a second", after)
+	leads.Store(false)
+	gone := s.place(t, "gone", v1alpha1.FailoverHold)
+	must(t, s.hub.Delete(t.Context(), s.job(t, gone)))
+	writesNothing := func(what string) {
+		t.Helper()
+		g := gomega.NewWithT(t)
+		before := s.versions(t, g, s.hub)
+		if after := s.reconcile(t); after != time.Second {
+			t.Errorf("%s: looks again after %s, want a second", what, after)
+		}
+		if diff := cmp.Diff(before, s.versions(t, g, s.hub)); diff != "" {
+			t.Errorf("%s: something was written (-before +after):\n%s", what, diff)
+		}
 	}
-	s.goesOn(t, key, v1alpha1.ReasonFencing)
+	writesNothing("the end of a fenced attempt, and the deletion of a Dispatch without a job")
+	s.place(t, "new", v1alpha1.FailoverHold)
+	writesNothing("the condition WorkerLost")
 	s.forget(t, clusterID)
-	s.reconcile(t)
+	writesNothing("the end of a forgotten attempt")
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
 	s.goesOn(t, held, v1alpha1.ReasonHold)
-	leads = true
+	leads.Store(true)
 	s.reconcile(t)
 	s.isMoved(t, key)
 	s.isMoved(t, held)
+	if d := s.dispatch(t, gone); d.DeletionTimestamp == nil {
+		t.Error("the leader does not delete the Dispatch without a job")
+	}
 }
 
 func TestFencedIsHeldWithoutProof(t *testing.T) {
@@ -756,41 +774,37 @@ func TestManager(t *testing.T) {
 	immediate := s.place(t, "immediate", v1alpha1.FailoverImmediate)
 	fenced := s.place(t, "fenced", v1alpha1.FailoverFenced)
 	deleted := s.place(t, "deleted", v1alpha1.FailoverHold)
-	eventually := func(what string, check func(gomega.Gomega)) {
-		t.Helper()
-		gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed(), what)
-	}
 	// The connection is lost, the record says that, and the grace period ends.
 	s.clock.SetTime(time.Now())
 	s.lose(t, s.worker, 0)
 	s.book.set(s.worker, time.Now().Add(time.Hour))
-	eventually("the grace ends", func(g gomega.Gomega) {
+	eventually(t, "the grace ends", func(g gomega.Gomega) {
 		g.Expect(s.dispatch(t, immediate).AttemptEnded()).To(gomega.BeTrue())
 		g.Expect(lost(s.dispatch(t, fenced))).To(gomega.Equal(v1alpha1.ReasonFencing))
 	})
 	// The Book learns an earlier time.
 	s.book.set(s.worker, time.Now().Add(500*time.Millisecond))
-	eventually("the agent must have stopped", func(g gomega.Gomega) {
+	eventually(t, "the agent must have stopped", func(g gomega.Gomega) {
 		g.Expect(s.dispatch(t, fenced).AttemptEnded()).To(gomega.BeTrue())
 	})
 	// A job is deleted in the background. Its Dispatch waits until an admin has the worker forgotten.
 	must(t, s.hub.Delete(t.Context(), s.job(t, deleted)))
-	eventually("the deletion waits", func(g gomega.Gomega) {
+	eventually(t, "the deletion waits", func(g gomega.Gomega) {
 		g.Expect(lost(s.dispatch(t, deleted))).To(gomega.Equal(v1alpha1.ReasonDeletionPending))
 	})
 	s.forget(t, clusterID)
-	eventually("the deletion is released", func(g gomega.Gomega) { g.Expect(s.dispatch(t, deleted)).To(gomega.BeNil()) })
+	eventually(t, "the deletion is released", func(g gomega.Gomega) { g.Expect(s.dispatch(t, deleted)).To(gomega.BeNil()) })
 	s.answer(t, s.worker)
-	eventually("it is remembered", func(g gomega.Gomega) {
+	eventually(t, "it is remembered", func(g gomega.Gomega) {
 		g.Expect(s.workerCluster(t, s.worker).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationForget))
 	})
 	// If another worker is lost too, this worker is judged again.
 	later := s.place(t, "later", v1alpha1.FailoverImmediate)
 	s.lose(t, s.peer(), 0)
 	s.lose(t, s.worker, 0)
-	eventually("failover is paused", func(g gomega.Gomega) {
+	eventually(t, "failover is paused", func(g gomega.Gomega) {
 		g.Expect(lost(s.dispatch(t, later))).To(gomega.Equal(v1alpha1.ReasonFailoverPaused))
 	})
 	s.answer(t, s.peer())
-	eventually("failover goes on", func(g gomega.Gomega) { g.Expect(s.dispatch(t, later).AttemptEnded()).To(gomega.BeTrue()) })
+	eventually(t, "failover goes on", func(g gomega.Gomega) { g.Expect(s.dispatch(t, later).AttemptEnded()).To(gomega.BeTrue()) })
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,23 +31,24 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
-const (
-	clusterID = types.UID("cluster-id")
-	// patience is a timeout for quick things on a machine that may be busy.
-	patience = 60 * time.Second
-)
+const clusterID = types.UID("cluster-id")
 
 // environment is a hub without controllers. The tests do by hand what controllers would do.
 type environment struct {
 	server *servers.Server
-	// hub is the admin's client, without caches. cached is the manager's client.
+	// hub is the admin's client, without caches. cached is the manager's client, and cache its caches.
 	hub    client.WithWatch
 	cached client.Client
+	cache  client.Reader
 	scheme *runtime.Scheme
 }
+
+var must, eventually = check.Must, check.Eventually
 
 var shared = servers.Share(newEnvironment)
 
@@ -70,7 +72,19 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 		cancel()
 		return <-ended
 	})
-	return &environment{server: set.Hub, hub: set.Hub.Admin, cached: hub.GetClient(), scheme: set.Scheme}, nil
+	return &environment{
+		server: set.Hub, hub: set.Hub.Admin, cached: hub.GetClient(), cache: hub.GetCache(), scheme: set.Scheme,
+	}, nil
+}
+
+// leader returns the manager's client as cmd/manager makes it: it writes only while leads is true.
+func (e *environment) leader(t *testing.T, leads func() bool) client.Client {
+	t.Helper()
+	config := rest.CopyConfig(e.server.Cluster.Config)
+	config.Wrap(remote.OnlyLeaderWrites(leads))
+	c, err := client.New(config, client.Options{Scheme: e.scheme, Cache: &client.CacheOptions{Reader: e.cache, Unstructured: true}})
+	must(t, err)
+	return c
 }
 
 // connections returns the contacts that a test sets.
@@ -338,25 +352,28 @@ func (s *scene) try(t *testing.T) (time.Duration, error) {
 // settle waits until the caches show the state of the API server.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
-	versions := func(g gomega.Gomega, reader client.Reader) []string {
-		var all []string
-		for _, list := range []client.ObjectList{
-			trainjobs.NewList(), &v1alpha1.DispatchList{}, &v1alpha1.WorkerClusterList{}, &v1alpha1.TombstoneList{},
-		} {
-			g.Expect(reader.List(t.Context(), list, s.scope(list)...)).To(gomega.Succeed())
-			items, err := meta.ExtractList(list)
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			for _, item := range items {
-				object := item.(client.Object)
-				all = append(all, fmt.Sprintf("%T %s %s", object, object.GetName(), object.GetResourceVersion()))
-			}
+	eventually(t, "the caches", func(g gomega.Gomega) {
+		g.Expect(s.versions(t, g, s.cached)).To(gomega.Equal(s.versions(t, g, s.hub)))
+	})
+}
+
+// versions returns the versions of all objects that the reconciler may write.
+func (s *scene) versions(t *testing.T, g gomega.Gomega, reader client.Reader) []string {
+	t.Helper()
+	var all []string
+	for _, list := range []client.ObjectList{
+		trainjobs.NewList(), &v1alpha1.DispatchList{}, &v1alpha1.WorkerClusterList{}, &v1alpha1.TombstoneList{},
+	} {
+		g.Expect(reader.List(t.Context(), list, s.scope(list)...)).To(gomega.Succeed())
+		items, err := meta.ExtractList(list)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		for _, item := range items {
+			object := item.(client.Object)
+			all = append(all, fmt.Sprintf("%T %s %s", object, object.GetName(), object.GetResourceVersion()))
 		}
-		slices.Sort(all)
-		return all
 	}
-	gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
-		g.Expect(versions(g, s.cached)).To(gomega.Equal(versions(g, s.hub)))
-	}, patience, 5*time.Millisecond).Should(gomega.Succeed(), "the caches")
+	slices.Sort(all)
+	return all
 }
 
 // scope returns list options: namespaced kinds are listed in the scene's namespace only.
@@ -371,12 +388,7 @@ func (s *scene) scope(list client.ObjectList) []client.ListOption {
 // dispatch reads the Dispatch from the API server. It returns nil if there is none.
 func (s *scene) dispatch(t *testing.T, key client.ObjectKey) *v1alpha1.Dispatch {
 	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	if err := s.hub.Get(t.Context(), key, d); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		return nil
-	}
-	return d
+	return check.Dispatch(t, s.hub, key)
 }
 
 func (s *scene) job(t *testing.T, key client.ObjectKey) *unstructured.Unstructured {
@@ -400,11 +412,4 @@ func lost(d *v1alpha1.Dispatch) string {
 		return condition.Reason
 	}
 	return ""
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -15,37 +16,45 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
+// adopter puts copies on one worker on record.
+type adopter struct {
+	here    place
+	records records.Writer
+	// needs is Options.Needs.
+	needs    func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	recorder events.EventRecorder
+}
+
 // adopt puts a copy on record whose attempt is later than the hub knows, as after a restore from a backup. One write
 // raises the Dispatch to the attempt of the copy. The job's copies on other workers are outdated then. The mirror
 // writes the status, as for every copy.
-func (r *reconciler) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
+func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
 	d := hub.dispatch.DeepCopy()
 	if d == nil {
 		d = record.New(hub.job)
 	}
 	record.Adopt(d, v1alpha1.DispatchSpec{
-		Cluster: r.Cluster, ClusterID: r.ClusterID, Attempt: attemptOf(copy), Failover: failoverOf(copy),
+		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: attemptOf(copy), Failover: failoverOf(copy),
 	})
-	r.fillNeeds(ctx, hub.job, d)
-	writer := records.Writer{Hub: r.Hub, Clock: r.Clock}
+	a.fillNeeds(ctx, hub.job, d)
 	var err error
 	if hub.dispatch == nil {
-		err = writer.Create(ctx, d)
+		err = a.records.Create(ctx, d)
 	} else {
-		err = writer.Patch(ctx, hub.dispatch, d)
+		err = a.records.Patch(ctx, hub.dispatch, d)
 	}
 	if err == nil {
-		r.recordAdopted(hub.job, d)
+		a.recordAdopted(hub.job, d)
 	}
 	return err
 }
 
 // fillNeeds records what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
-func (r *reconciler) fillNeeds(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
-	if r.Needs == nil {
+func (a adopter) fillNeeds(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+	if a.needs == nil {
 		return
 	}
-	podSets, priority, err := r.Needs(ctx, job)
+	podSets, priority, err := a.needs(ctx, job)
 	if err != nil {
 		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
 		return

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -58,23 +59,25 @@ func recordedAttempt(copy client.Object, hub hubRecords) int32 {
 	return hub.dispatch.Spec.Attempt
 }
 
-// leadsHere is true if the Dispatch names this worker.
-func (p place) leadsHere(d *v1alpha1.Dispatch) bool {
-	if d.Spec.ClusterID != "" {
-		return d.Spec.ClusterID == p.ClusterID
-	}
-	return d.Spec.Cluster == p.Cluster
+// belief says whether the manager believes a copy of a later attempt than the hub knows.
+type belief struct {
+	here  place
+	hubID string
+	// others is Options.Others.
+	others    Others
+	decisions decisions
+	clock     clock.PassiveClock
 }
 
 // doubt says why the manager does not believe a copy of a later attempt than the hub knows, and when to ask again. A
 // worker can write anything on a copy. So a claim to a job on record elsewhere counts only if the worker on record
 // lacks it.
-func (r *reconciler) doubt(
+func (b belief) doubt(
 	ctx context.Context, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (doubt, time.Duration, error) {
 	d, attempt := hub.dispatch, attemptOf(copy)
 	recorded := recordedAttempt(copy, hub)
-	accepted, err := r.isAccepted(ctx, copy)
+	accepted, err := b.decisions.isAccepted(ctx, copy)
 	if err != nil {
 		return doubt{}, 0, err
 	}
@@ -82,9 +85,9 @@ func (r *reconciler) doubt(
 		return held.doubt, 0, nil
 	}
 	live := record.AttemptOf(d).Live()
-	here := live && r.here().leadsHere(d)
+	here := live && b.here.leadsHere(d)
 	if live && !here {
-		if why, due := r.ask(ctx, d, held); why.reason != "" {
+		if why, due := b.ask(ctx, d, held); why.reason != "" {
 			return why, due, nil
 		}
 	}
@@ -99,24 +102,10 @@ func (r *reconciler) doubt(
 	return doubt{}, 0, nil
 }
 
-// isAccepted is true if an admin has decided that the copy is the job's.
-func (r *reconciler) isAccepted(ctx context.Context, copy client.Object) (bool, error) {
-	registration := &v1alpha1.WorkerCluster{}
-	key := client.ObjectKey{Name: string(r.Cluster)}
-	if err := r.Hub.Get(ctx, key, registration, client.UnsafeDisableDeepCopy); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("get WorkerCluster %q: %w", r.Cluster, err)
-		}
-		return false, nil
-	}
-	value := registration.Annotations[v1alpha1.AnnotationDecisionPrefix+string(copy.GetUID())]
-	return v1alpha1.CopyDecision(value) == v1alpha1.DecisionAdopt, nil
-}
-
 // ask asks the worker on record whether it has the job. There is no doubt if the worker does not have the job and
 // cannot get it any more: mirror creates nothing there while this copy is held.
-func (r *reconciler) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
-	there, err := r.presence(ctx, d)
+func (b belief) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect) (doubt, time.Duration) {
+	there, err := b.presence(ctx, d)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).V(1).Info("The worker on record could not be asked",
@@ -130,7 +119,7 @@ func (r *reconciler) ask(ctx context.Context, d *v1alpha1.Dispatch, held suspect
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"attempt %d is being stopped on worker %q", d.Spec.Attempt, d.Spec.Cluster)}, goneCheck
 	}
-	if left := arrivalTime - r.Clock.Since(held.since); left > 0 {
+	if left := arrivalTime - b.clock.Since(held.since); left > 0 {
 		return doubt{v1alpha1.ReasonNotAsked, fmt.Sprintf(
 			"a copy of attempt %d may be under way to worker %q, which has none", d.Spec.Attempt, d.Spec.Cluster)}, left
 	}
@@ -148,20 +137,24 @@ const (
 )
 
 // presence asks the API server of the worker that the Dispatch names what it has of the job.
-func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, error) {
-	if r.Others == nil {
+func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, error) {
+	if b.others == nil {
 		return nothing, fmt.Errorf("worker %q is not known", d.Spec.Cluster)
 	}
-	worker, ok := r.Others(d.Spec.Cluster, d.Spec.ClusterID)
+	connection, ok := b.others(d.Spec.Cluster, d.Spec.ClusterID)
 	if !ok {
 		return nothing, fmt.Errorf("worker %q is not connected", d.Spec.Cluster)
 	}
 	key := client.ObjectKeyFromObject(d)
-	existing, err := findOn(ctx, worker, d.Spec.Cluster, key)
+	worker, err := connect(d.Spec.Cluster, connection)
 	if err != nil {
 		return nothing, err
 	}
-	if existing != nil && !v1alpha1.OfAnotherHub(existing, r.HubID) && isRecorded(existing, d) {
+	existing, err := worker.find(ctx, key)
+	if err != nil {
+		return nothing, err
+	}
+	if existing != nil && !v1alpha1.OfAnotherHub(existing, b.hubID) && isRecorded(existing, d) {
 		if existing.GetDeletionTimestamp() != nil {
 			return ending, nil
 		}
@@ -170,11 +163,7 @@ func (r *reconciler) presence(ctx context.Context, d *v1alpha1.Dispatch) (presen
 	if existing != nil {
 		return nothing, nil // The TrainJob of that name belongs to another hub TrainJob.
 	}
-	cached, err := worker.Client()
-	if err != nil {
-		return nothing, err
-	}
-	if alive, err := podsAliveOn(ctx, cached, d.Spec.Cluster, key); alive || err != nil {
+	if alive, err := worker.podsAlive(ctx, key); alive || err != nil {
 		return ending, err
 	}
 	return nothing, nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -21,26 +22,50 @@ import (
 // ours is the prefix of the labels and annotations that make a TrainJob a copy.
 const ours = "trainyard.dev/"
 
-// carryOut does what an admin has decided about a copy that is certainly unknown.
-func (r *reconciler) carryOut(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
-	registration := &v1alpha1.WorkerCluster{}
-	if err := r.Hub.Get(ctx, client.ObjectKey{Name: string(r.Cluster)}, registration); err != nil {
-		return client.IgnoreNotFound(err)
+// decisions carries out what admins have decided about the unknown copies of one worker.
+type decisions struct {
+	here      place
+	managedBy string
+	// hub reads from the hub's caches, stored from its API server.
+	hub, stored hubReader
+	suspects    suspects
+	recorder    events.EventRecorder
+}
+
+// of returns what an admin has decided about a copy, and the WorkerCluster that says it. It belongs to the cache.
+func (d decisions) of(ctx context.Context, copy client.Object) (in *v1alpha1.WorkerCluster, value string, decided bool, err error) {
+	in = &v1alpha1.WorkerCluster{}
+	if err := d.hub.Get(ctx, client.ObjectKey{Name: string(d.here.Cluster)}, in, client.UnsafeDisableDeepCopy); err != nil {
+		if client.IgnoreNotFound(err) != nil {
+			return nil, "", false, fmt.Errorf("get WorkerCluster %q: %w", d.here.Cluster, err)
+		}
+		return nil, "", false, nil
 	}
-	value, decided := registration.Annotations[v1alpha1.AnnotationDecisionPrefix+string(copy.GetUID())]
-	if !decided {
-		return nil
+	value, decided = in.Annotations[v1alpha1.AnnotationDecisionPrefix+string(copy.GetUID())]
+	return in, value, decided, nil
+}
+
+// isAccepted is true if an admin has decided that the copy is the job's.
+func (d decisions) isAccepted(ctx context.Context, copy client.Object) (bool, error) {
+	_, value, _, err := d.of(ctx, copy)
+	return v1alpha1.CopyDecision(value) == v1alpha1.DecisionAdopt, err
+}
+
+// carryOut does what an admin has decided about a copy that is certainly unknown.
+func (d decisions) carryOut(ctx context.Context, worker workerClient, copy *unstructured.Unstructured) error {
+	registration, value, decided, err := d.of(ctx, copy)
+	if !decided || err != nil {
+		return err
 	}
 	decision := v1alpha1.CopyDecision(value)
 	var refusal string
-	var err error
 	switch decision {
 	case v1alpha1.DecisionAdopt:
-		refusal, err = r.assign(ctx, worker, copy)
+		refusal, err = d.assign(ctx, worker, copy)
 	case v1alpha1.DecisionRelease:
-		err = r.disown(ctx, worker, copy)
+		err = disown(ctx, worker, copy)
 	case v1alpha1.DecisionDelete:
-		err = r.delete(ctx, worker, copy, "decision")
+		err = worker.deleteCopy(ctx, copy, "decision")
 	default:
 		refusal = fmt.Sprintf("%q is no decision; say %s, %s or %s", value,
 			v1alpha1.DecisionAdopt, v1alpha1.DecisionRelease, v1alpha1.DecisionDelete)
@@ -48,42 +73,42 @@ func (r *reconciler) carryOut(ctx context.Context, worker client.Client, copy *u
 	if err != nil {
 		return err
 	}
-	if !r.Quarantine.registry.refuse(r.Cluster, client.ObjectKeyFromObject(copy), value+": "+refusal) {
+	if !d.suspects.refuse(client.ObjectKeyFromObject(copy), value+": "+refusal) {
 		return nil // An Event has said it.
 	}
 	if refusal != "" {
-		r.recordRefused(registration, copy, refusal)
+		d.recordRefused(registration, copy, refusal)
 	} else {
-		r.recordDecided(registration, copy, decision)
+		d.recordDecided(registration, copy, decision)
 	}
 	return nil
 }
 
 // assign makes the copy belong to the hub TrainJob of its name, so that the copy can be adopted. It gives the copy a
 // higher attempt than any other known attempt of the job. If it cannot do that, it returns why.
-func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) (refusal string, err error) {
+func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstructured.Unstructured) (refusal string, err error) {
 	key := client.ObjectKeyFromObject(copy)
-	job, err := r.job(ctx, r.HubReader, key)
+	job, err := d.stored.job(ctx, key)
 	if err != nil {
 		return "", err
 	}
 	if job == nil {
 		return fmt.Sprintf("the hub has no TrainJob %s to adopt it; create it there, suspended or not, and it is adopted", key), nil
 	}
-	hub, err := r.observe(ctx, r.HubReader, copy)
+	hub, err := d.stored.recordsOf(ctx, copy)
 	if err != nil {
 		return "", err
 	}
-	if refusal := r.unassignable(job, hub.dispatch); refusal != "" {
+	if refusal := unassignable(job, hub.dispatch, d.managedBy); refusal != "" {
 		return refusal, nil
 	}
-	attempt := max(attemptOf(copy), record.NextAttempt(r.Quarantine.registry.rival(key, job.GetUID(), r.Cluster)))
+	attempt := max(attemptOf(copy), record.NextAttempt(d.suspects.rival(key, job.GetUID())))
 	recorded := int32(0)
 	if hub.dispatch != nil {
 		recorded = hub.dispatch.Spec.Attempt
 		attempt = max(attempt, record.NextAttempt(recorded))
 	}
-	tombstones, err := records.Tombstones(ctx, r.Hub, job.GetUID())
+	tombstones, err := records.Tombstones(ctx, d.hub, job.GetUID())
 	if err != nil {
 		return "", err
 	}
@@ -97,11 +122,11 @@ func (r *reconciler) assign(ctx context.Context, worker client.Client, copy *uns
 	updated := copy.DeepCopy()
 	setLabel(updated, v1alpha1.LabelOriginUID, string(job.GetUID()))
 	setAnnotation(updated, v1alpha1.AnnotationAttempt, strconv.Itoa(int(attempt)))
-	return "", r.patch(ctx, worker, copy, updated)
+	return "", worker.patchCopy(ctx, copy, updated)
 }
 
 // unassignable says why a hub TrainJob cannot take over a copy. It is empty if the TrainJob can.
-func (r *reconciler) unassignable(job *unstructured.Unstructured, d *v1alpha1.Dispatch) string {
+func unassignable(job *unstructured.Unstructured, d *v1alpha1.Dispatch, managedBy string) string {
 	name := job.GetNamespace() + "/" + job.GetName()
 	end := trainjobs.Terminal(job)
 	switch {
@@ -109,22 +134,22 @@ func (r *reconciler) unassignable(job *unstructured.Unstructured, d *v1alpha1.Di
 		return fmt.Sprintf("the hub TrainJob %s is %s", name, end.Type)
 	case job.GetDeletionTimestamp() != nil:
 		return fmt.Sprintf("the hub TrainJob %s is being deleted", name)
-	case trainjobs.ManagedBy(job) != r.ManagedBy:
-		return fmt.Sprintf("spec.managedBy of the hub TrainJob %s is %q, and has to be %q", name, trainjobs.ManagedBy(job), r.ManagedBy)
+	case trainjobs.ManagedBy(job) != managedBy:
+		return fmt.Sprintf("spec.managedBy of the hub TrainJob %s is %q, and has to be %q", name, trainjobs.ManagedBy(job), managedBy)
 	case d != nil && (d.DeletionTimestamp != nil || d.Spec.TrainJob.UID != job.GetUID()):
 		return fmt.Sprintf("the Dispatch %s of an earlier TrainJob has to go first", name)
-	case d != nil && d.Spec.Cluster != "" && !d.AttemptEnded():
+	case record.StateOf(d).Live(), record.StateOf(d) == record.Finished:
 		return fmt.Sprintf("the hub TrainJob %s is on worker %q already", name, d.Spec.Cluster)
 	}
 	return ""
 }
 
 // disown removes our marks from a copy. The copy goes on running as a TrainJob of the worker.
-func (r *reconciler) disown(ctx context.Context, worker client.Client, copy *unstructured.Unstructured) error {
+func disown(ctx context.Context, worker workerClient, copy *unstructured.Unstructured) error {
 	updated := copy.DeepCopy()
 	updated.SetLabels(withoutOurs(copy.GetLabels()))
 	updated.SetAnnotations(withoutOurs(copy.GetAnnotations()))
-	return r.patch(ctx, worker, copy, updated)
+	return worker.patchCopy(ctx, copy, updated)
 }
 
 func withoutOurs(all map[string]string) map[string]string {
@@ -135,15 +160,6 @@ func withoutOurs(all map[string]string) map[string]string {
 		}
 	}
 	return rest
-}
-
-// patch changes a copy, but only if the copy is still as the caller has read it.
-func (r *reconciler) patch(ctx context.Context, worker client.Client, copy, updated *unstructured.Unstructured) error {
-	err := worker.Patch(ctx, updated, client.MergeFromWithOptions(copy, client.MergeFromWithOptimisticLock{}), records.FieldOwner)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
-	}
-	return nil
 }
 
 func setLabel(object client.Object, key, value string) {

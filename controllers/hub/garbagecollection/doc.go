@@ -16,6 +16,9 @@
 //     copies.
 //   - The reconciler, one for each worker, judges a copy by the hub's records (judge.go). Its keys are the keys of
 //     copies, and the names of Tombstones, which have no namespace.
+//   - The reconciler leaves the rest to its parts: retirement (finished copies), leftovers (JobSets without a copy),
+//     execution (Tombstones), attempts (the count of attempts), and investigator (unknown copies). The investigator has
+//     belief (does the manager believe an attempt?), adopter and decisions (of an admin).
 //   - Quarantine, one for all workers, knows the copies that the hub has no record of. Placement asks it before it
 //     places a job (Of). The mirrors ask it before they create a copy (Holds). It writes the status of WorkerClusters.
 //

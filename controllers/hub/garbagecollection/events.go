@@ -30,19 +30,19 @@ func disbelief(copy v1alpha1.UnknownCopy) string {
 }
 
 // recordAdopted records on the hub TrainJob that the manager has found a copy and adopted it.
-func (r *reconciler) recordAdopted(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
-	r.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Adopted", "Adopt",
-		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, r.Cluster)
+func (a adopter) recordAdopted(job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+	a.recorder.Eventf(job, d, corev1.EventTypeNormal, "Adopted", "Adopt",
+		"Found the copy of attempt %d on worker %q, of which the hub had no record, and adopted it", d.Spec.Attempt, a.here.Cluster)
 }
 
 // recordDecided records that the manager has carried out a decision about an unknown copy.
-func (r *reconciler) recordDecided(worker *v1alpha1.WorkerCluster, copy client.Object, decision v1alpha1.CopyDecision) {
-	r.Recorder.Eventf(worker, nil, corev1.EventTypeNormal, "Decided", string(decision),
+func (d decisions) recordDecided(worker *v1alpha1.WorkerCluster, copy client.Object, decision v1alpha1.CopyDecision) {
+	d.recorder.Eventf(worker, nil, corev1.EventTypeNormal, "Decided", string(decision),
 		"%s: the copy %s/%s (UID %s)", decision, copy.GetNamespace(), copy.GetName(), copy.GetUID())
 }
 
 // recordRefused records why the manager does not carry out a decision about an unknown copy.
-func (r *reconciler) recordRefused(worker *v1alpha1.WorkerCluster, copy client.Object, why string) {
-	r.Recorder.Eventf(worker, nil, corev1.EventTypeWarning, "DecisionNotCarriedOut", "Decide",
+func (d decisions) recordRefused(worker *v1alpha1.WorkerCluster, copy client.Object, why string) {
+	d.recorder.Eventf(worker, nil, corev1.EventTypeWarning, "DecisionNotCarriedOut", "Decide",
 		"Nothing was done about the copy %s/%s (UID %s): %s", copy.GetNamespace(), copy.GetName(), copy.GetUID(), why)
 }

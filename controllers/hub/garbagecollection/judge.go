@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,19 +37,6 @@ const (
 // String names the verdict, for logs and tests.
 func (v verdict) String() string {
 	return [...]string{"needed", "ended", "outdated", "adoptable", "postponed", "unknown"}[v]
-}
-
-// place is a worker: its name, and the cluster that it leads to.
-type place struct {
-	Cluster   v1alpha1.ClusterName
-	ClusterID types.UID
-}
-
-// hubRecords are what the hub has under the name of a copy. Each may be nil.
-type hubRecords struct {
-	dispatch   *v1alpha1.Dispatch
-	tombstones []v1alpha1.Tombstone
-	job        *unstructured.Unstructured
 }
 
 // judge says what the Dispatch and the Tombstones of a job say about a copy. consider looks closer at unknown copies.
@@ -151,6 +137,11 @@ func considerLater(d *v1alpha1.Dispatch) verdict {
 	default:
 		return adoptable
 	}
+}
+
+// isOurs is true for a TrainJob that is labelled as a copy of this hub.
+func isOurs(copy client.Object, hubID string) bool {
+	return copy.GetLabels()[v1alpha1.LabelHub] == hubID
 }
 
 func originOf(copy client.Object) types.UID {

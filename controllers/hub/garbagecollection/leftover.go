@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -25,7 +26,6 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -34,8 +34,14 @@ import (
 // moment forgets the JobSets that it has to delete.
 const leftoverTime = 20 * time.Second
 
-// leftovers are JobSets whose copy no longer exists.
+// leftovers deletes the JobSets on one worker whose copy no longer exists.
 type leftovers struct {
+	here place
+	hub  hubReader
+	// jobSets are the worker's caches.
+	jobSets client.Reader
+	clock   clock.PassiveClock
+
 	mu sync.Mutex
 	// since has the time from which the copy was missing, by the JobSet's key. Under mu.
 	since map[types.NamespacedName]time.Time
@@ -74,19 +80,17 @@ func (l *leftovers) forget(key types.NamespacedName) {
 
 // clear deletes the JobSet of a deleted finished copy if the worker's garbage collector has not deleted it. The
 // finished Dispatch is the record that permits this: it names the UID of the copy.
-func (r *reconciler) clear(
-	ctx context.Context, worker client.Client, key types.NamespacedName,
-) (reconcile.Result, error) {
-	jobSet, owner, err := r.leftover(ctx, key)
+func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
+	jobSet, owner, err := l.find(ctx, key)
 	if err != nil || jobSet == nil {
-		r.leftovers.forget(key)
+		l.forget(key)
 		return reconcile.Result{}, err
 	}
-	if left := r.leftovers.wait(key, r.Clock.Now()); left > 0 {
+	if left := l.wait(key, l.clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
-	r.leftovers.forget(key)
-	existing, err := r.find(ctx, key)
+	l.forget(key)
+	existing, err := worker.find(ctx, key)
 	if err != nil || existing != nil && existing.GetUID() == owner {
 		return reconcile.Result{}, err // The cache will show it.
 	}
@@ -94,7 +98,7 @@ func (r *reconciler) clear(
 	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
 	err = worker.Delete(ctx, jobSet, background, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, r.Cluster, err)
+		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, worker.name, err)
 		if apierrors.IsForbidden(err) { // Another try would not help. hack/worker-kubeconfig.sh grants the permission.
 			failed = reconcile.TerminalError(failed)
 		}
@@ -104,24 +108,24 @@ func (r *reconciler) clear(
 	return reconcile.Result{}, nil
 }
 
-// leftover returns the JobSet of the finished copy that had this key, and the copy's UID. It returns nil if there is no
+// find returns the JobSet of the finished copy that had this key, and the copy's UID. It returns nil if there is no
 // such JobSet, and if the worker does not permit the hub to read JobSets.
-func (r *reconciler) leftover(
+func (l *leftovers) find(
 	ctx context.Context, key types.NamespacedName,
 ) (*unstructured.Unstructured, types.UID, error) {
 	jobSet := newJobSet()
-	if err := r.WorkerCache.Get(ctx, key, jobSet); err != nil {
+	if err := l.jobSets.Get(ctx, key, jobSet); err != nil {
 		return nil, "", nil //nolint:nilerr // It is gone, or not to be read.
 	}
 	owner := metav1.GetControllerOfNoCopy(jobSet)
 	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
 		return nil, "", nil
 	}
-	d := &v1alpha1.Dispatch{}
-	if err := r.Hub.Get(ctx, key, d); err != nil {
-		return nil, "", client.IgnoreNotFound(err)
+	d, err := l.hub.dispatch(ctx, key)
+	if d == nil || err != nil {
+		return nil, "", err
 	}
-	here := d.Spec.Cluster == r.Cluster && (d.Spec.ClusterID == "" || d.Spec.ClusterID == r.ClusterID)
+	here := d.Spec.Cluster == l.here.Cluster && (d.Spec.ClusterID == "" || d.Spec.ClusterID == l.here.ClusterID)
 	if !here || record.AttemptOf(d) != record.Finished || d.RecordedCopy() != owner.UID {
 		return nil, "", nil
 	}

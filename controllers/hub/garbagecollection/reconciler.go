@@ -5,39 +5,22 @@ package garbagecollection
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
-	"github.com/trainyard/trainyard/remote"
 )
 
 // Name is the name of the controller.
 const Name = "garbagecollection"
-
-// Worker is the connection to the worker. remote.Cluster implements it.
-type Worker interface {
-	// Client reads copies from the connection's caches and writes to the worker. It fails while there is no connection.
-	Client() (client.Client, error)
-	// APIReader reads from the worker's API server, and fails as Client does.
-	APIReader() (client.Reader, error)
-}
 
 // Options are the options of a garbage collector. All are required but Others, Needs and Busy.
 type Options struct {
@@ -77,26 +60,55 @@ type Options struct {
 
 // NewReconciler makes the garbage collector of one worker. Its keys are the keys of the worker's copies and of their
 // Dispatches. A key without a namespace is the name of a Tombstone.
-func NewReconciler(options Options) reconcile.Reconciler {
-	return &reconciler{Options: options}
+func NewReconciler(o Options) reconcile.Reconciler {
+	here, hub, stored := o.here(), hubReader{o.Hub}, hubReader{o.HubReader}
+	attempts := attempts{here: here, hub: o.Hub, stored: stored}
+	suspects := o.suspects()
+	decisions := decisions{here: here, managedBy: o.ManagedBy, hub: hub, stored: stored, suspects: suspects, recorder: o.Recorder}
+	return &reconciler{
+		here: here, connection: o.Worker, hub: hub, suspects: suspects, attempts: attempts,
+		retirement: retirement{hub: hub, pods: o.WorkerCache, retention: o.Retention, busy: o.Busy, clock: o.Clock},
+		leftovers:  leftovers{here: here, hub: hub, jobSets: o.WorkerCache, clock: o.Clock},
+		execution:  execution{here: here, hubID: o.HubID, hub: o.Hub},
+		investigator: investigator{
+			here: here, hubID: o.HubID, managedBy: o.ManagedBy, hub: hub, stored: stored,
+			suspects: suspects, attempts: attempts, decisions: decisions,
+			belief:  belief{here: here, hubID: o.HubID, others: o.Others, decisions: decisions, clock: o.Clock},
+			adopter: adopter{here: here, records: records.Writer{Hub: o.Hub, Clock: o.Clock}, needs: o.Needs, recorder: o.Recorder},
+		},
+	}
 }
 
+func (o *Options) here() place { return place{Cluster: o.Cluster, ClusterID: o.ClusterID} }
+
+func (o *Options) suspects() suspects {
+	return suspects{quarantine: o.Quarantine, worker: o.Cluster, clock: o.Clock}
+}
+
+// reconciler judges copies by what the hub's caches have on record. The rest is done by the parts that it consists of.
 type reconciler struct {
-	Options
-	burst     burst
-	leftovers leftovers
+	here       place
+	connection Worker
+	// hub reads from the hub's caches.
+	hub          hubReader
+	suspects     suspects
+	attempts     attempts
+	retirement   retirement
+	leftovers    leftovers
+	execution    execution
+	investigator investigator
 }
 
 // Reconcile deletes one copy if a record says so, or executes one Tombstone.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	worker, err := r.Worker.Client()
+	worker, err := connect(r.here.Cluster, r.connection)
 	if err != nil {
 		// The next connection brings all other keys again.
 		return r.leftovers.disconnected(request.NamespacedName), nil //nolint:nilerr // It is no failure.
 	}
 	var result reconcile.Result
 	if request.Namespace == "" {
-		result, err = r.execute(ctx, worker, request.Name)
+		result, err = r.execution.execute(ctx, worker, request.Name)
 	} else {
 		result, err = r.collect(ctx, worker, request.NamespacedName)
 	}
@@ -104,135 +116,39 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 // collect judges one copy, and does what the verdict requires.
-func (r *reconciler) collect(ctx context.Context, worker client.Client, key types.NamespacedName) (reconcile.Result, error) {
-	copy := trainjobs.New()
-	if err := worker.Get(ctx, key, copy); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return reconcile.Result{}, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
-		}
+func (r *reconciler) collect(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
+	copy, err := worker.cached(ctx, key)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case copy == nil:
 		return r.missing(ctx, worker, key)
 	}
 	r.leftovers.forget(key)
-	hub, err := r.observe(ctx, r.Hub, copy)
+	hub, err := r.hub.recordsOf(ctx, copy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	switch judge(r.here(), copy, hub) {
+	switch judge(r.here, copy, hub) {
 	case outdated:
-		r.Quarantine.release(r.Cluster, key)
-		return reconcile.Result{}, r.delete(ctx, worker, copy, "outdated")
+		r.suspects.release(key)
+		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "outdated")
 	case ended:
-		r.Quarantine.release(r.Cluster, key)
-		return r.retire(ctx, worker, copy, hub.dispatch)
+		r.suspects.release(key)
+		return r.retirement.retire(ctx, worker, copy, hub.dispatch)
 	case needed:
-		r.Quarantine.release(r.Cluster, key)
-		return reconcile.Result{}, r.heed(ctx, copy, hub)
+		r.suspects.release(key)
+		return reconcile.Result{}, r.attempts.heed(ctx, copy, hub)
 	case unknown, adoptable, postponed:
-		return r.investigate(ctx, worker, copy, hub)
+		return r.investigator.investigate(ctx, worker, copy, hub)
 	}
 	return reconcile.Result{}, nil
 }
 
-func (r *reconciler) here() place { return place{Cluster: r.Cluster, ClusterID: r.ClusterID} }
-
-// observe reads what the hub has on record about a copy.
-func (r *reconciler) observe(ctx context.Context, hub client.Reader, copy client.Object) (hubRecords, error) {
-	var found hubRecords
-	key := client.ObjectKeyFromObject(copy)
-	dispatch := &v1alpha1.Dispatch{}
-	switch err := hub.Get(ctx, key, dispatch); {
-	case err == nil:
-		found.dispatch = dispatch
-	case !apierrors.IsNotFound(err):
-		return found, fmt.Errorf("get Dispatch %s: %w", key, err)
+// missing handles a copy that the cache does not show.
+func (r *reconciler) missing(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
+	if held, known := r.suspects.get(key); known {
+		return r.investigator.missing(ctx, worker, key, held)
 	}
-	var err error
-	found.tombstones, err = r.tombstones(ctx, hub, originOf(copy), attemptOf(copy))
-	return found, err
-}
-
-// tombstones reads the Tombstones of a job that may cover this attempt.
-func (r *reconciler) tombstones(ctx context.Context, hub client.Reader, origin types.UID, attempt int32) ([]v1alpha1.Tombstone, error) {
-	var found []v1alpha1.Tombstone
-	for _, name := range records.TombstoneNames(origin, attempt) {
-		tombstone := v1alpha1.Tombstone{}
-		switch err := hub.Get(ctx, client.ObjectKey{Name: name}, &tombstone); {
-		case err == nil:
-			found = append(found, tombstone)
-		case !apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("get Tombstone %q: %w", name, err)
-		}
-	}
-	return found, nil
-}
-
-// retire deletes a finished copy when its retention is over and no burst of jobs is under way. It measures the copy's
-// age on the hub, from the Dispatch's Finished condition: clocks of two clusters are not compared.
-func (r *reconciler) retire(
-	ctx context.Context, worker client.Client, copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch,
-) (reconcile.Result, error) {
-	retention, err := r.retention(ctx, copy)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	end := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchFinished).LastTransitionTime
-	waited := r.Clock.Since(end.Time) - retention
-	if waited < 0 {
-		return reconcile.Result{RequeueAfter: -waited}, nil
-	}
-	if copy.GetDeletionTimestamp() != nil {
-		return reconcile.Result{}, nil
-	}
-	busy := r.Busy != nil && r.burst.lasts(r.Busy(), r.Clock.Now())
-	if later := nextLook(waited, busy); later > 0 {
-		return reconcile.Result{RequeueAfter: later}, nil
-	}
-	return reconcile.Result{}, r.deleteBy(ctx, worker, copy, "retention", r.propagation(ctx, copy))
-}
-
-// retention returns the retention from the policy of the hub's job, and zero if there is no job.
-func (r *reconciler) retention(ctx context.Context, copy *unstructured.Unstructured) (time.Duration, error) {
-	job := trainjobs.New()
-	if err := r.Hub.Get(ctx, client.ObjectKeyFromObject(copy), job); err != nil {
-		return 0, client.IgnoreNotFound(err)
-	}
-	return r.Retention(ctx, job)
-}
-
-// propagation says how to delete a finished copy. A deletion in the foreground ends after the copy's pods, and costs
-// the worker three times the requests. So it is only for copies that have, or may have, a pod alive.
-func (r *reconciler) propagation(ctx context.Context, copy *unstructured.Unstructured) metav1.DeletionPropagation {
-	key := client.ObjectKeyFromObject(copy)
-	var pods corev1.PodList
-	err := r.WorkerCache.List(ctx, &pods, client.InNamespace(key.Namespace),
-		client.MatchingFields{remote.IndexJobSet: key.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil { // With spec.capacity: Report the hub holds no pods. Asking the worker would cost a request.
-		return metav1.DeletePropagationForeground
-	}
-	if trainjobs.Terminal(copy) == nil || slices.ContainsFunc(pods.Items, isAlive) {
-		return metav1.DeletePropagationForeground
-	}
-	return metav1.DeletePropagationBackground
-}
-
-// delete deletes exactly this copy in the foreground: Kubernetes deletes its JobSet and pods first.
-func (r *reconciler) delete(ctx context.Context, worker client.Client, copy client.Object, why string) error {
-	return r.deleteBy(ctx, worker, copy, why, metav1.DeletePropagationForeground)
-}
-
-// deleteBy deletes exactly this copy, and its JobSet and pods with it.
-func (r *reconciler) deleteBy(
-	ctx context.Context, worker client.Client, copy client.Object, why string, propagation metav1.DeletionPropagation,
-) error {
-	if copy.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	uid := copy.GetUID()
-	err := worker.Delete(ctx, copy, client.PropagationPolicy(propagation), client.Preconditions{UID: &uid})
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), r.Cluster, err)
-	}
-	log.FromContext(ctx).V(1).Info("Deleted copy", "why", why, "propagation", propagation)
-	copiesDeleted.WithLabelValues(string(r.Cluster), why).Inc()
-	return nil
+	return r.leftovers.clear(ctx, worker, key)
 }

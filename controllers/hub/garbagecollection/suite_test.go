@@ -28,6 +28,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -37,8 +38,6 @@ const (
 	otherName  = v1alpha1.ClusterName("other")
 	jobName    = "job"
 	retention  = 10 * time.Minute
-	// patience is a timeout for quick things on a machine that may be busy.
-	patience = 60 * time.Second
 )
 
 // environment is a hub and two workers without controllers. The tests do by hand what controllers would do.
@@ -57,29 +56,22 @@ type worker struct {
 	connection *remote.Cluster
 }
 
+var must, eventually, read = check.Must, check.Eventually, check.TrainJob
+
 var shared = servers.Share(newEnvironment, string(workerName), string(otherName))
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
 func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error) {
 	e := &environment{hubServer: set.Hub, hub: set.Hub.Admin, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]*worker{}}
-	fleetCtx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(fleetCtx, remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
+	fleet, err := set.NewFleet(remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
 	if err != nil {
-		end()
 		return nil, err
 	}
-	set.Cleanup(func() error {
-		end()
-		fleet.Wait()
-		return nil
-	})
 	e.fleet = fleet
 	for i, name := range []v1alpha1.ClusterName{workerName, otherName} {
 		server := set.Workers[i]
-		fleet.Ensure(name, remote.Credentials{Config: server.Cluster.Config, Fingerprint: "admin"}, server.ID)
-		connection, _ := fleet.Get(name)
-		e.workers[name] = &worker{name: name, Server: server, connection: connection}
+		e.workers[name] = &worker{name: name, Server: server, connection: server.Connect(fleet, name)}
 		registration := &v1alpha1.WorkerCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: string(name)},
 			Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: "/kubeconfig"}},
@@ -198,7 +190,7 @@ func (s *scene) cleanUp(t *testing.T) {
 	must(t, client.IgnoreNotFound(s.hub.Patch(ctx, d, patch)))
 	must(t, client.IgnoreNotFound(s.hub.Delete(ctx, d)))
 	for name, w := range s.workers {
-		if copy := readOn(ctx, t, w.Admin, s.key); copy != nil {
+		if copy := read(t, w.Admin, s.key); copy != nil {
 			must(t, client.IgnoreNotFound(w.Admin.Delete(ctx, copy)))
 			s.finishDeletion(ctx, t, name)
 		}
@@ -212,7 +204,7 @@ func (s *scene) cleanUp(t *testing.T) {
 // finishDeletion does what a cluster's garbage collector does at the end of a deletion in the foreground.
 func (s *scene) finishDeletion(ctx context.Context, t *testing.T, on v1alpha1.ClusterName) {
 	t.Helper()
-	copy := readOn(ctx, t, s.workers[on].Admin, s.key)
+	copy := read(t, s.workers[on].Admin, s.key)
 	if copy == nil {
 		return
 	}
@@ -387,16 +379,8 @@ func (s *scene) told(t *testing.T, text string) int {
 // settle waits until the workers' caches show the present copies.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
-	version := func(object *unstructured.Unstructured) string {
-		if object == nil || object.GetLabels()[v1alpha1.LabelHub] != hubID {
-			return "none"
-		}
-		return object.GetResourceVersion()
-	}
-	for name, w := range s.workers {
-		eventually(t, "worker's cache", func(g gomega.Gomega) {
-			g.Expect(version(read(t, w.connection.Cache(), s.key))).To(gomega.Equal(version(s.copyOn(t, name))))
-		})
+	for _, w := range s.workers {
+		check.Cached(t, w.connection.Cache(), w.Admin, s.key, hubID)
 	}
 }
 
@@ -411,38 +395,5 @@ func (s *scene) copyOn(t *testing.T, on v1alpha1.ClusterName) *unstructured.Unst
 // dispatch reads the Dispatch from the hub. It returns nil if there is none.
 func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
 	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	if err := s.hub.Get(t.Context(), s.key, d); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		return nil
-	}
-	return d
-}
-
-// read reads a TrainJob. It returns nil if there is none.
-func read(t *testing.T, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
-	t.Helper()
-	return readOn(t.Context(), t, reader, key)
-}
-
-func readOn(ctx context.Context, t *testing.T, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
-	t.Helper()
-	job := trainjobs.New()
-	if err := reader.Get(ctx, key, job); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		return nil
-	}
-	return job
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, patience, 10*time.Millisecond).Should(gomega.Succeed(), what)
+	return check.Dispatch(t, s.hub, s.key)
 }

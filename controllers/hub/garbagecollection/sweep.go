@@ -22,35 +22,48 @@ const sweepPage = 500
 // may lack copies. The quarantine holds the copies that the hub does not know, and the reconciler looks at them.
 //
 // If the worker refuses the sweep, its status says why until a sweep succeeds.
-func Sweep(ctx context.Context, options Options) error {
-	r := &reconciler{Options: options}
-	err := r.sweep(ctx)
-	r.Quarantine.sweepEnded(r.Cluster, err)
+func Sweep(ctx context.Context, o Options) error {
+	s := &sweep{
+		here: o.here(), hubID: o.HubID, hub: hubReader{o.Hub}, known: o.suspects(), found: map[types.NamespacedName]suspect{},
+	}
+	err := s.run(ctx, o.Worker)
+	o.Quarantine.sweepEnded(o.Cluster, err)
 	return err
 }
 
-func (r *reconciler) sweep(ctx context.Context) error {
-	worker, err := r.Worker.Client()
+// sweep is one sweep of one worker.
+type sweep struct {
+	here  place
+	hubID string
+	// hub reads from the hub's caches.
+	hub   hubReader
+	known suspects
+	// found has the suspects that this sweep has found so far.
+	found map[types.NamespacedName]suspect
+}
+
+func (s *sweep) run(ctx context.Context, connection Worker) error {
+	worker, err := connect(s.here.Cluster, connection)
 	if err != nil {
 		return err
 	}
-	reader, err := r.Worker.APIReader()
+	reader, err := connection.APIReader()
 	if err != nil {
 		return err
 	}
-	if err := r.Quarantine.recall(ctx, r.Cluster); err != nil { // The findings of an earlier process stay.
+	quarantine := s.known.quarantine
+	if err := quarantine.recall(ctx, s.here.Cluster); err != nil { // The findings of an earlier process stay.
 		return err
 	}
-	suspects := map[types.NamespacedName]suspect{}
 	for next := ""; ; {
 		copies := &metav1.PartialObjectMetadataList{}
 		copies.SetGroupVersionKind(trainjobs.NewList().GroupVersionKind())
-		err := reader.List(ctx, copies, client.MatchingLabels{v1alpha1.LabelHub: r.HubID}, client.Limit(sweepPage), client.Continue(next))
+		err := reader.List(ctx, copies, client.MatchingLabels{v1alpha1.LabelHub: s.hubID}, client.Limit(sweepPage), client.Continue(next))
 		if err != nil {
-			return fmt.Errorf("list copies on worker %q: %w", r.Cluster, err)
+			return fmt.Errorf("list copies on worker %q: %w", s.here.Cluster, err)
 		}
 		for i := range copies.Items {
-			if err := r.sweepCopy(ctx, worker, &copies.Items[i], suspects); err != nil {
+			if err := s.visit(ctx, worker, &copies.Items[i]); err != nil {
 				return err
 			}
 		}
@@ -58,38 +71,36 @@ func (r *reconciler) sweep(ctx context.Context) error {
 			break
 		}
 	}
-	r.Quarantine.swept(r.Cluster, suspects)
-	return r.enqueueTombstones(ctx)
+	quarantine.swept(s.here.Cluster, s.found)
+	return s.enqueueTombstones(ctx)
 }
 
-// sweepCopy deletes one copy if it is outdated, and adds it to the suspects if the hub does not know it.
-func (r *reconciler) sweepCopy(
-	ctx context.Context, worker client.Client, copy *metav1.PartialObjectMetadata, suspects map[types.NamespacedName]suspect,
-) error {
-	hub, err := r.observe(ctx, r.Hub, copy)
+// visit deletes one copy if it is outdated, and adds it to the suspects if the hub does not know it.
+func (s *sweep) visit(ctx context.Context, worker workerClient, copy *metav1.PartialObjectMetadata) error {
+	hub, err := s.hub.recordsOf(ctx, copy)
 	if err != nil {
 		return err
 	}
 	copy.SetGroupVersionKind(trainjobs.GroupVersionKind) // The items of a list have no kind.
-	switch judge(r.here(), copy, hub) {
+	switch judge(s.here, copy, hub) {
 	case outdated:
-		return r.delete(ctx, worker, copy, "outdated")
+		return worker.deleteCopy(ctx, copy, "outdated")
 	case unknown, adoptable, postponed:
-		suspects[client.ObjectKeyFromObject(copy)] = r.newSuspect(copy)
+		s.found[client.ObjectKeyFromObject(copy)] = s.known.newSuspect(copy)
 	case needed, ended:
 	}
 	return nil
 }
 
 // enqueueTombstones enqueues all Tombstones of the cluster, also Tombstones without a copy.
-func (r *reconciler) enqueueTombstones(ctx context.Context) error {
+func (s *sweep) enqueueTombstones(ctx context.Context) error {
 	var tombstones v1alpha1.TombstoneList
-	if err := r.Hub.List(ctx, &tombstones, client.UnsafeDisableDeepCopy); err != nil {
+	if err := s.hub.List(ctx, &tombstones, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Tombstones: %w", err)
 	}
 	for i := range tombstones.Items {
-		if tombstones.Items[i].Spec.ClusterID == r.ClusterID {
-			r.Quarantine.Enqueue(r.Cluster, keyOfTombstone(&tombstones.Items[i]))
+		if tombstones.Items[i].Spec.ClusterID == s.here.ClusterID {
+			s.known.quarantine.Enqueue(s.here.Cluster, keyOfTombstone(&tombstones.Items[i]))
 		}
 	}
 	return nil

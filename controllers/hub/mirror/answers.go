@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -32,7 +33,7 @@ func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterNa
 	}
 	inherited := map[types.UID]int32{}
 	for i := range dispatches {
-		if d := &dispatches[i]; !d.IsFinished() && !d.AttemptEnded() && !d.WasCopied() {
+		if d := &dispatches[i]; record.LacksCopy(d) {
 			inherited[d.Spec.TrainJob.UID] = d.Spec.Attempt
 		}
 	}

@@ -6,14 +6,12 @@ package mirror
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
-	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -33,7 +31,7 @@ func (v *visit) release(ctx context.Context) (time.Duration, error) {
 	if gone, err := v.jobIsGone(ctx); !gone || err != nil {
 		return conflictDelay, err
 	}
-	if v.believed || !v.dispatch.IsFinished() && !v.dispatch.AttemptEnded() {
+	if v.believed || record.AttemptOf(v.dispatch).Live() {
 		v.memory.copy.unseen = nil // The worker's API server is asked now whether the copy is there.
 		if due, err := v.leaveNothing(ctx); due > 0 || err != nil {
 			return due, err
@@ -42,7 +40,7 @@ func (v *visit) release(ctx context.Context) (time.Duration, error) {
 	if v.dispatch.DeletionTimestamp != nil {
 		return v.removeFinalizer(ctx)
 	}
-	err := v.Hub.Delete(ctx, v.dispatch.DeepCopy(), client.Preconditions{UID: &v.dispatch.UID})
+	err := v.records().Delete(ctx, v.dispatch)
 	return 0, client.IgnoreNotFound(err) // The event of it brings us back, to remove the finalizer.
 }
 
@@ -77,8 +75,7 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 
 // removeFinalizer lets a deleted Dispatch go. If the job stays, its attempt is kept first: the next one is higher.
 func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
-	updated := v.dispatch.DeepCopy()
-	if !controllerutil.RemoveFinalizer(updated, v1alpha1.FinalizerCopy) {
+	if !record.IsGuarded(v.dispatch) {
 		return 0, nil
 	}
 	if v.jobStays() && trainjobs.Terminal(v.job) == nil {
@@ -87,11 +84,7 @@ func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
 			return conflictDelay, err
 		}
 	}
-	patch := client.MergeFromWithOptions(v.dispatch, client.MergeFromWithOptimisticLock{})
-	if err := v.Hub.Patch(ctx, updated, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return 0, fmt.Errorf("remove finalizer of Dispatch %s/%s: %w", v.dispatch.Namespace, v.dispatch.Name, err)
-	}
-	return 0, nil
+	return 0, client.IgnoreNotFound(v.records().Release(ctx, v.dispatch))
 }
 
 // jobIsGone is true if the hub TrainJob that the cache does not show is not there. It asks the API server: after a

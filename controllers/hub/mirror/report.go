@@ -9,22 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-const (
-	// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
-	runningDelay = 10 * time.Second
-	// evictionLimit is how long the CRD lets an eviction's message be.
-	evictionLimit = 1024
-)
+// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
+const runningDelay = 10 * time.Second
 
 // reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on how the copy gets on.
 func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
@@ -44,11 +36,9 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 		return due, nil
 	}
 	h.memory.said.progress.reset()
-	return 0, h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+	return 0, h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopied(status)
-		if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.DispatchEvicting) { // False: no room elsewhere.
-			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
-		}
+		record.GoOn(status)
 		status.Phase, status.Reason = h.phase()
 	})
 }
@@ -70,38 +60,26 @@ func (h *hubSide) progressDue() time.Duration {
 // reportReturned says that the worker is back. Nothing else is done until that is on record: another controller may be
 // giving the attempt up, and only one of the two writes succeeds. The write wakes us.
 func (h *hubSide) reportReturned(ctx context.Context) error {
-	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
-		switch {
-		case h.dispatch.Spec.Eviction != nil:
-			status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(h.dispatch.Spec.Eviction.Reason)
-		case h.dispatch.WasCopied():
-			status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
-		default:
-			status.Phase, status.Reason = v1alpha1.PhasePending, ""
-		}
+	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+		record.Return(status, h.dispatch)
 	})
 }
 
 // reportEvicting says on the Dispatch that the attempt is being ended.
 func (h *hubSide) reportEvicting(ctx context.Context) error {
-	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		if h.copy != nil && !h.dispatch.WasCopied() {
 			h.setCopied(status)
 		}
-		reason := string(h.dispatch.Spec.Eviction.Reason)
-		h.setTrue(status, v1alpha1.DispatchEvicting, reason, h.evictionMessage())
-		status.Phase, status.Reason = v1alpha1.PhaseEvicting, reason
+		record.Stop(status, h.dispatch, h.evictionMessage(), h.Clock.Now())
 	})
 }
 
 // reportKept says on the Dispatch why the copy is still there, in the worker's words.
 func (h *hubSide) reportKept(ctx context.Context, refusal error) error {
-	return h.ender().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
-		record.SetCopied(status, h.dispatch, h.Clock.Now())
+	return h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopyUID(status)
-		h.setTrue(status, v1alpha1.DispatchMirrored, v1alpha1.ReasonDeletionRefused,
-			fmt.Sprintf("worker %q refuses to delete the copy: %s", h.Cluster, refusalWords(refusal)))
+		record.SetKept(status, h.dispatch, refusalWords(refusal), h.Clock.Now())
 	})
 }
 
@@ -111,7 +89,7 @@ func (h *hubSide) reportFinished(ctx context.Context) error {
 	if end == nil {
 		end = trainjobs.Terminal(h.copy)
 	}
-	err := h.ender().Finish(ctx, h.dispatch, end, func(status *v1alpha1.DispatchStatus) {
+	err := h.records().Finish(ctx, h.dispatch, end, func(status *v1alpha1.DispatchStatus) {
 		h.showProgress(status)
 		h.setCopyUID(status)
 	})
@@ -124,7 +102,7 @@ func (h *hubSide) reportFinished(ctx context.Context) error {
 
 // endAttempt says on the Dispatch that the attempt has no copy and will have none, so that placement decides again.
 func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, message string) error {
-	if err := h.ender().End(ctx, h.dispatch, outcome, message); err != nil {
+	if err := h.records().End(ctx, h.dispatch, outcome, message); err != nil {
 		return err
 	}
 	h.memory.ended = true
@@ -135,15 +113,10 @@ func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, mess
 // evictChanged asks for the end of an attempt whose copy differs from the job in what is named. The write wakes us.
 func (h *hubSide) evictChanged(ctx context.Context, names []string, why string) error {
 	updated := h.dispatch.DeepCopy()
-	updated.Spec.Eviction = &v1alpha1.Eviction{
-		Reason: v1alpha1.EvictionCopyChanged,
-		Message: record.Shorten(fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), h.Cluster, why),
-			evictionLimit),
-	}
-	patch := client.MergeFromWithOptions(h.dispatch, client.MergeFromWithOptimisticLock{})
-	if err := h.Hub.Patch(ctx, updated, patch, fieldOwner); err != nil {
-		err = fmt.Errorf("patch Dispatch %s/%s: %w", h.dispatch.Namespace, h.dispatch.Name, err)
-		return h.ender().Refused(ctx, h.dispatch, v1alpha1.ReasonDispatchRefused, err)
+	record.Evict(updated, v1alpha1.EvictionCopyChanged,
+		fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), h.Cluster, why))
+	if err := h.records().Patch(ctx, h.dispatch, updated); err != nil {
+		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
 	return nil
 }
@@ -161,8 +134,8 @@ func (h *hubSide) conflictMessage() string {
 	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", h.Cluster, h.dispatch.Namespace, h.dispatch.Name)
 }
 
-// ender writes the status of Dispatches.
-func (r *reconciler) ender() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
+// records writes Dispatches.
+func (r *reconciler) records() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
 
 // setCopied says that the copy exists, and how it gets on.
 func (h *hubSide) setCopied(status *v1alpha1.DispatchStatus) {
@@ -176,11 +149,4 @@ func (f *observation) setCopyUID(status *v1alpha1.DispatchStatus) {
 	if f.isCurrent(f.copy) {
 		status.CopyUID = f.copy.GetUID()
 	}
-}
-
-// setTrue sets a condition that is True.
-func (h *hubSide) setTrue(status *v1alpha1.DispatchStatus, kind, reason, message string) {
-	record.SetCondition(status, h.dispatch, metav1.Condition{
-		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message,
-	}, h.Clock.Now())
 }

@@ -135,7 +135,7 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 	patch := client.MergeFromWithOptions(h.job, client.MergeFromWithOptimisticLock{})
 	if err := h.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
 		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
-		return h.ender().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
+		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
 	h.memory.said.pushed, h.memory.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
 	h.memory.said.news.reset()
@@ -144,7 +144,7 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 
 // statusAccepted takes back that the hub refuses the job's status. It writes nothing if the Dispatch does not say so.
 func (h *hubSide) statusAccepted(ctx context.Context) error {
-	return h.ender().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
+	return h.records().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
 
 // hashStatus is the hash of a copy's status. Without it, a field that the hub's CRD prunes would be written for ever.
@@ -168,7 +168,7 @@ func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
 	if ok, err := h.dispatchIsCurrent(ctx); !ok || err != nil {
 		return false, err
 	}
-	if err := h.ender().TakeBackStatus(ctx, h.job); err != nil {
+	if err := h.records().TakeBackStatus(ctx, h.job); err != nil {
 		return false, err
 	}
 	h.memory.said.pushed = 0

@@ -28,6 +28,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/laws"
 	"github.com/trainyard/trainyard/test/servers"
@@ -37,8 +38,7 @@ const (
 	hubID      = "hub-1"
 	workerName = v1alpha1.ClusterName("worker")
 	jobName    = "job"
-	// patience is for things that are quick, on a machine that may be busy.
-	patience = 60 * time.Second
+	patience   = check.Patience
 )
 
 // environment is a hub and a worker without controllers: what they would do, the tests do by hand.
@@ -53,6 +53,8 @@ type environment struct {
 	secretive bool
 	scheme    *runtime.Scheme
 }
+
+var must, eventually, read = check.Must, check.Eventually, check.TrainJob
 
 var shared = servers.Share(newEnvironment, string(workerName))
 
@@ -69,20 +71,11 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 			return nil, err
 		}
 	}
-	fleetCtx, end := context.WithCancel(context.Background())
-	fleet, err := remote.NewFleet(fleetCtx, remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
+	fleet, err := set.NewFleet(remote.Options{HubID: hubID, ProbeInterval: time.Second, Scheme: set.Scheme})
 	if err != nil {
-		end()
 		return nil, err
 	}
-	set.Cleanup(func() error {
-		end()
-		fleet.Wait()
-		return nil
-	})
-	fleet.Ensure(workerName, remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
-	e.fleet = fleet
-	e.connection, _ = fleet.Get(workerName)
+	e.fleet, e.connection = fleet, worker.Connect(fleet, workerName)
 	return e, nil
 }
 
@@ -177,15 +170,7 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 // settle waits until the worker's cache shows the copy as it is now. What has not our label never is in the cache.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
-	version := func(object *unstructured.Unstructured) string {
-		if object == nil || object.GetLabels()[v1alpha1.LabelHub] != hubID {
-			return "none"
-		}
-		return object.GetResourceVersion()
-	}
-	eventually(t, "worker's cache", func(g gomega.Gomega) {
-		g.Expect(version(read(t, s.connection.Cache(), s.key))).To(gomega.Equal(version(s.copy(t))))
-	})
+	check.Cached(t, s.connection.Cache(), s.worker, s.key, hubID)
 	s.settleJobSet(t)
 }
 
@@ -217,12 +202,7 @@ func (s *scene) copy(t *testing.T) *unstructured.Unstructured { return read(t, s
 
 func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
 	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	if err := s.hub.Get(t.Context(), s.key, d); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		return nil
-	}
-	return d
+	return check.Dispatch(t, s.hub, s.key)
 }
 
 // say writes a TrainJob's status as its controller would: running, or ended by the condition. running is the number of jobs.
@@ -281,26 +261,3 @@ type stuckWorker struct {
 
 func (w stuckWorker) Client() (client.Client, error)    { return w.cached, nil }
 func (w stuckWorker) APIReader() (client.Reader, error) { return w.live, nil }
-
-// read returns a TrainJob, nil if there is none.
-func read(t *testing.T, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
-	t.Helper()
-	job := trainjobs.New()
-	if err := reader.Get(t.Context(), key, job); err != nil {
-		must(t, client.IgnoreNotFound(err))
-		return nil
-	}
-	return job
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, patience, 10*time.Millisecond).Should(gomega.Succeed(), what)
-}

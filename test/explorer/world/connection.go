@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
@@ -172,7 +173,7 @@ func (h held) Reconcile(ctx context.Context, request reconcile.Request) (reconci
 	if err := c.manager.hub.Get(ctx, request.NamespacedName, d); client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	waits := d.Spec.Cluster == c.worker.name && d.DeletionTimestamp == nil && !d.IsFinished() && !d.WasCopied() && !d.AttemptEnded()
+	waits := d.Spec.Cluster == c.worker.name && d.DeletionTimestamp == nil && record.LacksCopy(d)
 	isHeld := waits && c.manager.quarantine.Holds(ctx, d)
 	if c.over() && !isHeld || c.hasCurrentCopy(ctx, d) {
 		return h.Reconciler.Reconcile(ctx, request)

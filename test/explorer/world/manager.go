@@ -95,7 +95,7 @@ func (m *Manager) start(behind int) {
 	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
 	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
 		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Book: book{m.keeper.Book(), w.Broken.NoWaitForStop, m.clock},
-		Leading: func() bool { return m.certain() || w.Broken.NoDoubt }, Recorder: silent{}, Clock: m.clock, PauseAt: 2, DeletionGrace: deletionGrace, Parallel: 1,
+		Recorder: silent{}, Clock: m.clock, PauseAt: 2, DeletionGrace: deletionGrace, Parallel: 1,
 	}))
 	m.workers = m.add("workers", false, reconcileFunc(m.register))
 	m.report = m.add("quarantine", false, m.quarantine)

@@ -57,7 +57,7 @@ type Broken struct {
 	NoLocks bool
 	// RefusedIsSilent: a worker that refuses connections counts as cut off.
 	RefusedIsSilent bool
-	// NoDoubt: a manager ends attempts while another one may lead.
+	// NoDoubt: a manager writes to the hub while another one may lead.
 	NoDoubt bool
 	// NoPodsSeen: managers see neither the pods of workers nor the JobSets that make them.
 	NoPodsSeen bool

@@ -7,6 +7,7 @@ import (
 	"context"
 	"strconv"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -14,30 +15,38 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
+// attempts makes the count of attempts go on above the attempts that one worker has seen.
+type attempts struct {
+	here place
+	// hub reads from the hub's caches, stored from its API server.
+	hub    client.Client
+	stored hubReader
+}
+
 // heed handles a needed copy on which the worker's agent says that it has seen a later attempt, and will not run this
 // one. The hub has forgotten the later attempt: after a restore, or because somebody deleted the Dispatch of a waiting
 // job while no manager worked. heed writes a Tombstone of the later attempt. So the manager deletes the copy, and
 // places the job with a higher attempt. If the later attempt is too high to be believed, the hub counts on by
 // maxSkipped. Then either the worker says so again until the hub gets there, or the job is placed on a worker that does
 // not lie.
-func (r *reconciler) heed(ctx context.Context, copy client.Object, hub hubRecords) error {
+func (a attempts) heed(ctx context.Context, copy client.Object, hub hubRecords) error {
 	later := laterAttempt(copy)
 	if later == 0 || hub.dispatch == nil || copy.GetDeletionTimestamp() != nil {
 		return nil
 	}
 	// The cache may lag behind a later attempt that is on record. Then there is nothing to believe.
-	stored, err := r.observe(ctx, r.HubReader, copy)
+	stored, err := a.stored.recordsOf(ctx, copy)
 	if err != nil {
 		return err
 	}
 	d := stored.dispatch
-	if judge(r.here(), copy, stored) != needed || d == nil || d.Spec.Attempt != attemptOf(copy) || d.Spec.TrainJob.UID != originOf(copy) {
+	if judge(a.here, copy, stored) != needed || d == nil || d.Spec.Attempt != attemptOf(copy) || d.Spec.TrainJob.UID != originOf(copy) {
 		return nil
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",
 		"dispatch", client.ObjectKeyFromObject(d), "attempt", d.Spec.Attempt, "later", later)
-	_, err = records.AddTombstone(ctx, r.Hub, r.HubReader, v1alpha1.TombstoneSpec{
-		Cluster: r.Cluster, ClusterID: r.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
+	_, err = records.AddTombstone(ctx, a.hub, a.stored, v1alpha1.TombstoneSpec{
+		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, TrainJob: d.Spec.TrainJob, Namespace: d.Namespace, Attempt: later,
 	})
 	return err
 }
@@ -50,4 +59,29 @@ func laterAttempt(copy client.Object) int32 {
 		return 0
 	}
 	return believable(attempt, int32(later))
+}
+
+// keep makes sure that a job gets a higher attempt than its copy that is gone or released: the worker's agent remembers
+// that attempt, and runs no lower attempt. It returns true when the attempt is on record, or need not be.
+func (a attempts) keep(ctx context.Context, key types.NamespacedName, held suspect) (bool, error) {
+	if held.doubt.stays() {
+		return true, nil // The hub has not given the copy that attempt.
+	}
+	hub := hubReader{a.hub}
+	job, err := hub.job(ctx, key)
+	if err != nil || !goesOn(job, held.origin) {
+		return err == nil, err
+	}
+	d, err := hub.dispatch(ctx, key)
+	if err != nil {
+		return false, err
+	}
+	recorded := int32(0)
+	if d != nil && d.Spec.TrainJob.UID == held.origin {
+		recorded = d.Spec.Attempt
+	}
+	return records.Keep(ctx, a.hub, a.stored, v1alpha1.TombstoneSpec{
+		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Namespace: key.Namespace, Attempt: believable(recorded, held.attempt),
+		TrainJob: v1alpha1.TrainJobReference{Name: key.Name, UID: held.origin},
+	})
 }

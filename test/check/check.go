@@ -1,0 +1,77 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// Patience is a timeout for quick things on a machine that may be busy.
+const Patience = 60 * time.Second
+
+// Must ends the test if there is an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually waits until a check succeeds, for Patience at most. Then the test ends, and says what it has waited for.
+func Eventually(t testing.TB, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, Patience, 10*time.Millisecond).Should(gomega.Succeed(), what)
+}
+
+// TrainJob reads a TrainJob. It returns nil if there is none.
+func TrainJob(t testing.TB, reader client.Reader, key client.ObjectKey) *unstructured.Unstructured {
+	t.Helper()
+	job := trainjobs.New()
+	if !exists(t, reader, key, job) {
+		return nil
+	}
+	return job
+}
+
+// Dispatch reads a Dispatch. It returns nil if there is none.
+func Dispatch(t testing.TB, reader client.Reader, key client.ObjectKey) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	if !exists(t, reader, key, d) {
+		return nil
+	}
+	return d
+}
+
+// Cached waits until a worker's cache shows the copy as the worker's API server has it now. The cache never shows a
+// TrainJob without the label of this hub.
+func Cached(t testing.TB, cache, live client.Reader, key client.ObjectKey, hubID string) {
+	t.Helper()
+	version := func(copy *unstructured.Unstructured) string {
+		if copy == nil || copy.GetLabels()[v1alpha1.LabelHub] != hubID {
+			return "none"
+		}
+		return copy.GetResourceVersion()
+	}
+	Eventually(t, "worker's cache", func(g gomega.Gomega) {
+		g.Expect(version(TrainJob(t, cache, key))).To(gomega.Equal(version(TrainJob(t, live, key))))
+	})
+}
+
+// exists reads an object, and returns false if there is none.
+func exists(t testing.TB, reader client.Reader, key client.ObjectKey, object client.Object) bool {
+	t.Helper()
+	err := reader.Get(context.WithoutCancel(t.Context()), key, object)
+	Must(t, client.IgnoreNotFound(err))
+	return err == nil
+}
