@@ -26,8 +26,15 @@ const queueExamples = `  # Your jobs that wait
   # All that wait, with what keeps them
   kubectl trainyard queue -A -o wide`
 
-func newQueue(f *Factory) *cobra.Command {
-	flags, all := output.NewFlags(), false
+type queueOptions struct {
+	streams
+	factory *Factory
+	output  *output.Flags
+	all     bool
+}
+
+func newQueue(f *Factory, s streams) *cobra.Command {
+	o := queueOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "queue",
 		Short: "Print the TrainJobs that wait for a worker",
@@ -42,48 +49,48 @@ told to those who may list DispatchPolicies and get Namespaces. With -o json and
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(); err != nil {
+			if err := o.output.Check(); err != nil {
 				return err
 			}
-			return f.queue(cmd.Context(), all, flags)
+			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "print the jobs of all namespaces")
-	f.addOutput(cmd, flags)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "print the jobs of all namespaces")
+	addOutput(cmd, o.output)
 	return cmd
 }
 
-func (f *Factory) queue(ctx context.Context, all bool, flags *output.Flags) error {
-	namespace, err := f.Namespace()
+func (o *queueOptions) run(ctx context.Context) error {
+	namespace, err := o.factory.Namespace()
 	if err != nil {
 		return err
 	}
-	h, err := f.Hub()
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
-	line, err := f.readLine(ctx, h, namespace, all)
+	line, err := o.readLine(ctx, h, namespace)
 	if err != nil {
 		return err
 	}
 	shown := line.Line
-	if !all {
+	if !o.all {
 		shown = shown.Of(namespace)
 	}
-	if !flags.ForPeople() {
-		return flags.PrintObjects(f.Streams.Out, dispatchObjects(shown))
+	if !o.output.ForPeople() {
+		return o.output.PrintObjects(o.Out, dispatchObjects(shown))
 	}
 	switch {
-	case len(shown) == 0 && all:
-		return f.remark("No TrainJobs wait.")
+	case len(shown) == 0 && o.all:
+		return o.remark("No TrainJobs wait.")
 	case len(shown) == 0:
-		return f.remark("No TrainJobs wait in %s namespace.", namespace)
+		return o.remark("No TrainJobs wait in %s namespace.", namespace)
 	}
-	options := jobs.TableOptions{Namespaces: all, Positions: line.whole, Now: time.Now()}
-	if flags.Wide() {
-		options.Policy = f.policyOf(ctx, h, line.meta)
+	options := jobs.TableOptions{Namespaces: o.all, Positions: line.whole, Now: time.Now()}
+	if o.output.Wide() {
+		options.Policy = policyOf(ctx, h, line.meta)
 	}
-	return flags.PrintTable(f.Streams.Out, shown.Table(options))
+	return o.output.PrintTable(o.Out, shown.Table(options))
 }
 
 // waitingLine is the waiting list as far as the user may read it.
@@ -95,16 +102,16 @@ type waitingLine struct {
 }
 
 // readLine reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
-func (f *Factory) readLine(ctx context.Context, h *hub.Hub, namespace string, all bool) (waitingLine, error) {
+func (o *queueOptions) readLine(ctx context.Context, h *hub.Hub, namespace string) (waitingLine, error) {
 	line, err := readLine(ctx, h, metav1.NamespaceAll)
-	if !apierrors.IsForbidden(err) || all {
+	if !apierrors.IsForbidden(err) || o.all {
 		line.whole = true
 		return line, err
 	}
 	if line, err = readLine(ctx, h, namespace); err != nil {
 		return line, err
 	}
-	return line, f.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
+	return line, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
 }
 
 func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLine, err error) {
@@ -123,7 +130,7 @@ func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLi
 }
 
 // policyOf returns a function that returns the policy of a job.
-func (f *Factory) policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
+func policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
 	policies, err := h.Policies(ctx)
 	if err != nil {
 		return func(jobs.Place) string { return output.Unknown }
