@@ -39,7 +39,7 @@ func newClusters(f *Factory, s streams) *cobra.Command {
 		Use:     "clusters [NAME...]",
 		Aliases: []string{"workers"},
 		Short:   "Print the workers, and what they have free",
-		Long: `Print the workers of the hub, with a line for each GPU product that they have.
+		Long: `Print the workers of the hub, with a row for each GPU product that they have.
 
 LARGEST-GANG is the largest gang of whole nodes that would find room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
 nodes with others can find more. READY is why a worker gets no jobs, if it gets none; where it does not answer, the rest is of when it

@@ -45,7 +45,7 @@ func newExplain(f *Factory, s streams) *cobra.Command {
 		Long: `Say of a TrainJob on which worker it is and why it is there; or, of one that waits, why each of the workers does not take it, what would
 make it fit, and how many jobs come before it.
 
-Needed are the rights to get TrainJobs and Dispatches. To those who may list Dispatches and TrainJobs in all namespaces the place in line
+Needed are the rights to get TrainJobs and Dispatches. To those who may list Dispatches and TrainJobs in all namespaces the position
 is told, and to those who may list DispatchPolicies and get Namespaces the policy. With -o json and the like the Dispatch is printed.`,
 		Example:           explainExamples,
 		ValidArgsFunction: completer{f}.job,
@@ -92,8 +92,8 @@ func (o *explainOptions) run(ctx context.Context, name string) error {
 // completeObservation reads optional data, as far as the user has the rights.
 func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
 	if observation.State() == explanation.Waiting {
-		if line, err := readLine(ctx, h, ""); err == nil {
-			observation.Place, observation.Length = line.Find(observation.Job.GetUID())
+		if list, err := readList(ctx, h, ""); err == nil {
+			observation.Place, observation.Length = list.Find(observation.Job.GetUID())
 		}
 	}
 	if state := observation.State(); state == explanation.Unmanaged || state == explanation.Ended {

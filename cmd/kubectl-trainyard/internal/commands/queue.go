@@ -41,7 +41,8 @@ func newQueue(f *Factory, s streams) *cobra.Command {
 		Long: `Print the TrainJobs that wait for a worker, in the order in which they are looked at: by priority, then by age.
 
 POSITION counts the jobs of all namespaces. Those without one wait for something else than room, such as their runtime, and hold nobody
-back. The first in line is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that do not.
+back. The first of the waiting list is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that
+do not.
 
 Needed are the rights to list Dispatches and TrainJobs; to count positions, in all namespaces. With -o wide the policies of the jobs are
 told to those who may list DispatchPolicies and get Namespaces. With -o json and the like the Dispatches are printed, in order.`,
@@ -69,11 +70,11 @@ func (o *queueOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	line, err := o.readLine(ctx, h, namespace)
+	list, err := o.readList(ctx, h, namespace)
 	if err != nil {
 		return err
 	}
-	shown := line.Line
+	shown := list.WaitingList
 	if !o.all {
 		shown = shown.Of(namespace)
 	}
@@ -86,47 +87,47 @@ func (o *queueOptions) run(ctx context.Context) error {
 	case len(shown) == 0:
 		return o.remark("No TrainJobs wait in %s namespace.", namespace)
 	}
-	options := jobs.TableOptions{Namespaces: o.all, Positions: line.whole, Now: time.Now()}
+	options := jobs.TableOptions{Namespaces: o.all, Positions: list.whole, Now: time.Now()}
 	if o.output.Wide() {
-		options.Policy = policyOf(ctx, h, line.meta)
+		options.Policy = policyOf(ctx, h, list.meta)
 	}
 	return o.output.PrintTable(o.Out, shown.Table(options))
 }
 
-// waitingLine is the waiting list as far as the user may read it.
-type waitingLine struct {
-	jobs.Line
+// readableList is the waiting list as far as the user may read it.
+type readableList struct {
+	jobs.WaitingList
 	meta map[types.UID]hub.JobMeta
 	// whole is true if it has the jobs of all namespaces.
 	whole bool
 }
 
-// readLine reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
-func (o *queueOptions) readLine(ctx context.Context, h *hub.Hub, namespace string) (waitingLine, error) {
-	line, err := readLine(ctx, h, metav1.NamespaceAll)
+// readList reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
+func (o *queueOptions) readList(ctx context.Context, h *hub.Hub, namespace string) (readableList, error) {
+	list, err := readList(ctx, h, metav1.NamespaceAll)
 	if !apierrors.IsForbidden(err) || o.all {
-		line.whole = true
-		return line, err
+		list.whole = true
+		return list, err
 	}
-	if line, err = readLine(ctx, h, namespace); err != nil {
-		return line, err
+	if list, err = readList(ctx, h, namespace); err != nil {
+		return list, err
 	}
-	return line, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
+	return list, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
 }
 
-func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLine, err error) {
+func readList(ctx context.Context, h *hub.Hub, namespace string) (list readableList, err error) {
 	dispatches, err := h.Dispatches(ctx, namespace)
 	if err != nil {
-		return line, err
+		return list, err
 	}
-	if line.meta, err = h.Jobs(ctx, namespace); err != nil {
-		return line, err
+	if list.meta, err = h.Jobs(ctx, namespace); err != nil {
+		return list, err
 	}
-	line.Line = jobs.NewLine(dispatches, func(uid types.UID) (metav1.Time, bool) {
-		job, known := line.meta[uid]
+	list.WaitingList = jobs.NewWaitingList(dispatches, func(uid types.UID) (metav1.Time, bool) {
+		job, known := list.meta[uid]
 		return job.Created, known
 	})
-	return line, nil
+	return list, nil
 }
 
 // policyOf returns a function that returns the policy of a job.
@@ -164,9 +165,9 @@ func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
 	return policy.Name
 }
 
-func dispatchObjects(line jobs.Line) []runtime.Object {
-	objects := make([]runtime.Object, len(line))
-	for i, place := range line {
+func dispatchObjects(list jobs.WaitingList) []runtime.Object {
+	objects := make([]runtime.Object, len(list))
+	for i, place := range list {
 		place.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
 		objects[i] = place.Dispatch
 	}
