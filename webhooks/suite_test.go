@@ -7,13 +7,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +28,7 @@ import (
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 // waitLimit is how long a test waits for anything, on a busy machine.
@@ -41,39 +40,19 @@ type environment struct {
 	client.Client // with the rights of an admin, without a cache
 	cluster       *clusters.Cluster
 	manager       ctrl.Manager
-	stop          context.CancelFunc
-	stopped       chan error
 }
 
-var shared struct {
-	once sync.Once
-	env  *environment
-	err  error
-}
+var shared = servers.ShareWith(startEnvironment)
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if shared.env != nil {
-		if err := shared.env.shutDown(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { shared.Main(m) }
 
 // env returns the shared environment. The first test that asks for it starts it.
 func env(t *testing.T) *environment {
 	t.Helper()
-	shared.once.Do(func() { shared.env, shared.err = startEnvironment(context.Background()) })
-	if shared.err != nil {
-		t.Fatalf("start cluster with webhooks: %v", shared.err)
-	}
-	return shared.env
+	return shared.Get(t)
 }
 
-func startEnvironment(ctx context.Context) (*environment, error) {
+func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
 		return nil, err
@@ -84,7 +63,8 @@ func startEnvironment(ctx context.Context) (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{cluster: cluster, stopped: make(chan error, 1)}
+	cleanup(cluster.Stop)
+	e := &environment{cluster: cluster}
 	scheme := apiruntime.NewScheme()
 	if err := trainjob.AddToScheme(scheme); err != nil {
 		return e, err
@@ -97,11 +77,11 @@ func startEnvironment(ctx context.Context) (*environment, error) {
 	if err != nil {
 		return e, err
 	}
-	return e, e.startManager(ctx, scheme)
+	return e, e.startManager(ctx, scheme, cleanup)
 }
 
 // startManager serves the webhooks and runs the TrainJob controller. Then it tells the API server of the webhooks.
-func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Scheme) error {
+func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Scheme, cleanup func(func() error)) error {
 	server, err := e.cluster.NewWebhookServer("trainyard")
 	if err != nil {
 		return err
@@ -124,8 +104,7 @@ func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Schem
 	if err := Add(ctx, e.manager, Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
 		return err
 	}
-	ctx, e.stop = context.WithCancel(ctx)
-	go func() { e.stopped <- e.manager.Start(ctx) }()
+	cleanup(servers.Run(e.manager))
 	if !e.manager.GetCache().WaitForCacheSync(ctx) {
 		return errors.New("wait for the manager's caches")
 	}
@@ -174,15 +153,6 @@ func waitFor(ctx context.Context, probe func() error) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func (e *environment) shutDown() error {
-	var err error
-	if e.stop != nil {
-		e.stop()
-		err = <-e.stopped
-	}
-	return errors.Join(err, e.cluster.Stop())
 }
 
 var namespaces atomic.Int32

@@ -11,7 +11,7 @@
 //	func TestMain(m *testing.M) { shared.Main(m) }
 //
 // A test calls shared.Get for what newEnvironment has made of the Set. The tests share it, so each test uses its own
-// namespace.
+// namespace. ShareWith is for tests that need other clusters, for instance with nodes and controllers.
 //
 // Only the start is safe for concurrent use: sync.Once guards it. newEnvironment calls Cleanup, before the tests run.
 package servers

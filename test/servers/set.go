@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
@@ -120,10 +119,4 @@ func (s *Server) InstallRuntime(ctx context.Context) error {
 func (s *Set) Cleanup(f func() error) { s.cleanups = append(s.cleanups, f) }
 
 // Stop calls the functions that Cleanup was given, and stops the servers. Call it once.
-func (s *Set) Stop() error {
-	var errs []error
-	for _, cleanup := range slices.Backward(s.cleanups) {
-		errs = append(errs, cleanup())
-	}
-	return errors.Join(errs...)
-}
+func (s *Set) Stop() error { return runBackward(s.cleanups) }

@@ -5,8 +5,10 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -15,16 +17,15 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// startTimeout is for the Set and what is made of it, on a machine that may be busy.
-const startTimeout = 3 * time.Minute
+// startTimeout is for clusters and what is made of them, on a machine that may be busy.
+const startTimeout = 5 * time.Minute
 
-// Shared has what the tests of a package share: a Set, and what they make of it.
+// Shared has what the tests of a package share: a Set or other clusters, and what the tests make of them.
 type Shared[E any] struct {
-	prepare func(context.Context, *Set) (E, error)
-	workers []string
+	prepare func(ctx context.Context, cleanup func(func() error)) (E, error)
 
 	once        sync.Once
-	set         *Set
+	cleanups    []func() error
 	environment E
 	err         error
 }
@@ -32,20 +33,47 @@ type Shared[E any] struct {
 // Share returns a Shared with a hub and workers of these names. Set.Cleanup must end what prepare starts, even if
 // prepare fails. Its context ends when prepare returns.
 func Share[E any](prepare func(context.Context, *Set) (E, error), workers ...string) *Shared[E] {
-	return &Shared[E]{prepare: prepare, workers: workers}
+	return ShareWith(func(ctx context.Context, cleanup func(func() error)) (E, error) {
+		set, err := Start(ctx, workers...)
+		if err != nil {
+			return *new(E), err
+		}
+		cleanup(set.Stop)
+		return prepare(ctx, set)
+	})
 }
 
-// Main is a TestMain: it runs the tests, stops the Set if one of them has started it, and exits.
-func (s *Shared[E]) Main(m *testing.M) {
+// ShareWith returns a Shared with the clusters that prepare starts. cleanup must be given functions that end what
+// prepare starts, even if prepare fails. They are called in reverse order. The context ends when prepare returns.
+func ShareWith[E any](prepare func(ctx context.Context, cleanup func(func() error)) (E, error)) *Shared[E] {
+	return &Shared[E]{prepare: prepare}
+}
+
+// Main is a TestMain: it runs the tests, stops what they have started, and exits.
+func (s *Shared[E]) Main(m *testing.M) { Main(m, s) }
+
+// Main is a TestMain for tests with several Shareds.
+func Main(m *testing.M, all ...interface{ Stop() error }) {
 	ctrl.SetLogger(logr.Discard())
 	code := m.Run()
-	if s.set != nil {
-		if err := s.set.Stop(); err != nil {
+	for _, s := range all {
+		if err := s.Stop(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}
 	}
 	os.Exit(code)
+}
+
+// Run runs a manager until the returned function is called. That function returns how the manager has ended.
+func Run(mgr ctrl.Manager) (stop func() error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	return func() error {
+		cancel()
+		return <-ended
+	}
 }
 
 // Get returns the environment. The first call starts it. If it does not start, all tests fail.
@@ -61,9 +89,17 @@ func (s *Shared[E]) Get(t *testing.T) E {
 func (s *Shared[E]) start() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	if s.set, err = Start(ctx, s.workers...); err != nil {
-		return err
-	}
-	s.environment, err = s.prepare(ctx, s.set)
+	s.environment, err = s.prepare(ctx, func(f func() error) { s.cleanups = append(s.cleanups, f) })
 	return err
+}
+
+// Stop ends what the tests have started, if a test has called Get. Call it once.
+func (s *Shared[E]) Stop() error { return runBackward(s.cleanups) }
+
+func runBackward(cleanups []func() error) error {
+	var errs []error
+	for _, cleanup := range slices.Backward(cleanups) {
+		errs = append(errs, cleanup())
+	}
+	return errors.Join(errs...)
 }

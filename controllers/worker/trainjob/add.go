@@ -104,16 +104,17 @@ func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) er
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, health.JobSetIndex, health.IndexByJobSet); err != nil {
 		return fmt.Errorf("index pods by JobSet: %w", err)
 	}
+	mapper := eventMapper{cached: r.clients.Cached}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		For(&trainer.TrainJob{}, builder.WithPredicates(ours())).
-		Watches(&trainer.ClusterTrainingRuntime{}, handler.EnqueueRequestsFromMapFunc(r.waitingForClusterRuntime),
+		Watches(&trainer.ClusterTrainingRuntime{}, handler.EnqueueRequestsFromMapFunc(mapper.waitingForClusterRuntime),
 			builder.WithPredicates(newSpec())).
-		Watches(&trainer.TrainingRuntime{}, handler.EnqueueRequestsFromMapFunc(r.waitingForRuntime),
+		Watches(&trainer.TrainingRuntime{}, handler.EnqueueRequestsFromMapFunc(mapper.waitingForRuntime),
 			builder.WithPredicates(newSpec())).
-		Watches(&jobsetv1alpha2.JobSet{}, handler.EnqueueRequestsFromMapFunc(r.blockedBy), builder.WithPredicates(deletions())).
+		Watches(&jobsetv1alpha2.JobSet{}, handler.EnqueueRequestsFromMapFunc(mapper.blockedBy), builder.WithPredicates(deletions())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(jobOfPod), builder.WithPredicates(podChanges())).
-		WithEventFilter(r.builtObjects()).
+		WithEventFilter(builtObjects(r.memory)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 			RateLimiter:             opts.RateLimiter,
@@ -124,14 +125,7 @@ func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) er
 	if opts.Rechecks != nil {
 		b = b.WatchesRawSource(opts.Rechecks)
 	}
-	for _, runtime := range r.runtimes {
-		for _, register := range runtime.EventHandlerRegistrars() {
-			if register != nil {
-				b = register(b, mgr.GetClient(), mgr.GetCache())
-			}
-		}
-	}
-	if err := b.Complete(r); err != nil {
+	if err := r.framework.watch(b, mgr).Complete(r); err != nil {
 		return fmt.Errorf("set up controller %s: %w", ControllerName, err)
 	}
 	return nil
@@ -191,10 +185,10 @@ func podChanges() predicate.Predicate {
 // builtObjects sees the events of all watches. It handles the objects that the framework makes besides the JobSet: it
 // notes a change or deletion of such an object, and the next pass builds the object again. It drops creations, which
 // are the controller's own: each would cause one more build of its job.
-func (r *Reconciler) builtObjects() predicate.Predicate {
+func builtObjects(memory *memory) predicate.Predicate {
 	note := func(object client.Object) bool {
 		if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == trainer.TrainJobKind && !isJobSet(object) {
-			r.memory.noteChange(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name})
+			memory.noteChange(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name})
 		}
 		return true
 	}
@@ -224,19 +218,24 @@ func jobOfPod(_ context.Context, pod client.Object) []reconcile.Request {
 	return nil
 }
 
-func (r *Reconciler) waitingForClusterRuntime(ctx context.Context, runtime client.Object) []reconcile.Request {
-	return r.waiting(ctx, client.MatchingFields{indexer.TrainJobClusterRuntimeRefKey: runtime.GetName()})
+// eventMapper finds the TrainJobs that may go on after an event of another object.
+type eventMapper struct {
+	cached client.Reader
 }
 
-func (r *Reconciler) waitingForRuntime(ctx context.Context, runtime client.Object) []reconcile.Request {
-	return r.waiting(ctx,
+func (m eventMapper) waitingForClusterRuntime(ctx context.Context, runtime client.Object) []reconcile.Request {
+	return m.waiting(ctx, client.MatchingFields{indexer.TrainJobClusterRuntimeRefKey: runtime.GetName()})
+}
+
+func (m eventMapper) waitingForRuntime(ctx context.Context, runtime client.Object) []reconcile.Request {
+	return m.waiting(ctx,
 		client.InNamespace(runtime.GetNamespace()), client.MatchingFields{indexer.TrainJobRuntimeRefKey: runtime.GetName()})
 }
 
 // waiting returns the listed TrainJobs that want a JobSet and have none.
-func (r *Reconciler) waiting(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
+func (m eventMapper) waiting(ctx context.Context, opts ...client.ListOption) []reconcile.Request {
 	var jobs trainer.TrainJobList
-	if err := r.client.List(ctx, &jobs, opts...); err != nil {
+	if err := m.cached.List(ctx, &jobs, opts...); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "List TrainJobs that wait for a runtime")
 		return nil
 	}
@@ -246,7 +245,7 @@ func (r *Reconciler) waiting(ctx context.Context, opts ...client.ListOption) []r
 		if resting(&jobs.Items[i]) {
 			continue
 		}
-		if err := r.client.Get(ctx, key, &jobsetv1alpha2.JobSet{}); apierrors.IsNotFound(err) {
+		if err := m.cached.Get(ctx, key, &jobsetv1alpha2.JobSet{}); apierrors.IsNotFound(err) {
 			requests = append(requests, reconcile.Request{NamespacedName: key})
 		}
 	}
@@ -254,13 +253,13 @@ func (r *Reconciler) waiting(ctx context.Context, opts ...client.ListOption) []r
 }
 
 // blockedBy returns the TrainJob that may wait for the deletion of the JobSet. Owned JobSets have their own handler.
-func (r *Reconciler) blockedBy(ctx context.Context, jobSet client.Object) []reconcile.Request {
+func (m eventMapper) blockedBy(ctx context.Context, jobSet client.Object) []reconcile.Request {
 	if owner := metav1.GetControllerOf(jobSet); owner != nil && owner.Kind == trainer.TrainJobKind && owner.Name == jobSet.GetName() {
 		return nil
 	}
 	var job trainer.TrainJob
 	key := client.ObjectKeyFromObject(jobSet)
-	if err := r.client.Get(ctx, key, &job); err != nil || resting(&job) {
+	if err := m.cached.Get(ctx, key, &job); err != nil || resting(&job) {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: key}}

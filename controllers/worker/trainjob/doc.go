@@ -39,6 +39,20 @@
 //   - The framework changes its TrainJob (torchtune and Flux rewrite the command), so it gets a deep copy.
 //   - The queue gives a job to one goroutine at a time. So a jobMemory needs no lock.
 //
-// Memory: memory.jobs and memory.changes, under memory.mu, and the memory of package health. The process may lose all
-// of it at any time: it only saves work and repeated Events. Decisions depend on what the cluster has.
+// A pass, and the parts of the Reconciler that it calls:
+//
+//	observer.observe          reads. framework.status derives the status from the JobSet.
+//	decide                    returns state, action and new status
+//	objectBuilder.build       makes and applies the objects, if the action is Build:
+//	  leftovers.await           waits for what an earlier JobSet of the name has left
+//	  framework.newObjects      asks the runtime framework for the objects
+//	  applyBeside, applyJobSet  apply them. prepareJobs precedes a resumption, rebuild follows a refusal.
+//	leftovers.delete...       deletes what the garbage collector has forgotten
+//	announcer.tell            reports news by Events
+//	Clients.writeStatus       writes the status, if it changed
+//	follow                    updates metrics and memory
+//
+// Memory: memory.jobs and memory.changes, under memory.mu, and the memory of package health, with its own lock. The
+// process may lose all of it at any time: it only saves work and repeated Events. Decisions depend on what the cluster
+// has.
 package trainjob

@@ -4,6 +4,7 @@
 package trainjob
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
@@ -65,10 +67,59 @@ const (
 	repeatAfter = 30 * time.Minute
 )
 
-// announcer writes Events.
+// announcer reports to the owners of TrainJobs, by Events and metrics.
 type announcer struct {
 	recorder events.EventRecorder
 	clock    clock.PassiveClock
+}
+
+// tell reports news to the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
+func (a *announcer) tell(f observation, d decision, err error, past *jobMemory) {
+	var p *problem
+	switch {
+	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // This is normal and ends by itself.
+		a.waiting(f.trainJob, past, conflictMessage(f.jobSet))
+	case d.state == stateBlocked:
+		a.jobSetTaken(f.trainJob, f.jobSet, past)
+	case f.held != "":
+		a.held(f.trainJob, past, f.held)
+	case isWaiting(err):
+		a.waiting(f.trainJob, past, err.Error())
+	case errors.As(err, &p) && !isPassing(err):
+		a.problem(f.trainJob, p, past)
+	case err == nil:
+		past.waitingSince, past.told = time.Time{}, "" // If the problem comes back, tell reports it again.
+	}
+	if !f.ownsJobSet() {
+		return
+	}
+	if restarts := restartsOf(f.jobSet); restarts != past.restarts {
+		if past.restarts >= 0 && restarts > past.restarts {
+			restartsTotal.Add(float64(restarts - past.restarts))
+			a.restarted(f.trainJob, f.jobSet)
+		}
+		past.restarts = restarts
+	}
+	a.tellTrouble(f.trainJob, d, past)
+}
+
+// tellTrouble reports that trouble has begun or changed, or that it is over for a job that still runs.
+func (a *announcer) tellTrouble(job *trainer.TrainJob, d decision, past *jobMemory) {
+	if !isLive(d.state) {
+		return // Until the status says so, the last trouble counts as the cause.
+	}
+	trouble := ptr.Deref(d.trouble, health.Trouble{})
+	before := past.trouble
+	past.trouble = trouble
+	if trouble == before {
+		return
+	}
+	if trouble.Reason != "" && trouble.Reason != before.Reason {
+		stallsTotal.WithLabelValues(trouble.Reason).Inc()
+	}
+	if trouble.Reason != "" || runs(d.state) {
+		a.trouble(job, d.trouble)
+	}
 }
 
 // problem reports a problem to the TrainJob's owner, unless the last Event reported the same.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -30,6 +29,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 // Runtimes besides upstream's torch-distributed. In all of them, a failed pod fails its Job.
@@ -98,41 +98,19 @@ type lifeEnvironment struct {
 	watcher      client.WithWatch
 	requests     *requestLog
 
-	mu      sync.Mutex
-	stop    context.CancelFunc // under mu; nil: the controller does not run
-	stopped chan error         // under mu
+	mu   sync.Mutex
+	stop func() error // under mu; nil: the controller does not run
 }
 
-var sharedLife struct {
-	once sync.Once
-	env  *lifeEnvironment
-	err  error
-}
+var sharedLife = servers.ShareWith(startLife)
 
 // lifeEnv returns the shared cluster. The first test that asks for it starts it.
 func lifeEnv(t *testing.T) *lifeEnvironment {
 	t.Helper()
-	sharedLife.once.Do(func() { sharedLife.env, sharedLife.err = startLife(context.Background()) })
-	if sharedLife.err != nil {
-		t.Fatalf("start cluster: %v", sharedLife.err)
-	}
-	return sharedLife.env
+	return sharedLife.Get(t)
 }
 
-// stopLife stops the shared cluster if it was started.
-func stopLife() error {
-	e := sharedLife.env
-	if e == nil {
-		return nil
-	}
-	err := e.stopController()
-	if e.cluster != nil {
-		err = errors.Join(err, e.cluster.Stop())
-	}
-	return err
-}
-
-func startLife(ctx context.Context) (*lifeEnvironment, error) {
+func startLife(ctx context.Context, cleanup func(func() error)) (*lifeEnvironment, error) {
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
 		return nil, err
@@ -145,7 +123,9 @@ func startLife(ctx context.Context) (*lifeEnvironment, error) {
 	if err != nil {
 		return nil, err
 	}
+	cleanup(cluster.Stop)
 	e := &lifeEnvironment{environment: &environment{cluster: cluster}, requests: &requestLog{}}
+	cleanup(e.stopController)
 	return e, e.prepare(ctx)
 }
 
@@ -189,18 +169,15 @@ func (e *lifeEnvironment) startController() error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	err = Add(ctx, mgr, Options{
+	err = Add(context.Background(), mgr, Options{
 		SkipNameValidation: true,
 		RateLimiter:        workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](20*time.Millisecond, time.Second),
 	})
 	if err != nil {
-		cancel()
 		return err
 	}
 	e.requests.started()
-	e.stop, e.stopped = cancel, make(chan error, 1)
-	go func() { e.stopped <- mgr.Start(ctx) }()
+	e.stop = servers.Run(mgr)
 	return nil
 }
 
@@ -211,9 +188,9 @@ func (e *lifeEnvironment) stopController() error {
 	if e.stop == nil {
 		return nil
 	}
-	e.stop()
+	stop := e.stop
 	e.stop = nil
-	return <-e.stopped
+	return stop()
 }
 
 func (e *lifeEnvironment) restartController() error {
@@ -352,13 +329,4 @@ func jobSetsOf(h *history, uid types.UID) int {
 		}
 	}
 	return count
-}
-
-// printErrors prints errors for TestMain, which has no testing.T.
-func printErrors(errs ...error) (code int) {
-	if err := errors.Join(errs...); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
 }

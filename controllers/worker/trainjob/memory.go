@@ -21,6 +21,8 @@ type memory struct {
 	jobs map[types.NamespacedName]*jobMemory // under mu; only the pass that works on the job uses a jobMemory
 	// changes counts changes and deletions of a job's objects besides the JobSet, for jobs with an entry in jobs.
 	changes map[types.NamespacedName]int // under mu
+	// health has its own lock.
+	health health.Memory
 }
 
 // jobMemory is what the process remembers of one job. It needs no lock: the queue gives a job to one pass at a time.
@@ -77,6 +79,7 @@ func (m *memory) recall(job *trainer.TrainJob) *jobMemory {
 
 // forget deletes the memory of a job that is over.
 func (m *memory) forget(key types.NamespacedName) {
+	m.health.Forget(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if past, ok := m.jobs[key]; ok {

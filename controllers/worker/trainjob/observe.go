@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -19,55 +20,63 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
+// observer reads what a decision about a TrainJob needs.
+type observer struct {
+	clients   Clients
+	framework *framework
+	memory    *memory
+	gate      func(*trainer.TrainJob) (open bool, why string)
+	clock     clock.PassiveClock
+}
+
 // observe reads what decide needs. Without a TrainJob, the observation is empty.
 //
 // Without a JobSet, the next step may be to create one, so observe reads the TrainJob again, from the API server. The
 // cache of JobSets can be ahead of the cache of TrainJobs. It may have dropped the JobSet of a job that has ended or is
 // being deleted, before the other cache shows that. The job would run again.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
+func (o *observer) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	job := &trainer.TrainJob{}
-	if err := r.client.Get(ctx, key, job); apierrors.IsNotFound(err) {
+	if err := o.clients.Cached.Get(ctx, key, job); apierrors.IsNotFound(err) {
 		return observation{}, nil
 	} else if err != nil {
 		return observation{}, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
-	f := observation{trainJob: job, runtimeKinds: r.kinds}
+	f := observation{trainJob: job, runtimeKinds: o.framework.kinds}
 	if resting(job) {
 		return f, nil
 	}
-	if err := r.observeJobSet(ctx, &f); err != nil || hasEnded(&job.Status) {
+	if err := o.observeJobSet(ctx, &f); err != nil || hasEnded(&job.Status) {
 		return f, err
 	}
 	if f.jobSet != nil {
-		return f, r.observeHealth(ctx, &f)
+		return f, o.observeHealth(ctx, &f)
 	}
 	f.trainJob = &trainer.TrainJob{}
-	if err := r.live.Get(ctx, key, f.trainJob); apierrors.IsNotFound(err) {
+	if err := o.clients.Live.Get(ctx, key, f.trainJob); apierrors.IsNotFound(err) {
 		return observation{}, nil
 	} else if err != nil {
 		return observation{}, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
-	if open, why := r.gate(f.trainJob); !open {
+	if open, why := o.gate(f.trainJob); !open {
 		f.held = why
 	}
 	return f, nil
 }
 
 // observeJobSet reads the JobSet with the TrainJob's name. If the TrainJob owns it, the framework derives the status.
-func (r *Reconciler) observeJobSet(ctx context.Context, f *observation) error {
+func (o *observer) observeJobSet(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	jobSet := &jobsetv1alpha2.JobSet{}
-	if err := r.client.Get(ctx, key, jobSet); apierrors.IsNotFound(err) {
+	if err := o.clients.Cached.Get(ctx, key, jobSet); apierrors.IsNotFound(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("get JobSet %s: %w", key, err)
 	}
 	f.jobSet = jobSet
-	runtime, ok := r.runtimes[runtimeKind(f.trainJob)]
-	if !ok || !f.ownsJobSet() {
+	if !f.ownsJobSet() {
 		return nil
 	}
-	reported, err := runtime.TrainJobStatus(ctx, f.trainJob)
+	reported, err := o.framework.status(ctx, f.trainJob)
 	if apierrors.IsNotFound(err) { // The cache has dropped the JobSet meanwhile.
 		f.jobSet = nil
 		return nil
@@ -79,25 +88,26 @@ func (r *Reconciler) observeJobSet(ctx context.Context, f *observation) error {
 }
 
 // observeHealth reads the pods of a JobSet that is meant to run.
-func (r *Reconciler) observeHealth(ctx context.Context, f *observation) error {
+func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	if !f.ownsJobSet() || ptr.Deref(f.jobSet.Spec.Suspend, false) {
-		r.healthMemory.Forget(key)
+		o.memory.health.Forget(key)
 		return nil
 	}
-	pods, err := health.List(ctx, r.client, f.jobSet)
+	pods, err := health.List(ctx, o.clients.Cached, f.jobSet)
 	if err != nil {
 		return err
 	}
 	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
-	r.healthMemory.Observe(key, &f.health, r.standingTrouble(f.trainJob), r.clock.Now())
+	standing := standingTrouble(f.trainJob, o.memory.recall(f.trainJob).trouble)
+	o.memory.health.Observe(key, &f.health, standing, o.clock.Now())
 	return nil
 }
 
-// standingTrouble is the trouble in the job's condition or, without the condition, in this process's memory.
-func (r *Reconciler) standingTrouble(job *trainer.TrainJob) string {
+// standingTrouble is the trouble in the job's condition or, without the condition, the trouble that this process knows.
+func standingTrouble(job *trainer.TrainJob, known health.Trouble) string {
 	if c := meta.FindStatusCondition(job.Status.Conditions, ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Reason
 	}
-	return r.memory.recall(job).trouble.Reason
+	return known.Reason
 }

@@ -9,16 +9,11 @@ import (
 	"fmt"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
@@ -27,18 +22,18 @@ import (
 // changes of labels, annotations, node selectors, tolerations and scheduling gates of pods. A TrainJob's runtimePatches
 // can have more. If the JobSet has never started, rebuild deletes it and returns nil: nothing is lost, and the new
 // JobSet has the change. Otherwise it returns the refusal.
-func (r *Reconciler) rebuild(ctx context.Context, f observation, refusal error) error {
+func (b *objectBuilder) rebuild(ctx context.Context, f observation, refusal error) error {
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal
 	}
-	jobs, err := r.jobsOf(ctx, client.ObjectKeyFromObject(f.jobSet))
+	jobs, err := b.clients.jobsOf(ctx, client.ObjectKeyFromObject(f.jobSet))
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
 	started := trainjobs.HasStarted(f.jobSet, jobs)
 	if started && isSuspended(f.trainJob) {
 		// The user wants the pods to stop. This part of the change is possible.
-		err = r.suspendJobSet(ctx, f.jobSet)
+		err = b.clients.suspendJobSet(ctx, f.jobSet)
 	}
 	if started {
 		// The refusal comes last: it lists all replicated jobs, and its end does not fit into an Event.
@@ -46,34 +41,12 @@ func (r *Reconciler) rebuild(ctx context.Context, f observation, refusal error) 
 			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w",
 			errors.Join(refusal, err))}
 	}
-	if err := r.deleteJobSet(ctx, f.jobSet); err != nil {
+	if err := b.clients.deleteJobSet(ctx, f.jobSet); err != nil {
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleted JobSet that has never started, to make it anew", "refusal", refusal.Error())
-	r.announce.rebuilt(f.trainJob)
+	b.announce.rebuilt(f.trainJob)
 	return nil
-}
-
-// suspendJobSet suspends a JobSet and changes nothing else.
-func (r *Reconciler) suspendJobSet(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) error {
-	if ptr.Deref(jobSet.Spec.Suspend, false) {
-		return nil
-	}
-	patch := client.RawPatch(types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"uid":%q},"spec":{"suspend":true}}`, jobSet.UID)))
-	if err := r.client.Patch(ctx, jobSet.DeepCopy(), patch, fieldOwner); err != nil {
-		return fmt.Errorf("suspend JobSet %s: %w", klog.KObj(jobSet), err)
-	}
-	return nil
-}
-
-// jobsOf reads the Jobs of JobSets with this name. It asks the API server: this is rare, and Jobs are not watched.
-func (r *Reconciler) jobsOf(ctx context.Context, jobSet types.NamespacedName) ([]batchv1.Job, error) {
-	var jobs batchv1.JobList
-	err := r.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
-	if err != nil {
-		return nil, fmt.Errorf("list Jobs of JobSet %s: %w", jobSet, err)
-	}
-	return jobs.Items, nil
 }
 
 // isImmutable says whether the API server refuses only because fields are immutable, not because a value is wrong.

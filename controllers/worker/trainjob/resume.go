@@ -14,11 +14,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 )
@@ -35,13 +33,13 @@ const maxReplacements = 3
 // tolerations and scheduling gates to the Job (v0.12 jobset_controller.go, resumeJob). What a removed runtime patch had
 // added would stay, and a scheduling gate would hold the pods for ever. A Job that still runs would get no change. So
 // prepareJobs waits until each Job is suspended, and deletes Jobs that have more. JobSet recreates them.
-func (r *Reconciler) prepareJobs(
+func (b *objectBuilder) prepareJobs(
 	ctx context.Context, f observation, wanted *jobsetapply.JobSetApplyConfiguration, past *jobMemory,
 ) error {
 	if len(f.trainJob.Spec.RuntimePatches) == 0 && f.jobSet.Generation == 1 {
 		return nil // The template has never changed.
 	}
-	jobs, err := r.unfinishedJobs(ctx, f.jobSet)
+	jobs, err := b.clients.unfinishedJobs(ctx, f.jobSet)
 	if err != nil {
 		return err
 	}
@@ -64,31 +62,16 @@ func (r *Reconciler) prepareJobs(
 	past.replacements++
 	// The template comes first, so that the JobSet makes the new Jobs from it.
 	wanted.Spec.WithSuspend(true)
-	if err := r.apply(ctx, f.trainJob, wanted); err != nil {
-		return r.rebuild(ctx, f, err)
+	if err := b.clients.apply(ctx, f.trainJob, wanted); err != nil {
+		return b.rebuild(ctx, f, err)
 	}
 	for _, job := range outdated {
-		if err := r.deleteOwner(ctx, job); err != nil {
+		if err := b.clients.deleteOwner(ctx, job); err != nil {
 			return fmt.Errorf("delete Job %s, which has an outdated template: %w", klog.KObj(job), err)
 		}
 	}
 	ctrl.LoggerFrom(ctx).Info("Deleted suspended Jobs whose pods would keep what a runtime patch has taken back", "jobs", len(outdated))
 	return errJobsLeft
-}
-
-// unfinishedJobs returns the Jobs that this JobSet controls and that can still have pods.
-func (r *Reconciler) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) ([]*batchv1.Job, error) {
-	all, err := r.jobsOf(ctx, client.ObjectKeyFromObject(jobSet))
-	if err != nil {
-		return nil, err
-	}
-	var jobs []*batchv1.Job
-	for i := range all {
-		if !isFinished(&all[i]) && metav1.IsControlledBy(&all[i], jobSet) {
-			jobs = append(jobs, &all[i])
-		}
-	}
-	return jobs, nil
 }
 
 // isFinished says whether a Job has no running pods and will never have any.

@@ -6,14 +6,11 @@ package trainjob
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +25,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 // waitLimit is how long a test waits for anything, on a busy machine.
@@ -43,36 +41,19 @@ type environment struct {
 	cached        client.Client
 	clock         *clocktesting.FakePassiveClock
 	cluster       *clusters.Cluster
-	stop          context.CancelFunc
-	stopped       chan error
 }
 
-var shared struct {
-	once sync.Once
-	env  *environment
-	err  error
-}
+var shared = servers.ShareWith(startEnvironment)
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	code := m.Run()
-	if shared.env != nil {
-		code = max(code, printErrors(shared.env.shutDown()))
-	}
-	os.Exit(max(code, printErrors(stopLife())))
-}
+func TestMain(m *testing.M) { servers.Main(m, shared, sharedLife) }
 
 // env returns the shared environment. The first test that asks for it starts it.
 func env(t *testing.T) *environment {
 	t.Helper()
-	shared.once.Do(func() { shared.env, shared.err = startEnvironment(context.Background()) })
-	if shared.err != nil {
-		t.Fatalf("start API server: %v", shared.err)
-	}
-	return shared.env
+	return shared.Get(t)
 }
 
-func startEnvironment(ctx context.Context) (*environment, error) {
+func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
 	if err != nil {
 		return nil, err
@@ -81,11 +62,12 @@ func startEnvironment(ctx context.Context) (*environment, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &environment{cluster: cluster, clock: clocktesting.NewFakePassiveClock(time.Now()), stopped: make(chan error, 1)}
-	return e, e.startController(ctx)
+	cleanup(cluster.Stop)
+	e := &environment{cluster: cluster, clock: clocktesting.NewFakePassiveClock(time.Now())}
+	return e, e.startController(ctx, cleanup)
 }
 
-func (e *environment) startController(ctx context.Context) error {
+func (e *environment) startController(ctx context.Context, cleanup func(func() error)) error {
 	scheme := apiruntime.NewScheme()
 	if err := AddToScheme(scheme); err != nil {
 		return err
@@ -110,19 +92,8 @@ func (e *environment) startController(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, e.stop = context.WithCancel(ctx)
-	go func() { e.stopped <- mgr.Start(ctx) }()
+	cleanup(servers.Run(mgr))
 	return nil
-}
-
-func (e *environment) shutDown() error {
-	if e.stop != nil {
-		e.stop()
-		if err := <-e.stopped; err != nil {
-			return err
-		}
-	}
-	return e.cluster.Stop()
 }
 
 var namespaces atomic.Int32

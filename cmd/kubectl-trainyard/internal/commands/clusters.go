@@ -27,13 +27,19 @@ const clustersExamples = `  # What the workers have, and what is free
   # The workers as a file, for simulate --workers
   kubectl trainyard clusters -o yaml > workers.yaml`
 
-func newClusters(f *Factory) *cobra.Command {
-	flags := output.NewFlags()
+type clustersOptions struct {
+	streams
+	factory *Factory
+	output  *output.Flags
+}
+
+func newClusters(f *Factory, s streams) *cobra.Command {
+	o := clustersOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
 		Use:     "clusters [NAME...]",
 		Aliases: []string{"workers"},
 		Short:   "Print the workers, and what they have free",
-		Long: `Print the workers of the hub, with a line for each GPU product that they have.
+		Long: `Print the workers of the hub, with a row for each GPU product that they have.
 
 LARGEST-GANG is the largest gang of whole nodes that would find room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
 nodes with others can find more. READY is why a worker gets no jobs, if it gets none; where it does not answer, the rest is of when it
@@ -42,20 +48,20 @@ those that the hub has last written down, which can be some seconds ago. Notes o
 
 Needed is the right to list WorkerClusters. With -o json and the like the WorkerClusters are printed as they are.`,
 		Example:           clustersExamples,
-		ValidArgsFunction: f.completeClusters,
+		ValidArgsFunction: completer{f}.workers,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flags.Check(); err != nil {
+			if err := o.output.Check(); err != nil {
 				return err
 			}
-			return f.clusters(cmd.Context(), args, flags)
+			return o.run(cmd.Context(), args)
 		},
 	}
-	f.addOutput(cmd, flags)
+	addOutput(cmd, o.output)
 	return cmd
 }
 
-func (f *Factory) clusters(ctx context.Context, names []string, flags *output.Flags) error {
-	h, err := f.Hub()
+func (o *clustersOptions) run(ctx context.Context, names []string) error {
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -66,21 +72,16 @@ func (f *Factory) clusters(ctx context.Context, names []string, flags *output.Fl
 	if clusters, err = named(clusters, names); err != nil {
 		return err
 	}
-	if !flags.ForPeople() {
-		return flags.PrintObjects(f.Streams.Out, workerObjects(clusters))
+	if !o.output.ForPeople() {
+		return o.output.PrintObjects(o.Out, workerObjects(clusters))
 	}
 	if len(clusters) == 0 {
-		return f.remark("No workers are registered.")
+		return o.remark("No workers are registered.")
 	}
-	if err := flags.PrintTable(f.Streams.Out, fleet.Table(clusters, time.Now())); err != nil {
+	if err := o.output.PrintTable(o.Out, fleet.Table(clusters, time.Now())); err != nil {
 		return err
 	}
-	for _, note := range fleet.Notes(clusters) {
-		if err := f.remark("note: %s", note); err != nil {
-			return err
-		}
-	}
-	return nil
+	return o.notes(fleet.Notes(clusters))
 }
 
 // named returns the workers with these names, in this order, or all.
@@ -106,39 +107,4 @@ func workerObjects(workers []v1alpha1.WorkerCluster) []runtime.Object {
 		objects[i] = &workers[i]
 	}
 	return objects
-}
-
-// completeClusters completes names of workers that are not in args yet.
-func (f *Factory) completeClusters(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
-		h, err := f.Hub()
-		if err != nil {
-			return nil
-		}
-		clusters, err := h.Workers(ctx)
-		if err != nil {
-			return nil
-		}
-		return slices.DeleteFunc(hub.WorkerNames(clusters), func(name string) bool { return slices.Contains(args, name) })
-	})
-}
-
-// completeCluster completes the argument of a command that takes one worker.
-func (f *Factory) completeCluster(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return f.completeClusters(cmd, args, begun)
-}
-
-// addOutput adds the flags that say how to print.
-func (f *Factory) addOutput(cmd *cobra.Command, flags *output.Flags) {
-	flags.AddTo(cmd)
-	f.completeFlag(cmd, "output", func(context.Context, []string) []string { return flags.Formats() })
-}
-
-// remark prints to standard error what is not part of the answer.
-func (f *Factory) remark(format string, args ...any) error {
-	_, err := fmt.Fprintf(f.Streams.ErrOut, format+"\n", args...)
-	return err
 }

@@ -5,7 +5,6 @@ package commands
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,7 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
 // completionTimeout is how long a shell waits at Tab when the cluster does not answer.
@@ -23,7 +25,7 @@ const completionTimeout = 3 * time.Second
 // complete lists possible values. It reports no errors, because a shell has no place for them.
 type complete func(ctx context.Context, args []string) []string
 
-func (f *Factory) completeFlag(cmd *cobra.Command, flag string, list complete) {
+func completeFlag(cmd *cobra.Command, flag string, list complete) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		return completed(cmd, args, begun, list)
 	})
@@ -32,12 +34,10 @@ func (f *Factory) completeFlag(cmd *cobra.Command, flag string, list complete) {
 	}
 }
 
-// completeJob completes the argument of a command that takes one TrainJob.
-func (f *Factory) completeJob(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return completed(cmd, args, begun, f.completeJobs)
+// addOutput adds the flags that say how to print.
+func addOutput(cmd *cobra.Command, flags *output.Flags) {
+	flags.AddTo(cmd)
+	completeFlag(cmd, "output", func(context.Context, []string) []string { return flags.Formats() })
 }
 
 // completed returns the values that begin with the typed text.
@@ -48,8 +48,21 @@ func completed(cmd *cobra.Command, args []string, begun string, list complete) (
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (f *Factory) completeJobs(ctx context.Context, _ []string) []string {
-	clients, job, ok := f.completionClients([]string{""})
+// completer completes arguments and flags with what the cluster and the kubeconfig have.
+type completer struct {
+	factory *Factory
+}
+
+// job completes the argument of a command that takes one TrainJob.
+func (c completer) job(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return completed(cmd, args, begun, c.jobs)
+}
+
+func (c completer) jobs(ctx context.Context, _ []string) []string {
+	clients, job, ok := c.jobLogs([]string{""})
 	if !ok {
 		return nil
 	}
@@ -60,8 +73,8 @@ func (f *Factory) completeJobs(ctx context.Context, _ []string) []string {
 	return names
 }
 
-func (f *Factory) completeSteps(ctx context.Context, args []string) []string {
-	clients, job, ok := f.completionClients(args)
+func (c completer) steps(ctx context.Context, args []string) []string {
+	clients, job, ok := c.jobLogs(args)
 	if !ok {
 		return nil
 	}
@@ -72,8 +85,8 @@ func (f *Factory) completeSteps(ctx context.Context, args []string) []string {
 	return names
 }
 
-func (f *Factory) completeContainers(ctx context.Context, args []string) []string {
-	clients, job, ok := f.completionClients(args)
+func (c completer) containers(ctx context.Context, args []string) []string {
+	clients, job, ok := c.jobLogs(args)
 	if !ok {
 		return nil
 	}
@@ -84,21 +97,21 @@ func (f *Factory) completeContainers(ctx context.Context, args []string) []strin
 	return names
 }
 
-// completionClients returns the clients, and the job that the first argument names.
-func (f *Factory) completionClients(args []string) (clients joblogs.Clients, job types.NamespacedName, ok bool) {
+// jobLogs returns the clients, and the job that the first argument names.
+func (c completer) jobLogs(args []string) (clients joblogs.Clients, job types.NamespacedName, ok bool) {
 	if len(args) == 0 {
 		return clients, job, false
 	}
-	namespace, err := f.Namespace()
+	namespace, err := c.factory.Namespace()
 	if err != nil {
 		return clients, job, false
 	}
-	clients, err = f.logsClients()
+	clients, err = c.factory.JobLogs()
 	return clients, types.NamespacedName{Namespace: namespace, Name: args[0]}, err == nil
 }
 
-func (f *Factory) completeNamespaces(ctx context.Context, _ []string) []string {
-	client, err := f.Kubernetes()
+func (c completer) namespaces(ctx context.Context, _ []string) []string {
+	client, err := c.factory.Kubernetes()
 	if err != nil {
 		return nil
 	}
@@ -113,10 +126,51 @@ func (f *Factory) completeNamespaces(ctx context.Context, _ []string) []string {
 	return names
 }
 
-func (f *Factory) completeContexts(context.Context, []string) []string {
-	config, err := f.Flags.ToRawKubeConfigLoader().RawConfig()
+func (c completer) contexts(context.Context, []string) []string {
+	names, err := c.factory.Contexts()
 	if err != nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(config.Contexts))
+	return names
+}
+
+// workers completes names of workers that are not in args yet.
+func (c completer) workers(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
+		h, err := c.factory.Hub()
+		if err != nil {
+			return nil
+		}
+		workers, err := h.Workers(ctx)
+		if err != nil {
+			return nil
+		}
+		return slices.DeleteFunc(hub.WorkerNames(workers), func(name string) bool { return slices.Contains(args, name) })
+	})
+}
+
+// worker completes the argument of a command that takes one worker.
+func (c completer) worker(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.workers(cmd, args, begun)
+}
+
+// copy completes a worker, and then one of its unknown copies.
+func (c completer) copy(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return c.worker(cmd, args, begun)
+	}
+	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
+		h, err := c.factory.Hub()
+		if err != nil {
+			return nil
+		}
+		worker, err := h.Worker(ctx, args[0])
+		if err != nil {
+			return nil
+		}
+		return copies.Names(worker)
+	})
 }

@@ -51,13 +51,15 @@ const releaseExamples = `  # Let a copy go on as a job of its worker
 
 // decisionOptions are the options of adopt and release.
 type decisionOptions struct {
-	*output.Flags
+	streams
+	factory  *Factory
+	output   *output.Flags
 	decision v1alpha1.CopyDecision
 	timeout  time.Duration
 }
 
-func newAdopt(f *Factory) *cobra.Command {
-	o := decisionOptions{Flags: output.NewFlags(), decision: v1alpha1.DecisionAdopt}
+func newAdopt(f *Factory, s streams) *cobra.Command {
+	o := decisionOptions{streams: s, factory: f, output: output.NewFlags(), decision: v1alpha1.DecisionAdopt}
 	cmd := &cobra.Command{
 		Use:   "adopt [WORKER [NAMESPACE/NAME]]",
 		Short: "Make a copy that the hub has no record of the copy of its job",
@@ -65,12 +67,12 @@ func newAdopt(f *Factory) *cobra.Command {
 			aboutUnknownCopies + `Needed are the rights to get, list, watch and patch WorkerClusters; to adopt, also to get the TrainJob and its Dispatch.`,
 		Example: adoptExamples,
 	}
-	f.addDecision(cmd, &o)
+	o.addTo(cmd)
 	return cmd
 }
 
-func newRelease(f *Factory) *cobra.Command {
-	o, remove := decisionOptions{Flags: output.NewFlags(), decision: v1alpha1.DecisionRelease}, false
+func newRelease(f *Factory, s streams) *cobra.Command {
+	o, remove := decisionOptions{streams: s, factory: f, output: output.NewFlags(), decision: v1alpha1.DecisionRelease}, false
 	cmd := &cobra.Command{
 		Use:   "release [WORKER [NAMESPACE/NAME]]",
 		Short: "Leave a copy that the hub has no record of to its worker, or delete it",
@@ -83,14 +85,14 @@ delete it.` + aboutUnknownCopies + `Needed are the rights to get, list, watch an
 			}
 		},
 	}
-	f.addDecision(cmd, &o)
+	o.addTo(cmd)
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the copy, with all that it runs")
 	return cmd
 }
 
-// addDecision adds what adopt and release have in common.
-func (f *Factory) addDecision(cmd *cobra.Command, o *decisionOptions) {
-	cmd.ValidArgsFunction = f.completeCopy
+// addTo adds to a command what adopt and release have in common.
+func (o *decisionOptions) addTo(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = completer{o.factory}.copy
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 2 {
 			return fmt.Errorf("name one copy: %s %s WORKER NAMESPACE/NAME", displayName, cmd.Name())
@@ -102,20 +104,20 @@ func (f *Factory) addDecision(cmd *cobra.Command, o *decisionOptions) {
 		case o.timeout < 0:
 			return fmt.Errorf("--timeout is %s: must not be negative; 0 waits for ever", o.timeout)
 		case len(args) == 2:
-			return f.decide(cmd.Context(), args[0], args[1], *o)
+			return o.decide(cmd.Context(), args[0], args[1])
 		}
-		if err := o.Check(); err != nil {
+		if err := o.output.Check(); err != nil {
 			return err
 		}
-		return f.unknownCopies(cmd.Context(), args, o.Flags)
+		return o.list(cmd.Context(), args)
 	}
 	cmd.Flags().DurationVar(&o.timeout, "timeout", decisionTimeout, "how long to wait until the copy is settled, zero means infinite")
-	f.addOutput(cmd, o.Flags)
+	addOutput(cmd, o.output)
 }
 
-// unknownCopies prints the unknown copies of some workers, or of all.
-func (f *Factory) unknownCopies(ctx context.Context, names []string, flags *output.Flags) error {
-	h, err := f.Hub()
+// list prints the unknown copies of some workers, or of all.
+func (o *decisionOptions) list(ctx context.Context, names []string) error {
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -126,23 +128,23 @@ func (f *Factory) unknownCopies(ctx context.Context, names []string, flags *outp
 	if workers, err = named(workers, names); err != nil {
 		return err
 	}
-	if !flags.ForPeople() {
-		return flags.PrintObjects(f.Streams.Out, workerObjects(workers))
+	if !o.output.ForPeople() {
+		return o.output.PrintObjects(o.Out, workerObjects(workers))
 	}
 	table := copies.Table(workers)
 	if len(table.Rows) == 0 {
-		return f.remark("There are no copies that the hub has no record of.")
+		return o.remark("There are no copies that the hub has no record of.")
 	}
-	return flags.PrintTable(f.Streams.Out, table)
+	return o.output.PrintTable(o.Out, table)
 }
 
 // decide writes the decision about a copy, and waits for its outcome.
-func (f *Factory) decide(ctx context.Context, name, text string, o decisionOptions) error {
-	key, err := f.copyKey(text)
+func (o *decisionOptions) decide(ctx context.Context, name, text string) error {
+	key, err := o.copyKey(text)
 	if err != nil {
 		return err
 	}
-	h, err := f.Hub()
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -173,17 +175,17 @@ func (f *Factory) decide(ctx context.Context, name, text string, o decisionOptio
 	}
 	outcome, err := copies.Outcome(worker, copy, o.decision, dispatch)
 	if err == nil {
-		_, err = fmt.Fprintln(f.Streams.Out, outcome)
+		_, err = fmt.Fprintln(o.Out, outcome)
 	}
 	// The decision has been carried out. The hub's manager does not remove its annotation.
 	return errors.Join(err, h.AnnotateWorker(ctx, name, copies.Annotation(copy), nil))
 }
 
 // copyKey returns the key of "namespace/name", or of "name" in the namespace of the context.
-func (f *Factory) copyKey(text string) (types.NamespacedName, error) {
+func (o *decisionOptions) copyKey(text string) (types.NamespacedName, error) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
-		namespace, err := f.Namespace()
+		namespace, err := o.factory.Namespace()
 		return types.NamespacedName{Namespace: namespace, Name: text}, err
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
@@ -246,22 +248,4 @@ func unsettled(ctx context.Context, h *hub.Hub, err error, worker *v1alpha1.Work
 	}
 	return fmt.Errorf("%w\nThe decision stands, and is carried out when that can be done. To take it back: "+
 		"kubectl annotate workercluster %s %s-", err, worker.Name, copies.Annotation(copy))
-}
-
-// completeCopy completes a worker, and then one of its unknown copies.
-func (f *Factory) completeCopy(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
-	if len(args) != 1 {
-		return f.completeCluster(cmd, args, begun)
-	}
-	return completed(cmd, args, begun, func(ctx context.Context, args []string) []string {
-		h, err := f.Hub()
-		if err != nil {
-			return nil
-		}
-		worker, err := h.Worker(ctx, args[0])
-		if err != nil {
-			return nil
-		}
-		return copies.Names(worker)
-	})
 }

@@ -6,7 +6,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hashicorp/go-multierror"
 	"github.com/spf13/cobra"
@@ -15,7 +14,8 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
-func newCordon(f *Factory) *cobra.Command {
+func newCordon(f *Factory, s streams) *cobra.Command {
+	editor := workerEditor{streams: s, factory: f}
 	return &cobra.Command{
 		Use:   "cordon WORKER...",
 		Short: "Mark workers as unschedulable",
@@ -24,15 +24,16 @@ func newCordon(f *Factory) *cobra.Command {
 Needed are the rights to get and patch WorkerClusters.`,
 		Example: `  # No new jobs for two workers
   kubectl trainyard cordon gpu-east gpu-west`,
-		ValidArgsFunction: f.completeClusters,
+		ValidArgsFunction: completer{f}.workers,
 		Args:              someWorkers("cordon"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.eachWorker(cmd.Context(), args, f.cordon)
+			return editor.each(cmd.Context(), args, editor.cordon)
 		},
 	}
 }
 
-func newUncordon(f *Factory) *cobra.Command {
+func newUncordon(f *Factory, s streams) *cobra.Command {
+	editor := workerEditor{streams: s, factory: f}
 	return &cobra.Command{
 		Use:   "uncordon WORKER...",
 		Short: "Mark workers as schedulable, and end drains",
@@ -42,10 +43,10 @@ to leave stay, and those that have left come back only if they are placed there 
 Needed are the rights to get and patch WorkerClusters.`,
 		Example: `  # A worker is back from maintenance
   kubectl trainyard uncordon gpu-east`,
-		ValidArgsFunction: f.completeClusters,
+		ValidArgsFunction: completer{f}.workers,
 		Args:              someWorkers("uncordon"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.eachWorker(cmd.Context(), args, f.uncordon)
+			return editor.each(cmd.Context(), args, editor.uncordon)
 		},
 	}
 }
@@ -60,11 +61,17 @@ func someWorkers(command string) cobra.PositionalArgs {
 	}
 }
 
-// eachWorker calls do for each worker. After an error it continues with the next worker.
-func (f *Factory) eachWorker(
+// workerEditor changes the specs of WorkerClusters.
+type workerEditor struct {
+	streams
+	factory *Factory
+}
+
+// each calls do for each worker. After an error it continues with the next worker.
+func (e workerEditor) each(
 	ctx context.Context, names []string, do func(context.Context, *hub.Hub, *v1alpha1.WorkerCluster) error,
 ) error {
-	h, err := f.Hub()
+	h, err := e.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -82,33 +89,27 @@ func (f *Factory) eachWorker(
 	return all.ErrorOrNil()
 }
 
-func (f *Factory) cordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+func (e workerEditor) cordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
 	if worker.Spec.Unschedulable {
-		return f.say(worker, "already cordoned")
+		return e.say(worker, "already cordoned")
 	}
-	return f.edit(ctx, h, worker, map[string]any{"unschedulable": true}, "cordoned")
+	return e.edit(ctx, h, worker, map[string]any{"unschedulable": true}, "cordoned")
 }
 
-func (f *Factory) uncordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+func (e workerEditor) uncordon(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
 	switch {
 	case worker.Spec.Drain:
-		return f.edit(ctx, h, worker, map[string]any{"unschedulable": nil, "drain": nil}, "uncordoned, its drain has ended")
+		return e.edit(ctx, h, worker, map[string]any{"unschedulable": nil, "drain": nil}, "uncordoned, its drain has ended")
 	case worker.Spec.Unschedulable:
-		return f.edit(ctx, h, worker, map[string]any{"unschedulable": nil}, "uncordoned")
+		return e.edit(ctx, h, worker, map[string]any{"unschedulable": nil}, "uncordoned")
 	}
-	return f.say(worker, "already uncordoned")
+	return e.say(worker, "already uncordoned")
 }
 
 // edit merges some fields into a worker's spec, and prints done.
-func (f *Factory) edit(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, spec map[string]any, done string) error {
+func (e workerEditor) edit(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, spec map[string]any, done string) error {
 	if err := h.PatchWorker(ctx, worker.Name, map[string]any{"spec": spec}); err != nil {
 		return err
 	}
-	return f.say(worker, done)
-}
-
-// say prints what was done with a worker, as kubectl does.
-func (f *Factory) say(worker *v1alpha1.WorkerCluster, done string) error {
-	_, err := fmt.Fprintf(f.Streams.Out, "workercluster/%s %s\n", worker.Name, done)
-	return err
+	return e.say(worker, done)
 }

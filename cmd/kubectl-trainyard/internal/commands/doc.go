@@ -1,9 +1,10 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commands has the commands of the kubectl plugin, one file for each. A command parses flags and arguments,
-// takes its clients from the Factory, and leaves the work to another package.
+// Package commands has the commands of the kubectl plugin, one file for each. As in kubectl, a command has a type with
+// its options, which gets its clients from the Factory and prints to streams. A command parses flags and arguments and
+// leaves the work to another package.
 //
 // A command returns its error, and Main prints the error once. It uses cmd.Context(), which ends with Ctrl-C, and only
-// the Factory's streams.
+// the given streams.
 package commands

@@ -27,12 +27,13 @@ const drainExamples = `  # Move all jobs off a worker
   kubectl trainyard uncordon gpu-east`
 
 type drainOptions struct {
+	workerEditor
 	wait    bool
 	timeout time.Duration
 }
 
-func newDrain(f *Factory) *cobra.Command {
-	o := drainOptions{}
+func newDrain(f *Factory, s streams) *cobra.Command {
+	o := drainOptions{workerEditor: workerEditor{streams: s, factory: f}}
 	cmd := &cobra.Command{
 		Use:   "drain WORKER",
 		Short: "Cordon a worker, and move its jobs elsewhere",
@@ -48,7 +49,7 @@ such as the timeout.
 Needed are the rights to get and patch WorkerClusters and to list Dispatches in all namespaces; with --wait also to list WorkerClusters
 and to watch both.`,
 		Example:           drainExamples,
-		ValidArgsFunction: f.completeCluster,
+		ValidArgsFunction: completer{f}.worker,
 		Args:              onlyWorker("drain"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -57,7 +58,7 @@ and to watch both.`,
 			case cmd.Flags().Changed("timeout") && !o.wait:
 				return errors.New("--timeout is how long to wait: use it with --wait")
 			}
-			return f.drain(cmd.Context(), args[0], o)
+			return o.run(cmd.Context(), args[0])
 		},
 	}
 	cmd.Flags().BoolVar(&o.wait, "wait", false, "follow the jobs until none is left that can move")
@@ -75,8 +76,8 @@ func onlyWorker(command string) cobra.PositionalArgs {
 	}
 }
 
-func (f *Factory) drain(ctx context.Context, name string, o drainOptions) error {
-	h, err := f.Hub()
+func (o *drainOptions) run(ctx context.Context, name string) error {
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -85,21 +86,21 @@ func (f *Factory) drain(ctx context.Context, name string, o drainOptions) error 
 		return err
 	}
 	if worker.Spec.Drain {
-		err = f.say(worker, "already draining")
+		err = o.say(worker, "already draining")
 	} else {
-		err = f.edit(ctx, h, worker, map[string]any{"drain": true}, "draining")
+		err = o.edit(ctx, h, worker, map[string]any{"drain": true}, "draining")
 	}
 	if err != nil {
 		return err
 	}
 	if o.wait {
-		return f.followDrain(ctx, h, worker, o.timeout)
+		return o.follow(ctx, h, worker)
 	}
-	return f.printDrain(ctx, h, worker)
+	return o.print(ctx, h, worker)
 }
 
-// printDrain prints what happens to the jobs now.
-func (f *Factory) printDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+// print prints what happens to the jobs now.
+func (o *drainOptions) print(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
 	all, err := h.Dispatches(ctx, "")
 	if err != nil {
 		return err
@@ -109,19 +110,19 @@ func (f *Factory) printDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.W
 		pointers[i] = &all[i]
 	}
 	progress := drain.NewProgress(v1alpha1.ClusterName(worker.Name))
-	if err := f.printLines(progress.Look(pointers)); err != nil {
+	if err := o.printLines(progress.Look(pointers)); err != nil {
 		return err
 	}
 	if stay, leave := progress.Counts(); stay+leave > 0 {
-		return f.remark("note: %s on worker %q; follow the drain with --wait, end it with %s uncordon %s",
+		return o.remark("note: %s on worker %q; follow the drain with --wait, end it with %s uncordon %s",
 			counted(stay+leave, "job is", "jobs are"), worker.Name, displayName, worker.Name)
 	}
-	return f.say(worker, "drained")
+	return o.say(worker, "drained")
 }
 
-// followDrain prints what happens to the jobs until no job that can move is left.
-func (f *Factory) followDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, timeout time.Duration) error {
-	ctx, cancel := limited(ctx, timeout, errors.New("timed out, and the drain goes on"))
+// follow prints what happens to the jobs until no job that can move is left.
+func (o *drainOptions) follow(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
+	ctx, cancel := limited(ctx, o.timeout, errors.New("timed out, and the drain goes on"))
 	defer cancel()
 	ctx, watcher := h.NewWatcher(ctx)
 	latest, err := watcher.Worker(ctx, worker.Name)
@@ -132,7 +133,7 @@ func (f *Factory) followDrain(ctx context.Context, h *hub.Hub, worker *v1alpha1.
 	if err != nil {
 		return err
 	}
-	follower := drainFollower{Factory: f, progress: drain.NewProgress(v1alpha1.ClusterName(worker.Name)), answers: true}
+	follower := drainFollower{streams: o.streams, progress: drain.NewProgress(v1alpha1.ClusterName(worker.Name)), answers: true}
 	for {
 		if done, err := follower.look(latest(), worker.Name, dispatches()); done || err != nil {
 			return err
@@ -156,7 +157,7 @@ func limited(ctx context.Context, timeout time.Duration, cause error) (context.C
 
 // drainFollower prints changes of a drain.
 type drainFollower struct {
-	*Factory
+	streams
 	progress *drain.Progress
 	// answers is false while the worker does not answer.
 	answers bool
@@ -199,15 +200,6 @@ func (f *drainFollower) tellContact(worker *v1alpha1.WorkerCluster) error {
 		return f.remark("note: worker %q answers again", worker.Name)
 	}
 	return f.remark("note: worker %q does not answer, and until it does its jobs cannot be stopped", worker.Name)
-}
-
-func (f *Factory) printLines(lines []string) error {
-	for _, line := range lines {
-		if _, err := fmt.Fprintln(f.Streams.Out, line); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // counted returns a number with the singular or plural.

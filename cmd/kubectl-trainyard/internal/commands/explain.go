@@ -31,36 +31,42 @@ const explainExamples = `  # Where a job is and why, or why it waits
   # What is on record, for programs
   kubectl trainyard explain llama-finetune -o jsonpath='{.spec.cluster}'`
 
-func newExplain(f *Factory) *cobra.Command {
-	flags := output.NewFlags()
+type explainOptions struct {
+	streams
+	factory *Factory
+	output  *output.Flags
+}
+
+func newExplain(f *Factory, s streams) *cobra.Command {
+	o := explainOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "explain TRAINJOB",
 		Short: "Say where a TrainJob runs and why, or why it waits",
 		Long: `Say of a TrainJob on which worker it is and why it is there; or, of one that waits, why each of the workers does not take it, what would
 make it fit, and how many jobs come before it.
 
-Needed are the rights to get TrainJobs and Dispatches. To those who may list Dispatches and TrainJobs in all namespaces the place in line
+Needed are the rights to get TrainJobs and Dispatches. To those who may list Dispatches and TrainJobs in all namespaces the position
 is told, and to those who may list DispatchPolicies and get Namespaces the policy. With -o json and the like the Dispatch is printed.`,
 		Example:           explainExamples,
-		ValidArgsFunction: f.completeJob,
+		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("explain"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flags.Check(); err != nil {
+			if err := o.output.Check(); err != nil {
 				return err
 			}
-			return f.explain(cmd.Context(), args[0], flags)
+			return o.run(cmd.Context(), args[0])
 		},
 	}
-	f.addOutput(cmd, flags)
+	addOutput(cmd, o.output)
 	return cmd
 }
 
-func (f *Factory) explain(ctx context.Context, name string, flags *output.Flags) error {
-	namespace, err := f.Namespace()
+func (o *explainOptions) run(ctx context.Context, name string) error {
+	namespace, err := o.factory.Namespace()
 	if err != nil {
 		return err
 	}
-	h, err := f.Hub()
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
@@ -72,22 +78,22 @@ func (f *Factory) explain(ctx context.Context, name string, flags *output.Flags)
 	if observation.Dispatch, err = h.Dispatch(ctx, key); err != nil {
 		return err
 	}
-	if !flags.ForPeople() {
+	if !o.output.ForPeople() {
 		if observation.Dispatch == nil {
 			return fmt.Errorf("TrainJob %q has no Dispatch that could be printed; without --output it is said why", name)
 		}
 		observation.Dispatch.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
-		return flags.PrintObjects(f.Streams.Out, []runtime.Object{observation.Dispatch})
+		return o.output.PrintObjects(o.Out, []runtime.Object{observation.Dispatch})
 	}
 	completeObservation(ctx, h, &observation)
-	return explanation.Describe(f.Streams.Out, observation, flags.Wide())
+	return explanation.Describe(o.Out, observation, o.output.Wide())
 }
 
 // completeObservation reads optional data, as far as the user has the rights.
 func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
 	if observation.State() == explanation.Waiting {
-		if line, err := readLine(ctx, h, ""); err == nil {
-			observation.Place, observation.Length = line.Find(observation.Job.GetUID())
+		if list, err := readList(ctx, h, ""); err == nil {
+			observation.Place, observation.Length = list.Find(observation.Job.GetUID())
 		}
 	}
 	if state := observation.State(); state == explanation.Unmanaged || state == explanation.Ended {

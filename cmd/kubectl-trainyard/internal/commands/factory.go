@@ -5,15 +5,19 @@ package commands
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
 
 // The rate limit in requests per second, and the burst, as in kubectl.
@@ -22,50 +26,62 @@ const (
 	burst = 300
 )
 
-// Factory makes what the commands share: streams, and clients by the common flags.
+// Factory connects the commands to the cluster that the common flags name.
 type Factory struct {
-	Streams genericiooptions.IOStreams
-	Flags   *genericclioptions.ConfigFlags
+	flags *genericclioptions.ConfigFlags
 }
 
 // NewFactory returns a Factory with the flags of kubectl.
-func NewFactory(streams genericiooptions.IOStreams) *Factory {
+func NewFactory() *Factory {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.CacheDir = nil // The plugin needs no discovery.
-	return &Factory{Streams: streams, Flags: flags.WithWrapConfigFn(func(config *rest.Config) *rest.Config {
+	return &Factory{flags: flags.WithWrapConfigFn(func(config *rest.Config) *rest.Config {
 		config.QPS, config.Burst = qps, burst
 		config.UserAgent = "kubectl-trainyard"
 		return config
 	})}
 }
 
-func (f *Factory) addFlags(root *cobra.Command) {
-	f.Flags.AddFlags(root.PersistentFlags())
-	f.completeFlag(root, "namespace", f.completeNamespaces)
-	f.completeFlag(root, "context", f.completeContexts)
+// AddFlags adds the common flags.
+func (f *Factory) AddFlags(flags *pflag.FlagSet) {
+	f.flags.AddFlags(flags)
 }
 
 // Namespace returns the namespace of --namespace, or of the context.
 func (f *Factory) Namespace() (string, error) {
-	namespace, _, err := f.Flags.ToRawKubeConfigLoader().Namespace()
+	namespace, _, err := f.flags.ToRawKubeConfigLoader().Namespace()
 	return namespace, err
+}
+
+// NamespaceFlag returns the value of --namespace, or "".
+func (f *Factory) NamespaceFlag() string {
+	return ptr.Deref(f.flags.Namespace, "")
 }
 
 // Context returns the name of the context in use, or "" without one, as in a pod.
 func (f *Factory) Context() string {
-	if name := f.Flags.Context; name != nil && *name != "" {
-		return *name
+	if name := ptr.Deref(f.flags.Context, ""); name != "" {
+		return name
 	}
-	config, err := f.Flags.ToRawKubeConfigLoader().RawConfig()
+	config, err := f.flags.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return "" // The error appears when a client is made.
 	}
 	return config.CurrentContext
 }
 
+// Contexts returns the names of the contexts, sorted.
+func (f *Factory) Contexts() ([]string, error) {
+	config, err := f.flags.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(config.Contexts)), nil
+}
+
 // Kubernetes returns a client for built-in kinds.
 func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
-	config, err := f.Flags.ToRESTConfig()
+	config, err := f.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +94,7 @@ func (f *Factory) Kubernetes() (kubernetes.Interface, error) {
 
 // Dynamic returns a client for TrainJobs and other kinds whose types differ between clusters.
 func (f *Factory) Dynamic() (dynamic.Interface, error) {
-	config, err := f.Flags.ToRESTConfig()
+	config, err := f.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -91,9 +107,19 @@ func (f *Factory) Dynamic() (dynamic.Interface, error) {
 
 // Hub returns the cluster of the context as a hub.
 func (f *Factory) Hub() (*hub.Hub, error) {
-	config, err := f.Flags.ToRESTConfig()
+	config, err := f.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err
 	}
 	return hub.New(config, f.Context())
+}
+
+// JobLogs returns the clients that package joblogs needs.
+func (f *Factory) JobLogs() (joblogs.Clients, error) {
+	kubernetes, err := f.Kubernetes()
+	if err != nil {
+		return joblogs.Clients{}, err
+	}
+	dynamic, err := f.Dynamic()
+	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}}, err
 }

@@ -28,10 +28,14 @@ const forgetExamples = `  # A worker that was switched off for good
   # Take it back
   kubectl annotate workercluster gpu-east trainyard.dev/forget-`
 
-type forgetOptions struct{ yes, force bool }
+type forgetOptions struct {
+	streams
+	factory    *Factory
+	yes, force bool
+}
 
-func newForget(f *Factory) *cobra.Command {
-	o := forgetOptions{}
+func newForget(f *Factory, s streams) *cobra.Command {
+	o := forgetOptions{streams: s, factory: f}
 	cmd := &cobra.Command{
 		Use:   "forget WORKER",
 		Short: "Give up a worker that will never return",
@@ -47,10 +51,10 @@ answers is refused, whatever is said: drain it instead.
 
 Needed are the rights to get and patch WorkerClusters, and to list Dispatches in all namespaces and Tombstones.`,
 		Example:           forgetExamples,
-		ValidArgsFunction: f.completeCluster,
+		ValidArgsFunction: completer{f}.worker,
 		Args:              onlyWorker("forget"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return f.forget(cmd.Context(), args[0], o)
+			return o.run(cmd.Context(), args[0])
 		},
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
@@ -59,17 +63,17 @@ Needed are the rights to get and patch WorkerClusters, and to list Dispatches in
 	return cmd
 }
 
-func (f *Factory) forget(ctx context.Context, name string, o forgetOptions) error {
-	h, err := f.Hub()
+func (o *forgetOptions) run(ctx context.Context, name string) error {
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
-	worker, err := forgettable(ctx, h, name, o)
+	worker, err := o.forgettable(ctx, h, name)
 	if err != nil {
 		return err
 	}
 	if forget.IsForgotten(worker) {
-		return f.say(worker, "already forgotten")
+		return o.say(worker, "already forgotten")
 	}
 	consequences := forget.Consequences{Worker: worker, Now: time.Now()}
 	if consequences.Dispatches, err = h.Dispatches(ctx, ""); err != nil {
@@ -78,16 +82,16 @@ func (f *Factory) forget(ctx context.Context, name string, o forgetOptions) erro
 	if consequences.Tombstones, err = h.Tombstones(ctx); err != nil {
 		return err
 	}
-	if err := forget.Describe(f.Streams.ErrOut, consequences); err != nil {
+	if err := forget.Describe(o.ErrOut, consequences); err != nil {
 		return err
 	}
 	if !o.yes {
-		if err := f.confirm(ctx, name); err != nil {
+		if err := o.confirm(ctx, name); err != nil {
 			return err
 		}
 		// In the meantime the worker may have returned, or lead to another cluster.
 		asked := worker.Status.ClusterID
-		if worker, err = forgettable(ctx, h, name, o); err != nil {
+		if worker, err = o.forgettable(ctx, h, name); err != nil {
 			return err
 		}
 		if worker.Status.ClusterID != asked {
@@ -97,11 +101,11 @@ func (f *Factory) forget(ctx context.Context, name string, o forgetOptions) erro
 	if err := h.AnnotateWorker(ctx, name, v1alpha1.AnnotationForget, ptr.To(string(worker.Status.ClusterID))); err != nil {
 		return err
 	}
-	return f.say(worker, "forgotten")
+	return o.say(worker, "forgotten")
 }
 
 // forgettable returns a worker if it may be forgotten.
-func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) (*v1alpha1.WorkerCluster, error) {
+func (o *forgetOptions) forgettable(ctx context.Context, h *hub.Hub, name string) (*v1alpha1.WorkerCluster, error) {
 	worker, err := h.Worker(ctx, name)
 	if err != nil {
 		return nil, err
@@ -119,13 +123,13 @@ func forgettable(ctx context.Context, h *hub.Hub, name string, o forgetOptions) 
 }
 
 // confirm asks for the name. Ctrl-C does not end the read of the input, so confirm does not wait for it then.
-func (f *Factory) confirm(ctx context.Context, name string) error {
-	if _, err := fmt.Fprintf(f.Streams.ErrOut, "\nType the name of the WorkerCluster to forget it: "); err != nil {
+func (o *forgetOptions) confirm(ctx context.Context, name string) error {
+	if _, err := fmt.Fprintf(o.ErrOut, "\nType the name of the WorkerCluster to forget it: "); err != nil {
 		return err
 	}
 	typed := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(f.Streams.In).ReadString('\n') // The end of the input is an empty answer.
+		line, _ := bufio.NewReader(o.In).ReadString('\n') // The end of the input is an empty answer.
 		typed <- strings.TrimSpace(line)
 	}()
 	select {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/joblogs"
 )
@@ -28,8 +27,14 @@ const logsExamples = `  # What the first node of a job has printed
   # What the download of the model says
   kubectl trainyard logs llama-finetune --step model-initializer`
 
-func newLogs(f *Factory) *cobra.Command {
-	o := joblogs.Options{Tail: -1}
+type logsOptions struct {
+	streams
+	factory *Factory
+	joblogs.Options
+}
+
+func newLogs(f *Factory, s streams) *cobra.Command {
+	o := logsOptions{streams: s, factory: f, Options: joblogs.Options{Tail: -1}}
 	cmd := &cobra.Command{
 		Use:   "logs TRAINJOB",
 		Short: "Print the log of a TrainJob",
@@ -40,18 +45,18 @@ exit code is 0 then, however the job has ended; how it has is on standard error.
 
 Needed are the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch the two.`,
 		Example:           logsExamples,
-		ValidArgsFunction: f.completeJob,
+		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("logs"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := validateLogs(cmd, &o); err != nil {
+			if err := validateLogs(cmd, &o.Options); err != nil {
 				return err
 			}
-			return f.logs(cmd.Context(), args[0], o)
+			return o.run(cmd.Context(), args[0])
 		},
 	}
-	addLogsFlags(cmd, &o)
-	f.completeFlag(cmd, "step", f.completeSteps)
-	f.completeFlag(cmd, "container", f.completeContainers)
+	addLogsFlags(cmd, &o.Options)
+	completeFlag(cmd, "step", completer{f}.steps)
+	completeFlag(cmd, "container", completer{f}.containers)
 	return cmd
 }
 
@@ -86,24 +91,15 @@ func validateLogs(cmd *cobra.Command, o *joblogs.Options) error {
 	return nil
 }
 
-func (f *Factory) logs(ctx context.Context, name string, o joblogs.Options) error {
-	namespace, err := f.Namespace()
+func (o *logsOptions) run(ctx context.Context, name string) error {
+	namespace, err := o.factory.Namespace()
 	if err != nil {
 		return err
 	}
-	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, f.Context()
-	clients, err := f.logsClients()
+	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, o.factory.Context()
+	clients, err := o.factory.JobLogs()
 	if err != nil {
 		return err
 	}
-	return joblogs.Print(ctx, clients, joblogs.Streams{Out: f.Streams.Out, ErrOut: f.Streams.ErrOut}, o)
-}
-
-func (f *Factory) logsClients() (joblogs.Clients, error) {
-	kubernetes, err := f.Kubernetes()
-	if err != nil {
-		return joblogs.Clients{}, err
-	}
-	dynamic, err := f.Dynamic()
-	return joblogs.Clients{Kubernetes: kubernetes, Dynamic: dynamic, Clock: clock.RealClock{}}, err
+	return joblogs.Print(ctx, clients, joblogs.Streams{Out: o.Out, ErrOut: o.ErrOut}, o.Options)
 }

@@ -137,7 +137,7 @@ spec: {runtimeRef: {name: fails}, trainer: {numNodes: 2, resourcesPerNode: {limi
 		"QueueOne":          {reason: "who may see one namespace is not told positions", args: "queue" + user, want: []string{"<unknown>   urgent"}, wantErr: "positions are not known"},
 		"QueueForbidden":    {reason: "what was asked for cannot be shown", args: "queue -A" + user, wantErr: "forbidden", code: 1},
 		"QueueEmpty":        {reason: "nothing is not left unsaid", args: "queue -n default", wantErr: "No TrainJobs wait in default namespace."},
-		"ExplainWaiting":    {reason: "why, and where in line", args: "explain waits", want: []string{"State:        Waiting (NoFit)", "Position:     2 of 2", "Policy:       " + namespace, east + "   InsufficientResources   -       lacks 8 nvidia.com/gpu"}},
+		"ExplainWaiting":    {reason: "why, and its position", args: "explain waits", want: []string{"State:        Waiting (NoFit)", "Position:     2 of 2", "Policy:       " + namespace, east + "   InsufficientResources   -       lacks 8 nvidia.com/gpu"}},
 		"ExplainRunning":    {reason: "where", args: "explain runs", want: []string{"State:        Running on worker " + east}},
 		"ExplainUser":       {reason: "with few rights less is said", args: "explain waits" + user, want: []string{"State:        Waiting (NoFit)"}, not: []string{"Position", "Policy"}},
 		"ExplainObject":     {reason: "the object", args: "explain runs -o jsonpath={.kind}/{.spec.cluster}", want: []string{"Dispatch/" + east}},

@@ -26,15 +26,23 @@ const queueExamples = `  # Your jobs that wait
   # All that wait, with what keeps them
   kubectl trainyard queue -A -o wide`
 
-func newQueue(f *Factory) *cobra.Command {
-	flags, all := output.NewFlags(), false
+type queueOptions struct {
+	streams
+	factory *Factory
+	output  *output.Flags
+	all     bool
+}
+
+func newQueue(f *Factory, s streams) *cobra.Command {
+	o := queueOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "queue",
 		Short: "Print the TrainJobs that wait for a worker",
 		Long: `Print the TrainJobs that wait for a worker, in the order in which they are looked at: by priority, then by age.
 
 POSITION counts the jobs of all namespaces. Those without one wait for something else than room, such as their runtime, and hold nobody
-back. The first in line is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that do not.
+back. The first of the waiting list is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that
+do not.
 
 Needed are the rights to list Dispatches and TrainJobs; to count positions, in all namespaces. With -o wide the policies of the jobs are
 told to those who may list DispatchPolicies and get Namespaces. With -o json and the like the Dispatches are printed, in order.`,
@@ -42,88 +50,88 @@ told to those who may list DispatchPolicies and get Namespaces. With -o json and
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(); err != nil {
+			if err := o.output.Check(); err != nil {
 				return err
 			}
-			return f.queue(cmd.Context(), all, flags)
+			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "print the jobs of all namespaces")
-	f.addOutput(cmd, flags)
+	cmd.Flags().BoolVarP(&o.all, "all-namespaces", "A", false, "print the jobs of all namespaces")
+	addOutput(cmd, o.output)
 	return cmd
 }
 
-func (f *Factory) queue(ctx context.Context, all bool, flags *output.Flags) error {
-	namespace, err := f.Namespace()
+func (o *queueOptions) run(ctx context.Context) error {
+	namespace, err := o.factory.Namespace()
 	if err != nil {
 		return err
 	}
-	h, err := f.Hub()
+	h, err := o.factory.Hub()
 	if err != nil {
 		return err
 	}
-	line, err := f.readLine(ctx, h, namespace, all)
+	list, err := o.readList(ctx, h, namespace)
 	if err != nil {
 		return err
 	}
-	shown := line.Line
-	if !all {
+	shown := list.WaitingList
+	if !o.all {
 		shown = shown.Of(namespace)
 	}
-	if !flags.ForPeople() {
-		return flags.PrintObjects(f.Streams.Out, dispatchObjects(shown))
+	if !o.output.ForPeople() {
+		return o.output.PrintObjects(o.Out, dispatchObjects(shown))
 	}
 	switch {
-	case len(shown) == 0 && all:
-		return f.remark("No TrainJobs wait.")
+	case len(shown) == 0 && o.all:
+		return o.remark("No TrainJobs wait.")
 	case len(shown) == 0:
-		return f.remark("No TrainJobs wait in %s namespace.", namespace)
+		return o.remark("No TrainJobs wait in %s namespace.", namespace)
 	}
-	options := jobs.TableOptions{Namespaces: all, Positions: line.whole, Now: time.Now()}
-	if flags.Wide() {
-		options.Policy = f.policyOf(ctx, h, line.meta)
+	options := jobs.TableOptions{Namespaces: o.all, Positions: list.whole, Now: time.Now()}
+	if o.output.Wide() {
+		options.Policy = policyOf(ctx, h, list.meta)
 	}
-	return flags.PrintTable(f.Streams.Out, shown.Table(options))
+	return o.output.PrintTable(o.Out, shown.Table(options))
 }
 
-// waitingLine is the waiting list as far as the user may read it.
-type waitingLine struct {
-	jobs.Line
+// readableList is the waiting list as far as the user may read it.
+type readableList struct {
+	jobs.WaitingList
 	meta map[types.UID]hub.JobMeta
 	// whole is true if it has the jobs of all namespaces.
 	whole bool
 }
 
-// readLine reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
-func (f *Factory) readLine(ctx context.Context, h *hub.Hub, namespace string, all bool) (waitingLine, error) {
-	line, err := readLine(ctx, h, metav1.NamespaceAll)
-	if !apierrors.IsForbidden(err) || all {
-		line.whole = true
-		return line, err
+// readList reads the waiting jobs of all namespaces. If the user may not read them, it reads one namespace and says so.
+func (o *queueOptions) readList(ctx context.Context, h *hub.Hub, namespace string) (readableList, error) {
+	list, err := readList(ctx, h, metav1.NamespaceAll)
+	if !apierrors.IsForbidden(err) || o.all {
+		list.whole = true
+		return list, err
 	}
-	if line, err = readLine(ctx, h, namespace); err != nil {
-		return line, err
+	if list, err = readList(ctx, h, namespace); err != nil {
+		return list, err
 	}
-	return line, f.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
+	return list, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
 }
 
-func readLine(ctx context.Context, h *hub.Hub, namespace string) (line waitingLine, err error) {
+func readList(ctx context.Context, h *hub.Hub, namespace string) (list readableList, err error) {
 	dispatches, err := h.Dispatches(ctx, namespace)
 	if err != nil {
-		return line, err
+		return list, err
 	}
-	if line.meta, err = h.Jobs(ctx, namespace); err != nil {
-		return line, err
+	if list.meta, err = h.Jobs(ctx, namespace); err != nil {
+		return list, err
 	}
-	line.Line = jobs.NewLine(dispatches, func(uid types.UID) (metav1.Time, bool) {
-		job, known := line.meta[uid]
+	list.WaitingList = jobs.NewWaitingList(dispatches, func(uid types.UID) (metav1.Time, bool) {
+		job, known := list.meta[uid]
 		return job.Created, known
 	})
-	return line, nil
+	return list, nil
 }
 
 // policyOf returns a function that returns the policy of a job.
-func (f *Factory) policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
+func policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
 	policies, err := h.Policies(ctx)
 	if err != nil {
 		return func(jobs.Place) string { return output.Unknown }
@@ -157,9 +165,9 @@ func policyName(policies []v1alpha1.DispatchPolicy, job dispatch.Job) string {
 	return policy.Name
 }
 
-func dispatchObjects(line jobs.Line) []runtime.Object {
-	objects := make([]runtime.Object, len(line))
-	for i, place := range line {
+func dispatchObjects(list jobs.WaitingList) []runtime.Object {
+	objects := make([]runtime.Object, len(list))
+	for i, place := range list {
 		place.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
 		objects[i] = place.Dispatch
 	}

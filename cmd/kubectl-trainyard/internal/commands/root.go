@@ -36,11 +36,11 @@ type exitCode int
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
 
 // Main runs the plugin and returns its exit code. binary is the name of the called program.
-func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string, args []string) int {
+func Main(ctx context.Context, std genericiooptions.IOStreams, binary string, args []string) int {
 	if strings.TrimSuffix(binary, ".exe") == completionBinary {
 		args = append([]string{cobra.ShellCompRequestCmd}, args...)
 	}
-	root := newRoot(NewFactory(streams))
+	root := newRoot(NewFactory(), streams{std})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	var code exitCode
@@ -50,13 +50,13 @@ func Main(ctx context.Context, streams genericiooptions.IOStreams, binary string
 	case errors.As(err, &code):
 		return int(code)
 	case err != nil:
-		fmt.Fprintln(streams.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's message ends with a line break.
+		fmt.Fprintln(std.ErrOut, "error:", strings.TrimSpace(err.Error())) // A kubelet's message ends with a line break.
 		return exitError
 	}
 	return exitOK
 }
 
-func newRoot(f *Factory) *cobra.Command {
+func newRoot(f *Factory, s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:               "kubectl-trainyard",
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: displayName},
@@ -67,15 +67,17 @@ func newRoot(f *Factory) *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true}, // kubectl has it.
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(f.Streams.In)
-	root.SetOut(f.Streams.Out)
-	root.SetErr(f.Streams.ErrOut)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
-	f.addFlags(root)
-	root.AddCommand(newClusters(f), newExplain(f), newLogs(f), newQueue(f), newSimulate(f), newVersion(f),
-		newCordon(f), newUncordon(f), newDrain(f), newForget(f), newAdopt(f), newRelease(f))
+	f.AddFlags(root.PersistentFlags())
+	completeFlag(root, "namespace", completer{f}.namespaces)
+	completeFlag(root, "context", completer{f}.contexts)
+	root.AddCommand(newClusters(f, s), newExplain(f, s), newLogs(f, s), newQueue(f, s), newSimulate(f, s), newVersion(s),
+		newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s))
 	return root
 }
 

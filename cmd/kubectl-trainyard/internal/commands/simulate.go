@@ -4,10 +4,10 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -39,13 +39,15 @@ const simulateExamples = `  # Where a job would run
 
 // simulateOptions say what to simulate.
 type simulateOptions struct {
+	streams
+	factory *Factory
+	output  *output.Flags
 	files   []string
 	workers []string
 }
 
-func newSimulate(f *Factory) *cobra.Command {
-	var o simulateOptions
-	flags := output.NewFlags()
+func newSimulate(f *Factory, s streams) *cobra.Command {
+	o := simulateOptions{streams: s, factory: f, output: output.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILENAME",
 		Short: "Say where TrainJobs would run, and create nothing",
@@ -68,10 +70,10 @@ The exit code is 0 if there is a worker for each job, 2 if a job would have to w
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(); err != nil {
+			if err := o.output.Check(); err != nil {
 				return err
 			}
-			return f.simulate(cmd.Context(), o, flags)
+			return o.run(cmd.Context())
 		},
 	}
 	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "`files` or directories with TrainJobs and what else is to count; -: standard input")
@@ -81,30 +83,26 @@ The exit code is 0 if there is a worker for each job, 2 if a job would have to w
 			panic(err) // There is no such flag.
 		}
 	}
-	f.addOutput(cmd, flags)
+	addOutput(cmd, o.output)
 	return cmd
 }
 
-func (f *Factory) simulate(ctx context.Context, o simulateOptions, flags *output.Flags) error {
-	objects, err := f.readObjects(o)
+func (o *simulateOptions) run(ctx context.Context) error {
+	objects, err := o.readObjects()
 	if err != nil {
 		return err
 	}
-	for _, text := range objects.Ignored {
-		if err := f.remark("note: %s", text); err != nil {
-			return err
-		}
+	if err := o.notes(objects.Ignored); err != nil {
+		return err
 	}
-	outcome, err := f.runSimulation(ctx, o, objects)
+	outcome, err := o.decide(ctx, objects)
 	if err != nil {
 		return err
 	}
-	for _, text := range outcome.Notes {
-		if err := f.remark("note: %s", text); err != nil {
-			return err
-		}
+	if err := o.notes(outcome.Notes); err != nil {
+		return err
 	}
-	if err := f.printOutcome(outcome, flags); err != nil {
+	if err := o.print(outcome); err != nil {
 		return err
 	}
 	if outcome.Waiting() > 0 {
@@ -114,12 +112,12 @@ func (f *Factory) simulate(ctx context.Context, o simulateOptions, flags *output
 }
 
 // readObjects reads the files.
-func (f *Factory) readObjects(o simulateOptions) (*manifests.Objects, error) {
+func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("must specify -f: a file with a TrainJob")
 	}
 	scheme := hub.Scheme()
-	objects, err := manifests.Read(scheme, simulation.Kinds(), f.Streams.In, o.files...)
+	objects, err := manifests.Read(scheme, simulation.Kinds(), o.In, o.files...)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +125,7 @@ func (f *Factory) readObjects(o simulateOptions) (*manifests.Objects, error) {
 		return nil, noJobIn(o.files, objects)
 	}
 	if len(o.workers) > 0 {
-		workers, err := manifests.Read(scheme, simulation.Kinds(), f.Streams.In, o.workers...)
+		workers, err := manifests.Read(scheme, simulation.Kinds(), o.In, o.workers...)
 		if err != nil {
 			return nil, err
 		}
@@ -136,12 +134,11 @@ func (f *Factory) readObjects(o simulateOptions) (*manifests.Objects, error) {
 		}
 		objects.Add(workers)
 	}
-	namespace, err := f.simulateNamespace(o)
+	namespace, err := o.namespace()
 	if err != nil {
 		return nil, err
 	}
-	required := f.Flags.Namespace != nil && *f.Flags.Namespace != ""
-	return objects, objects.SetNamespace(namespace, required)
+	return objects, objects.SetNamespace(namespace, o.factory.NamespaceFlag() != "")
 }
 
 func noJobIn(files []string, objects *manifests.Objects) error {
@@ -152,23 +149,20 @@ func noJobIn(files []string, objects *manifests.Objects) error {
 	return errors.New(text)
 }
 
-// simulateNamespace is the namespace of jobs without one. A simulation without a cluster needs no kubeconfig.
-func (f *Factory) simulateNamespace(o simulateOptions) (string, error) {
+// namespace is the namespace of jobs without one. A simulation without a cluster needs no kubeconfig.
+func (o *simulateOptions) namespace() (string, error) {
 	if len(o.workers) == 0 {
-		return f.Namespace()
+		return o.factory.Namespace()
 	}
-	if namespace := f.Flags.Namespace; namespace != nil && *namespace != "" {
-		return *namespace, nil
-	}
-	return metav1.NamespaceDefault, nil
+	return cmp.Or(o.factory.NamespaceFlag(), metav1.NamespaceDefault), nil
 }
 
-// runSimulation decides with the objects in the files, and with the objects of the hub unless --workers is given.
-func (f *Factory) runSimulation(ctx context.Context, o simulateOptions, objects *manifests.Objects) (*simulation.Outcome, error) {
+// decide decides with the objects in the files, and with the objects of the hub unless --workers is given.
+func (o *simulateOptions) decide(ctx context.Context, objects *manifests.Objects) (*simulation.Outcome, error) {
 	var behind client.Client
 	hint := func(err error) error { return err }
 	if len(o.workers) == 0 {
-		h, err := f.Hub()
+		h, err := o.factory.Hub()
 		if err != nil {
 			return nil, err
 		}
@@ -181,14 +175,13 @@ func (f *Factory) runSimulation(ctx context.Context, o simulateOptions, objects 
 	return outcome, nil
 }
 
-func (f *Factory) printOutcome(outcome *simulation.Outcome, flags *output.Flags) error {
-	if flags.ForPeople() {
-		table := func(out io.Writer, table *metav1.Table) error { return flags.PrintTable(out, table) }
-		return outcome.Print(f.Streams.Out, table, time.Now())
+func (o *simulateOptions) print(outcome *simulation.Outcome) error {
+	if o.output.ForPeople() {
+		return outcome.Print(o.Out, o.output.PrintTable, time.Now())
 	}
 	objects := make([]runtime.Object, len(outcome.Results))
 	for i, result := range outcome.Results {
 		objects[i] = result.Dispatch
 	}
-	return flags.PrintObjects(f.Streams.Out, objects)
+	return o.output.PrintObjects(o.Out, objects)
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/trainyard/trainyard/cmd/internal/version"
 )
 
-func newVersion(f *Factory) *cobra.Command {
+func newVersion(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print what this plugin was built from",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(f.Streams.Out, version.String())
+			_, err := fmt.Fprintln(s.Out, version.String())
 			return err
 		},
 	}

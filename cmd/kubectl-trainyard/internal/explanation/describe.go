@@ -82,7 +82,7 @@ func (f Observation) position() string {
 	}
 	switch before := f.Place.Position - 1; {
 	case before < 0:
-		return "not in line: it waits for something else than room"
+		return "none: it waits for something else than room"
 	case before == 0:
 		return fmt.Sprintf("1 of %d: no waiting job comes before it", f.Length)
 	case before == 1:

@@ -208,9 +208,9 @@ func TestStates(t *testing.T) {
 		},
 		"Undecided": {reason: "nothing has been said yet", job: trainJob(), dispatch: dispatchOf(), want: []string{"State:        Waiting\n"}},
 		"Queued":    {reason: "what sums up nothing is told", job: trainJob(), dispatch: dispatchOf(waits(v1alpha1.ReasonQueued, "older jobs wait"), explained), want: []string{"Waiting (Queued)", "Message:      older jobs wait"}},
-		"First":     {reason: "the first in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 1}, want: []string{"1 of 5: no waiting job comes before it"}},
-		"Second":    {reason: "the second in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 2}, want: []string{"2 of 5: one waiting job comes before it"}},
-		"NoPlace":   {reason: "not in line", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{}, want: []string{"not in line"}},
+		"First":     {reason: "the first of the waiting list", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 1}, want: []string{"1 of 5: no waiting job comes before it"}},
+		"Second":    {reason: "the second of the waiting list", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{Position: 2}, want: []string{"2 of 5: one waiting job comes before it"}},
+		"NoPlace":   {reason: "no position", job: trainJob(), dispatch: dispatchOf(), place: &jobs.Place{}, want: []string{"none: it waits for something else than room"}},
 		"Placed":    {reason: "no copy yet", job: trainJob(), dispatch: dispatchOf(placed), want: []string{"State:        Placed on worker west"}},
 		"Returned": {
 			reason: "the worker refused it", job: trainJob(),

@@ -24,33 +24,33 @@ func Workers(d *v1alpha1.Dispatch, clusters []v1alpha1.WorkerCluster, now time.T
 	table := output.NewTable(output.Column{Name: "Worker"}, output.Column{Name: "Result"}, output.Column{Name: "Score"},
 		output.Column{Name: "Ready", Wide: true}, output.Column{Name: "GPUs", Wide: true}, output.Column{Name: "Jobs", Wide: true},
 		output.Column{Name: "Refusals", Wide: true}, output.Column{Name: "Message"})
-	lines := slices.Clone(d.Status.Explanation)
-	slices.SortStableFunc(lines, func(a, b v1alpha1.ClusterExplanation) int {
+	rows := slices.Clone(d.Status.Explanation)
+	slices.SortStableFunc(rows, func(a, b v1alpha1.ClusterExplanation) int {
 		return cmp.Or(cmp.Compare(rank(b, d), rank(a, d)), cmp.Compare(a.Cluster, b.Cluster))
 	})
-	for _, line := range lines {
-		result, score := line.Reason, any("-")
-		if line.Cluster == d.Spec.Cluster {
+	for _, e := range rows {
+		result, score := e.Reason, any("-")
+		if e.Cluster == d.Spec.Cluster {
 			result += " (chosen)"
 		}
-		if line.Score != nil {
-			score = *line.Score
+		if e.Score != nil {
+			score = *e.Score
 		}
 		ready, gpus, running := any(output.Unknown), any(output.Unknown), any(output.Unknown)
-		if at := slices.IndexFunc(clusters, func(c v1alpha1.WorkerCluster) bool { return c.Name == string(line.Cluster) }); at >= 0 {
+		if at := slices.IndexFunc(clusters, func(c v1alpha1.WorkerCluster) bool { return c.Name == string(e.Cluster) }); at >= 0 {
 			ready, gpus, running = fleet.Ready(&clusters[at], now), fleet.GPUs(&clusters[at]), clusters[at].Status.Jobs
 		}
-		output.Add(table, line.Cluster, result, score, ready, gpus, running, refusals(d, line.Cluster), oneLine(withoutScore(line)))
+		output.Add(table, e.Cluster, result, score, ready, gpus, running, refusals(d, e.Cluster), oneLine(withoutScore(e)))
 	}
 	return table
 }
 
-// withoutScore returns the message of a line without the score at its beginning, because the score has a column.
-func withoutScore(line v1alpha1.ClusterExplanation) string {
-	if line.Score == nil {
-		return line.Message
+// withoutScore returns the message of an explanation without the score at its beginning, because the score has a column.
+func withoutScore(e v1alpha1.ClusterExplanation) string {
+	if e.Score == nil {
+		return e.Message
 	}
-	return strings.TrimPrefix(line.Message, fmt.Sprintf("score %d: ", *line.Score))
+	return strings.TrimPrefix(e.Message, fmt.Sprintf("score %d: ", *e.Score))
 }
 
 // Message returns in one line why the job of a Dispatch is placed or waits. It is empty for a mere summary.
@@ -65,12 +65,12 @@ func Message(d *v1alpha1.Dispatch) string {
 }
 
 // rank is higher for workers that are nearer to getting the job.
-func rank(line v1alpha1.ClusterExplanation, d *v1alpha1.Dispatch) int32 {
+func rank(e v1alpha1.ClusterExplanation, d *v1alpha1.Dispatch) int32 {
 	switch {
-	case line.Cluster == d.Spec.Cluster:
+	case e.Cluster == d.Spec.Cluster:
 		return 200
-	case line.Score != nil:
-		return 1 + *line.Score
+	case e.Score != nil:
+		return 1 + *e.Score
 	}
 	return 0
 }

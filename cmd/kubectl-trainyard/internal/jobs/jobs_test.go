@@ -112,7 +112,7 @@ func TestOrder(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, place := range NewLine(tc.of, after(tc.created)) {
+			for _, place := range NewWaitingList(tc.of, after(tc.created)) {
 				got = append(got, fmt.Sprintf("%d %s", place.Position, place.Name))
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -122,35 +122,35 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-func TestPlaceInLine(t *testing.T) {
+func TestPlaceInWaitingList(t *testing.T) {
 	other := waiting("other", 5, "NoFit")
 	other.Namespace = "b"
-	line := NewLine([]v1alpha1.Dispatch{waiting("mine", 3, "NoFit"), other, waiting("lost", 9, v1alpha1.ReasonRuntimeNotFound)}, after(nil))
-	if place, length := line.Find("uid-mine"); place == nil || place.Position != 2 || length != 2 {
+	list := NewWaitingList([]v1alpha1.Dispatch{waiting("mine", 3, "NoFit"), other, waiting("lost", 9, v1alpha1.ReasonRuntimeNotFound)}, after(nil))
+	if place, length := list.Find("uid-mine"); place == nil || place.Position != 2 || length != 2 {
 		t.Errorf("Find() = %v, %d; want the second of 2, with those of other namespaces and without those that have no place", place, length)
 	}
-	if place, _ := line.Find("uid-nobody"); place != nil {
+	if place, _ := list.Find("uid-nobody"); place != nil {
 		t.Errorf("Find() = %v, want none", place)
 	}
-	if mine := line.Of("a"); len(mine) != 2 || mine[0].Position != 2 {
+	if mine := list.Of("a"); len(mine) != 2 || mine[0].Position != 2 {
 		t.Errorf("Of() = %v, want two that keep their positions", mine)
 	}
 	for priority, want := range map[int32]int{6: 0, 5: 1, 4: 1, 3: 2, 0: 2} {
-		if got := line.Before(types.NamespacedName{Namespace: "a", Name: "new"}, priority); got != want {
+		if got := list.Before(types.NamespacedName{Namespace: "a", Name: "new"}, priority); got != want {
 			t.Errorf("Before(new, %d) = %d, want %d: equal ones are older", priority, got, want)
 		}
 	}
-	if got := line.Before(types.NamespacedName{Namespace: "a", Name: "mine"}, 3); got != 1 {
+	if got := list.Before(types.NamespacedName{Namespace: "a", Name: "mine"}, 3); got != 1 {
 		t.Errorf("Before(mine) = %d, want 1: it does not come before itself", got)
 	}
 }
 
 func TestTable(t *testing.T) {
 	lost := waiting("lost", 0, v1alpha1.ReasonRuntimeNotFound)
-	line := NewLine([]v1alpha1.Dispatch{waiting("a", 1, "NoFit"), lost, waiting("b", 0, "")}, after(nil))
+	list := NewWaitingList([]v1alpha1.Dispatch{waiting("a", 1, "NoFit"), lost, waiting("b", 0, "")}, after(nil))
 	options := TableOptions{Namespaces: true, Positions: true, Now: start.Add(time.Hour), Policy: func(p Place) string { return "of-" + p.Name }}
 	cells := func(o TableOptions) (rows [][]any) {
-		for _, row := range line.Table(o).Rows {
+		for _, row := range list.Table(o).Rows {
 			rows = append(rows, row.Cells)
 		}
 		return rows

@@ -35,7 +35,7 @@ func (f *Flags) AddTo(cmd *cobra.Command) {
 	f.print.AddFlags(cmd)
 	flag := cmd.Flags().Lookup("output")
 	flag.Usage = fmt.Sprintf("Output format. One of: (%s).", strings.Join(f.Formats(), ", "))
-	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without their first line")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print tables without their header row")
 }
 
 // Formats returns the values of --output, sorted.

@@ -197,14 +197,14 @@ func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 // equals returns the workers whose scores equal the chosen worker's score in every part.
 func equals(d *v1alpha1.Dispatch) (names []v1alpha1.ClusterName) {
 	score := map[v1alpha1.ClusterName]string{}
-	for _, line := range d.Status.Explanation {
-		if line.Score != nil {
-			score[line.Cluster] = line.Message
+	for _, e := range d.Status.Explanation {
+		if e.Score != nil {
+			score[e.Cluster] = e.Message
 		}
 	}
-	for _, line := range d.Status.Explanation {
-		if line.Cluster != d.Spec.Cluster && line.Score != nil && line.Message == score[d.Spec.Cluster] {
-			names = append(names, line.Cluster)
+	for _, e := range d.Status.Explanation {
+		if e.Cluster != d.Spec.Cluster && e.Score != nil && e.Message == score[d.Spec.Cluster] {
+			names = append(names, e.Cluster)
 		}
 	}
 	return names

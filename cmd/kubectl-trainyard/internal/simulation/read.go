@@ -49,7 +49,7 @@ type world struct {
 	policies []dispatch.Policy
 	classes  demand.Priorities
 	// waiting are the Dispatches of jobs that wait for room.
-	waiting jobs.Line
+	waiting jobs.WaitingList
 	// labels are the labels of the namespaces that have been read.
 	labels map[string]map[string]string
 	notes  []string
@@ -100,7 +100,7 @@ func (w *world) readWorkers(ctx context.Context) error {
 		return fmt.Errorf("list Dispatches: %w", err)
 	}
 	w.clusters = clusters.Items
-	w.waiting = jobs.NewLine(dispatches.Items, func(types.UID) (metav1.Time, bool) { return metav1.Time{}, false })
+	w.waiting = jobs.NewWaitingList(dispatches.Items, func(types.UID) (metav1.Time, bool) { return metav1.Time{}, false })
 	var notes []string
 	w.workers, notes = fleet.Workers(clusters.Items, dispatches.Items)
 	w.notes = append(w.notes, notes...)

@@ -25,12 +25,12 @@ type Place struct {
 	Position int
 }
 
-// Line has the waiting jobs in order. At the end are the jobs that do not wait for room.
-type Line []Place
+// WaitingList has the waiting jobs in order. At the end are the jobs that do not wait for room.
+type WaitingList []Place
 
-// NewLine sorts the Dispatches of waiting jobs. created returns when a TrainJob was created, if that is known.
-func NewLine(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Time, bool)) Line {
-	var line Line
+// NewWaitingList sorts the Dispatches of waiting jobs. created returns when a TrainJob was created, if that is known.
+func NewWaitingList(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Time, bool)) WaitingList {
+	var list WaitingList
 	for i := range dispatches {
 		d := &dispatches[i]
 		if !Waits(d) {
@@ -40,15 +40,15 @@ func NewLine(dispatches []v1alpha1.Dispatch, created func(types.UID) (metav1.Tim
 		if at, known := created(d.Spec.TrainJob.UID); known {
 			place.Created = at
 		}
-		line = append(line, place)
+		list = append(list, place)
 	}
-	slices.SortFunc(line, before)
-	for i := range line {
-		if isForRoom(Reason(line[i].Dispatch)) {
-			line[i].Position = i + 1
+	slices.SortFunc(list, before)
+	for i := range list {
+		if isForRoom(Reason(list[i].Dispatch)) {
+			list[i].Position = i + 1
 		}
 	}
-	return line
+	return list
 }
 
 // before is the manager's order. Jobs that do not wait for room come last.
@@ -108,12 +108,12 @@ func isForRoom(reason string) bool {
 }
 
 // Of returns the places of one namespace.
-func (l Line) Of(namespace string) Line {
+func (l WaitingList) Of(namespace string) WaitingList {
 	return slices.DeleteFunc(slices.Clone(l), func(p Place) bool { return p.Namespace != namespace })
 }
 
 // Find returns the place of a job, or nil, and how many jobs have positions.
-func (l Line) Find(uid types.UID) (place *Place, length int) {
+func (l WaitingList) Find(uid types.UID) (place *Place, length int) {
 	for i := range l {
 		if l[i].Position > 0 {
 			length++
@@ -126,7 +126,7 @@ func (l Line) Find(uid types.UID) (place *Place, length int) {
 }
 
 // Before counts the jobs before a new job of this priority. It does not count the job itself.
-func (l Line) Before(self types.NamespacedName, priority int32) (count int) {
+func (l WaitingList) Before(self types.NamespacedName, priority int32) (count int) {
 	for _, place := range l {
 		isSelf := place.Namespace == self.Namespace && place.Name == self.Name
 		if !isSelf && place.Position > 0 && place.Spec.Priority >= priority {
@@ -147,7 +147,7 @@ type TableOptions struct {
 }
 
 // Table returns a table of waiting jobs.
-func (l Line) Table(o TableOptions) *metav1.Table {
+func (l WaitingList) Table(o TableOptions) *metav1.Table {
 	columns := []output.Column{{Name: "Position"}}
 	if o.Namespaces {
 		columns = append(columns, output.Column{Name: "Namespace"})

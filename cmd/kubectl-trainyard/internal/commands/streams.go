@@ -1,0 +1,48 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands
+
+import (
+	"fmt"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// streams are the plugin's input and output, and what several commands print.
+type streams struct {
+	genericiooptions.IOStreams
+}
+
+// say prints what was done with a worker, as kubectl does.
+func (s streams) say(worker *v1alpha1.WorkerCluster, done string) error {
+	_, err := fmt.Fprintf(s.Out, "workercluster/%s %s\n", worker.Name, done)
+	return err
+}
+
+// remark prints to standard error what is not part of the answer.
+func (s streams) remark(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.ErrOut, format+"\n", args...)
+	return err
+}
+
+// notes prints notes to standard error.
+func (s streams) notes(texts []string) error {
+	for _, text := range texts {
+		if err := s.remark("note: %s", text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s streams) printLines(lines []string) error {
+	for _, line := range lines {
+		if _, err := fmt.Fprintln(s.Out, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
