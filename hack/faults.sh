@@ -24,7 +24,7 @@ run() {
   shift
   rm -f "$output/$name.json"
   go -C test/faults tool -modfile="$root/hack/tools/go.mod" gotestsum --format testname --format-hide-empty-pkg \
-    --jsonfile "$output/$name.json" -- -count=1 -p 1 "$@"
+    --jsonfile "$output/$name.json" -- -vet=off -count=1 -p 1 "$@"
 }
 
 short() { run soak -timeout "${TIMEOUT:-20m}" ./soak -args -duration 3m -seed 1; }

@@ -7,10 +7,10 @@
 #   hack/lint.sh [fmt] [golangci-lint flags]
 #
 # The linter is pinned in hack/tools/lint, a module of its own, so that the
-# small tools do not wait for the big one to build. Every module with Go code
-# is linted but one: the module test/controlplane is vetted and its format is
-# checked, but it is not linted. Its few files import all of Kubernetes, which
-# takes the linter minutes and 10 GB of memory.
+# small tools do not wait for the big one to build. It includes go vet. Every
+# module with Go code is linted but one: the module test/controlplane is vetted
+# and its format is checked, but it is not linted. Its few files import all of
+# Kubernetes, which takes the linter minutes and 10 GB of memory.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

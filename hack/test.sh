@@ -14,8 +14,9 @@
 # unit tests, without the race detector), integration is every other package
 # whose tests depend on test/clusters (real API servers), unit is the rest.
 # Harness is every package of the modules below test/ but those that start
-# clusters. Environment: RACE=0 turns the race detector off (default: on where
-# cgo is available), TIMEOUT overrides the time for one package.
+# clusters. make verify vets the tests, so go test does not. Environment: RACE=0
+# turns the race detector off (default: on where cgo is available), TIMEOUT
+# overrides the time for one package.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -69,14 +70,14 @@ run() {
     return
   fi
   go tool -modfile=hack/tools/go.mod gotestsum --format "$format" --format-hide-empty-pkg \
-    --jsonfile "$output/$suite.json" -- "$@" "${packages[@]}"
+    --jsonfile "$output/$suite.json" -- -vet=off "$@" "${packages[@]}"
 }
 
 # The control plane is a Go module of its own. The flags are those of hack/build-controlplane.sh: with others, all of
 # Kubernetes would be compiled again.
 run_controlplane() {
   if compgen -G 'test/controlplane/*_test.go' >/dev/null; then
-    CGO_ENABLED=0 go -C test/controlplane test -trimpath ./...
+    CGO_ENABLED=0 go -C test/controlplane test -trimpath -vet=off ./...
   fi
 }
 
@@ -88,7 +89,7 @@ run_harness() {
     all=$(list_harness "$directory")
     mapfile -t packages < <(awk '{ print $2 }' <<<"$all")
     go -C "$directory" tool -modfile="$root/hack/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
-      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- "$@" "${packages[@]}" || code=1
+      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- -vet=off "$@" "${packages[@]}" || code=1
   done
   return "$code"
 }
