@@ -89,7 +89,9 @@ func TestSameSeedSameCourse(t *testing.T) {
 	}
 }
 
-// TestBrokenRulesAreFound breaks a rule of the world. The explorer must find that.
+// TestBrokenRulesAreFound breaks a rule of the world. The explorer must find that. Worlds that show it are rare for some
+// rules, so the search begins at a seed that has shown it, and goes on from there if a change has made that world
+// another one. With EXPLORER_SEED all searches begin at that seed.
 func TestBrokenRulesAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -98,21 +100,23 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		want string
 		// look are faults that lead there; with Backup, which breaks nothing, there are few. Nil: most do.
 		look []world.Op
+		// seed is the first seed.
+		seed uint64
 	}{
-		"AgentStopsNothing": {"A fenced copy runs on, and the job is placed anew.", world.Broken{AgentStopsNothing: true}, "runs twice", nil},
-		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil},
-		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}},
-		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil},
-		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}},
-		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}},
-		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil},
-		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}},
-		"NoLocks":           {"Who writes last has written.", world.Broken{NoLocks: true}, "", nil},
+		"AgentStopsNothing": {"A fenced copy runs on, and the job is placed anew.", world.Broken{AgentStopsNothing: true}, "runs twice", nil, 2},
+		"NoWaitForStop":     {"The job is placed anew before its copy has stopped.", world.Broken{NoWaitForStop: true}, "runs twice", nil, 1},
+		"NoPodsSeen":        {"The pods of a copy that is gone live on.", world.Broken{NoPodsSeen: true}, "runs twice", []world.Op{world.Backup, world.Backup}, 23},
+		"NoCollector":       {"What has ended stays on its worker.", world.Broken{NoCollector: true}, "is left on", nil, 2},
+		"CacheInsteadOfHub": {"A record that the cache does not show yet is taken for missing.", world.Broken{CacheInsteadOfHub: true}, "", []world.Op{world.Begin, world.Crash, world.Cut}, 50},
+		"RefusedIsSilent":   {"Time is believed though the worker's network answers.", world.Broken{RefusedIsSilent: true}, "runs twice", []world.Op{world.Down, world.Cut}, 43},
+		"NoSweep":           {"Nobody looks at what is on a worker that returns.", world.Broken{NoSweep: true}, "is left on", nil, 4},
+		"NoDoubt":           {"A manager that was paused ends what another one has begun.", world.Broken{NoDoubt: true}, "runs twice", []world.Op{world.Pause, world.Pause, world.Cut}, 19},
+		"NoLocks":           {"Who writes last has written.", world.Broken{NoLocks: true}, "", nil, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			steps := 0
-			for seed := uint64(1); steps < brokenSteps; seed++ {
+			for seed := number(t, "EXPLORER_SEED", test.seed); steps < brokenSteps; seed++ {
 				c := Explore(t.Context(), Plan{Seed: seed, Actions: actions, Broken: test.broken, Favourites: test.look})
 				if steps += c.Steps; c.Violation != "" && strings.Contains(c.Violation, test.want) {
 					t.Logf("found after %d steps, with seed %d: %s", steps, seed, c.Violation)
