@@ -77,7 +77,7 @@ explore: ## Look for courses of events that break a promise, with seeds that nob
 	EXPLORER_SEED=$${EXPLORER_SEED:-$$(date +%s)} EXPLORER_STEPS=$${EXPLORER_STEPS:-20000000} go test ./test/explorer -run TestExplore -count=1 -timeout 24h -v
 
 .PHONY: test-soak
-test-soak: build controlplane ## Break workers, links and processes for three minutes, under load
+test-soak: build controlplane ## Break workers, links and processes for 75 s, under load: 20 kinds of faults
 	hack/faults.sh short
 
 .PHONY: test-faults

@@ -5,7 +5,7 @@
 # Runs the tests of test/faults, a Go module of its own: whole processes on a hub and workers that fail.
 #
 #   hack/faults.sh                    # every fault by its name, crashes at every write, and a soak of three minutes
-#   hack/faults.sh short              # only a soak of three minutes, always the same faults: what CI runs
+#   hack/faults.sh short              # only a soak of 75 s, always the same faults: what CI runs
 #   hack/faults.sh soak [flags]       # only the soak: -duration 30m -rate 5 -seed N; without a seed one is drawn, and printed
 #   hack/faults.sh broken [flags]     # break one promise after the other, and see that its tests fail: -run REGEXP chooses promises
 #
@@ -27,7 +27,7 @@ run() {
     --jsonfile "$output/$name.json" -- -vet=off -count=1 -p 1 "$@"
 }
 
-short() { run soak -timeout "${TIMEOUT:-20m}" ./soak -args -duration 3m -seed 1; }
+soak() { run soak -timeout "${TIMEOUT:-20m}" ./soak "$@"; }
 
 case ${1:-} in
 soak)
@@ -44,10 +44,10 @@ broken)
   failed=0
   mapfile -t packages < <(go -C test/faults list ./... | grep -v /soak$)
   run faults -timeout "${TIMEOUT:-20m}" "${packages[@]}" || failed=1
-  short || failed=1
+  soak -args -duration 3m -seed 1 || failed=1
   exit "$failed"
   ;;
-short) short ;;
+short) soak -short ;;
 *)
   sed -n '7,10s/^# *//p' "${BASH_SOURCE[0]}" >&2
   exit 2

@@ -5,6 +5,8 @@
 //
 //	go test ./soak -run TestSoak -duration 30m -seed 42
 //
+// With -short it takes 75 s and a seed with many kinds of faults: CI runs that.
+//
 // The seed alone decides the faults with their times, and the jobs (plan.go). So a run can be repeated, but its result
 // also depends on the machine. Each worker is a lane, and so is the hub with its managers. A lane has one fault after
 // the other, with pauses. Lanes do not know each other, so two workers and the hub may fail at the same time. The soak

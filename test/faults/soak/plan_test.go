@@ -4,10 +4,13 @@
 package soak
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/trainyard/trainyard/test/faults/world"
 )
 
 // A seed is a plan, and the faults of a lane follow each other.
@@ -41,5 +44,28 @@ func TestPlan(t *testing.T) {
 		if diff := cmp.Diff(first.next(), second.next(), cmp.AllowUnexported(shape{})); diff != "" {
 			t.Fatalf("the same seed gives another job:\n%s", diff)
 		}
+	}
+}
+
+// The short soak has most kinds of faults, and cuts a worker off for so long that its fenced jobs are placed anew.
+func TestShortPlan(t *testing.T) {
+	seen, longest := map[string]bool{}, time.Duration(0)
+	for number, name := range append(slices.Clone(workers), string(hubLane)) {
+		for _, f := range faultsOf(shortSeed, lane(name), uint64(number), shortDuration) {
+			kinds := "worker "
+			if f.lane == hubLane {
+				kinds = "hub "
+			}
+			seen[kinds+f.kind] = true
+			if f.kind == "blackhole" {
+				longest = max(longest, f.last)
+			}
+		}
+	}
+	if len(seen) < 20 {
+		t.Errorf("the short soak has %d kinds of faults, want 20 or more: search for another seed", len(seen))
+	}
+	if wanted := world.FenceAfter + fenceMargin; longest < wanted {
+		t.Errorf("the short soak cuts no worker off for longer than %v, want %v: search for another seed", longest, wanted)
 	}
 }

@@ -25,6 +25,11 @@ var (
 )
 
 const (
+	// shortSeed and shortDuration are those of a soak with -short, which CI runs. They were searched for: this seed breaks
+	// more kinds of things in this time than most seeds do in three minutes (TestShortPlan).
+	shortSeed     = 72771
+	shortDuration = 75 * time.Second
+
 	startTimeout = 5 * time.Minute
 	// endTimeout is for all jobs to end when nothing is broken any more.
 	endTimeout = 4 * time.Minute
@@ -38,6 +43,9 @@ var workers = []string{"west", "east", "south"}
 
 // Random faults under load: no job runs twice, none is lost, and nothing is left.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		*seed, *duration = shortSeed, shortDuration
+	}
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
 	}
