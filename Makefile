@@ -76,6 +76,10 @@ model: ## Explore the model of fencing with spin, and that each of its rules is 
 explore: ## Look for courses of events that break a promise, with seeds that nobody has tried (EXPLORER_STEPS=steps)
 	EXPLORER_SEED=$${EXPLORER_SEED:-$$(date +%s)} EXPLORER_STEPS=$${EXPLORER_STEPS:-20000000} go test ./test/explorer -run TestExplore -count=1 -timeout 24h -v
 
+.PHONY: test-lives
+test-lives: controlplane ## Let random things happen to TrainJobs on a cluster (LIVES=seeds)
+	TRAINYARD_LIVES=$${LIVES:-10} go test ./controllers/worker/trainjob -race -run TestRandomLives -count=1 -timeout 2h -v
+
 .PHONY: test-soak
 test-soak: build controlplane ## Break workers, links and processes for 75 s, under load: 20 kinds of faults
 	hack/faults.sh short

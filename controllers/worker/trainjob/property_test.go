@@ -31,10 +31,11 @@ import (
 )
 
 const (
-	// seedVariable sets the seed of TestRandomLives, which then runs once. The timing still differs each time.
+	// seedVariable sets the first seed of TestRandomLives. The timing still differs each time.
 	seedVariable = "TRAINYARD_LIVES_SEED"
+	// livesVariable says how many seeds TestRandomLives draws. Default: one.
+	livesVariable = "TRAINYARD_LIVES"
 
-	randomSeeds = 2
 	livesAtOnce = 20
 	eventsEach  = 24
 
@@ -45,20 +46,27 @@ const (
 // history (see checks), and the state when nothing happens any more (see life.settled).
 func TestRandomLives(t *testing.T) {
 	e := lifeEnv(t)
-	seeds := make([]uint64, randomSeeds)
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	if text, ok := os.LookupEnv(seedVariable); ok {
-		seed, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", seedVariable, err)
-		}
-		seeds = []uint64{seed}
+	seeds := []uint64{number(t, seedVariable, rand.Uint64())}
+	for range number(t, livesVariable, 1) - 1 {
+		seeds = append(seeds, rand.Uint64())
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { e.randomLives(t, seed) })
 	}
+}
+
+// number returns the number in an environment variable, or the default if the variable is not set.
+func number(t *testing.T, variable string, otherwise uint64) uint64 {
+	t.Helper()
+	text, ok := os.LookupEnv(variable)
+	if !ok {
+		return otherwise
+	}
+	value, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || value == 0 {
+		t.Fatalf("%s=%q: want a positive number", variable, text)
+	}
+	return value
 }
 
 func (e *lifeEnvironment) randomLives(t *testing.T, seed uint64) {
