@@ -10,13 +10,13 @@
 #
 # The suite of a package is computed, so that no test can be forgotten: e2e is
 # what lies under test/e2e-multicluster and hack, sequential what has no
-# goroutines (dispatch, executionlease/protocol, test/explorer; it runs with the
-# unit tests, without the race detector), integration is every other package
-# whose tests depend on test/clusters (real API servers), unit is the rest.
-# Harness is every package of the modules below test/ but those that start
-# clusters. make verify vets the tests, so go test does not. Environment: RACE=0
-# turns the race detector off (default: on where cgo is available), TIMEOUT
-# overrides the time for one package.
+# goroutines (dispatch, executionlease/protocol, internal/spelling,
+# test/explorer; it runs with the unit tests, without the race detector),
+# integration is every other package whose tests depend on test/clusters (real
+# API servers), unit is the rest. Harness is every package of the modules below
+# test/ but those that start clusters. make verify vets the tests, so go test
+# does not. Environment: RACE=0 turns the race detector off (default: on where
+# cgo is available), TIMEOUT overrides the time for one package.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -36,7 +36,7 @@ list() {
       package = substr($1, 1, length($1) - length(".test"))
       suite = "unit"
       for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = "integration"
-      if (package ~ "^" module "/(dispatch|executionlease/protocol|test/explorer)(/|$)") suite = "sequential"
+      if (package ~ "^" module "/(dispatch|executionlease/protocol|internal/spelling|test/explorer)(/|$)") suite = "sequential"
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
     }'
