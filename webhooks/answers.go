@@ -139,8 +139,8 @@ func shortened(message string) string {
 	return message
 }
 
-// jobSetVerdict turns the answer for a JobSet into a verdict on its TrainJob.
-func jobSetVerdict(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found verdict) {
+// jobSetResult turns the answer for a JobSet into the result for its TrainJob.
+func jobSetResult(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found checkResult) {
 	if !isRefusal(err) {
 		found.warn("cannot check the JobSet: %v", err)
 		return found
@@ -174,8 +174,8 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 	}}
 }
 
-// podVerdict turns the answer for a pod into a verdict on its TrainJob.
-func podVerdict(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found verdict) {
+// podResult turns the answer for a pod into the result for its TrainJob.
+func podResult(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found checkResult) {
 	if err == nil {
 		return found
 	}

@@ -69,7 +69,7 @@ func (k *keeper) stand(ctx context.Context) error {
 // serve leads until ctx ends.
 func (k *keeper) serve(ctx context.Context) {
 	k.log.Info("Leading: writing challenges and stopping copies", "identity", k.Identity)
-	end := k.book.lead()
+	end := k.tracker.lead()
 	<-ctx.Done()
 	end()
 	k.log.Info("Not leading any more", "identity", k.Identity)

@@ -45,7 +45,7 @@ func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
 	}
 	note := fmt.Sprintf("%s, because %s; %s", done, d.why(hubOf(job)), then)
 	c.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFenced, d.Action.String(), "%s", note)
-	copiesFenced.WithLabelValues(c.book.name(hubOf(job)), d.Action.String(), d.Reason.String()).Inc()
+	copiesFenced.WithLabelValues(c.tracker.name(hubOf(job)), d.Action.String(), d.Reason.String()).Inc()
 	ctrl.LoggerFrom(ctx).Info("Stopped a copy", "hub", hubOf(job), "action", d.Action.String(), "reason", d.Reason.String(),
 		"silence", d.silence, "heard", d.heard)
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// rung is a bell that records its keys.
-type rung []types.NamespacedName
+// addedKeys is an inbox that records its keys.
+type addedKeys []types.NamespacedName
 
-func (r *rung) Add(key types.NamespacedName) { *r = append(*r, key) }
+func (r *addedKeys) Add(key types.NamespacedName) { *r = append(*r, key) }
 
 // aCopy returns a copy of attempt 2 with failover Fenced and the challenge 1.1, with changes.
 func aCopy(changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
@@ -121,19 +121,19 @@ func TestGate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Now())
 			start, fenceAfter := clock.Now(), 2*time.Minute
-			var waiting, stops rung
-			b := newBook(clock, bells{waiting: &waiting, stops: &stops, leases: &rung{}})
-			b.update("hub", func(h *hub, now time.Time) {
+			var waiting, stops addedKeys
+			tracker := newTracker(clock, inboxes{waiting: &waiting, stops: &stops, leases: &addedKeys{}})
+			tracker.update("hub", func(h *hub, now time.Time) {
 				h.replaced("lease")
 				h.agent.Shown(protocol.Challenge{}, now)
 				h.agent.Answered(protocol.Challenge{Run: 1, Number: 1}, fenceAfter, now)
 				h.agent.Issued(protocol.Challenge{Run: 1, Number: 1}, now)
 				h.agent.Answered(protocol.Challenge{Run: 1, Number: 1}, fenceAfter, now)
 			})
-			b.see(aCopy())
+			tracker.see(aCopy())
 			answer := func(number int64, at time.Duration) {
 				clock.SetTime(start.Add(at))
-				b.update("hub", func(h *hub, now time.Time) {
+				tracker.update("hub", func(h *hub, now time.Time) {
 					h.agent.Issued(protocol.Challenge{Run: 1, Number: number}, now)
 					h.agent.Answered(protocol.Challenge{Run: 1, Number: number}, fenceAfter, now)
 				})
@@ -142,23 +142,23 @@ func TestGate(t *testing.T) {
 				answer(2, 100*time.Second)
 			}
 			clock.SetTime(start.Add(tc.at))
-			open, why := (&Fencer{book: b}).Gate(tc.job)
+			open, why := (&Fencer{tracker: tracker}).Gate(tc.job)
 			if open != tc.open || why != tc.why {
 				t.Errorf("%s\ngot %t, %q\nwant %t, %q", tc.reason, open, why, tc.open, tc.why)
 			}
-			var wantStops rung
+			var wantStops addedKeys
 			if tc.stops {
-				wantStops = rung{keyOf(tc.job)}
+				wantStops = addedKeys{keyOf(tc.job)}
 			}
 			if diff := cmp.Diff(wantStops, stops); diff != "" {
 				t.Errorf("%s\ncopies to be stopped (-want +got):\n%s", tc.reason, diff)
 			}
-			if _, waits := b.hub(hubOf(tc.job)).waiting[keyOf(tc.job)]; waits != tc.waits {
+			if _, waits := tracker.hub(hubOf(tc.job)).waiting[keyOf(tc.job)]; waits != tc.waits {
 				t.Errorf("%s\nwaits: got %t, want %t", tc.reason, waits, tc.waits)
 			}
 			if tc.waits && hubOf(tc.job) == "hub" {
 				answer(3, tc.at+time.Second)
-				if diff := cmp.Diff(rung{keyOf(tc.job)}, waiting); diff != "" {
+				if diff := cmp.Diff(addedKeys{keyOf(tc.job)}, waiting); diff != "" {
 					t.Errorf("the hub has answered, and what has waited for that does not come back (-want +got):\n%s", diff)
 				}
 			}
@@ -166,12 +166,12 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestSecondCopyComesBack: the book wakes a copy that waits at Gate when the hub has seen the copy.
+// TestSecondCopyComesBack: the tracker wakes a copy that waits at Gate when the hub has seen the copy.
 func TestSecondCopyComesBack(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	var waiting rung
-	b := newBook(clock, bells{waiting: &waiting, stops: &rung{}, leases: &rung{}})
-	b.update("hub", func(h *hub, now time.Time) {
+	var waiting addedKeys
+	tracker := newTracker(clock, inboxes{waiting: &waiting, stops: &addedKeys{}, leases: &addedKeys{}})
+	tracker.update("hub", func(h *hub, now time.Time) {
 		h.replaced("lease")
 		h.agent.Answered(protocol.Challenge{}, time.Minute, now)
 		for number := range int64(2) {
@@ -179,10 +179,10 @@ func TestSecondCopyComesBack(t *testing.T) {
 			h.agent.Answered(protocol.Challenge{Run: 1, Number: number + 1}, time.Minute, now)
 		}
 	})
-	watch := b.watcher()
+	watch := tracker.watcher()
 	watch.OnAdd(aCopy(), true)
 	watch.OnUpdate(aCopy(), aCopy(uid("second"))) // The watch did not show the deletion of the first one.
-	if open, _ := (&Fencer{book: b}).Gate(aCopy(uid("second"))); open {
+	if open, _ := (&Fencer{tracker: tracker}).Gate(aCopy(uid("second"))); open {
 		t.Error("a second copy may start")
 	}
 	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationFenced, "1.1")))
@@ -190,10 +190,10 @@ func TestSecondCopyComesBack(t *testing.T) {
 		t.Error("a copy comes back before the hub has looked at it")
 	}
 	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2")))
-	if diff := cmp.Diff(rung{keyOf(aCopy())}, waiting); diff != "" {
+	if diff := cmp.Diff(addedKeys{keyOf(aCopy())}, waiting); diff != "" {
 		t.Errorf("who comes back (-want +got):\n%s", diff)
 	}
-	if open, why := (&Fencer{book: b}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
+	if open, why := (&Fencer{tracker: tracker}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
 		t.Errorf("the hub has resumed it, and it may not start: %s", why)
 	}
 }

@@ -57,10 +57,10 @@ func (h *hubSide) recordRestored(names []string) {
 
 // warnMisplaced says once why nothing is done for a job whose worker's name led to another cluster when it was placed.
 func (h *hubSide) warnMisplaced() {
-	if h.memory.warned || h.job == nil {
+	if h.attempt.warned || h.job == nil {
 		return
 	}
-	h.memory.warned = true
+	h.attempt.warned = true
 	h.record(corev1.EventTypeWarning, v1alpha1.ReasonIdentityChanged,
 		"Worker %q was cluster %s when the job was placed there, and is cluster %s now; the copy may still run on the former",
 		h.Cluster, h.dispatch.Spec.ClusterID, h.ClusterID)
