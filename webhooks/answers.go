@@ -169,8 +169,8 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 	most, longest := maxNameLength(renamed)
 	return fault{rule: ruleName, err: &field.Error{
 		Type: field.ErrorTypeTooLong, Field: field.NewPath("metadata", "name").String(), BadValue: job.Name,
-		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are made of it (%s), "+
-			"and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
+		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are "+
+			"made of it (%s), and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
 	}}
 }
 
@@ -189,7 +189,7 @@ func podResult(err error, job *trainer.TrainJob, step *jobsetv1alpha2.Replicated
 		case roomLater(cause.Message):
 			found.warn("replicated job %q: %s: its pods wait until there is room", step.Name, cause.Message)
 		case strings.HasSuffix(cause.Message, `serviceaccount "default" not found`):
-			found.warn("replicated job %q: %s: its pods wait until there is one", step.Name, cause.Message)
+			found.warn("replicated job %q: %s: its pods wait until it exists", step.Name, cause.Message)
 		default:
 			found.faults = append(found.faults, podFault(cause, job, step))
 		}

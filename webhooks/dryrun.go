@@ -109,8 +109,9 @@ func (v *TrainJobValidator) tryChange(
 	ctx context.Context, job *trainer.TrainJob, existing *jobsetv1alpha2.JobSet, jobSet *unstructured.Unstructured,
 ) checkResult {
 	if !isSuspended(job) && !ptr.Deref(existing.Spec.Suspend, false) {
-		return checkResult{faults: []fault{{rule: rulePatchTooEarly, err: field.Forbidden(patchesPath, "the JobSet is not suspended yet, and "+
-			"patches that come together with the resumption would not reach it: try again when it is, or patch first and resume later")}}}
+		return checkResult{faults: []fault{{rule: rulePatchTooEarly, err: field.Forbidden(patchesPath, "the JobSet is not "+
+			"suspended yet, so patches in the same request as the resumption would not reach it: try again when the JobSet "+
+			"is suspended, or write the patches first and resume in a later request")}}}
 	}
 	answer, err := v.apply(ctx, jobSet)
 	switch {
@@ -121,14 +122,15 @@ func (v *TrainJobValidator) tryChange(
 	}
 	started, notKnown := v.hasStarted(ctx, existing)
 	if notKnown != nil {
-		return checkResult{warnings: []string{fmt.Sprintf("cannot check whether the JobSet has run, after which it cannot change: %v", notKnown)}}
+		return checkResult{warnings: []string{fmt.Sprintf("cannot check whether the JobSet has run, after which it cannot "+
+			"change: %v", notKnown)}}
 	}
 	if !started {
 		return v.tryNew(ctx, job, asNew(jobSet, true))
 	}
 	return checkResult{faults: []fault{{rule: rulePatchImmutable, err: field.Forbidden(patchesPath, fmt.Sprintf(
-		"the JobSet cannot take this change: %s; as it may have run already, only labels, annotations, nodeSelector, tolerations and "+
-			"schedulingGates of its pods can change: leave the rest as it is, or create the TrainJob again", words(err)))}}}
+		"the JobSet cannot take this change: %s; as it may have run already, only labels, annotations, nodeSelector, "+
+			"tolerations and schedulingGates of its pods can change: leave the rest as it is, or create the TrainJob again", words(err)))}}}
 }
 
 // tryPods sends a pod of each replicated job, all at the same time.

@@ -107,7 +107,7 @@ func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (
 func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
 	found := checkResult{faults: ttlFaults(job)}
 	if _, limited, _ := trainjobs.TTL(job.Annotations); limited && trainjobutil.IsManagedByExternalController(job) {
-		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that others manage", v1alpha1.AnnotationTTL)
+		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that another controller manages", v1alpha1.AnnotationTTL)
 	}
 	if kinds := v.kindFaults(job); len(kinds) > 0 {
 		found.faults = append(found.faults, kinds...)

@@ -90,7 +90,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, seedInterval, true, func(ctx context.Context) (bool, error) {
 		var workers v1alpha1.WorkerClusterList
 		if err := k.HubReader.List(ctx, &workers); err != nil {
-			log.FromContext(ctx).Error(err, "WorkerClusters could not be listed; trying again")
+			log.FromContext(ctx).Error(err, "Cannot list WorkerClusters; trying again")
 			return false, nil
 		}
 		for i := range workers.Items {

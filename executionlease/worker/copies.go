@@ -188,7 +188,7 @@ func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told 
 	if err := c.client.Patch(ctx, updated, patch, fieldOwner); err != nil {
 		return false, client.IgnoreNotFound(fmt.Errorf("annotate TrainJob %s: %w", klog.KObj(job), err))
 	}
-	ctrl.LoggerFrom(ctx).Info("A later attempt of this copy's job was here", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
+	ctrl.LoggerFrom(ctx).Info("This cluster has had a later attempt of this copy's job", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
 	return true, nil
 }
 

@@ -42,7 +42,7 @@ func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
 	standing := t.standing(job, now)
 	if standing == protocol.Outdated {
 		t.inboxes.stops.Add(keyOf(job)) // The controller tells the hub, whose record may be old.
-		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
+		return false, "this cluster has had a later attempt of its hub TrainJob; the hub deletes it"
 	}
 	if !isFenced(job) {
 		return true, ""
@@ -54,7 +54,7 @@ func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
 	}
 	if standing == protocol.Repeated {
 		t.refuse(h, key)
-		return false, "another copy of this attempt was here; the hub resumes this one if it knows of it"
+		return false, "this cluster has had another copy of this attempt; the hub resumes this copy if it knows of it"
 	}
 	admission := h.agent.Admits(challengeOf(job), now)
 	if admission == protocol.Refused && len(job.Status.JobsStatus) > 0 {
@@ -65,10 +65,11 @@ func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
 		return true, ""
 	case protocol.Refused:
 		t.refuse(h, key)
-		return false, "its creation was on its way for too long, or is from before this agent; the hub stamps it anew"
+		return false, "the request that created it took too long, or was sent before this cluster's agent started; the " +
+			"hub writes a new challenge on it"
 	default:
 		h.waiting[key] = struct{}{}
-		return false, "its hub has yet to answer this cluster's agent"
+		return false, "its hub has not answered this cluster's agent yet"
 	}
 }
 

@@ -70,12 +70,12 @@ func TestGate(t *testing.T) {
 		},
 		"Silence": {
 			reason: "The lease is Valid, but not for long.",
-			job:    aCopy(), at: 61 * time.Second, why: "its hub has yet to answer this cluster's agent", waits: true,
+			job:    aCopy(), at: 61 * time.Second, why: "its hub has not answered this cluster's agent yet", waits: true,
 		},
 		"Late": {
 			reason: "The hub is there, but may have given this creation up.",
 			job:    aCopy(), at: 121 * time.Second, stops: true,
-			why: "its creation was on its way for too long, or is from before this agent; the hub stamps it anew",
+			why: "the request that created it took too long, or was sent before this cluster's agent started; the hub writes a new challenge on it",
 		},
 		"LateButStarted": {
 			reason: "Its JobSet is made anew. When it was made first it came in time.",
@@ -85,7 +85,7 @@ func TestGate(t *testing.T) {
 		"StartedAndSilent": {
 			reason: "Whatever is made now would have to be stopped.",
 			job:    aCopy(func(job *trainer.TrainJob) { job.Status.JobsStatus = []trainer.JobStatus{{Name: "node"}} }),
-			at:     time.Hour, why: "its hub has yet to answer this cluster's agent", waits: true,
+			at:     time.Hour, why: "its hub has not answered this cluster's agent yet", waits: true,
 		},
 		"Stopped": {
 			reason: "The hub takes the mark off, nobody else.",
@@ -95,17 +95,17 @@ func TestGate(t *testing.T) {
 		"NoLease": {
 			reason: "Nothing is known of this hub. It waits when the watch has shown it: TestUnknownHubsAreForgotten.",
 			job:    aCopy(func(job *trainer.TrainJob) { job.Labels[v1alpha1.LabelHub] = "other" }), at: time.Second,
-			why: "its hub has yet to answer this cluster's agent",
+			why: "its hub has not answered this cluster's agent yet",
 		},
 		"OldAttempt": {
 			reason: "Attempt 2 was seen.",
 			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second, stops: true,
-			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
+			why: "this cluster has had a later attempt of its hub TrainJob; the hub deletes it",
 		},
 		"SecondCopy": {
 			reason: "The job may be elsewhere since the first one was deleted. The hub decides.",
 			job:    aCopy(uid("second")), at: time.Second, stops: true,
-			why: "another copy of this attempt was here; the hub resumes this one if it knows of it",
+			why: "this cluster has had another copy of this attempt; the hub resumes this copy if it knows of it",
 		},
 		"SecondCopyOfHold": {
 			reason: "The hub would not look at it again.",
@@ -114,7 +114,7 @@ func TestGate(t *testing.T) {
 		"OldAttemptOfHold": {
 			reason: "That is the same for all.",
 			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, stops: true,
-			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
+			why: "this cluster has had a later attempt of its hub TrainJob; the hub deletes it",
 		},
 	}
 	for name, tc := range cases {

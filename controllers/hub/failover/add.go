@@ -163,7 +163,7 @@ func differs(before, after *v1alpha1.WorkerCluster) bool {
 func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list WorkerClusters from the cache")
 		return nil
 	}
 	var requests []reconcile.Request

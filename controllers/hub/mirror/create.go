@@ -117,8 +117,8 @@ func (v *visit) awaitLease(ctx context.Context) (time.Duration, error) {
 	if v.attempt.creation.leaseless.elapsed(v.Clock.Now()) < leaseLimit {
 		return leaseCheck, nil
 	}
-	return v.createFailed(ctx, refusal("the worker's agent does not answer; without it the job, whose failover is Fenced, "+
-		"could not be moved safely if the worker were lost"))
+	return v.createFailed(ctx, refusal("the worker's agent does not answer, and a job with failover Fenced needs it: "+
+		"without the agent the hub could not move the job safely if the worker were lost"))
 }
 
 // createFailed decides what an error of the creation means.

@@ -65,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case errors.Is(err, remote.ErrNotLeading): // Either the lease is renewed in a moment, or this process ends.
 		return reconcile.Result{RequeueAfter: leaderCheck}, nil
 	case asked && seconds > 0:
-		log.FromContext(ctx).Info("Asked to come again later", "reason", err.Error(), "seconds", seconds)
+		log.FromContext(ctx).Info("The API server asks to retry later", "reason", err.Error(), "seconds", seconds)
 		return reconcile.Result{RequeueAfter: time.Duration(seconds) * time.Second}, nil
 	case err != nil:
 		return reconcile.Result{}, err

@@ -169,7 +169,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 	if record.Stays(d) && state.said[d.Spec.TrainJob.UID] == now {
 		return nil
 	}
-	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other; ", d.Spec.Cluster)
+	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other worker; ", d.Spec.Cluster)
 	if answer.Cluster != "" {
 		message += fmt.Sprintf("the nearest is worker %s: ", answer.Cluster)
 	}
