@@ -29,13 +29,14 @@ const (
 // These messages about a report say what to do.
 const (
 	messageReportPending = "the capacity report is being read"
-	messageNoReportCRD   = "the worker has no CapacityReport API: install it and the agent with kubectl apply --server-side -k config/worker-agent, " +
-		"or set spec.capacity to Pods"
-	messageReportForbidden = "the worker forbids to list and watch capacityreports.trainyard.dev: grant it to the hub's user " +
-		"(kubectl apply -k config/worker), or set spec.capacity to Pods"
-	messageNoReport = "the worker has no CapacityReport named \"" + v1alpha1.CapacityReportName + "\": " +
-		"see that its agent runs with --capacity-report, or set spec.capacity to Pods"
-	messageReportStale = "the worker's CapacityReport is not renewed any more: see that its agent runs and holds its lease, or set spec.capacity to Pods"
+	messageNoReportCRD   = "the worker has no CapacityReport API: install it and the agent with kubectl apply " +
+		"--server-side -k config/worker-agent, or set spec.capacity to Pods"
+	messageReportForbidden = "the worker does not let the hub's user list and watch capacityreports.trainyard.dev: " +
+		"grant these rights (kubectl apply -k config/worker), or set spec.capacity to Pods"
+	messageNoReport = "the worker has no CapacityReport named \"" + v1alpha1.CapacityReportName + "\": check that its " +
+		"agent runs with --capacity-report, or set spec.capacity to Pods"
+	messageReportStale = "the worker's CapacityReport is not renewed any more: check that its agent runs and holds its " +
+		"lease, or set spec.capacity to Pods"
 )
 
 // Reported is an Inventory that reads a worker's CapacityReport.
@@ -97,7 +98,8 @@ func (r *Reported) State(connected time.Time, listed bool, code int) (State, str
 	case !l.present:
 		return ReportMissing, messageNoReport
 	case l.fault != nil:
-		return ReportMissing, fmt.Sprintf("the worker's CapacityReport makes no sense: %v: its agent and this hub must be of compatible versions", l.fault)
+		return ReportMissing, fmt.Sprintf("the worker's CapacityReport cannot be read: %v: run compatible versions of the "+
+			"agent and the manager", l.fault)
 	case r.clock.Since(since) >= reportPatience:
 		l.stale = true
 		return ReportStale, messageReportStale
@@ -113,7 +115,7 @@ func abridgedMessage(abridged []v1alpha1.Abridgement) string {
 		names = append(names, string(name))
 	}
 	slices.Sort(names)
-	return "its CapacityReport would be too large, so that it shows less than there is (" + strings.Join(names, ", ") + ")"
+	return "its CapacityReport would be too large, so it leaves out a part of the capacity (" + strings.Join(names, ", ") + ")"
 }
 
 // set takes a new version of the report. If only RenewTime has changed, the inventory does not change.

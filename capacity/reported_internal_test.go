@@ -61,7 +61,7 @@ func TestReported(t *testing.T) {
 		{"it changes", func() { r.set(newCapacityReport(3, 16)) }, Known, "", true, false},
 		{"the worker's clock is set back", func() { clock.Step(reportPatience); r.set(newCapacityReport(0, 16)) }, Known, "", false, false},
 		{"another one comes", func() { r.set(other) }, Known, "", false, false},
-		{"it makes no sense", func() { r.set(senseless) }, ReportMissing, "no sense", false, true},
+		{"it makes no sense", func() { r.set(senseless) }, ReportMissing, "cannot be read", false, true},
 		{"it makes sense again", func() { r.set(newCapacityReport(7, 16)) }, Known, "", true, true},
 		{"it is too large", func() { r.set(abridged) }, Known, "Gangs", true, true},
 		{"another one goes", func() { r.remove("other") }, Known, "Gangs", false, false},

@@ -94,13 +94,13 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		decision.Reason, decision.Message = f.denial.reason, Cut(f.denial.message)
 		return decision
 	}
-	verdicts := make([]verdict, len(workers))
+	results := make([]filterResult, len(workers))
 	scores := newScores(f, workers)
 	tie := newRendezvous(job.UID)
 	best, fitting := contender{}, 0
 	for i := range workers {
-		verdicts[i] = f.judge(&workers[i])
-		if verdicts[i] != fits {
+		results[i] = f.judge(&workers[i])
+		if results[i] != fits {
 			continue
 		}
 		fitting++
@@ -113,7 +113,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		}
 	}
 	if fitting == 0 {
-		reason, message := f.waits(workers, verdicts)
+		reason, message := f.waits(workers, results)
 		decision.Reason, decision.Message = reason, Cut(message)
 		return decision
 	}
@@ -152,16 +152,16 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 	f := newFilters(job, policies)
 	scores := newScores(f, workers)
 	type judged struct {
-		worker  *Worker
-		verdict verdict
+		worker *Worker
+		result filterResult
 	}
 	all := make([]judged, len(workers))
 	for i := range workers {
-		all[i] = judged{worker: &workers[i], verdict: f.judge(&workers[i])}
+		all[i] = judged{worker: &workers[i], result: f.judge(&workers[i])}
 	}
 	byName := func(a, b judged) int { return cmp.Compare(a.worker.Name, b.worker.Name) }
 	if len(all) > MaxExplanation {
-		slices.SortFunc(all, func(a, b judged) int { return cmp.Or(cmp.Compare(a.verdict, b.verdict), byName(a, b)) })
+		slices.SortFunc(all, func(a, b judged) int { return cmp.Or(cmp.Compare(a.result, b.result), byName(a, b)) })
 		all = all[:MaxExplanation]
 	}
 	slices.SortFunc(all, byName)
@@ -169,10 +169,10 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 	for i, j := range all {
 		lines[i] = v1alpha1.ClusterExplanation{
 			Cluster: j.worker.Name,
-			Reason:  f.reason(j.worker, j.verdict),
-			Message: Cut(f.message(j.worker, j.verdict)),
+			Reason:  f.reason(j.worker, j.result),
+			Message: Cut(f.message(j.worker, j.result)),
 		}
-		if j.verdict == fits {
+		if j.result == fits {
 			f.gang.bind(j.worker.Nodes)
 			score := scores.total(j.worker)
 			lines[i].Score, lines[i].Message = &score, scores.message(j.worker)

@@ -186,9 +186,9 @@ func TestDecide(t *testing.T) {
 			annotations: map[string]string{v1alpha1.AnnotationClusters: "disk in (" + strings.Repeat("a,", 2500) + "nvme)"},
 			workers:     []Worker{worker("a", 9, 8)},
 			want: want{
-				Reason: v1alpha1.ReasonInvalidPin, Message: "annotation trainyard.dev/clusters: it has 5014 bytes, at most 4096 are read",
+				Reason: v1alpha1.ReasonInvalidPin, Message: "annotation trainyard.dev/clusters: it has 5014 bytes, and may have at most 4096",
 				Explanation: []v1alpha1.ClusterExplanation{
-					explained("a", v1alpha1.ReasonPinMismatch, "annotation trainyard.dev/clusters: it has 5014 bytes, at most 4096 are read"),
+					explained("a", v1alpha1.ReasonPinMismatch, "annotation trainyard.dev/clusters: it has 5014 bytes, and may have at most 4096"),
 				},
 			},
 		},

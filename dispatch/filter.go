@@ -13,11 +13,11 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// verdict is the filter that rejected a worker. A lower verdict is closer to taking the job.
-type verdict uint8
+// filterResult is the filter that rejected a worker. A lower result is closer to taking the job.
+type filterResult uint8
 
 const (
-	fits verdict = iota
+	fits filterResult = iota
 	excluded
 	insufficient
 	inadmissible // The policy's expression is false.
@@ -27,8 +27,8 @@ const (
 	notReady
 )
 
-// String returns the name of the verdict.
-func (v verdict) String() string {
+// String returns the name of the result.
+func (v filterResult) String() string {
 	switch v {
 	case fits:
 		return v1alpha1.ReasonFits
@@ -91,7 +91,7 @@ func newFilters(job Job, policies []Policy) *filters {
 }
 
 // judge runs the filters, the cheap ones first.
-func (f *filters) judge(w *Worker) verdict {
+func (f *filters) judge(w *Worker) filterResult {
 	if v := f.open(w); v != fits || f.gang.fits(w.Nodes) {
 		return v
 	}
@@ -99,7 +99,7 @@ func (f *filters) judge(w *Worker) verdict {
 }
 
 // open runs all filters but the last one, which checks the room for the gang.
-func (f *filters) open(w *Worker) verdict {
+func (f *filters) open(w *Worker) filterResult {
 	switch {
 	case w.NotReady != "":
 		return notReady
@@ -123,8 +123,8 @@ func (f *filters) open(w *Worker) verdict {
 	return fits
 }
 
-// reason converts a verdict to a reason of the API.
-func (f *filters) reason(w *Worker, v verdict) string {
+// reason converts a result to a reason of the API.
+func (f *filters) reason(w *Worker, v filterResult) string {
 	if v == excluded {
 		return f.job.Excluded[w.Name].Reason
 	}
@@ -132,7 +132,7 @@ func (f *filters) reason(w *Worker, v verdict) string {
 }
 
 // message says why a filter rejected a worker.
-func (f *filters) message(w *Worker, v verdict) string {
+func (f *filters) message(w *Worker, v filterResult) string {
 	switch v {
 	case excluded:
 		return f.job.Excluded[w.Name].Message
@@ -172,17 +172,17 @@ func (f *filters) objection(w *Worker) string {
 }
 
 // waits summarizes why no worker takes the job.
-func (f *filters) waits(workers []Worker, verdicts []verdict) (reason, message string) {
+func (f *filters) waits(workers []Worker, results []filterResult) (reason, message string) {
 	if len(workers) == 0 {
 		return v1alpha1.ReasonNoWorkers, "no WorkerCluster is registered"
 	}
-	summary := f.summary(workers, verdicts)
-	if !slices.ContainsFunc(verdicts, func(v verdict) bool { return v != notReady }) {
+	summary := f.summary(workers, results)
+	if !slices.ContainsFunc(results, func(v filterResult) bool { return v != notReady }) {
 		return v1alpha1.ReasonNoWorkers, "no worker is Ready: " + summary
 	}
 	reason = ""
 	for i := range workers {
-		if verdicts[i] != excluded || !f.gang.fits(workers[i].Nodes) {
+		if results[i] != excluded || !f.gang.fits(workers[i].Nodes) {
 			continue
 		}
 		why := f.job.Excluded[workers[i].Name].Reason
@@ -194,18 +194,18 @@ func (f *filters) waits(workers []Worker, verdicts []verdict) (reason, message s
 	return cmp.Or(reason, v1alpha1.ReasonNoFit), summary
 }
 
-// summary has the messages of the few workers that are closest to taking the job, sorted by verdict and name.
-func (f *filters) summary(workers []Worker, verdicts []verdict) string {
+// summary has the messages of the few workers that are closest to taking the job, sorted by result and name.
+func (f *filters) summary(workers []Worker, results []filterResult) string {
 	order := make([]int, len(workers))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(verdicts[a], verdicts[b]), cmp.Compare(workers[a].Name, workers[b].Name))
+		return cmp.Or(cmp.Compare(results[a], results[b]), cmp.Compare(workers[a].Name, workers[b].Name))
 	})
 	items := make([]string, len(order))
 	for i, at := range order[:min(len(order), maxListed)] {
-		items[i] = string(workers[at].Name) + ": " + f.message(&workers[at], verdicts[at])
+		items[i] = string(workers[at].Name) + ": " + f.message(&workers[at], results[at])
 	}
 	return list(items, "; ")
 }

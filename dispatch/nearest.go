@@ -24,8 +24,8 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	}
 	var nearest unfit
 	for i := range workers {
-		c := unfit{worker: &workers[i], verdict: f.judge(&workers[i])}
-		if c.verdict == insufficient {
+		c := unfit{worker: &workers[i], result: f.judge(&workers[i])}
+		if c.result == insufficient {
 			c.places = c.worker.Nodes.Places(job.PodSets)
 		}
 		if nearest.worker == nil || c.isNearer(nearest) {
@@ -34,20 +34,20 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	}
 	return v1alpha1.ClusterExplanation{
 		Cluster: nearest.worker.Name,
-		Reason:  f.reason(nearest.worker, nearest.verdict),
-		Message: Cut(f.message(nearest.worker, nearest.verdict)),
+		Reason:  f.reason(nearest.worker, nearest.result),
+		Message: Cut(f.message(nearest.worker, nearest.result)),
 	}
 }
 
 // unfit is a worker that does not take the job.
 type unfit struct {
-	worker  *Worker
-	verdict verdict
-	// places is how many of the job's pods have a place there, if the verdict is insufficient.
+	worker *Worker
+	result filterResult
+	// places is how many of the job's pods have a place there, if the result is insufficient.
 	places int64
 }
 
 func (c unfit) isNearer(other unfit) bool {
-	return cmp.Or(cmp.Compare(c.verdict, other.verdict), cmp.Compare(other.places, c.places),
+	return cmp.Or(cmp.Compare(c.result, other.result), cmp.Compare(other.places, c.places),
 		cmp.Compare(c.worker.Name, other.worker.Name)) < 0
 }

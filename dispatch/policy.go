@@ -145,7 +145,7 @@ func pinOf(job Job) (labels.Selector, error) {
 		return labels.Everything(), nil
 	}
 	if len(text) > maxPin {
-		return nil, fmt.Errorf("annotation %s: it has %d bytes, at most %d are read", v1alpha1.AnnotationClusters, len(text), maxPin)
+		return nil, fmt.Errorf("annotation %s: it has %d bytes, and may have at most %d", v1alpha1.AnnotationClusters, len(text), maxPin)
 	}
 	pin, err := labels.Parse(text)
 	if err != nil {

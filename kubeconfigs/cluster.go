@@ -35,7 +35,7 @@ func (p *parser) clusters() map[string]*server {
 func (p *parser) cluster(path string, c cluster) *server {
 	p.address(path+".server", c.Server)
 	if c.InsecureSkipTLSVerify {
-		p.insecure(path+".insecure-skip-tls-verify", "is set, so that anybody can pose as the worker",
+		p.insecure(path+".insecure-skip-tls-verify", "is set, so anybody can pose as the worker",
 			"remove it and give certificate-authority-data")
 	}
 	if c.CertificateAuthority != "" {
@@ -46,7 +46,8 @@ func (p *parser) cluster(path string, c cluster) *server {
 			"remove it; a proxy is set for the manager by HTTPS_PROXY")
 	}
 	if c.TLSServerName != "" && !isHost(c.TLSServerName) {
-		p.invalid(path+".tls-server-name", "is neither a DNS name nor an IP address", "name the host in the server's certificate")
+		p.invalid(path+".tls-server-name", "is neither a DNS name nor an IP address", "name the host in the server's "+
+			"certificate")
 	}
 	s := &server{host: c.Server, serverName: c.TLSServerName, disableCompression: c.DisableCompression}
 	if c.CertificateAuthorityData != "" {

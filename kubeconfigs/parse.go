@@ -107,7 +107,7 @@ func (p *parser) context(servers map[string]*server, users map[string]*userCrede
 		}
 	}
 	if len(usable) > 1 {
-		p.insecure("contexts", fmt.Sprintf("%d of them are usable, so that the worker is ambiguous", len(usable)),
+		p.insecure("contexts", fmt.Sprintf("%d of them are usable, so it is not clear which is the worker's", len(usable)),
 			"keep only the worker's, as "+minify+" does")
 	}
 	if current := p.doc.CurrentContext; current != "" {

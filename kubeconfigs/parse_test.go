@@ -75,7 +75,7 @@ func TestParseFaults(t *testing.T) {
 			reason: "Without verification anybody gets the token.",
 			change: func(c *config) { server(c).InsecureSkipTLSVerify = true },
 			kind:   insecure,
-			want: `clusters["worker"].cluster.insecure-skip-tls-verify: is set, so that anybody can pose as the worker; ` +
+			want: `clusters["worker"].cluster.insecure-skip-tls-verify: is set, so anybody can pose as the worker; ` +
 				`remove it and give certificate-authority-data`,
 		},
 		"PlainHTTP": {
@@ -134,7 +134,7 @@ func TestParseFaults(t *testing.T) {
 				})
 			},
 			kind: insecure,
-			want: `contexts: 2 of them are usable, so that the worker is ambiguous; ` +
+			want: `contexts: 2 of them are usable, so it is not clear which is the worker's; ` +
 				`keep only the worker's, as "kubectl config view --raw --minify --flatten" does`,
 		},
 		"NoServer": {

@@ -243,7 +243,7 @@ func (c *Cluster) answered(request call, code int) {
 	case changed && needed && (code == 403 || code == 404 || before == 403):
 		poke(c.wake)
 	case changed && !needed && request.verb == "list" && (code == 403 || code == 404):
-		c.log.Info("Worker does not list a kind that can be done without", "resource", request.resource, "code", code)
+		c.log.Info("Worker does not list an optional kind", "resource", request.resource, "code", code)
 	}
 }
 
@@ -275,7 +275,7 @@ func (c *Cluster) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.locked.status.State != Closed {
-		c.locked.status.State, c.locked.status.Message = Closed, "the worker is not in the fleet any more"
+		c.locked.status.State, c.locked.status.Message = Closed, "the worker was removed from the fleet"
 		c.locked.status.Since = c.opts.Clock.Now()
 		close(c.closed)
 	}

@@ -104,7 +104,8 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 	case !f.apis.trainJob:
 		return decision{
 			state: TrainJobAPIMissing, gate: f.cachesGate(),
-			message: trainjobs.GroupVersionKind.GroupVersion().String() + " trainjobs are not served: install the CRDs of Kubeflow Trainer",
+			message: trainjobs.GroupVersionKind.GroupVersion().String() + " trainjobs are not served: install the CRDs of " +
+				"Kubeflow Trainer",
 		}
 	case !f.apis.jobSet:
 		return decision{
@@ -116,7 +117,7 @@ func (f *observation) decision(before State, now time.Time, opts *Options) decis
 			"the worker forbids %s: grant it to the hub's user in all namespaces", quote(f.denied))}
 	case len(f.stalled) > 0:
 		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
-			"the worker has not answered %s for too long, so that what is known of it is out of date", quote(f.stalled))}
+			"the worker has not answered %s for too long, and what the hub knows of it is out of date", quote(f.stalled))}
 	case len(f.endless) > 0:
 		return decision{state: Connecting, gate: cachesOnly, message: fmt.Sprintf(
 			"the worker's lists of %s have no end: it has returned Continue tokens for %d pages, or for %s",
@@ -142,7 +143,7 @@ func (f *observation) apisMessage() string {
 	if f.apisErr != nil {
 		return f.apisErr.Error()
 	}
-	return "the worker's APIs are being looked at"
+	return "the worker's APIs are being checked"
 }
 
 // cachesGate lets caches that have synced once continue while an API is missing.

@@ -137,7 +137,7 @@ func TestDecide(t *testing.T) {
 			observation: with(func(f *observation) { f.stalled = []call{{verb: "watch", resource: "trainjobs"}} }), before: Connected,
 			want: decision{
 				state: Connecting, since: now, gate: cachesOnly,
-				message: `the worker has not answered "watch trainjobs" for too long, so that what is known of it is out of date`,
+				message: `the worker has not answered "watch trainjobs" for too long, and what the hub knows of it is out of date`,
 			},
 		},
 		"Syncing": {

@@ -22,7 +22,7 @@ const (
 
 // ErrEndlessList is in the error of a list that has too many pages or takes too long. A client that follows endless
 // Continue tokens never finishes, and keeps all pages in memory.
-var ErrEndlessList = errors.New("the worker goes on saying that there is more")
+var ErrEndlessList = errors.New("the worker's list does not end")
 
 // pages counts the pages of the running lists, by path and selector. The zero value is ready.
 type pages struct {

@@ -81,7 +81,8 @@ func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 		return "", none, fmt.Errorf("the UID of its kube-system namespace has %d characters, and may have %d",
 			len(namespace.UID), maxUID)
 	case err == nil:
-		return "", none, errors.New("its kube-system namespace has no UID: is it a Kubernetes API server?")
+		return "", none, errors.New("its kube-system namespace has no UID: check that the address is that of a Kubernetes " +
+			"API server")
 	case apierrors.IsUnauthorized(err):
 		return "", unauthorized, errors.New("the worker answers 401 Unauthorized: give new credentials")
 	case apierrors.IsForbidden(err):
@@ -119,10 +120,11 @@ func explain(err error) string {
 	status := (*apierrors.StatusError)(nil)
 	switch {
 	case errors.As(err, &unknown):
-		return "the server's certificate is not signed by the kubeconfig's certificate authority: " +
-			"the authority has changed, or the address leads to another server"
+		return "the server's certificate is not signed by the kubeconfig's certificate authority: the authority has " +
+			"changed, or the address leads to another server"
 	case errors.As(err, &wrongHost):
-		return "the server's certificate is not valid for the host in the kubeconfig: use one of its names, or set tls-server-name"
+		return "the server's certificate is not valid for the host in the kubeconfig: use one of its names, or set " +
+			"tls-server-name"
 	case errors.As(err, &expired):
 		return "the server's certificate is not valid: " + expired.Error()
 	case errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch):
@@ -165,7 +167,7 @@ func (p *prober) apis(ctx context.Context) (apis, error) {
 	}
 	info := version.Info{}
 	if err := json.Unmarshal(raw, &info); err != nil {
-		return found, errors.New("ask for its version: the answer is not what a Kubernetes API server says")
+		return found, errors.New("ask for its version: the answer is not that of a Kubernetes API server")
 	}
 	found.kubernetes = info.GitVersion
 	if found.trainJob, err = p.serves(ctx, trainjobs.GroupVersionKind.GroupVersion().String(), "trainjobs"); err != nil {

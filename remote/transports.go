@@ -211,7 +211,7 @@ func httpClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error {
-			return errors.New("the worker redirects elsewhere, which is not followed")
+			return errors.New("the worker redirects to another address, and redirects are not followed")
 		},
 	}
 }

@@ -139,8 +139,8 @@ func shortened(message string) string {
 	return message
 }
 
-// jobSetVerdict turns the answer for a JobSet into a verdict on its TrainJob.
-func jobSetVerdict(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found verdict) {
+// jobSetResult turns the answer for a JobSet into the result for its TrainJob.
+func jobSetResult(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found checkResult) {
 	if !isRefusal(err) {
 		found.warn("cannot check the JobSet: %v", err)
 		return found
@@ -169,13 +169,13 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 	most, longest := maxNameLength(renamed)
 	return fault{rule: ruleName, err: &field.Error{
 		Type: field.ErrorTypeTooLong, Field: field.NewPath("metadata", "name").String(), BadValue: job.Name,
-		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are made of it (%s), "+
-			"and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
+		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are "+
+			"made of it (%s), and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
 	}}
 }
 
-// podVerdict turns the answer for a pod into a verdict on its TrainJob.
-func podVerdict(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found verdict) {
+// podResult turns the answer for a pod into the result for its TrainJob.
+func podResult(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found checkResult) {
 	if err == nil {
 		return found
 	}
@@ -189,7 +189,7 @@ func podVerdict(err error, job *trainer.TrainJob, step *jobsetv1alpha2.Replicate
 		case roomLater(cause.Message):
 			found.warn("replicated job %q: %s: its pods wait until there is room", step.Name, cause.Message)
 		case strings.HasSuffix(cause.Message, `serviceaccount "default" not found`):
-			found.warn("replicated job %q: %s: its pods wait until there is one", step.Name, cause.Message)
+			found.warn("replicated job %q: %s: its pods wait until it exists", step.Name, cause.Message)
 		default:
 			found.faults = append(found.faults, podFault(cause, job, step))
 		}

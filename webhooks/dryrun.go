@@ -32,7 +32,7 @@ const (
 
 // dryRun sends the objects of a new TrainJob to the API server as a dry run. A check that is not possible becomes a
 // warning: an outage must not block users, and the controller reports the same faults later.
-func (v *TrainJobValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r *recipe) verdict {
+func (v *TrainJobValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r *recipe) checkResult {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	jobSet, found := v.tryBuild(ctx, job, r)
@@ -45,7 +45,7 @@ func (v *TrainJobValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r
 }
 
 // dryRunChange sends the changed JobSet of an existing TrainJob to the API server as a dry run.
-func (v *TrainJobValidator) dryRunChange(ctx context.Context, job *trainer.TrainJob, r *recipe) verdict {
+func (v *TrainJobValidator) dryRunChange(ctx context.Context, job *trainer.TrainJob, r *recipe) checkResult {
 	ctx, cancel := context.WithTimeout(ctx, dryRunLimit)
 	defer cancel()
 	jobSet, found := v.tryBuild(ctx, job, r)
@@ -67,13 +67,13 @@ func (v *TrainJobValidator) dryRunChange(ctx context.Context, job *trainer.Train
 	return found
 }
 
-// tryBuild makes the JobSet. nil: the verdict says why there is none.
+// tryBuild makes the JobSet. nil: the result says why there is none.
 func (v *TrainJobValidator) tryBuild(
 	ctx context.Context, job *trainer.TrainJob, r *recipe,
-) (jobSet *unstructured.Unstructured, found verdict) {
+) (jobSet *unstructured.Unstructured, found checkResult) {
 	defer func() {
 		if p := recover(); p != nil {
-			jobSet, found = nil, verdict{faults: []fault{panicked(ctx, p, job, r)}}
+			jobSet, found = nil, checkResult{faults: []fault{panicked(ctx, p, job, r)}}
 		}
 	}()
 	jobSet, err := v.built(ctx, job, r)
@@ -89,16 +89,16 @@ func (v *TrainJobValidator) tryBuild(
 }
 
 // tryNew sends a new JobSet, and a pod of each of its replicated jobs.
-func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, jobSet *unstructured.Unstructured) verdict {
+func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, jobSet *unstructured.Unstructured) checkResult {
 	answer, err := v.apply(ctx, jobSet)
 	if err == nil {
 		return v.tryPods(ctx, job, answer)
 	}
 	answer, notTyped := typed(jobSet)
 	if notTyped != nil {
-		return verdict{warnings: []string{fmt.Sprintf("cannot check the JobSet: %v", notTyped)}}
+		return checkResult{warnings: []string{fmt.Sprintf("cannot check the JobSet: %v", notTyped)}}
 	}
-	found := jobSetVerdict(err, job, answer)
+	found := jobSetResult(err, job, answer)
 	found.add(v.tryPods(ctx, job, answer))
 	return found
 }
@@ -107,33 +107,35 @@ func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, j
 // controller then recreates it.
 func (v *TrainJobValidator) tryChange(
 	ctx context.Context, job *trainer.TrainJob, existing *jobsetv1alpha2.JobSet, jobSet *unstructured.Unstructured,
-) verdict {
+) checkResult {
 	if !isSuspended(job) && !ptr.Deref(existing.Spec.Suspend, false) {
-		return verdict{faults: []fault{{rule: rulePatchTooEarly, err: field.Forbidden(patchesPath, "the JobSet is not suspended yet, and "+
-			"patches that come together with the resumption would not reach it: try again when it is, or patch first and resume later")}}}
+		return checkResult{faults: []fault{{rule: rulePatchTooEarly, err: field.Forbidden(patchesPath, "the JobSet is not "+
+			"suspended yet, so patches in the same request as the resumption would not reach it: try again when the JobSet "+
+			"is suspended, or write the patches first and resume in a later request")}}}
 	}
 	answer, err := v.apply(ctx, jobSet)
 	switch {
 	case err == nil:
 		return v.tryPods(ctx, job, answer)
 	case !isImmutable(err):
-		return jobSetVerdict(err, job, existing)
+		return jobSetResult(err, job, existing)
 	}
 	started, notKnown := v.hasStarted(ctx, existing)
 	if notKnown != nil {
-		return verdict{warnings: []string{fmt.Sprintf("cannot check whether the JobSet has run, after which it cannot change: %v", notKnown)}}
+		return checkResult{warnings: []string{fmt.Sprintf("cannot check whether the JobSet has run, after which it cannot "+
+			"change: %v", notKnown)}}
 	}
 	if !started {
 		return v.tryNew(ctx, job, asNew(jobSet, true))
 	}
-	return verdict{faults: []fault{{rule: rulePatchImmutable, err: field.Forbidden(patchesPath, fmt.Sprintf(
-		"the JobSet cannot take this change: %s; as it may have run already, only labels, annotations, nodeSelector, tolerations and "+
-			"schedulingGates of its pods can change: leave the rest as it is, or create the TrainJob again", words(err)))}}}
+	return checkResult{faults: []fault{{rule: rulePatchImmutable, err: field.Forbidden(patchesPath, fmt.Sprintf(
+		"the JobSet cannot take this change: %s; as it may have run already, only labels, annotations, nodeSelector, "+
+			"tolerations and schedulingGates of its pods can change: leave the rest as it is, or create the TrainJob again", words(err)))}}}
 }
 
 // tryPods sends a pod of each replicated job, all at the same time.
-func (v *TrainJobValidator) tryPods(ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) verdict {
-	verdicts := make([]verdict, len(jobSet.Spec.ReplicatedJobs))
+func (v *TrainJobValidator) tryPods(ctx context.Context, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) checkResult {
+	results := make([]checkResult, len(jobSet.Spec.ReplicatedJobs))
 	var pods sync.WaitGroup
 	for i := range jobSet.Spec.ReplicatedJobs {
 		step := &jobSet.Spec.ReplicatedJobs[i]
@@ -143,12 +145,12 @@ func (v *TrainJobValidator) tryPods(ctx context.Context, job *trainer.TrainJob, 
 		pods.Go(func() {
 			defer logPanic(ctx)
 			err := v.client.Create(ctx, podOf(jobSet, step), client.DryRunAll)
-			verdicts[i] = podVerdict(err, job, step)
+			results[i] = podResult(err, job, step)
 		})
 	}
 	pods.Wait()
-	var found verdict
-	for _, one := range verdicts {
+	var found checkResult
+	for _, one := range results {
 		found.add(one)
 	}
 	return found

@@ -87,17 +87,17 @@ func TestMissingRuntimeNamesThoseThatExist(t *testing.T) {
 	}{
 		"Near": {
 			"A misspelt name has a nearest one.", trainer.ClusterTrainingRuntimeKind, "torch-distribute",
-			`there is no such ClusterTrainingRuntime; those in the cluster are: "deepspeed-distributed", "jax-distributed", ` +
+			`there is no such ClusterTrainingRuntime; existing ones in the cluster: "deepspeed-distributed", "jax-distributed", ` +
 				`"torch-distributed", "torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "xgboost-distributed"; did you mean "torch-distributed"?`,
 		},
 		"Many": {
 			"Ten names are enough, and the nearest is named also if it is not among them.", trainer.TrainingRuntimeKind, "r8x",
-			fmt.Sprintf(`there is no such TrainingRuntime; those in namespace %q are: "mine", "r0", "r1", "r2", "r3", "r4", "r5", "r6", `+
+			fmt.Sprintf(`there is no such TrainingRuntime; existing ones in namespace %q: "mine", "r0", "r1", "r2", "r3", "r4", "r5", "r6", `+
 				`"r7", "r8" and 1 more; did you mean "r8"?`, ns),
 		},
 		"OtherKind": {
 			"The Python SDK leaves the kind out.", trainer.ClusterTrainingRuntimeKind, "mine",
-			`there is no such ClusterTrainingRuntime; those in the cluster are: "deepspeed-distributed", "jax-distributed", ` +
+			`there is no such ClusterTrainingRuntime; existing ones in the cluster: "deepspeed-distributed", "jax-distributed", ` +
 				`"torch-distributed", "torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "xgboost-distributed"; there is a TrainingRuntime "mine": ` +
 				`to use it, set spec.runtimeRef.kind`,
 		},
@@ -162,7 +162,7 @@ func TestPanicOfTheFrameworkIsAnAnswer(t *testing.T) {
 	var panics struct{ trainerruntime.Runtime } // A call of its methods panics.
 	v := &TrainJobValidator{runtimes: map[string]trainerruntime.Runtime{runtimeKind(j): panics}}
 	_, faults := v.opinion(t.Context(), j, recipeOf(nil))
-	if len(faults) != 1 || faults[0].rule != rulePanic || !strings.Contains(faults[0].err.Error(), "is a field missing") {
+	if len(faults) != 1 || faults[0].rule != rulePanic || !strings.Contains(faults[0].err.Error(), "whether a field is missing") {
 		t.Errorf("got %v", faults)
 	}
 }

@@ -116,7 +116,8 @@ func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) faul
 		return fault{rule: rulePanic, err: field.Required(field.NewPath("spec", "trainer", "numNodes"),
 			fmt.Sprintf("the flux policy of %s needs it", r))}
 	}
-	return fault{rule: rulePanic, err: invalid(runtimeRefPath.Child("name"), detail+"; is a field missing in one of them?")}
+	return fault{rule: rulePanic, err: invalid(runtimeRefPath.Child("name"), detail+"; check whether a field is "+
+		"missing in one of them")}
 }
 
 // invalid returns a fault without the value, which would not help the user.
@@ -175,7 +176,7 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 			if reserving.used && reserving.names.Has(env.Name) {
 				path := field.NewPath("spec", "trainer", "env").Index(i).Child("name")
 				faults = append(faults, fault{rule: ruleReservedEnv, err: field.Invalid(path, env.Name, fmt.Sprintf(
-					"reserved: the %s policy of %s sets it itself; those that it sets are: %s",
+					"reserved: the %s policy of %s sets it; the policy sets: %s",
 					reserving.name, r, listed(sets.List(reserving.names), mostNames)))})
 			}
 		}

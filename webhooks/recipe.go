@@ -131,7 +131,7 @@ func (v *TrainJobValidator) missing(ctx context.Context, job *trainer.TrainJob, 
 	}
 	name := job.Spec.RuntimeRef.Name
 	notFound := field.NotFound(runtimeRefPath.Child("name"), name)
-	notFound.Detail = fmt.Sprintf("there is no such %s; those %s are: %s%s%s",
+	notFound.Detail = fmt.Sprintf("there is no such %s; existing ones %s: %s%s%s",
 		kind, where, listed(names, mostNames), didYouMean(name, names), v.otherKind(ctx, job, kind))
 	return notFound, nil
 }

@@ -55,28 +55,29 @@ type finding struct {
 var statusRules = []statusRule{
 	{
 		name:  "CompleteXorFailed",
-		why:   "a TrainJob ends in one way: leave out the condition that is not the end",
+		why:   "a TrainJob cannot be both Complete and Failed: leave out one of the two conditions",
 		check: bothEnds,
 	},
 	{
 		name:  "EndIsFinal",
-		why:   "a TrainJob that has ended stays ended, for the same reason: write the condition as it was",
+		why:   "the end of a TrainJob and its reason cannot change: write the condition as it was",
 		check: changedEnds,
 	},
 	{
 		name:  "EndedIsNotSuspended",
-		why:   "the TrainJob has ended, and what has ended cannot be suspended: leave the condition as it was",
+		why:   "a TrainJob that has ended cannot be suspended: leave the condition as it was",
 		check: suspendedAfterEnd,
 	},
 	{
-		name:     "TransitionTimeDoesNotGoBack",
-		why:      "a condition changes later than it changed before: write the time of this change, or leave the condition as it was",
+		name: "TransitionTimeDoesNotGoBack",
+		why: "the time of a change cannot be earlier than that of the last change: write the time of this change, or " +
+			"leave the condition as it was",
 		oneClock: true,
 		check:    earlierTransitions,
 	},
 	{
 		name:     "ProgressDoesNotGoBack",
-		why:      "a report must not replace a later one: send the current one, with the time at which it was made",
+		why:      "a report must not replace a later report: send the current report, with the time at which it was made",
 		oneClock: true,
 		check:    earlierReport,
 	},

@@ -64,7 +64,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(complete, failed),
 			refused: []string{"CompleteXorFailed"},
 			want: `status.conditions[Failed].status: Invalid value: "True": rule CompleteXorFailed: was not there; ` +
-				`a TrainJob ends in one way: leave out the condition that is not the end`,
+				`a TrainJob cannot be both Complete and Failed: leave out one of the two conditions`,
 		},
 		"CompleteAfterFailed": {
 			reason:  "A condition that was False is no end, and becomes one.",
@@ -72,7 +72,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(failed, complete),
 			refused: []string{"CompleteXorFailed"},
 			want: `status.conditions[Complete].status: Invalid value: "True": rule CompleteXorFailed: was "False"; ` +
-				`a TrainJob ends in one way: leave out the condition that is not the end`,
+				`a TrainJob cannot be both Complete and Failed: leave out one of the two conditions`,
 		},
 		"FailedInsteadOfComplete": {
 			reason:  "The end is not exchanged for another one.",
@@ -80,7 +80,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(failed),
 			refused: []string{"EndIsFinal"},
 			want: `status.conditions[Complete]: Required value: rule EndIsFinal: was "True"; ` +
-				`a TrainJob that has ended stays ended, for the same reason: write the condition as it was`,
+				`the end of a TrainJob and its reason cannot change: write the condition as it was`,
 		},
 		"BothWereThere": {
 			reason: "A status that was wrong before the webhook was there can still get its last counters.",
@@ -98,7 +98,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(changed(complete, func(c *metav1.Condition) { c.Status = metav1.ConditionFalse })),
 			refused: []string{"EndIsFinal"},
 			want: `status.conditions[Complete].status: Invalid value: "False": rule EndIsFinal: was "True"; ` +
-				`a TrainJob that has ended stays ended, for the same reason: write the condition as it was`,
+				`the end of a TrainJob and its reason cannot change: write the condition as it was`,
 		},
 		"EndDoubted": {
 			reason:  "Nor Unknown.",
@@ -112,7 +112,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(changed(failed, func(c *metav1.Condition) { c.Reason = "DeadlineExceeded" })),
 			refused: []string{"EndIsFinal"},
 			want: `status.conditions[Failed].reason: Invalid value: "DeadlineExceeded": rule EndIsFinal: was "FailedTrue"; ` +
-				`a TrainJob that has ended stays ended, for the same reason: write the condition as it was`,
+				`the end of a TrainJob and its reason cannot change: write the condition as it was`,
 		},
 		"OtherMessage": {
 			reason:  "Nor in which words.",
@@ -120,7 +120,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(changed(failed, func(c *metav1.Condition) { c.Message = "" })),
 			refused: []string{"EndIsFinal"},
 			want: `status.conditions[Failed].message: Invalid value: "": rule EndIsFinal: was "so it is"; ` +
-				`a TrainJob that has ended stays ended, for the same reason: write the condition as it was`,
+				`the end of a TrainJob and its reason cannot change: write the condition as it was`,
 		},
 		"OtherTime": {
 			reason:  "Nor when, which a TTL counts from. A time that goes back is one fault here, not two.",
@@ -128,7 +128,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(changed(complete, func(c *metav1.Condition) { c.LastTransitionTime = at(4) })),
 			refused: []string{"EndIsFinal"},
 			want: `status.conditions[Complete].lastTransitionTime: Invalid value: "2026-05-04T10:04:00Z": rule EndIsFinal: ` +
-				`was "2026-05-04T10:05:00Z"; a TrainJob that has ended stays ended, for the same reason: write the condition as it was`,
+				`was "2026-05-04T10:05:00Z"; the end of a TrainJob and its reason cannot change: write the condition as it was`,
 		},
 		"AllOfTheEnd": {
 			reason:  "All faults come at once.",
@@ -177,7 +177,7 @@ func TestStatusRules(t *testing.T) {
 			new:     conditions(complete, condition("Suspended", "True", 6)),
 			refused: []string{"EndedIsNotSuspended"},
 			want: `status.conditions[Suspended].status: Invalid value: "True": rule EndedIsNotSuspended: was not there; ` +
-				`the TrainJob has ended, and what has ended cannot be suspended: leave the condition as it was`,
+				`a TrainJob that has ended cannot be suspended: leave the condition as it was`,
 		},
 		"SuspendedAgainAfterTheEnd": {
 			reason:    "Nor a second time, wherever it ran.",
@@ -186,7 +186,7 @@ func TestStatusRules(t *testing.T) {
 			new:       conditions(failed, condition("Suspended", "True", 6)),
 			refused:   []string{"EndedIsNotSuspended"},
 			want: `status.conditions[Suspended].status: Invalid value: "True": rule EndedIsNotSuspended: was "False"; ` +
-				`the TrainJob has ended, and what has ended cannot be suspended: leave the condition as it was`,
+				`a TrainJob that has ended cannot be suspended: leave the condition as it was`,
 		},
 		"EndsSuspended": {
 			reason: "A suspended job can end: Suspended stays what it was.",
@@ -210,7 +210,7 @@ func TestStatusRules(t *testing.T) {
 			refused: []string{"TransitionTimeDoesNotGoBack"},
 			want: `status.conditions[Suspended].lastTransitionTime: Invalid value: "2026-05-04T10:03:00Z": ` +
 				`rule TransitionTimeDoesNotGoBack: was "2026-05-04T10:04:00Z"; ` +
-				`a condition changes later than it changed before: write the time of this change, or leave the condition as it was`,
+				`the time of a change cannot be earlier than that of the last change: write the time of this change, or leave the condition as it was`,
 		},
 		"TransitionInTheSameSecond": {
 			reason: "Times have seconds.",
@@ -234,7 +234,7 @@ func TestStatusRules(t *testing.T) {
 			new:     report(3),
 			refused: []string{"ProgressDoesNotGoBack"},
 			want: `status.trainerStatus.lastUpdatedTime: Invalid value: "2026-05-04T10:03:00Z": rule ProgressDoesNotGoBack: ` +
-				`was "2026-05-04T10:04:00Z"; a report must not replace a later one: send the current one, with the time at which it was made`,
+				`was "2026-05-04T10:04:00Z"; a report must not replace a later report: send the current report, with the time at which it was made`,
 		},
 		"ReportWithoutTime": {
 			reason:  "A report without a time could hide anything.",

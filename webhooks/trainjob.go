@@ -66,18 +66,18 @@ func newTrainJobValidator(ctx context.Context, deps validatorDeps) (*TrainJobVal
 	return &TrainJobValidator{client: deps.Client, live: deps.Live, runtimes: runtimes, clock: deps.Clock}, nil
 }
 
-// verdict is the result of the checks of a request.
-type verdict struct {
+// checkResult is the result of the checks of a request.
+type checkResult struct {
 	faults   []fault
 	warnings admission.Warnings
 }
 
-func (a *verdict) add(b verdict) {
+func (a *checkResult) add(b checkResult) {
 	a.faults = append(a.faults, b.faults...)
 	a.warnings = append(a.warnings, b.warnings...)
 }
 
-func (a *verdict) warn(format string, args ...any) {
+func (a *checkResult) warn(format string, args ...any) {
 	a.warnings = append(a.warnings, fmt.Sprintf(format, args...))
 }
 
@@ -104,10 +104,10 @@ func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (
 	return nil, nil
 }
 
-func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (verdict, error) {
-	found := verdict{faults: ttlFaults(job)}
+func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
+	found := checkResult{faults: ttlFaults(job)}
 	if _, limited, _ := trainjobs.TTL(job.Annotations); limited && trainjobutil.IsManagedByExternalController(job) {
-		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that others manage", v1alpha1.AnnotationTTL)
+		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that another controller manages", v1alpha1.AnnotationTTL)
 	}
 	if kinds := v.kindFaults(job); len(kinds) > 0 {
 		found.faults = append(found.faults, kinds...)
@@ -119,7 +119,7 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 		return found, err
 	}
 	warnings, theirs := v.opinion(ctx, job, r)
-	found.add(verdict{
+	found.add(checkResult{
 		faults:   withOpinion(append(patchFaults(job, allPatches(job), r), envFaults(job, r)...), theirs),
 		warnings: warnings,
 	})
@@ -129,8 +129,8 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 	return found, nil
 }
 
-func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (verdict, error) {
-	var found verdict
+func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (checkResult, error) {
+	var found checkResult
 	if job.Annotations[v1alpha1.AnnotationTTL] != old.Annotations[v1alpha1.AnnotationTTL] {
 		found.faults = ttlFaults(job)
 	}
@@ -161,9 +161,9 @@ func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.Train
 
 // withoutRuntime handles a TrainJob whose runtime is missing. The TrainJob cannot run here. If another controller
 // manages it, it may wait for the runtime or need no runtime here, so the user only gets a warning.
-func withoutRuntime(job *trainer.TrainJob, missing []fault) (found verdict) {
+func withoutRuntime(job *trainer.TrainJob, missing []fault) (found checkResult) {
 	if !trainjobutil.IsManagedByExternalController(job) {
-		return verdict{faults: missing}
+		return checkResult{faults: missing}
 	}
 	for _, f := range missing {
 		found.warn("%s", f.err.Error())
@@ -172,15 +172,15 @@ func withoutRuntime(job *trainer.TrainJob, missing []fault) (found verdict) {
 }
 
 // changedForm checks the form of what an update brings.
-func (v *TrainJobValidator) changedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *recipe) verdict {
+func (v *TrainJobValidator) changedForm(ctx context.Context, old, job *trainer.TrainJob, indices []int, r *recipe) checkResult {
 	_, before := v.opinion(ctx, old, r)
 	warnings, theirs := v.opinion(ctx, job, r)
-	return verdict{faults: withOpinion(patchFaults(job, indices, r), without(theirs, before)), warnings: warnings}
+	return checkResult{faults: withOpinion(patchFaults(job, indices, r), without(theirs, before)), warnings: warnings}
 }
 
 // answer returns each fault once, sorted by path.
 func (v *TrainJobValidator) answer(
-	ctx context.Context, job *trainer.TrainJob, found verdict, start time.Time, err error,
+	ctx context.Context, job *trainer.TrainJob, found checkResult, start time.Time, err error,
 ) (admission.Warnings, error) {
 	log := ctrl.LoggerFrom(ctx).WithValues("trainJob", klog.KObj(job))
 	log.V(1).Info("Validated", "faults", len(found.faults), "duration", v.clock.Since(start))

@@ -85,7 +85,7 @@ func (w *wiring) addWorkerClusters() error {
 	var workers *workercluster.Reconciler
 	files := kubeconfigs.NewFileWatcher(w.log, func(path string) { workers.EnqueuePath(path) })
 	workers = workercluster.NewReconciler(workercluster.Options{
-		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Book(), Clock: clock.RealClock{},
+		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Agents(), Clock: clock.RealClock{},
 		Credentials: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
 	})
 	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr))
@@ -125,7 +125,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 // addFailover adds the controller for the jobs of lost workers.
 func (w *wiring) addFailover() error {
 	return failover.NewReconciler(failover.Options{
-		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Book: w.leases.Book(),
+		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Connections: contacts{w.fleet}, Agents: w.leases.Agents(),
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		PauseAt: w.options.failoverPauseAt, PauseWindow: w.options.failoverPauseWindow, DeletionGrace: w.options.deletionGrace,
 	}).Add(w.mgr)

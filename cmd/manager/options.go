@@ -64,29 +64,36 @@ func defaultOptions() options {
 func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.AddFlags(fs)
 	fs.StringVar(&o.managedBy, "managed-by", o.managedBy,
-		"Value of spec.managedBy of the TrainJobs to dispatch. Upstream's CRD admits only the default beside the built-in value; "+
-			"with the CRD of config/crd/trainjob-any-manager "+v1alpha1.ManagedByDispatcher+" works too.")
+		"Value of spec.managedBy of the TrainJobs to dispatch. Upstream's CRD admits only the default beside the built-in "+
+			"value; with the CRD of config/crd/trainjob-any-manager "+v1alpha1.ManagedByDispatcher+" works too.")
 	fs.StringVar(&o.namespace, "namespace", o.namespace,
 		"Namespace of the Secrets with the workers' kubeconfigs. The default is the environment variable POD_NAMESPACE.")
 	fs.StringSliceVar(&o.protectedNamespaces, "protected-namespaces", o.protectedNamespaces,
-		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. "+
-			"A name that ends in * stands for all that begin so.")
+		"Namespaces whose TrainJobs are not dispatched, besides kube-* and --namespace. A name that ends in * stands for "+
+			"all names that begin so.")
 	fs.StringSliceVar(&o.namespaceLabels, "namespace-labels", o.namespaceLabels,
 		"Keys of labels that a namespace which is made on a worker gets from the hub's, besides "+podSecurityLabels+
-			". A key that ends in * stands for all that begin so.")
-	fs.Float32Var(&o.workerQPS, "worker-api-qps", o.workerQPS, "Requests per second to one worker's API server, on average; negative for no limit.")
-	fs.IntVar(&o.workerBurst, "worker-api-burst", o.workerBurst, "Requests to one worker that may exceed the average for a moment.")
-	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on at the same time.")
+			". A key that ends in * stands for all keys that begin so.")
+	fs.Float32Var(&o.workerQPS, "worker-api-qps", o.workerQPS, "Requests per second to one worker's API server, on "+
+		"average; negative for no limit.")
+	fs.IntVar(&o.workerBurst, "worker-api-burst", o.workerBurst, "Requests to one worker that may exceed the average "+
+		"for a moment.")
+	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on "+
+		"at the same time.")
 	fs.DurationVar(&o.workerTimeout, "worker-timeout", o.workerTimeout, "How long a request to a worker may take.")
-	fs.DurationVar(&o.workerProbeInterval, "worker-probe-interval", o.workerProbeInterval, "How often to see whether a worker answers.")
+	fs.DurationVar(&o.workerProbeInterval, "worker-probe-interval", o.workerProbeInterval, "How often to see whether a "+
+		"worker answers.")
 	fs.DurationVar(&o.fenceMargin, "fence-margin", o.fenceMargin,
-		"How long to wait, besides a worker's fenceAfter, until its agent must have stopped the jobs with failover Fenced. "+
-			"It covers changes of leader of agents and managers.")
+		"How long to wait, besides a worker's fenceAfter, until its agent must have stopped the jobs with failover "+
+			"Fenced. It covers changes of leader of agents and managers.")
 	fs.Float64Var(&o.failoverPauseAt, "failover-pause-at", o.failoverPauseAt,
-		"If more than this share of the workers is lost at about the same time, it is rather the hub that is cut off, and no job is moved. 1: never.")
-	fs.DurationVar(&o.failoverPauseWindow, "failover-pause-window", o.failoverPauseWindow, "What at about the same time means.")
+		"If more than this share of the workers is lost at about the same time, the hub itself may be cut off, and no job "+
+			"is moved. 1: never pause.")
+	fs.DurationVar(&o.failoverPauseWindow, "failover-pause-window", o.failoverPauseWindow, "Losses of workers within "+
+		"this time count as at about the same time.")
 	fs.DurationVar(&o.deletionGrace, "deletion-grace", o.deletionGrace,
-		"How long the deletion of a job waits for a worker that does not answer. Then a Tombstone remembers what is left to delete there.")
+		"How long the deletion of a job waits for a worker that does not answer. Then a Tombstone remembers what is left "+
+			"to delete there.")
 }
 
 // validate returns all faults at once.
@@ -127,7 +134,8 @@ func (o *options) validate() error {
 		flag  string
 		value time.Duration
 	}{
-		{"fence-margin", o.fenceMargin}, {"failover-pause-window", o.failoverPauseWindow}, {"deletion-grace", o.deletionGrace},
+		{"fence-margin", o.fenceMargin}, {"failover-pause-window", o.failoverPauseWindow}, {"deletion-grace",
+			o.deletionGrace},
 	} {
 		if d.value <= 0 {
 			fault("--%s is %s: must be positive", d.flag, d.value)

@@ -42,7 +42,7 @@ func TestTorchDistributedCompletes(t *testing.T) {
 		t.Errorf("/metrics lacks %q, error %v", line, err)
 	}
 	a.checkRights(t)
-	if !strings.Contains(a.log(t), "No admission webhooks: they take --webhook-cert-dir or --webhook-service") {
+	if !strings.Contains(a.log(t), "Admission webhooks are not served; to serve them set --webhook-cert-dir or --webhook-service") {
 		t.Error("the log does not say that no webhooks are served")
 	}
 }

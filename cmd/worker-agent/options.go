@@ -50,20 +50,22 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	o.AddFlags(fs)
 	fs.IntVar(&o.concurrency, "concurrency", o.concurrency, "TrainJobs that are worked on at the same time.")
 	fs.BoolVar(&o.extendedConditions, "extended-conditions", o.extendedConditions,
-		"Give TrainJobs the conditions ResourcesCreated, Started and Stalled too. The Python SDK takes a job that has any condition for not running.")
+		"Give TrainJobs the conditions ResourcesCreated, Started and Stalled too. The Python SDK takes a job that has any "+
+			"condition for not running.")
 	fs.BoolVar(&o.capacityReport, "capacity-report", o.capacityReport,
-		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its CRD there is none.")
+		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its "+
+			"CRD there is no report.")
 	fs.BoolVar(&o.fencing, "fencing", o.fencing,
 		"Stop copies with failover Fenced when their hub is silent for too long, by one replica that holds the lease \""+workerlease.LeaseName+
 			"\" in the same namespace. Without it, and without the CRD ExecutionLease, such copies do not start.")
 	fs.DurationVar(&o.health.NoPodReady, "no-pod-ready-after", o.health.NoPodReady,
-		"How long a job may be without a ready pod before an Event tells so. 0: for ever.")
+		"How long a job may be without a ready pod before an Event reports it. 0: no limit.")
 	fs.DurationVar(&o.health.Unschedulable, "unschedulable-after", o.health.Unschedulable,
-		"How long a pod may be without a node after the scheduler has found none, before an Event tells so. 0: for ever.")
+		"How long a pod may be without a node after the scheduler has found none, before an Event reports it. 0: no limit.")
 	fs.DurationVar(&o.health.NoProgress, "no-progress-after", o.health.NoProgress,
-		"How long a job that reports its progress may be silent, before an Event tells so. 0: for ever.")
+		"How long a job that reports its progress may be silent, before an Event reports it. 0: no limit.")
 	fs.Int32Var(&o.health.CrashLoops, "crash-loop-after", o.health.CrashLoops,
-		"How often one place of a job may crash, before an Event tells of a crash loop. 0: as often as it likes.")
+		"How often one place of a job may crash, before an Event reports a crash loop. 0: no limit.")
 	o.webhooks.addFlags(fs)
 }
 

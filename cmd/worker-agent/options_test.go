@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 				"--v is -1: must not be negative",
 				"--concurrency is 0: must be positive",
 				`--webhook-bind-address: "9443" is not host:port: address 9443: missing port in address`,
-				"--webhook-cert-dir and --webhook-service: choose one, certificates come from one place",
+				"--webhook-cert-dir and --webhook-service: use only one of them",
 				`--webhook-service: "agent" is not namespace/name`,
 			},
 		},

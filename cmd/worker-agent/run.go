@@ -65,7 +65,7 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	if server == nil {
-		log.Info("No admission webhooks: they take --webhook-cert-dir or --webhook-service")
+		log.Info("Admission webhooks are not served; to serve them set --webhook-cert-dir or --webhook-service")
 	} else if err := setUpWebhooks(ctx, mgr, server, certs); err != nil {
 		return err
 	}

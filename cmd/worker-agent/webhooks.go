@@ -41,14 +41,11 @@ type webhookOptions struct {
 
 func (o *webhookOptions) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-bind-address", o.address,
-		"`host:port` of the admission webhooks of config/webhook, or 0 for none. They need certificates, by one of the next two flags; "+
-			"without, they are not served. With them, the agent is ready only when they are served. All replicas serve.")
+		"`host:port` of the admission webhooks of config/webhook, or 0 for none. They need certificates, by one of the next two flags; without, they are not served. With them, the agent is ready only when they are served. All replicas serve.")
 	fs.StringVar(&o.certDir, "webhook-cert-dir", o.certDir,
 		"`directory` with "+certFile+" and "+keyFile+" of the webhooks, read again when they change.")
 	fs.StringVar(&o.service, "webhook-service", o.service,
-		"Service (`namespace/name`) through which the API server reaches the webhooks. The agent then makes their certificates itself, "+
-			"keeps them in the Secret <name>-cert beside the Service, renews them, and writes the authority's into the webhook "+
-			"configurations "+webhookConfiguration+". Secret and configurations must exist.")
+		"Service (`namespace/name`) through which the API server reaches the webhooks. The agent then makes their certificates itself, keeps them in the Secret <name>-cert beside the Service, renews them, and writes the authority's into the webhook configurations "+webhookConfiguration+". Secret and configurations must exist.")
 }
 
 // enabled says whether the agent serves webhooks.
@@ -64,7 +61,7 @@ func (o *webhookOptions) validate() (faults []error) {
 		faults = append(faults, err)
 	}
 	if o.certDir != "" && o.service != "" {
-		faults = append(faults, errors.New("--webhook-cert-dir and --webhook-service: choose one, certificates come from one place"))
+		faults = append(faults, errors.New("--webhook-cert-dir and --webhook-service: use only one of them"))
 	}
 	if o.service != "" {
 		if _, err := o.serviceKey(); err != nil {

@@ -69,7 +69,7 @@ func TestWebhooksWithGivenFiles(t *testing.T) {
 	out, err := world.cluster.Kubectl(t.Context(), "patch", "trainjob", j.Name, "--subresource=status", "--type=merge",
 		"-p", `{"status":{"conditions":[]}}`)
 	want := `status.conditions[Complete]: Required value: rule EndIsFinal: was "True"; ` +
-		`a TrainJob that has ended stays ended, for the same reason: write the condition as it was`
+		`the end of a TrainJob and its reason cannot change: write the condition as it was`
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("the end of a job was taken away: got %q, error %v", out, err)
 	}

@@ -134,7 +134,7 @@ func (e *Expression) For(job *dispatch.Job) func(*dispatch.Worker) (bool, error)
 		result, _, err := e.program.Eval(variables)
 		switch {
 		case err != nil && strings.Contains(err.Error(), "cost limit exceeded"):
-			return false, fmt.Errorf("it takes more than the %d steps that it may", costLimit)
+			return false, fmt.Errorf("it takes more than %d steps, which is the limit of an expression", costLimit)
 		case err != nil:
 			return false, err
 		}

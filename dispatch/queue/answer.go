@@ -84,8 +84,8 @@ func (p *pass) answer(e *entry) dispatch.Decision {
 			c.decide(e, p.workers[at:at+1]).Cluster != "" {
 			p.block(c, name)
 			decision.Reason = v1alpha1.ReasonQueued
-			decision.Message = dispatch.Cut("there is room that is held for a job before this one, which has waited longer than its policy " +
-				"lets it be passed; " + decision.Message)
+			decision.Message = dispatch.Cut("there is room, but it is held for a job before this one, which has waited " +
+				"longer than its policy lets other jobs pass it; " + decision.Message)
 			break
 		}
 	}

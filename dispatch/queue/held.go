@@ -76,7 +76,7 @@ func (s Snapshot) Explain(job *Job) []v1alpha1.ClusterExplanation {
 		if s.held[lines[i].Cluster] && lines[i].Reason == v1alpha1.ReasonInsufficientResources {
 			// The message does not name the job: not every user may know of a job of another namespace.
 			lines[i].Reason = v1alpha1.ReasonReserved
-			lines[i].Message = dispatch.Cut("held for a job before this one; beside that it " + lines[i].Message)
+			lines[i].Message = dispatch.Cut("a part is held for a job before this one; the rest " + lines[i].Message)
 		}
 	}
 	return lines

@@ -7,8 +7,8 @@
 //
 // A Keeper makes a reconciler for each connected worker. The reconciler creates this hub's ExecutionLease on the
 // worker, and answers each challenge with one patch as soon as the watch shows the challenge. It has no timer, so an
-// answer proves that the hub has read the challenge. It writes what it reads and answers into the Book before it sends
-// the answer. Controllers that decide about jobs of lost workers ask the Book.
+// answer proves that the hub has read the challenge. It writes what it reads and answers into the Agents before it
+// sends the answer. Controllers that decide about jobs of lost workers ask the Agents.
 //
 // # What to watch out for
 //
@@ -22,5 +22,5 @@
 //     writes to the lease too, and an answer that fails with Conflict is sent again at once.
 //   - All times are of this process's monotonic clock.
 //
-// The mutex Book.mu guards what the hub knows of each worker, and the subscribers. No callback runs under it.
+// The mutex Agents.mu guards what the hub knows of each worker, and the subscribers. No callback runs under it.
 package hub

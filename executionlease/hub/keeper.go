@@ -61,7 +61,7 @@ type Options struct {
 // Keeper keeps the execution leases of this hub on all workers.
 type Keeper struct {
 	Options
-	book *Book
+	agents *Agents
 }
 
 // NewKeeper makes a Keeper. The caller adds it to the manager, and adds its reconcilers as a per-worker controller with
@@ -73,13 +73,13 @@ func NewKeeper(options Options) *Keeper {
 	if options.Leading == nil {
 		options.Leading = func() bool { return true }
 	}
-	k := &Keeper{Options: options, book: newBook(options.Margin, options.Clock)}
-	shown.Store(k.book)
+	k := &Keeper{Options: options, agents: newAgents(options.Margin, options.Clock)}
+	shown.Store(k.agents)
 	return k
 }
 
-// Book is what the Keeper knows of the agents.
-func (k *Keeper) Book() *Book { return k.book }
+// Agents is what the Keeper knows of the agents.
+func (k *Keeper) Agents() *Agents { return k.agents }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.
 func (k *Keeper) NeedLeaderElection() bool { return true }
@@ -90,7 +90,7 @@ func (k *Keeper) Start(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, seedInterval, true, func(ctx context.Context) (bool, error) {
 		var workers v1alpha1.WorkerClusterList
 		if err := k.HubReader.List(ctx, &workers); err != nil {
-			log.FromContext(ctx).Error(err, "WorkerClusters could not be listed; trying again")
+			log.FromContext(ctx).Error(err, "Cannot list WorkerClusters; trying again")
 			return false, nil
 		}
 		for i := range workers.Items {
@@ -112,8 +112,8 @@ func (k *Keeper) believe(worker *v1alpha1.WorkerCluster) {
 		return
 	}
 	now := k.Clock.Now()
-	k.book.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(p *page) {
-		p.lease.Believe(protocol.FenceAfterOf(worker), now)
+	k.agents.note(v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID, func(s *agentState) {
+		s.lease.Believe(protocol.FenceAfterOf(worker), now)
 	})
 }
 
@@ -134,7 +134,7 @@ func (k *Keeper) Events(leases cache.Cache) source.Source {
 // For makes the reconciler of the lease on a worker.
 func (k *Keeper) For(worker v1alpha1.ClusterName, connection Connection) reconcile.Reconciler {
 	r := &reconciler{Keeper: k, worker: worker, connection: connection, clusterID: connection.Status().ClusterID}
-	k.book.note(worker, r.clusterID, func(p *page) { p.status = connection.Status })
+	k.agents.note(worker, r.clusterID, func(s *agentState) { s.status = connection.Status })
 	return r
 }
 

@@ -65,7 +65,7 @@ func TestManagerRestartWithContact(t *testing.T) {
 	before := s.lease(t)
 	s.reconcile(t)
 	s.expectPresence(t, "a challenge of unknown age", protocol.PresenceUnknown)
-	if _, ok := s.keeper.Book().Valid(s.name, s.server.ID); ok {
+	if _, ok := s.keeper.Agents().Valid(s.name, s.server.ID); ok {
 		t.Error("a challenge of unknown age is said to be valid")
 	}
 	if s.lease(t).ResourceVersion != before.ResourceVersion {

@@ -23,8 +23,8 @@ var (
 		"1 for what is known of a worker's agent, 0 for what it might be else.", []string{"cluster", "presence"}, nil)
 )
 
-// shown is the Book that the metrics show.
-var shown atomic.Pointer[Book]
+// shown is the Agents that the metrics show.
+var shown atomic.Pointer[Agents]
 
 // collector computes its metrics when Prometheus asks, because they depend on the time.
 type collector struct{}
@@ -42,33 +42,33 @@ func (collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(to chan<- prometheus.Metric) {
-	if b := shown.Load(); b != nil {
-		for _, metric := range b.metrics() {
+	if a := shown.Load(); a != nil {
+		for _, metric := range a.metrics() {
 			to <- metric
 		}
 	}
 }
 
 // metrics are about each worker with a connection, also a broken one.
-func (b *Book) metrics() (all []prometheus.Metric) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.clock.Now()
-	for worker, p := range b.locked.pages {
-		if p.status == nil || p.status().State == remote.Closed {
+func (a *Agents) metrics() (all []prometheus.Metric) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	for worker, s := range a.locked.byWorker {
+		if s.status == nil || s.status().State == remote.Closed {
 			continue
 		}
-		p.countContact()
+		s.countContact()
 		name := string(worker)
 		for presence := range protocol.PresenceAlive + 1 {
 			value := 0.0
-			if presence == p.lease.Presence() {
+			if presence == s.lease.Presence() {
 				value = 1
 			}
 			all = append(all, prometheus.MustNewConstMetric(agentPresence, prometheus.GaugeValue, value, name, presence.String()))
 		}
-		all = append(all, prometheus.MustNewConstMetric(answersWritten, prometheus.CounterValue, float64(p.answers), name))
-		if read := p.lease.ChallengeRead(); !read.IsZero() {
+		all = append(all, prometheus.MustNewConstMetric(answersWritten, prometheus.CounterValue, float64(s.answers), name))
+		if read := s.lease.ChallengeRead(); !read.IsZero() {
 			all = append(all, prometheus.MustNewConstMetric(challengeAge, prometheus.GaugeValue, now.Sub(read).Seconds(), name))
 		}
 	}

@@ -63,7 +63,7 @@ func (r *reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: min(lookInterval, r.patience(ctx))}, nil
 }
 
-// observe reads the lease. It records in the Book what the lease says and the answer that is due.
+// observe reads the lease. It records in the Agents what the lease says and the answer that is due.
 func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 	status := r.connection.Status()
 	f := observation{leading: r.Leading(), connected: status.State == remote.Connected && status.ClusterID == r.clusterID}
@@ -81,17 +81,17 @@ func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 		return f, due, err
 	}
 	now := r.Clock.Now()
-	r.book.note(r.worker, r.clusterID, func(p *page) {
+	r.agents.note(r.worker, r.clusterID, func(s *agentState) {
 		refusal := refusalOf(status.LeaseRefusal)
 		if r.forbidden && refusal == protocol.PresenceUnknown {
 			refusal = protocol.PresenceForbidden
 		}
-		p.lease.Refused(refusal)
+		s.lease.Refused(refusal)
 		if f.listed {
-			p.lease.Read(readingOf(f.lease), now)
+			s.lease.Read(readingOf(f.lease), now)
 		}
 		if f.listed && f.leading {
-			due.challenge, f.due = p.lease.Answer(due.fenceAfter)
+			due.challenge, f.due = s.lease.Answer(due.fenceAfter)
 		}
 	})
 	return f, due, nil
@@ -135,7 +135,7 @@ func (r *reconciler) create(ctx context.Context, fenceAfter time.Duration) error
 	return nil
 }
 
-// answer writes the answer that the Book has recorded. It fails with Conflict if the lease has changed.
+// answer writes the answer that the Agents has recorded. It fails with Conflict if the lease has changed.
 func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease, due answer) error {
 	worker, err := r.connection.Client()
 	if err != nil {
@@ -158,9 +158,9 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 	if err != nil {
 		return fmt.Errorf("patch ExecutionLease %q on worker %q: %w", r.HubID, r.worker, err)
 	}
-	r.book.note(r.worker, r.clusterID, func(p *page) {
-		p.lease.Confirmed(due.challenge)
-		p.answers++
+	r.agents.note(r.worker, r.clusterID, func(s *agentState) {
+		s.lease.Confirmed(due.challenge)
+		s.answers++
 	})
 	return nil
 }
@@ -169,7 +169,7 @@ func (r *reconciler) answer(ctx context.Context, lease *v1alpha1.ExecutionLease,
 func (r *reconciler) isRefused(err error) bool {
 	r.forbidden = apierrors.IsForbidden(err)
 	if r.forbidden {
-		r.book.note(r.worker, r.clusterID, func(p *page) { p.lease.Refused(protocol.PresenceForbidden) })
+		r.agents.note(r.worker, r.clusterID, func(s *agentState) { s.lease.Refused(protocol.PresenceForbidden) })
 	}
 	return r.forbidden || apierrors.IsNotFound(err)
 }
@@ -177,7 +177,7 @@ func (r *reconciler) isRefused(err error) bool {
 // patience is how long to wait for a challenge before the presence of the agent may change.
 func (r *reconciler) patience(ctx context.Context) (patience time.Duration) {
 	before := r.presence
-	r.book.look(r.worker, r.clusterID, func(p *page) { patience, r.presence = p.lease.QuietFor(), p.lease.Presence() })
+	r.agents.look(r.worker, r.clusterID, func(s *agentState) { patience, r.presence = s.lease.QuietFor(), s.lease.Presence() })
 	if before != r.presence {
 		log.FromContext(ctx).Info("Agent of worker changed", "from", before.String(), "to", r.presence.String())
 	}

@@ -252,7 +252,7 @@ func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 // expectStopped checks how long from now copies must have stopped. A negative want: the time must not be known.
 func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 	t.Helper()
-	at, known := s.keeper.Book().StoppedAt(s.name, s.server.ID)
+	at, known := s.keeper.Agents().StoppedAt(s.name, s.server.ID)
 	if got := at.Sub(s.clock.Now()); known != (want >= 0) || known && got != want {
 		t.Errorf("%s: copies are stopped in %s, known: %t; want %s", why, got, known, want)
 	}
@@ -260,7 +260,7 @@ func (s *scene) expectStopped(t *testing.T, why string, want time.Duration) {
 
 func (s *scene) expectPresence(t *testing.T, why string, want protocol.Presence) {
 	t.Helper()
-	if got, _ := s.keeper.Book().Agent(s.name, s.server.ID); got != want {
+	if got, _ := s.keeper.Agents().Agent(s.name, s.server.ID); got != want {
 		t.Errorf("%s: the agent is %s, want %s", why, got, want)
 	}
 }

@@ -58,7 +58,7 @@ func (s *scene) until(t *testing.T, want protocol.Presence) {
 	eventually(t, "presence of the agent", func(g gomega.Gomega) {
 		_, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{})
 		g.Expect(err).To(gomega.Succeed())
-		presence, _ := s.keeper.Book().Agent(s.name, s.server.ID)
+		presence, _ := s.keeper.Agents().Agent(s.name, s.server.ID)
 		g.Expect(presence.String()).To(gomega.Equal(want.String()))
 	})
 }

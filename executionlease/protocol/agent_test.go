@@ -321,9 +321,9 @@ func TestAdmits(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: a lease that is renewed for a year needs no more memory than a lease that is renewed for an
+// TestChallengesAreBounded: a lease that is renewed for a year needs no more memory than a lease that is renewed for an
 // hour.
-func TestMemoryIsBounded(t *testing.T) {
+func TestChallengesAreBounded(t *testing.T) {
 	for _, fenceAfter := range []time.Duration{5 * time.Second, fence, 100 * time.Hour} {
 		a := &Agent{}
 		a.TakeOver(1, at(0))

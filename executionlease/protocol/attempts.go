@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// AttemptMemory is the least time for which Attempts remembers the last copy of a hub TrainJob. A longer fenceAfter
+	// AttemptRetention is the least time for which Attempts remembers the last copy of a hub TrainJob. A longer fenceAfter
 	// counts instead, because until then the challenge of a creation that was sent while the copy was there may be young
 	// enough.
-	AttemptMemory = time.Hour
+	AttemptRetention = time.Hour
 	// MaxGone is how many hub TrainJobs without a copy Attempts remembers at most. Beyond that it forgets the oldest ones
 	// of the namespace that has most. So a user who creates and deletes many copies in one namespace harms no other one.
 	MaxGone = 100_000
@@ -35,8 +35,8 @@ type Attempts struct {
 	// is their number.
 	gone   map[string]*list.List
 	absent int
-	// memory is how long Attempts remembers an attempt without a copy, if that is longer than AttemptMemory.
-	memory time.Duration
+	// retention is how long Attempts remembers an attempt without a copy, if that is longer than AttemptRetention.
+	retention time.Duration
 	// sweepAt is when sweep next looks for attempts to forget.
 	sweepAt time.Time
 }
@@ -96,7 +96,7 @@ const (
 func (s Standing) String() string { return [...]string{"Current", "Repeated", "Outdated"}[s] }
 
 // Keep makes Attempts remember for at least a time.
-func (a *Attempts) Keep(memory time.Duration) { a.memory = max(a.memory, memory) }
+func (a *Attempts) Keep(retention time.Duration) { a.retention = max(a.retention, retention) }
 
 // Standing is the standing of a copy that exists or was just deleted. The caller may have read an older version of the
 // copy than Here has.
@@ -234,9 +234,9 @@ func (a *Attempts) sweep(now time.Time) {
 		return
 	}
 	a.sweepAt = now.Add(sweepInterval)
-	memory := max(AttemptMemory, a.memory)
+	retention := max(AttemptRetention, a.retention)
 	for _, one := range a.gone {
-		for first := one.Front(); first != nil && now.Sub(first.Value.(*attempt).at) > memory; first = one.Front() {
+		for first := one.Front(); first != nil && now.Sub(first.Value.(*attempt).at) > retention; first = one.Front() {
 			a.forget(first.Value.(*attempt))
 		}
 	}

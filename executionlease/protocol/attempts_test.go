@@ -212,9 +212,9 @@ func TestOtherJobsSayNothing(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAttemptsIsBounded: if a user creates and deletes many copies in one namespace, only attempts of that
+// TestAttemptsAreBounded: if a user creates and deletes many copies in one namespace, only attempts of that
 // namespace are forgotten.
-func TestMemoryOfAttemptsIsBounded(t *testing.T) {
+func TestAttemptsAreBounded(t *testing.T) {
 	var a Attempts
 	now := time.Unix(0, 0)
 	copyState := func(namespace string, number int) CopyState {

@@ -36,7 +36,7 @@
 // copy has run and was deleted, and the job runs elsewhere. The challenges do not tell the two copies apart, because
 // the later request may be the late one. So the agent stops a second copy of an attempt until the hub has seen that
 // copy. The hub then removes the mark or stamps a greater challenge, on the condition that the copy is as it was read.
-// Attempts remembers the first copy while a copy of the hub TrainJob exists, and after that for AttemptMemory or
+// Attempts remembers the first copy while a copy of the hub TrainJob exists, and after that for AttemptRetention or
 // fenceAfter, whichever is longer. That is long enough: the hub sent the second creation before it saw the first copy,
 // so the second copy's challenge is older than the end of the first copy, and after fenceAfter Admits refuses it. A
 // process that lists the copies before it reads its first lease need not remember what was there before it began: it

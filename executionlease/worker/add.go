@@ -66,7 +66,7 @@ func (o *Options) setDefaults() {
 
 // Fencer answers Gate for the TrainJob controller of this process.
 type Fencer struct {
-	book    *book
+	tracker *tracker
 	waiting *inbox.Inbox
 }
 
@@ -79,22 +79,22 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	}
 	fencer := &Fencer{waiting: &inbox.Inbox{}}
 	stops, leases := &inbox.Inbox{}, &inbox.Inbox{}
-	fencer.book = newBook(opts.Clock, bells{waiting: fencer.waiting, stops: stops, leases: leases})
+	fencer.tracker = newTracker(opts.Clock, inboxes{waiting: fencer.waiting, stops: stops, leases: leases})
 
-	shown.Store(fencer.book)
-	seen, err := fencer.book.watchCopies(ctx, mgr.GetCache())
+	shown.Store(fencer.tracker)
+	seen, err := fencer.tracker.watchCopies(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, err
 	}
 	copies := &copies{
-		book: fencer.book, alarms: newAlarms(opts.Clock, stops), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("fencing"),
+		tracker: fencer.tracker, alarms: newAlarms(opts.Clock, stops), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("fencing"),
 		clock: opts.Clock,
 	}
 	if err := copies.setUp(mgr, stops, opts); err != nil {
 		return nil, fmt.Errorf("set up controller of fenced copies: %w", err)
 	}
 	keeper := &keeper{
-		Options: opts, book: fencer.book, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
+		Options: opts, tracker: fencer.tracker, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
 		recorder: mgr.GetEventRecorder("fencing"), cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
 		scheme: mgr.GetScheme(),
 		log:    mgr.GetLogger().WithName("fencing"),
@@ -137,25 +137,25 @@ func news() predicate.Predicate {
 	}
 }
 
-// watchCopies shows all copies to the book. The function seen says whether the book has seen the copies of the first
-// list.
-func (b *book) watchCopies(ctx context.Context, copies cache.Cache) (seen func() bool, err error) {
+// watchCopies shows all copies to the tracker. The function seen says whether the tracker has seen the copies of the
+// first list.
+func (t *tracker) watchCopies(ctx context.Context, copies cache.Cache) (seen func() bool, err error) {
 	informer, err := copies.GetInformer(ctx, &trainer.TrainJob{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return nil, fmt.Errorf("watch TrainJobs: %w", err)
 	}
-	registration, err := informer.AddEventHandler(b.watcher())
+	registration, err := informer.AddEventHandler(t.watcher())
 	if err != nil {
 		return nil, fmt.Errorf("watch TrainJobs: %w", err)
 	}
 	return registration.HasSynced, nil
 }
 
-// watcher tells the book of each version of a copy that the watch shows, in order.
-func (b *book) watcher() toolscache.ResourceEventHandler {
+// watcher tells the tracker of each version of a copy that the watch shows, in order.
+func (t *tracker) watcher() toolscache.ResourceEventHandler {
 	see := func(object any) {
 		if job := object.(*trainer.TrainJob); isCopy(job) {
-			b.see(job)
+			t.see(job)
 		}
 	}
 	gone := func(object any) {
@@ -163,7 +163,7 @@ func (b *book) watcher() toolscache.ResourceEventHandler {
 			object = last.Obj
 		}
 		if job, ok := object.(*trainer.TrainJob); ok && isCopy(job) {
-			b.gone(job)
+			t.gone(job)
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{

@@ -14,14 +14,14 @@ import (
 // alarms add keys to a queue at a time of the clock that measures deadlines. The delays of a queue use another clock.
 type alarms struct {
 	clock clock.WithDelayedExecution
-	bell  bell
+	inbox adder
 
 	mu     sync.Mutex
 	timers map[types.NamespacedName]clock.Timer // under mu
 }
 
-func newAlarms(c clock.WithDelayedExecution, b bell) *alarms {
-	return &alarms{clock: c, bell: b, timers: map[types.NamespacedName]clock.Timer{}}
+func newAlarms(c clock.WithDelayedExecution, inbox adder) *alarms {
+	return &alarms{clock: c, inbox: inbox, timers: map[types.NamespacedName]clock.Timer{}}
 }
 
 // set adds a key at a time, and drops the time that was set before. Zero: the key is not added.
@@ -35,8 +35,8 @@ func (a *alarms) set(key types.NamespacedName, at time.Time) {
 	if at.IsZero() {
 		return
 	}
-	a.timers[key] = a.clock.AfterFunc(max(at.Sub(a.clock.Now()), time.Millisecond), func() { a.bell.Add(key) })
+	a.timers[key] = a.clock.AfterFunc(max(at.Sub(a.clock.Now()), time.Millisecond), func() { a.inbox.Add(key) })
 	if !at.After(a.clock.Now()) { // The clock may have moved since the timer was set.
-		a.bell.Add(key)
+		a.inbox.Add(key)
 	}
 }

@@ -34,7 +34,7 @@ const hurriedGrace int64 = 1
 
 // copies stops copies with failover Fenced while this replica leads, and marks outdated copies. A key names a copy.
 type copies struct {
-	book     *book
+	tracker  *tracker
 	alarms   *alarms
 	client   client.Client
 	recorder events.EventRecorder
@@ -66,7 +66,7 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	var from time.Time
 	mine := err == nil && isFenceable(job)
 	if mine {
-		from, mine = c.book.stopsFrom(job)
+		from, mine = c.tracker.stopsFrom(job)
 	}
 	if !mine {
 		c.alarms.set(request.NamespacedName, time.Time{})
@@ -76,7 +76,7 @@ func (c *copies) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	d := c.book.decide(job, f.Copy)
+	d := c.tracker.decide(job, f.Copy)
 	ctrl.LoggerFrom(ctx).V(1).Info("Decided", "action", d.Action.String(), "reason", d.Reason.String(), "alive", f.Pods.Alive)
 	if err := c.act(ctx, f, d); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: minRetryDelay}, nil
@@ -175,7 +175,7 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 // tellOutdated writes the later attempt of the job on an outdated copy, once. Such a copy never starts, whatever its
 // failover is. If the hub wants to run this copy, the hub has forgotten the later attempt, and must count on from it.
 func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told bool, err error) {
-	later := c.book.later(job)
+	later := c.tracker.later(job)
 	text := strconv.FormatInt(later, 10)
 	if later == 0 || job.Annotations[v1alpha1.AnnotationLaterAttempt] == text || !job.DeletionTimestamp.IsZero() {
 		return false, nil
@@ -188,7 +188,7 @@ func (c *copies) tellOutdated(ctx context.Context, job *trainer.TrainJob) (told 
 	if err := c.client.Patch(ctx, updated, patch, fieldOwner); err != nil {
 		return false, client.IgnoreNotFound(fmt.Errorf("annotate TrainJob %s: %w", klog.KObj(job), err))
 	}
-	ctrl.LoggerFrom(ctx).Info("A later attempt of this copy's job was here", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
+	ctrl.LoggerFrom(ctx).Info("This cluster has had a later attempt of this copy's job", "hub", hubOf(job), "attempt", attemptOf(job), "later", later)
 	return true, nil
 }
 

@@ -22,9 +22,9 @@
 // Each hub has its own lease, and its silence stops only its own copies. A hub without a lease is silent.
 //
 // Labels and annotations of a copy name its hub and its attempt. config/admission keeps users from writing them. On a
-// worker without config/admission, what a user writes counts in the user's namespace only: the book remembers attempts
-// by hub, namespace, name and UID of the hub TrainJob. The book is bounded. It forgets a hub that never had a lease
-// when the hub's last copy is deleted, and no metric has the name of such a hub.
+// worker without config/admission, what a user writes counts in the user's namespace only: the tracker remembers
+// attempts by hub, namespace, name and UID of the hub TrainJob. The tracker is bounded. It forgets a hub that never had
+// a lease when the hub's last copy is deleted, and no metric has the name of such a hub.
 //
 // # What is not stopped
 //
@@ -42,6 +42,6 @@
 //
 // Without the CRD (config/crd/worker) Gate is shut. The package logs that once, and waits for the CRD.
 //
-// The mutex book.mu guards the fields of book. All of them may be lost: a replica that knows nothing first waits for an
-// answer.
+// The mutex tracker.mu guards the fields of tracker. All of them may be lost: a replica that knows nothing first waits
+// for an answer.
 package worker

@@ -30,7 +30,7 @@ func (k *keeper) elect(ctx context.Context) {
 	}
 	for ctx.Err() == nil {
 		if err := k.stand(ctx); err != nil {
-			k.log.Error(err, "Cannot take part in the election of the agent that fences")
+			k.log.Error(err, "Cannot take part in the leader election of fencing")
 		}
 		pause(ctx, k.Election.RetryPeriod)
 	}
@@ -60,7 +60,7 @@ func (k *keeper) stand(ctx context.Context) error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("stand for Lease %q: %w", LeaseName, err)
+		return fmt.Errorf("start leader election with Lease %q: %w", LeaseName, err)
 	}
 	elector.Run(ctx)
 	return nil
@@ -69,7 +69,7 @@ func (k *keeper) stand(ctx context.Context) error {
 // serve leads until ctx ends.
 func (k *keeper) serve(ctx context.Context) {
 	k.log.Info("Leading: writing challenges and stopping copies", "identity", k.Identity)
-	end := k.book.lead()
+	end := k.tracker.lead()
 	<-ctx.Done()
 	end()
 	k.log.Info("Not leading any more", "identity", k.Identity)

@@ -30,22 +30,22 @@ func (l *leases) tell(lease *v1alpha1.ExecutionLease, before v1alpha1.LeaseState
 	switch after := lease.Status.State; {
 	case after == v1alpha1.LeaseExpired && before != v1alpha1.LeaseExpired:
 		l.recorder.Eventf(lease, nil, corev1.EventTypeWarning, ReasonHubSilent, "Expire",
-			"the hub has not answered in time; its copies with failover Fenced are stopped until it does")
+			"the hub has not answered in time; its copies with failover Fenced are stopped until it answers")
 	case after == v1alpha1.LeaseValid && before == v1alpha1.LeaseExpired:
 		l.recorder.Eventf(lease, nil, corev1.EventTypeNormal, ReasonHubAnswers, "Renew",
-			"the hub answers again, and resumes those of its copies that are still to run here")
+			"the hub answers again, and resumes its copies that are still to run here")
 	}
 }
 
 // tell records what the agent did to a copy, why, and what happens next.
 func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
-	done, then := "suspended", "the hub resumes it when it is there and the job has not been placed elsewhere"
+	done, then := "suspended", "the hub resumes it when the hub answers again and has not placed the job elsewhere"
 	if d.Action == protocol.Delete {
-		done, then = "deleted", "the hub places the job anew"
+		done, then = "deleted", "the hub places the job again"
 	}
 	note := fmt.Sprintf("%s, because %s; %s", done, d.why(hubOf(job)), then)
 	c.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFenced, d.Action.String(), "%s", note)
-	copiesFenced.WithLabelValues(c.book.name(hubOf(job)), d.Action.String(), d.Reason.String()).Inc()
+	copiesFenced.WithLabelValues(c.tracker.name(hubOf(job)), d.Action.String(), d.Reason.String()).Inc()
 	ctrl.LoggerFrom(ctx).Info("Stopped a copy", "hub", hubOf(job), "action", d.Action.String(), "reason", d.Reason.String(),
 		"silence", d.silence, "heard", d.heard)
 }
@@ -53,11 +53,12 @@ func (c *copies) tell(ctx context.Context, job *trainer.TrainJob, d decision) {
 func (d decision) why(hub string) string {
 	switch d.Reason {
 	case protocol.LateCreation:
-		return "its creation was on its way for too long, or is from before this cluster's agent"
+		return "the request that created it took too long, or was sent before this cluster's agent started"
 	case protocol.OldAttempt:
-		return "a later attempt of its hub TrainJob was here"
+		return "this cluster has had a later attempt of its hub TrainJob"
 	case protocol.SecondCopy:
-		return "another copy of the same attempt was here; its creation was sent twice, or somebody has deleted the first one"
+		return "this cluster has had another copy of the same attempt; its creation was sent twice, or somebody has " +
+			"deleted the first copy"
 	case protocol.ResumedByOthers:
 		return "somebody other than its hub has resumed it after it was stopped"
 	default:

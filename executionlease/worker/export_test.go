@@ -11,14 +11,14 @@ import (
 
 // Deadline is when the pods of a hub's fenced copies must have ended if the hub stays silent, by this replica's clock.
 func (f *Fencer) Deadline(id string) (deadline time.Time) {
-	f.book.look(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
+	f.tracker.look(id, func(h *hub, _ time.Time) { deadline = h.agent.Deadline() })
 	return deadline
 }
 
 // Knows says whether the watch of this replica has shown the copy.
 func (f *Fencer) Knows(job *trainer.TrainJob) bool {
-	f.book.mu.Lock()
-	defer f.book.mu.Unlock()
-	_, known := f.book.copies[hubOf(job)][keyOf(job)]
+	f.tracker.mu.Lock()
+	defer f.tracker.mu.Unlock()
+	_, known := f.tracker.copies[hubOf(job)][keyOf(job)]
 	return known
 }

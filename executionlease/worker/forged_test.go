@@ -24,17 +24,17 @@ import (
 // The tests of this file do what a user of a namespace can do who may write TrainJobs, with labels and annotations, on
 // a worker without an admission policy.
 
-// bookOf returns the book of a worker whose hub has just answered, and the keys that the book wakes.
-func bookOf() (b *book, waiting, stops *rung) {
-	waiting, stops = &rung{}, &rung{}
-	b = newBook(clocktesting.NewFakePassiveClock(time.Now()), bells{waiting: waiting, stops: stops, leases: &rung{}})
-	answer(b, "hub")
-	return b, waiting, stops
+// trackerOf returns the tracker of a worker whose hub has just answered, and the keys that the tracker wakes.
+func trackerOf() (tracker *tracker, waiting, stops *addedKeys) {
+	waiting, stops = &addedKeys{}, &addedKeys{}
+	tracker = newTracker(clocktesting.NewFakePassiveClock(time.Now()), inboxes{waiting: waiting, stops: stops, leases: &addedKeys{}})
+	answer(tracker, "hub")
+	return tracker, waiting, stops
 }
 
 // answer creates a hub's lease if there is none, and answers the challenge 1.1 for the hub.
-func answer(b *book, id string) {
-	b.update(id, func(h *hub, now time.Time) {
+func answer(tracker *tracker, id string) {
+	tracker.update(id, func(h *hub, now time.Time) {
 		h.replaced("lease")
 		h.agent.Answered(protocol.Challenge{}, time.Minute, now)
 		h.agent.Issued(protocol.Challenge{Run: 1, Number: 1}, now)
@@ -58,15 +58,15 @@ func TestForgedMarksOfAnotherNamespace(t *testing.T) {
 		"Hub":       aCopy(uid("forged"), later, labelled(v1alpha1.LabelHub, "other")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, _, _ := bookOf()
-			watch := b.watcher()
+			tracker, _, _ := trackerOf()
+			watch := tracker.watcher()
 			watch.OnAdd(aCopy(), true)
 			watch.OnAdd(forged, false)
 			watch.OnDelete(forged)
-			if open, why := (&Fencer{book: b}).Gate(aCopy()); !open {
+			if open, why := (&Fencer{tracker: tracker}).Gate(aCopy()); !open {
 				t.Errorf("the copy may not start because of the TrainJob %s/%s: %s", forged.Namespace, forged.Name, why)
 			}
-			if later := b.later(aCopy()); later != 0 {
+			if later := tracker.later(aCopy()); later != 0 {
 				t.Errorf("the hub would be told of attempt %d, which the hub has never given", later)
 			}
 		})
@@ -86,23 +86,23 @@ func TestAttemptsAreReadAsTheHubReadsThem(t *testing.T) {
 
 // TestAttemptIsSetBack: somebody changes the attempt on a copy, and the hub changes it back. The copy runs on.
 func TestAttemptIsSetBack(t *testing.T) {
-	b, _, _ := bookOf()
-	watch, raised := b.watcher(), aCopy(annotated(v1alpha1.AnnotationAttempt, "2147483647"))
+	tracker, _, _ := trackerOf()
+	watch, raised := tracker.watcher(), aCopy(annotated(v1alpha1.AnnotationAttempt, "2147483647"))
 	watch.OnAdd(aCopy(), true)
 	watch.OnUpdate(aCopy(), raised)
 	watch.OnUpdate(raised, aCopy())
-	if open, why := (&Fencer{book: b}).Gate(aCopy()); !open {
+	if open, why := (&Fencer{tracker: tracker}).Gate(aCopy()); !open {
 		t.Errorf("the copy may not start: %s", why)
 	}
-	if later := b.later(aCopy()); later != 0 {
+	if later := tracker.later(aCopy()); later != 0 {
 		t.Errorf("the hub would be told of attempt %d", later)
 	}
 }
 
-// TestChangedMarksLeaveNothing: a copy names another job again and again. The book keeps nothing of the earlier jobs.
+// TestChangedMarksLeaveNothing: a copy names another job again and again. The tracker keeps nothing of the earlier jobs.
 func TestChangedMarksLeaveNothing(t *testing.T) {
-	b, _, _ := bookOf()
-	watch, last := b.watcher(), aCopy()
+	tracker, _, _ := trackerOf()
+	watch, last := tracker.watcher(), aCopy()
 	watch.OnAdd(last, true)
 	for number := range 10_000 {
 		id := fmt.Sprint("forged-", number)
@@ -110,19 +110,19 @@ func TestChangedMarksLeaveNothing(t *testing.T) {
 		watch.OnUpdate(last, next)
 		last = next
 	}
-	if diff := cmp.Diff([]string{hubOf(last), "hub"}, sortedKeys(b.hubs)); diff != "" {
+	if diff := cmp.Diff([]string{hubOf(last), "hub"}, sortedKeys(tracker.hubs)); diff != "" {
 		t.Errorf("hubs that are known (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{hubOf(last)}, sortedKeys(b.copies)); diff != "" {
+	if diff := cmp.Diff([]string{hubOf(last)}, sortedKeys(tracker.copies)); diff != "" {
 		t.Errorf("hubs with copies (-want +got):\n%s", diff)
 	}
 	watch.OnUpdate(last, aCopy(func(job *trainer.TrainJob) { job.Labels = nil }))
-	if len(b.copies) > 0 {
-		t.Errorf("a TrainJob that nothing marks is taken for a copy of %v", sortedKeys(b.copies))
+	if len(tracker.copies) > 0 {
+		t.Errorf("a TrainJob that nothing marks is taken for a copy of %v", sortedKeys(tracker.copies))
 	}
 }
 
-// TestMarksThatComeBack: a user removes the marks of a copy, and the hub restores them. The book wakes the copy.
+// TestMarksThatComeBack: a user removes the marks of a copy, and the hub restores them. The tracker wakes the copy.
 func TestMarksThatComeBack(t *testing.T) {
 	bare := aCopy(func(job *trainer.TrainJob) { job.Labels = nil })
 	if !news().Update(event.UpdateEvent{ObjectOld: bare, ObjectNew: aCopy()}) {
@@ -134,45 +134,45 @@ func TestMarksThatComeBack(t *testing.T) {
 }
 
 func TestUnknownHubsAreForgotten(t *testing.T) {
-	b, waiting, _ := bookOf()
-	watch := b.watcher()
+	tracker, waiting, _ := trackerOf()
+	watch := tracker.watcher()
 	job := aCopy(labelled(v1alpha1.LabelHub, "new"), named("team", "early"))
 	// The cache can show a copy before the watch does.
-	if open, _ := (&Fencer{book: b}).Gate(job); open {
+	if open, _ := (&Fencer{tracker: tracker}).Gate(job); open {
 		t.Error("it may start, and nothing is known of its hub")
 	}
-	if len(b.hubs) != 1 {
-		t.Errorf("hubs that are known without a copy: %v", sortedKeys(b.hubs))
+	if len(tracker.hubs) != 1 {
+		t.Errorf("hubs that are known without a copy: %v", sortedKeys(tracker.hubs))
 	}
 	watch.OnAdd(job, false)
-	answer(b, "new")
-	b.update("new", func(h *hub, now time.Time) {
+	answer(tracker, "new")
+	tracker.update("new", func(h *hub, now time.Time) {
 		h.agent.Issued(protocol.Challenge{Run: 1, Number: 2}, now)
 		h.agent.Answered(protocol.Challenge{Run: 1, Number: 2}, time.Minute, now)
 	})
-	if diff := cmp.Diff(rung{keyOf(job)}, *waiting); diff != "" {
+	if diff := cmp.Diff(addedKeys{keyOf(job)}, *waiting); diff != "" {
 		t.Errorf("the hub has a lease now, and the copy does not come back (-want +got):\n%s", diff)
 	}
 	watch.OnDelete(job)
 	for number := range 1000 {
 		forged := aCopy(labelled(v1alpha1.LabelHub, fmt.Sprint("forged-", number)), uid(types.UID(fmt.Sprint(number))))
 		watch.OnAdd(forged, false)
-		_, _ = (&Fencer{book: b}).Gate(forged)
-		_, _ = b.stopsFrom(forged)
+		_, _ = (&Fencer{tracker: tracker}).Gate(forged)
+		_, _ = tracker.stopsFrom(forged)
 		watch.OnDelete(forged)
-		_ = b.decide(forged, protocol.Copy{})
+		_ = tracker.decide(forged, protocol.Copy{})
 	}
-	// The book keeps answered challenges until they expire, and never uses the number of a challenge twice.
-	if diff := cmp.Diff([]string{"hub", "new"}, sortedKeys(b.hubs)); diff != "" {
+	// The tracker keeps answered challenges until they expire, and never uses the number of a challenge twice.
+	if diff := cmp.Diff([]string{"hub", "new"}, sortedKeys(tracker.hubs)); diff != "" {
 		t.Errorf("hubs that are known when all copies are gone (-want +got):\n%s", diff)
 	}
 }
 
 func TestUnknownHubsHaveNoMetrics(t *testing.T) {
-	b, _, _ := bookOf()
-	shown.Store(b)
+	tracker, _, _ := trackerOf()
+	shown.Store(tracker)
 	t.Cleanup(func() { shown.Store(nil) })
-	watch := b.watcher()
+	watch := tracker.watcher()
 	for number := range 1000 {
 		id := fmt.Sprint("forged-", number)
 		watch.OnAdd(aCopy(labelled(v1alpha1.LabelHub, id), named("team", id)), false)
@@ -186,10 +186,10 @@ func TestUnknownHubsHaveNoMetrics(t *testing.T) {
 			t.Errorf("somebody who can write labels has made the metric %s", name)
 		}
 	}
-	if name := b.name("forged-1"); name != "unknown" {
+	if name := tracker.name("forged-1"); name != "unknown" {
 		t.Errorf("a copy that is stopped would be counted for hub %q", name)
 	}
-	if name := b.name("hub"); name != "hub" {
+	if name := tracker.name("hub"); name != "hub" {
 		t.Errorf("a copy of the hub would be counted for hub %q", name)
 	}
 }

@@ -22,7 +22,7 @@ func (f *Fencer) Gate(job *trainer.TrainJob) (open bool, why string) {
 	if !isCopy(job) {
 		return true, ""
 	}
-	return f.book.admit(job)
+	return f.tracker.admit(job)
 }
 
 // Shut is the gate of a process that does no fencing. It keeps copies with failover Fenced from starting: a silent hub
@@ -34,27 +34,27 @@ func Shut(job *trainer.TrainJob) (open bool, why string) {
 	return true, ""
 }
 
-func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.tidy(hubOf(job))
-	standing := b.standing(job, now)
+func (t *tracker) admit(job *trainer.TrainJob) (open bool, why string) {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.tidy(hubOf(job))
+	standing := t.standing(job, now)
 	if standing == protocol.Outdated {
-		b.bells.stops.Add(keyOf(job)) // The controller tells the hub, whose record may be old.
-		return false, "a later attempt of its hub TrainJob was here; the hub deletes it"
+		t.inboxes.stops.Add(keyOf(job)) // The controller tells the hub, whose record may be old.
+		return false, "this cluster has had a later attempt of its hub TrainJob; the hub deletes it"
 	}
 	if !isFenced(job) {
 		return true, ""
 	}
-	h, key := b.hub(hubOf(job)), keyOf(job)
+	h, key := t.hub(hubOf(job)), keyOf(job)
 	delete(h.refused, key)
 	if _, stopped := job.Annotations[v1alpha1.AnnotationFenced]; stopped {
 		return false, "it was stopped while its hub was silent; the hub resumes it"
 	}
 	if standing == protocol.Repeated {
-		b.refuse(h, key)
-		return false, "another copy of this attempt was here; the hub resumes this one if it knows of it"
+		t.refuse(h, key)
+		return false, "this cluster has had another copy of this attempt; the hub resumes this copy if it knows of it"
 	}
 	admission := h.agent.Admits(challengeOf(job), now)
 	if admission == protocol.Refused && len(job.Status.JobsStatus) > 0 {
@@ -64,18 +64,19 @@ func (b *book) admit(job *trainer.TrainJob) (open bool, why string) {
 	case protocol.Admitted:
 		return true, ""
 	case protocol.Refused:
-		b.refuse(h, key)
-		return false, "its creation was on its way for too long, or is from before this agent; the hub stamps it anew"
+		t.refuse(h, key)
+		return false, "the request that created it took too long, or was sent before this cluster's agent started; the " +
+			"hub writes a new challenge on it"
 	default:
 		h.waiting[key] = struct{}{}
-		return false, "its hub has yet to answer this cluster's agent"
+		return false, "its hub has not answered this cluster's agent yet"
 	}
 }
 
 // refuse makes this replica stop a copy, also as a standby. The caller holds the lock.
-func (b *book) refuse(h *hub, key types.NamespacedName) {
+func (t *tracker) refuse(h *hub, key types.NamespacedName) {
 	h.refused[key] = struct{}{}
-	b.bells.stops.Add(key)
+	t.inboxes.stops.Add(key)
 }
 
 // isCopy is true for a TrainJob that a hub has created, whatever its failover is.

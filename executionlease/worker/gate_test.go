@@ -17,10 +17,10 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// rung is a bell that records its keys.
-type rung []types.NamespacedName
+// addedKeys is an inbox that records its keys.
+type addedKeys []types.NamespacedName
 
-func (r *rung) Add(key types.NamespacedName) { *r = append(*r, key) }
+func (r *addedKeys) Add(key types.NamespacedName) { *r = append(*r, key) }
 
 // aCopy returns a copy of attempt 2 with failover Fenced and the challenge 1.1, with changes.
 func aCopy(changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
@@ -70,12 +70,12 @@ func TestGate(t *testing.T) {
 		},
 		"Silence": {
 			reason: "The lease is Valid, but not for long.",
-			job:    aCopy(), at: 61 * time.Second, why: "its hub has yet to answer this cluster's agent", waits: true,
+			job:    aCopy(), at: 61 * time.Second, why: "its hub has not answered this cluster's agent yet", waits: true,
 		},
 		"Late": {
 			reason: "The hub is there, but may have given this creation up.",
 			job:    aCopy(), at: 121 * time.Second, stops: true,
-			why: "its creation was on its way for too long, or is from before this agent; the hub stamps it anew",
+			why: "the request that created it took too long, or was sent before this cluster's agent started; the hub writes a new challenge on it",
 		},
 		"LateButStarted": {
 			reason: "Its JobSet is made anew. When it was made first it came in time.",
@@ -85,7 +85,7 @@ func TestGate(t *testing.T) {
 		"StartedAndSilent": {
 			reason: "Whatever is made now would have to be stopped.",
 			job:    aCopy(func(job *trainer.TrainJob) { job.Status.JobsStatus = []trainer.JobStatus{{Name: "node"}} }),
-			at:     time.Hour, why: "its hub has yet to answer this cluster's agent", waits: true,
+			at:     time.Hour, why: "its hub has not answered this cluster's agent yet", waits: true,
 		},
 		"Stopped": {
 			reason: "The hub takes the mark off, nobody else.",
@@ -95,17 +95,17 @@ func TestGate(t *testing.T) {
 		"NoLease": {
 			reason: "Nothing is known of this hub. It waits when the watch has shown it: TestUnknownHubsAreForgotten.",
 			job:    aCopy(func(job *trainer.TrainJob) { job.Labels[v1alpha1.LabelHub] = "other" }), at: time.Second,
-			why: "its hub has yet to answer this cluster's agent",
+			why: "its hub has not answered this cluster's agent yet",
 		},
 		"OldAttempt": {
 			reason: "Attempt 2 was seen.",
 			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1")), at: time.Second, stops: true,
-			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
+			why: "this cluster has had a later attempt of its hub TrainJob; the hub deletes it",
 		},
 		"SecondCopy": {
 			reason: "The job may be elsewhere since the first one was deleted. The hub decides.",
 			job:    aCopy(uid("second")), at: time.Second, stops: true,
-			why: "another copy of this attempt was here; the hub resumes this one if it knows of it",
+			why: "this cluster has had another copy of this attempt; the hub resumes this copy if it knows of it",
 		},
 		"SecondCopyOfHold": {
 			reason: "The hub would not look at it again.",
@@ -114,26 +114,26 @@ func TestGate(t *testing.T) {
 		"OldAttemptOfHold": {
 			reason: "That is the same for all.",
 			job:    aCopy(uid("old"), annotated(v1alpha1.AnnotationAttempt, "1"), annotated(v1alpha1.AnnotationFailover, "Hold")), at: time.Second, stops: true,
-			why: "a later attempt of its hub TrainJob was here; the hub deletes it",
+			why: "this cluster has had a later attempt of its hub TrainJob; the hub deletes it",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			clock := clocktesting.NewFakePassiveClock(time.Now())
 			start, fenceAfter := clock.Now(), 2*time.Minute
-			var waiting, stops rung
-			b := newBook(clock, bells{waiting: &waiting, stops: &stops, leases: &rung{}})
-			b.update("hub", func(h *hub, now time.Time) {
+			var waiting, stops addedKeys
+			tracker := newTracker(clock, inboxes{waiting: &waiting, stops: &stops, leases: &addedKeys{}})
+			tracker.update("hub", func(h *hub, now time.Time) {
 				h.replaced("lease")
 				h.agent.Shown(protocol.Challenge{}, now)
 				h.agent.Answered(protocol.Challenge{Run: 1, Number: 1}, fenceAfter, now)
 				h.agent.Issued(protocol.Challenge{Run: 1, Number: 1}, now)
 				h.agent.Answered(protocol.Challenge{Run: 1, Number: 1}, fenceAfter, now)
 			})
-			b.see(aCopy())
+			tracker.see(aCopy())
 			answer := func(number int64, at time.Duration) {
 				clock.SetTime(start.Add(at))
-				b.update("hub", func(h *hub, now time.Time) {
+				tracker.update("hub", func(h *hub, now time.Time) {
 					h.agent.Issued(protocol.Challenge{Run: 1, Number: number}, now)
 					h.agent.Answered(protocol.Challenge{Run: 1, Number: number}, fenceAfter, now)
 				})
@@ -142,23 +142,23 @@ func TestGate(t *testing.T) {
 				answer(2, 100*time.Second)
 			}
 			clock.SetTime(start.Add(tc.at))
-			open, why := (&Fencer{book: b}).Gate(tc.job)
+			open, why := (&Fencer{tracker: tracker}).Gate(tc.job)
 			if open != tc.open || why != tc.why {
 				t.Errorf("%s\ngot %t, %q\nwant %t, %q", tc.reason, open, why, tc.open, tc.why)
 			}
-			var wantStops rung
+			var wantStops addedKeys
 			if tc.stops {
-				wantStops = rung{keyOf(tc.job)}
+				wantStops = addedKeys{keyOf(tc.job)}
 			}
 			if diff := cmp.Diff(wantStops, stops); diff != "" {
 				t.Errorf("%s\ncopies to be stopped (-want +got):\n%s", tc.reason, diff)
 			}
-			if _, waits := b.hub(hubOf(tc.job)).waiting[keyOf(tc.job)]; waits != tc.waits {
+			if _, waits := tracker.hub(hubOf(tc.job)).waiting[keyOf(tc.job)]; waits != tc.waits {
 				t.Errorf("%s\nwaits: got %t, want %t", tc.reason, waits, tc.waits)
 			}
 			if tc.waits && hubOf(tc.job) == "hub" {
 				answer(3, tc.at+time.Second)
-				if diff := cmp.Diff(rung{keyOf(tc.job)}, waiting); diff != "" {
+				if diff := cmp.Diff(addedKeys{keyOf(tc.job)}, waiting); diff != "" {
 					t.Errorf("the hub has answered, and what has waited for that does not come back (-want +got):\n%s", diff)
 				}
 			}
@@ -166,12 +166,12 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestSecondCopyComesBack: the book wakes a copy that waits at Gate when the hub has seen the copy.
+// TestSecondCopyComesBack: the tracker wakes a copy that waits at Gate when the hub has seen the copy.
 func TestSecondCopyComesBack(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	var waiting rung
-	b := newBook(clock, bells{waiting: &waiting, stops: &rung{}, leases: &rung{}})
-	b.update("hub", func(h *hub, now time.Time) {
+	var waiting addedKeys
+	tracker := newTracker(clock, inboxes{waiting: &waiting, stops: &addedKeys{}, leases: &addedKeys{}})
+	tracker.update("hub", func(h *hub, now time.Time) {
 		h.replaced("lease")
 		h.agent.Answered(protocol.Challenge{}, time.Minute, now)
 		for number := range int64(2) {
@@ -179,10 +179,10 @@ func TestSecondCopyComesBack(t *testing.T) {
 			h.agent.Answered(protocol.Challenge{Run: 1, Number: number + 1}, time.Minute, now)
 		}
 	})
-	watch := b.watcher()
+	watch := tracker.watcher()
 	watch.OnAdd(aCopy(), true)
 	watch.OnUpdate(aCopy(), aCopy(uid("second"))) // The watch did not show the deletion of the first one.
-	if open, _ := (&Fencer{book: b}).Gate(aCopy(uid("second"))); open {
+	if open, _ := (&Fencer{tracker: tracker}).Gate(aCopy(uid("second"))); open {
 		t.Error("a second copy may start")
 	}
 	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationFenced, "1.1")))
@@ -190,10 +190,10 @@ func TestSecondCopyComesBack(t *testing.T) {
 		t.Error("a copy comes back before the hub has looked at it")
 	}
 	watch.OnUpdate(aCopy(uid("second")), aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2")))
-	if diff := cmp.Diff(rung{keyOf(aCopy())}, waiting); diff != "" {
+	if diff := cmp.Diff(addedKeys{keyOf(aCopy())}, waiting); diff != "" {
 		t.Errorf("who comes back (-want +got):\n%s", diff)
 	}
-	if open, why := (&Fencer{book: b}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
+	if open, why := (&Fencer{tracker: tracker}).Gate(aCopy(uid("second"), annotated(v1alpha1.AnnotationChallenge, "1.2"))); !open {
 		t.Errorf("the hub has resumed it, and it may not start: %s", why)
 	}
 }

@@ -173,7 +173,7 @@ func testOldAttempt(t *testing.T, e *environment) {
 		must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
 		must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 		old := attempt("2")
-		e.checkEvent(t, old, "Held", "a later attempt of its hub TrainJob was here")
+		e.checkEvent(t, old, "Held", "this cluster has had a later attempt of its hub TrainJob")
 		if failover == v1alpha1.FailoverFenced {
 			e.awaitFenced(t, old)
 		}
@@ -247,7 +247,7 @@ func testNoLease(t *testing.T, e *environment) {
 	stranger := &hub{environment: e, id: h.id + "-stranger", namespace: h.namespace}
 	stranger.word.Store(h.word.Load())
 	waiting := stranger.createCopy(t, "waiting", nil)
-	e.checkEvent(t, waiting, "Held", "its hub has yet to answer this cluster's agent")
+	e.checkEvent(t, waiting, "Held", "its hub has not answered this cluster's agent yet")
 	// The hub's time begins when the watch shows the copy. Gate may be asked about the copy before that.
 	eventually(t, "copy of a hub without a lease", func(g gomega.Gomega) {
 		for _, a := range e.agents {

@@ -34,9 +34,9 @@ var kind = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 // keeper runs the controller of leases once their CRD is installed, and takes part in the election.
 type keeper struct {
 	Options
-	book  *book
-	inbox *inbox.Inbox
-	// seen says whether the book has seen the copies of the first list.
+	tracker *tracker
+	inbox   *inbox.Inbox
+	// seen says whether the tracker has seen the copies of the first list.
 	seen   func() bool
 	config *rest.Config
 	http   *http.Client
@@ -57,7 +57,7 @@ func (k *keeper) Start(ctx context.Context) error {
 	if !k.awaitAPI(ctx) {
 		return nil
 	}
-	// The book must see all copies before it knows its first challenge. Then a creation whose first copy came and was
+	// The tracker must see all copies before it knows its first challenge. Then a creation whose first copy came and was
 	// deleted before this process began has an older challenge, and Gate refuses it.
 	if !toolscache.WaitForCacheSync(ctx.Done(), k.seen) {
 		return nil
@@ -130,7 +130,7 @@ func (k *keeper) newCache() (cache.Cache, error) {
 func (k *keeper) newController(informers cache.Cache) (controller.Controller, error) {
 	c, err := controller.NewUnmanaged("fencing-leases", controller.Options{
 		Reconciler: &leases{
-			book: k.book, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
+			tracker: k.tracker, alarms: newAlarms(k.Clock, k.inbox), identity: k.Identity, clock: k.Clock,
 			cache: informers, live: k.live, client: k.cached, recorder: k.recorder, log: k.log,
 		},
 		MaxConcurrentReconciles: 4, // A hub is one key: one with many copies does not delay others.

@@ -22,9 +22,9 @@ import (
 	"github.com/trainyard/trainyard/executionlease/protocol"
 )
 
-// leases records the leases of hubs in the book. While this replica leads, it also writes them. A key is a hub's ID.
+// leases records the leases of hubs in the tracker. While this replica leads, it also writes them. A key is a hub's ID.
 type leases struct {
-	book     *book
+	tracker  *tracker
 	alarms   *alarms
 	identity string
 	clock    clock.PassiveClock
@@ -86,13 +86,13 @@ const (
 
 // task decides what to do. A leader also takes over a missing lease. Else nobody would stop the hub's copies.
 func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
-	l.book.look(id, func(h *hub, now time.Time) {
+	l.tracker.look(id, func(h *hub, now time.Time) {
 		switch {
-		case lease == nil && len(l.book.copies[id]) == 0:
-		case l.book.leads() && h.term != l.book.term:
+		case lease == nil && len(l.tracker.copies[id]) == 0:
+		case l.tracker.leads() && h.term != l.tracker.term:
 			what = takeOver
 		case lease == nil:
-		case !l.book.leads():
+		case !l.tracker.leads():
 			if h.agent.Unmarked() {
 				what = lookOn
 			}
@@ -109,8 +109,8 @@ func (l *leases) task(id string, lease *v1alpha1.ExecutionLease) (what task) {
 
 // next is when the next task is due. It is zero if only an event can bring one.
 func (l *leases) next(id string) (due time.Time) {
-	l.book.look(id, func(h *hub, now time.Time) {
-		if !l.book.leads() || h.uid == "" {
+	l.tracker.look(id, func(h *hub, now time.Time) {
+		if !l.tracker.leads() || h.uid == "" {
 			return
 		}
 		due = h.sent.Add(h.agent.Interval())
@@ -121,9 +121,9 @@ func (l *leases) next(id string) (due time.Time) {
 	return due
 }
 
-// note records in the book what a lease says. lease is nil if there is no lease.
+// note records in the tracker what a lease says. lease is nil if there is no lease.
 func (l *leases) note(id string, lease *v1alpha1.ExecutionLease) {
-	l.book.update(id, func(h *hub, now time.Time) { h.note(lease, now) })
+	l.tracker.update(id, func(h *hub, now time.Time) { h.note(lease, now) })
 }
 
 func (h *hub) note(lease *v1alpha1.ExecutionLease, now time.Time) {
@@ -155,12 +155,12 @@ func (l *leases) takeOver(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	l.book.update(id, func(h *hub, now time.Time) {
+	l.tracker.update(id, func(h *hub, now time.Time) {
 		h.run++
 		if lease != nil {
 			h.run = max(h.run, lease.Status.Run+1)
 		}
-		h.term, h.number, h.sent = l.book.term, 0, time.Time{}
+		h.term, h.number, h.sent = l.tracker.term, 0, time.Time{}
 		h.agent.TakeOver(h.run, now)
 		l.log.Info("Took over execution lease", "hub", id, "run", h.run, "state", h.agent.State(now), "exists", lease != nil)
 	})
@@ -179,7 +179,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	updated := lease.DeepCopy()
 	var challenge protocol.Challenge
 	var sent time.Time
-	l.book.look(id, func(h *hub, now time.Time) {
+	l.tracker.look(id, func(h *hub, now time.Time) {
 		status := &updated.Status
 		if next {
 			// A number is used once, even if the write fails. The time is taken before the write is sent.
@@ -196,7 +196,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 	patch := client.MergeFromWithOptions(lease, client.MergeFromWithOptimisticLock{})
 	if err := l.client.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
 		if next { // The next one is due at once: a conflict must not cost an interval.
-			l.book.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
+			l.tracker.look(id, func(h *hub, _ time.Time) { h.sent, h.failed = time.Time{}, h.failed+1 })
 		}
 		return fmt.Errorf("patch status of ExecutionLease %q: %w", id, err)
 	}
@@ -204,7 +204,7 @@ func (l *leases) write(ctx context.Context, id string, lease *v1alpha1.Execution
 		l.log.Info("Execution lease", "hub", id, "state", updated.Status.State, "before", lease.Status.State, "fenced", fenced)
 		l.tell(updated, lease.Status.State)
 	}
-	l.book.update(id, func(h *hub, now time.Time) {
+	l.tracker.update(id, func(h *hub, now time.Time) {
 		if next {
 			h.agent.Issued(challenge, sent)
 			h.written++
@@ -223,7 +223,7 @@ func (l *leases) read(ctx context.Context, id string) (*v1alpha1.ExecutionLease,
 	if err != nil {
 		return nil, err
 	}
-	l.book.update(id, func(h *hub, now time.Time) {
+	l.tracker.update(id, func(h *hub, now time.Time) {
 		h.note(lease, now)
 		if lease != nil {
 			h.agent.Shown(protocol.ParseChallenge(lease.Status.Challenge), sent)

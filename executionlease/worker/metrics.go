@@ -38,8 +38,8 @@ var (
 // unknownHub stands for all hubs that never had a lease. A metric must not get a name that a user wrote into a label.
 const unknownHub = "unknown"
 
-// shown is the book that the metrics show.
-var shown atomic.Pointer[book]
+// shown is the tracker that the metrics show.
+var shown atomic.Pointer[tracker]
 
 // collector computes its metrics when Prometheus asks, because they depend on the time.
 type collector struct{}
@@ -57,24 +57,24 @@ func (collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(to chan<- prometheus.Metric) {
-	if b := shown.Load(); b != nil {
-		for _, metric := range b.metrics() {
+	if t := shown.Load(); t != nil {
+		for _, metric := range t.metrics() {
 			to <- metric
 		}
 	}
 }
 
 // metrics are about each hub that has a lease, or that had a lease and has copies.
-func (b *book) metrics() (all []prometheus.Metric) {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *tracker) metrics() (all []prometheus.Metric) {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	unknown := 0
-	for id, h := range b.hubs {
+	for id, h := range t.hubs {
 		if !h.leased {
 			unknown++
 		}
-		if !h.leased || h.uid == "" && len(b.copies[id]) == 0 {
+		if !h.leased || h.uid == "" && len(t.copies[id]) == 0 {
 			continue
 		}
 		state := h.agent.State(now)

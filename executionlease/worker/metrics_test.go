@@ -18,17 +18,17 @@ import (
 // TestMetrics has a hub that answers at 0 s, with a fenceAfter of 100 s.
 func TestMetrics(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	b := newBook(clock, bells{waiting: &rung{}, stops: &rung{}, leases: &rung{}})
-	shown.Store(b)
+	tracker := newTracker(clock, inboxes{waiting: &addedKeys{}, stops: &addedKeys{}, leases: &addedKeys{}})
+	shown.Store(tracker)
 	t.Cleanup(func() { shown.Store(nil) })
-	b.update("hub", func(h *hub, now time.Time) {
+	tracker.update("hub", func(h *hub, now time.Time) {
 		h.replaced("uid")
 		h.written, h.failed = 3, 1
 		h.agent.Answered(protocol.Challenge{}, 100*time.Second, now)
 		h.agent.Issued(protocol.Challenge{Run: 1, Number: 3}, now)
 		h.agent.Answered(protocol.Challenge{Run: 1, Number: 3}, 100*time.Second, now)
 	})
-	b.update("gone", func(h *hub, _ time.Time) { // This hub has neither a lease nor copies.
+	tracker.update("gone", func(h *hub, _ time.Time) { // This hub has neither a lease nor copies.
 		h.replaced("uid")
 		h.replaced("")
 		h.written = 1

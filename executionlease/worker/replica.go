@@ -42,23 +42,23 @@ type Replica struct {
 // NewReplica makes a Replica that does not lead.
 func NewReplica(opts Options, parts Parts) *Replica {
 	opts.setDefaults()
-	b := newBook(opts.Clock, bells{waiting: bellFunc(parts.Waiting), stops: bellFunc(parts.Stops), leases: bellFunc(parts.Hubs)})
+	t := newTracker(opts.Clock, inboxes{waiting: addFunc(parts.Waiting), stops: addFunc(parts.Stops), leases: addFunc(parts.Hubs)})
 	c := &copies{
-		book: b, alarms: newAlarms(opts.Clock, bellFunc(parts.Stops)), client: parts.Client, recorder: parts.Recorder, clock: opts.Clock,
+		tracker: t, alarms: newAlarms(opts.Clock, addFunc(parts.Stops)), client: parts.Client, recorder: parts.Recorder, clock: opts.Clock,
 	}
 	return &Replica{
-		Fencer: Fencer{book: b}, Copies: c, Watch: b.watcher(), News: news(),
+		Fencer: Fencer{tracker: t}, Copies: c, Watch: t.watcher(), News: news(),
 		Hubs: &leases{
-			book: b, alarms: newAlarms(opts.Clock, bellFunc(parts.Hubs)), identity: opts.Identity, clock: opts.Clock,
+			tracker: t, alarms: newAlarms(opts.Clock, addFunc(parts.Hubs)), identity: opts.Identity, clock: opts.Clock,
 			cache: parts.Leases, live: parts.Live, client: parts.Client, recorder: parts.Recorder, log: logr.Discard(),
 		},
 	}
 }
 
 // Lead makes the replica the leader until end is called.
-func (r *Replica) Lead() (end func()) { return r.book.lead() }
+func (r *Replica) Lead() (end func()) { return r.tracker.lead() }
 
-type bellFunc func(types.NamespacedName)
+type addFunc func(types.NamespacedName)
 
-// Add implements bell.
-func (f bellFunc) Add(key types.NamespacedName) { f(key) }
+// Add implements adder.
+func (f addFunc) Add(key types.NamespacedName) { f(key) }

@@ -62,7 +62,8 @@ func jobs() []job {
 	}}
 }
 
-// submit creates the jobs in order. The first has its worker before the others come, so that it is known which one waits.
+// submit creates the jobs in order. The first has its worker before the others come, so that it is known which one
+// waits.
 func submit(ctx context.Context, hub client.Client) error {
 	for i, j := range jobs() {
 		if err := hub.Create(ctx, j.TrainJob()); err != nil {

@@ -118,7 +118,8 @@ func (w *sweeper[C]) untilDone(ctx context.Context) {
 			return
 		}
 		if !logged && !remote.IsNotConnected(err) {
-			w.log.Error(err, "Worker gets nothing new until what is outdated there is deleted; trying again")
+			w.log.Error(err, "Outdated copies on the worker are not deleted yet, and no new ones are created there until "+
+				"they are; trying again")
 			logged = true
 		}
 		// The controllers end the attempts that were placed there, so that the jobs run elsewhere.

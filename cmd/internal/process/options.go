@@ -72,18 +72,19 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"`host:port` of the Prometheus metrics at /metrics (plain HTTP), or 0 for none.")
 	fs.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,
-		"`host:port` of Go's profiles at /debug/pprof/ (plain HTTP), or 0 for none. Without a host only this machine's own processes reach them.")
+		"`host:port` of Go's profiles at /debug/pprof/ (plain HTTP), or 0 for none. Without a host, only processes of this machine can reach them.")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
 		"Work only while holding the lease \""+o.LeaseName+"\". Turn it off only where nothing else can be running.")
 	fs.StringVar(&o.LeaseNamespace, "leader-election-namespace", o.LeaseNamespace, "Namespace of the lease.")
 	fs.DurationVar(&o.LeaseDuration, "leader-election-lease-duration", o.LeaseDuration,
-		"How long others wait after the last renewal of the lease before they take it.")
+		"How long other processes wait after the last renewal of the lease before they take it.")
 	fs.DurationVar(&o.RenewDeadline, "leader-election-renew-deadline", o.RenewDeadline,
 		"How long the leader goes on trying to renew the lease before it gives up and exits. Shorter than the lease duration.")
 	fs.DurationVar(&o.RetryPeriod, "leader-election-retry-period", o.RetryPeriod,
 		"How often to try to take or renew the lease. Shorter than the renew deadline.")
 	fs.StringVar(&o.LogFormat, "log-format", o.LogFormat, "Format of the log on standard error: text or json.")
-	fs.IntVarP(&o.LogVerbosity, "v", "v", o.LogVerbosity, "How much to log: 0 changes, 1 decisions too, 4 and more for debugging.")
+	fs.IntVarP(&o.LogVerbosity, "v", "v", o.LogVerbosity, "How much to log: 0 changes, 1 decisions too, 4 and more for "+
+		"debugging.")
 }
 
 // Validate returns all faults at once. Each fault names its flag.
@@ -124,7 +125,8 @@ func (o *Options) validateLease() (faults []error) {
 		faults = append(faults, fmt.Errorf("--leader-election-namespace is empty: the lease needs one"))
 	}
 	if o.LeaseDuration <= o.RenewDeadline {
-		faults = append(faults, fmt.Errorf("--leader-election-lease-duration is %s: must be longer than the renew deadline, %s",
+		faults = append(faults, fmt.Errorf("--leader-election-lease-duration is %s: must be longer than the renew "+
+			"deadline, %s",
 			o.LeaseDuration, o.RenewDeadline))
 	}
 	// client-go multiplies the retry period by up to 1.2, and requires that one retry fits into the renew deadline.

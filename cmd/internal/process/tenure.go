@@ -39,7 +39,7 @@ type Tenure struct {
 
 // errSucceeded ends a process if another process has held the lease in the meantime, even if that process has ended.
 // The caches of this process do not have its writes yet, and nothing would restart the controllers.
-var errSucceeded = errors.New("another process has held the lease since this one took it: this one must begin anew")
+var errSucceeded = errors.New("another process has held the lease since this process took it: this process must restart")
 
 // Elect makes the lease for the leader election of Apply, so that Leads is exact. Without Elect or LeaderElect, Leads
 // is true.

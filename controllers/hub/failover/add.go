@@ -58,8 +58,8 @@ type Connections interface {
 	Subscribe(notify func(worker v1alpha1.ClusterName)) (cancel func())
 }
 
-// Book knows when the fenced copies on a worker must have stopped.
-type Book interface {
+// Agents knows when the fenced copies on a worker must have stopped.
+type Agents interface {
 	// StoppedAt returns that time. It is not known if the agent was not alive when the worker was last seen.
 	StoppedAt(worker v1alpha1.ClusterName, clusterID types.UID) (at time.Time, known bool)
 	// Subscribe calls notify when StoppedAt may have changed for a worker.
@@ -75,8 +75,8 @@ type Options struct {
 	HubReader client.Reader
 	// Connections are the connections to the workers.
 	Connections Connections
-	// Book knows what the workers' agents do.
-	Book Book
+	// Agents knows when the agents have stopped copies.
+	Agents Agents
 	// Recorder records Events on hub TrainJobs and WorkerClusters.
 	Recorder events.EventRecorder
 	// Clock is the clock of this process.
@@ -122,12 +122,12 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		return fmt.Errorf("add failover controller: %w", err)
 	}
 	cancelConnections := r.Connections.Subscribe(r.enqueue)
-	cancelBook := r.Book.Subscribe(func(worker v1alpha1.ClusterName) {
+	cancelAgents := r.Agents.Subscribe(func(worker v1alpha1.ClusterName) {
 		if !r.Connections.Contact(worker).Answers {
 			r.enqueue(worker)
 		}
 	})
-	return inbox.AtEnd(mgr, cancelConnections, cancelBook)
+	return inbox.AtEnd(mgr, cancelConnections, cancelAgents)
 }
 
 func requestFor(worker v1alpha1.ClusterName) reconcile.Request {
@@ -163,7 +163,7 @@ func differs(before, after *v1alpha1.WorkerCluster) bool {
 func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list WorkerClusters from the cache")
 		return nil
 	}
 	var requests []reconcile.Request

@@ -32,7 +32,7 @@
 // When the worker answers, mirror takes WorkerLost back.
 //
 // Time: the grace period counts from the record (status.lastSeenTime), by the hub's clock. It is only patience. Safety
-// comes from Book.StoppedAt alone, by the monotonic clock of this process, and only while Contact says that the whole
+// comes from Agents.StoppedAt alone, by the monotonic clock of this process, and only while Contact says that the whole
 // outage was silent. Nothing is polled: both functions return when to reconcile again, and a change of anything that
 // they read wakes the key.
 //

@@ -28,19 +28,20 @@ func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
 
 func (r *Reconciler) recordMoved(f *jobObservation, decided decision) {
 	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
-		"Gave up attempt %d, to place the job anew: %s", f.dispatch.Spec.Attempt, decided.words)
+		"Gave up attempt %d, so that the job can be placed again: %s", f.dispatch.Spec.Attempt, decided.words)
 }
 
 func (r *Reconciler) recordPaused(o *observation) {
 	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeWarning, v1alpha1.WorkerClusterFailoverPaused, action,
-		"%d other workers were lost with this one, and %d answer: the jobs of this one are not moved", o.losses.away, o.losses.answering)
+		"%d other workers were lost together with this worker, and %d answer: the jobs of this worker are not moved", o.losses.away, o.losses.answering)
 }
 
 func (r *Reconciler) recordResumed(o *observation) {
-	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeNormal, "FailoverResumed", action, "Failover is no longer paused for this worker")
+	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeNormal, "FailoverResumed", action, "Failover is no longer paused "+
+		"for this worker")
 }
 
 func (r *Reconciler) recordRemembered(o *observation) {
 	r.Recorder.Eventf(o.worker, nil, corev1.EventTypeNormal, "NotForgotten", action,
-		"The worker answers, so the annotation %s, which named it, was taken off", v1alpha1.AnnotationForget)
+		"Removed the annotation %s, because the worker answers", v1alpha1.AnnotationForget)
 }

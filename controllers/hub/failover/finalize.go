@@ -43,7 +43,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 	if err := r.records.Release(ctx, d); err != nil {
 		return err
 	}
-	log.FromContext(ctx).Info("Let go a deleted Dispatch against a Tombstone", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(d))
+	log.FromContext(ctx).Info("Wrote a Tombstone, and removed the finalizer of a deleted Dispatch", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(d))
 	return nil
 }
 

@@ -150,7 +150,7 @@ func TestImmediate(t *testing.T) {
 func TestFenced(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverFenced)
-	s.book.set(s.worker, s.clock.Now().Add(20*time.Minute))
+	s.agents.set(s.worker, s.clock.Now().Add(20*time.Minute))
 	s.clock.Step(10 * time.Minute)
 	if after := s.reconcile(t); after != 10*time.Minute {
 		t.Errorf("looks again after %s, want when the agent must have stopped", after)
@@ -161,7 +161,7 @@ func TestFenced(t *testing.T) {
 	s.goesOn(t, key, v1alpha1.ReasonFencing)
 	// A manager that starts now counts from now.
 	s.restart()
-	s.book.set(s.worker, s.clock.Now().Add(30*time.Minute))
+	s.agents.set(s.worker, s.clock.Now().Add(30*time.Minute))
 	s.reconcile(t)
 	s.clock.Step(29 * time.Minute)
 	s.reconcile(t)
@@ -234,7 +234,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 	}{
 		"NoAgent": {
 			reason: "nobody stops the job",
-			change: func(s *scene) { delete(s.book.stop, s.worker) }, words: "no agent", says: v1alpha1.ReasonHold, moves: true,
+			change: func(s *scene) { delete(s.agents.stop, s.worker) }, words: "no agent", says: v1alpha1.ReasonHold, moves: true,
 		},
 		"SomethingAnswers": {
 			reason: "its API server may be down, and the agent stops nothing",
@@ -264,7 +264,7 @@ func TestFencedIsHeldWithoutProof(t *testing.T) {
 			// A manager that starts now does not know what answered before.
 			since := s.clock.Now()
 			s.contacts.set(s.worker, failover.Contact{UnreachableSince: since, SilentSince: since})
-			s.book.set(s.worker, since)
+			s.agents.set(s.worker, since)
 			s.restart()
 			s.clock.Step(time.Hour)
 			s.reconcile(t)
@@ -529,7 +529,7 @@ func TestManyJobs(t *testing.T) {
 	for i := range jobs {
 		s.place(t, fmt.Sprintf("job-%d", i), []v1alpha1.Failover{v1alpha1.FailoverHold, v1alpha1.FailoverFenced}[i%2])
 	}
-	s.book.set(s.worker, s.clock.Now().Add(24*time.Hour))
+	s.agents.set(s.worker, s.clock.Now().Add(24*time.Hour))
 	var writes meter
 	s.options.Hub = &wrapped{Client: s.cached, around: writes.around}
 	s.restart()
@@ -777,13 +777,13 @@ func TestManager(t *testing.T) {
 	// The connection is lost, the record says that, and the grace period ends.
 	s.clock.SetTime(time.Now())
 	s.lose(t, s.worker, 0)
-	s.book.set(s.worker, time.Now().Add(time.Hour))
+	s.agents.set(s.worker, time.Now().Add(time.Hour))
 	eventually(t, "the grace ends", func(g gomega.Gomega) {
 		g.Expect(s.dispatch(t, immediate).AttemptEnded()).To(gomega.BeTrue())
 		g.Expect(lost(s.dispatch(t, fenced))).To(gomega.Equal(v1alpha1.ReasonFencing))
 	})
-	// The Book learns an earlier time.
-	s.book.set(s.worker, time.Now().Add(500*time.Millisecond))
+	// The agents learn an earlier time.
+	s.agents.set(s.worker, time.Now().Add(500*time.Millisecond))
 	eventually(t, "the agent must have stopped", func(g gomega.Gomega) {
 		g.Expect(s.dispatch(t, fenced).AttemptEnded()).To(gomega.BeTrue())
 	})

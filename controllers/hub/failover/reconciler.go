@@ -193,7 +193,7 @@ func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
 	contact := r.Connections.Contact(o.name)
 	known.untried = contact.Untried
 	known.silent = !contact.SilentSince.IsZero() && !contact.SilentSince.After(contact.UnreachableSince)
-	if at, ok := r.Book.StoppedAt(o.name, o.clusterID(d)); ok {
+	if at, ok := r.Agents.StoppedAt(o.name, o.clusterID(d)); ok {
 		known.stoppedAt = at
 	}
 	return known

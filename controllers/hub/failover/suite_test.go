@@ -114,30 +114,30 @@ func (c *connections) set(worker v1alpha1.ClusterName, contact failover.Contact)
 	}
 }
 
-// book returns the times that a test sets.
-type book struct {
+// agents returns the times that a test sets.
+type agents struct {
 	mu     sync.Mutex
 	stop   map[v1alpha1.ClusterName]time.Time
 	notify []func(v1alpha1.ClusterName)
 }
 
-func (b *book) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at, ok := b.stop[worker]
+func (a *agents) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.stop[worker]
 	return at, ok && id == clusterID
 }
 
-func (b *book) Subscribe(notify func(v1alpha1.ClusterName)) (cancel func()) {
-	b.notify = append(b.notify, notify)
+func (a *agents) Subscribe(notify func(v1alpha1.ClusterName)) (cancel func()) {
+	a.notify = append(a.notify, notify)
 	return func() {}
 }
 
-func (b *book) set(worker v1alpha1.ClusterName, at time.Time) {
-	b.mu.Lock()
-	b.stop[worker] = at
-	b.mu.Unlock()
-	for _, notify := range b.notify {
+func (a *agents) set(worker v1alpha1.ClusterName, at time.Time) {
+	a.mu.Lock()
+	a.stop[worker] = at
+	a.mu.Unlock()
+	for _, notify := range a.notify {
 		notify(worker)
 	}
 }
@@ -175,7 +175,7 @@ type scene struct {
 	worker    v1alpha1.ClusterName
 	clock     *clocktesting.FakeClock
 	contacts  *connections
-	book      *book
+	agents    *agents
 	events    *recorder
 	// options are the options of the reconciler. A change by a test takes effect at the next restart.
 	options    failover.Options
@@ -193,7 +193,7 @@ func newScene(t *testing.T) *scene {
 		environment: e, namespace: fmt.Sprintf("test-%d", n), worker: v1alpha1.ClusterName(fmt.Sprintf("worker-%d", n)),
 		clock:    clocktesting.NewFakeClock(time.Now()),
 		contacts: &connections{contacts: map[v1alpha1.ClusterName]failover.Contact{}},
-		book:     &book{stop: map[v1alpha1.ClusterName]time.Time{}},
+		agents:   &agents{stop: map[v1alpha1.ClusterName]time.Time{}},
 		events:   &recorder{},
 	}
 	must(t, e.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
@@ -202,7 +202,7 @@ func newScene(t *testing.T) *scene {
 	s.answer(t, s.peer())
 	s.lose(t, s.worker, time.Minute)
 	s.options = failover.Options{
-		Hub: e.cached, HubReader: e.hub, Connections: s.contacts, Book: s.book, Recorder: s.events, Clock: s.clock,
+		Hub: e.cached, HubReader: e.hub, Connections: s.contacts, Agents: s.agents, Recorder: s.events, Clock: s.clock,
 	}
 	s.restart()
 	return s
@@ -259,7 +259,7 @@ func (s *scene) lose(t *testing.T, name v1alpha1.ClusterName, ago time.Duration)
 		worker.Status.LastSeenTime = &metav1.Time{Time: since}
 	})
 	s.contacts.set(name, failover.Contact{UnreachableSince: since, SilentSince: since})
-	s.book.set(name, since)
+	s.agents.set(name, since)
 }
 
 // answer makes a worker connected.

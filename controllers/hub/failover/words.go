@@ -18,64 +18,68 @@ func forgetCommand(worker v1alpha1.ClusterName) string {
 
 // orForgotten ends the messages of jobs that do not move without an admin.
 func orForgotten(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("if nothing of it runs any more, an admin can have its jobs placed anew: %s", forgetCommand(worker))
+	return fmt.Sprintf("if nothing runs there any more, an admin can have its jobs placed again: %s", forgetCommand(worker))
 }
 
 func holdWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer, and the job may be running there: it stays until the worker answers again; %s",
+	return fmt.Sprintf("worker %q does not answer, and the job may be running there: it stays until the worker answers "+
+		"again; %s",
 		worker, orForgotten(worker))
 }
 
 func answeredWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer as it should, but something at its address does: its API server may be down, without which "+
-		"its agent cannot stop the job, so the job stays until the worker answers again; %s", worker, orForgotten(worker))
+	return fmt.Sprintf("worker %q does not answer correctly, but something at its address answers: its API server may "+
+		"be down, and without it the agent cannot stop the job, so the job stays until the worker answers again; %s", worker, orForgotten(worker))
 }
 
 func noAgentWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer, and had no agent that stops the job when it was last seen: the job stays until the worker "+
-		"answers again; %s", worker, orForgotten(worker))
+	return fmt.Sprintf("worker %q does not answer, and had no agent that stops the job when it was last seen: the job "+
+		"stays until the worker answers again; %s", worker, orForgotten(worker))
 }
 
 func fencingWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer: the job is placed anew as soon as the worker's agent must have stopped it there, unless the "+
-		"worker answers before", worker)
+	return fmt.Sprintf("worker %q does not answer: the hub places the job again when the worker's agent must have "+
+		"stopped it, unless the worker answers first", worker)
 }
 
 func pausingWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer, and neither do so many others that it is rather the hub that is cut off: no job is moved "+
-		"until workers answer again; %s", worker, orForgotten(worker))
+	return fmt.Sprintf("worker %q and many other workers do not answer, so the hub itself may be cut off: no job is "+
+		"moved until workers answer again; %s", worker, orForgotten(worker))
 }
 
 func goneWords(d *v1alpha1.Dispatch) string {
-	return fmt.Sprintf("WorkerCluster %q was deleted, and the job may be running there: it stays until an admin creates the WorkerCluster "+
-		"again; if nothing of it runs any more, with the annotation %s: %q, and the job is placed anew",
+	return fmt.Sprintf("WorkerCluster %q was deleted, and the job may be running there: it stays until an admin "+
+		"creates the WorkerCluster again; if nothing runs there any more, create it with the annotation %s: %q, and the "+
+		"hub places the job again",
 		d.Spec.Cluster, v1alpha1.AnnotationForget, d.Spec.ClusterID)
 }
 
 func elsewhereWords(d *v1alpha1.Dispatch) string {
-	return fmt.Sprintf("WorkerCluster %q leads to another cluster now than when the job was placed, and the job may be running on the former: "+
-		"it stays until the WorkerCluster leads back; if nothing of the former runs any more, an admin can have its jobs placed anew: "+
-		"kubectl annotate workercluster %s %s=%s", d.Spec.Cluster, d.Spec.Cluster, v1alpha1.AnnotationForget, d.Spec.ClusterID)
+	return fmt.Sprintf("WorkerCluster %q leads to another cluster than when the job was placed, and the job may be "+
+		"running on the former cluster: it stays until the WorkerCluster leads to the former cluster again; if nothing "+
+		"runs there any more, an admin can have its jobs placed again: kubectl annotate workercluster %s %s=%s", d.Spec.Cluster, d.Spec.Cluster, v1alpha1.AnnotationForget, d.Spec.ClusterID)
 }
 
 func unusableWords(worker v1alpha1.ClusterName, reason string) string {
-	return fmt.Sprintf("worker %q cannot be used (%s), which is no loss: the job may be running there, and stays; what is to be done says the "+
-		"WorkerCluster", worker, reason)
+	return fmt.Sprintf("worker %q cannot be used (%s), but it is not lost: the job may be running there, and stays; "+
+		"the conditions of the WorkerCluster say what to do", worker, reason)
 }
 
 func pendingWords(d *v1alpha1.Dispatch) string {
-	return fmt.Sprintf("the job was deleted; its copy is deleted when worker %q answers again, and after a while this is noted in a Tombstone "+
-		"and no longer waited for; an admin can do so now if nothing of the worker runs any more: %s", d.Spec.Cluster, forgetCommand(d.Spec.Cluster))
+	return fmt.Sprintf("the job was deleted; the hub deletes its copy when worker %q answers again; after a while the "+
+		"hub writes a Tombstone for the copy and stops waiting; if nothing runs on the worker any more, an admin can end "+
+		"the wait now: %s", d.Spec.Cluster, forgetCommand(d.Spec.Cluster))
 }
 
 // These messages say why attempts end.
 
 func forgottenWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("an admin has had worker %q forgotten", worker)
+	return fmt.Sprintf("an admin told the hub to forget worker %q", worker)
 }
 
 func immediateWords(worker v1alpha1.ClusterName) string {
-	return fmt.Sprintf("worker %q does not answer, and the job's failover is Immediate: until the worker is back, it may run there too", worker)
+	return fmt.Sprintf("worker %q does not answer, and the job's failover is Immediate: until the worker is back, the "+
+		"job may run there too", worker)
 }
 
 func fencedWords(worker v1alpha1.ClusterName) string {
@@ -85,10 +89,11 @@ func fencedWords(worker v1alpha1.ClusterName) string {
 // These messages are for conditions of WorkerClusters.
 
 func pausedWords(worker v1alpha1.ClusterName, share float64) string {
-	return fmt.Sprintf("more than %.0f %% of the workers were lost at about the same time, so it is rather the hub that is cut off: the jobs of "+
-		"this one are not moved before others answer again; if nothing of it runs any more: %s", share*100, forgetCommand(worker))
+	return fmt.Sprintf("more than %.0f %% of the workers were lost at about the same time, so the hub itself may be "+
+		"cut off: the jobs of this worker are not moved before other workers answer again; if nothing runs there any more: %s", share*100, forgetCommand(worker))
 }
 
 func resumedWords() string {
-	return "other workers answer again; the jobs of this one are moved, as their failover says, if it does not within its grace period"
+	return "other workers answer again; if this worker does not answer within its grace period, its jobs are moved as " +
+		"their failover says"
 }

@@ -72,7 +72,7 @@ func TestEditedCopy(t *testing.T) {
 			if diff := cmp.Diff(identity(before), identity(now)); diff != "" {
 				t.Errorf("the copy is not as it was (-before +now):\n%s", diff)
 			}
-			s.expectEvent(t, recorder, `Warning CopyRestored Changed back on worker "worker" what was changed there: `+test.want)
+			s.expectEvent(t, recorder, `Warning CopyRestored Undid changes that somebody made to the copy on worker "worker": `+test.want)
 			for range 2 {
 				s.reconcile(t)
 			}

@@ -76,14 +76,14 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 			return v.runningDue(), nil // Then the Dispatch says Running, even if no event of the copy comes before.
 		}
 	}
-	v.memory.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
-	return v.createFailed(ctx, cmp.Or(v.memory.creation.trouble.gaveUp, err))
+	v.attempt.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
+	return v.createFailed(ctx, cmp.Or(v.attempt.creation.trouble.gaveUp, err))
 }
 
 // mayCreate returns why no creation is sent, nil if one is.
 func (v *visit) mayCreate() error {
-	if v.memory.creation.trouble.gaveUp != nil {
-		return v.memory.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
+	if v.attempt.creation.trouble.gaveUp != nil {
+		return v.attempt.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
 	}
 	if v.Protected != nil && v.Protected(v.job.GetNamespace()) {
 		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", v.job.GetNamespace()))
@@ -98,34 +98,34 @@ func (v *visit) mayCreate() error {
 func (v *visit) send(ctx context.Context, challenge string) error {
 	copy := newCopy(v.job, v.dispatch, v.HubID)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
-	v.memory.creation.leaseless.reset()
+	v.attempt.creation.leaseless.reset()
 	err := v.worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	now := v.Clock.Now()
 	if err != nil {
-		v.memory.creation.unanswered.note(err, now)
+		v.attempt.creation.unanswered.note(err, now)
 		return err
 	}
-	v.memory.creation.unanswered.copyAnswered = true
-	v.memory.copy.believe(copy, now)
-	timeToCopy.Observe(now.Sub(v.memory.noticed).Seconds())
+	v.attempt.creation.unanswered.copyAnswered = true
+	v.attempt.copy.believe(copy, now)
+	timeToCopy.Observe(now.Sub(v.attempt.noticed).Seconds())
 	v.recordLeftOut()
 	return nil
 }
 
 // awaitLease waits for an agent that does not answer now: nobody would stop a copy whose failover is Fenced.
 func (v *visit) awaitLease(ctx context.Context) (time.Duration, error) {
-	if v.memory.creation.leaseless.elapsed(v.Clock.Now()) < leaseLimit {
+	if v.attempt.creation.leaseless.elapsed(v.Clock.Now()) < leaseLimit {
 		return leaseCheck, nil
 	}
-	return v.createFailed(ctx, refusal("the worker's agent does not answer; without it the job, whose failover is Fenced, "+
-		"could not be moved safely if the worker were lost"))
+	return v.createFailed(ctx, refusal("the worker's agent does not answer, and a job with failover Fenced needs it: "+
+		"without the agent the hub could not move the job safely if the worker were lost"))
 }
 
 // createFailed decides what an error of the creation means.
 func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, error) {
-	now, memory := v.Clock.Now(), &v.memory.creation
-	memory.trouble.noteFault(err, now)
-	refused := isRefusal(err) && now.Sub(memory.runtimeWritten) > runtimeLag || memory.trouble.tooManyFaults(now)
+	now, creation := v.Clock.Now(), &v.attempt.creation
+	creation.trouble.noteFault(err, now)
+	refused := isRefusal(err) && now.Sub(creation.runtimeWritten) > runtimeLag || creation.trouble.tooManyFaults(now)
 	exists := apierrors.IsAlreadyExists(err)
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", v.job.GetNamespace(), v.job.GetName(), v.Cluster, err)
@@ -143,7 +143,7 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	case found.copy == nil:
 		return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, refusalWords(err))
 	case found.presence == current:
-		v.memory.copy.believe(found.copy, v.Clock.Now())
+		v.attempt.copy.believe(found.copy, v.Clock.Now())
 		return createLag, v.claim(ctx, found.copy) // Without our label no event tells of the copy.
 	case found.presence == foreign:
 		return v.nameTaken(ctx, found.copy)
@@ -171,7 +171,7 @@ func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructur
 	if existing.GetLabels()[v1alpha1.LabelHub] != v.HubID || existing.GetDeletionTimestamp() == nil {
 		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())
 	}
-	if v.memory.creation.nameTaken.elapsed(v.Clock.Now()) < goingLimit && v.dispatch.Spec.Eviction == nil {
+	if v.attempt.creation.nameTaken.elapsed(v.Clock.Now()) < goingLimit && v.dispatch.Spec.Eviction == nil {
 		return endCheck, nil // If the cache shows the copy, its end wakes us earlier.
 	}
 	return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, fmt.Sprintf(

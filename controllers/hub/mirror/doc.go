@@ -5,7 +5,7 @@
 //
 // There is one instance per connected worker, with its own queue, so that a slow worker delays no other. A key is the
 // namespace and name that the hub TrainJob, its Dispatch and the copy share. Reconcile (reconciler.go) observes all
-// three from caches, adds what this process remembers (memory.go), and calls decide, a pure function (state.go). Then
+// three from caches, adds what this process remembers (attempt.go), and calls decide, a pure function (state.go). Then
 // act calls the one method of that state:
 //
 //	idle          nothing is done: the Dispatch waits, or its attempt or job has ended, or it is another worker's
@@ -35,7 +35,7 @@
 // that are made anyway, or are gathered for a second. A JobSet may be hidden, late or gone: nothing waits for it.
 //
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
-// keys come again with the next connection (package perworker). Its memory is about the seconds in which a cache lags
-// behind our own writes. A process that loses it repeats requests, and assumes the worst of creations that got no
-// answer (answers.go).
+// keys come again with the next connection (package perworker). It remembers what matters for the seconds in which a
+// cache lags behind our own writes. A process that loses it repeats requests, and assumes the worst of creations that
+// got no answer (answers.go).
 package mirror

@@ -44,25 +44,26 @@ func (h *hubSide) recordEnded(outcome v1alpha1.Outcome, message string) {
 func (h *hubSide) recordLeftOut() {
 	if names := reservedKeys(h.job); len(names) > 0 {
 		h.record(corev1.EventTypeWarning, "NamesLeftOut",
-			"The copy on worker %q is without %s: names under %s are reserved; users may write the annotations %s",
+			"The copy on worker %q was created without %s: names under %s are reserved; users may write the annotations %s",
 			h.Cluster, strings.Join(names, ", "), v1alpha1.KeyPrefix, strings.Join(v1alpha1.UserAnnotations(), ", "))
 	}
 }
 
 // recordRestored says what somebody had changed about the copy.
 func (h *hubSide) recordRestored(names []string) {
-	h.record(corev1.EventTypeWarning, "CopyRestored", "Changed back on worker %q what was changed there: %s",
+	h.record(corev1.EventTypeWarning, "CopyRestored", "Undid changes that somebody made to the copy on worker %q: %s",
 		h.Cluster, strings.Join(names, ", "))
 }
 
 // warnMisplaced says once why nothing is done for a job whose worker's name led to another cluster when it was placed.
 func (h *hubSide) warnMisplaced() {
-	if h.memory.warned || h.job == nil {
+	if h.attempt.warned || h.job == nil {
 		return
 	}
-	h.memory.warned = true
+	h.attempt.warned = true
 	h.record(corev1.EventTypeWarning, v1alpha1.ReasonIdentityChanged,
-		"Worker %q was cluster %s when the job was placed there, and is cluster %s now; the copy may still run on the former",
+		"Worker %q was cluster %s when the job was placed there, and is cluster %s now; the copy may still run on the "+
+			"former cluster cluster cluster",
 		h.Cluster, h.dispatch.Spec.ClusterID, h.ClusterID)
 }
 

@@ -110,7 +110,7 @@ func (v *visit) resolveMissing(ctx context.Context) (time.Duration, error) {
 	case podsAlive:
 		return endCheck, nil
 	case current:
-		v.memory.copy.believe(found.copy, v.Clock.Now())
+		v.attempt.copy.believe(found.copy, v.Clock.Now())
 		_, _, err := keeper{v}.bring(ctx)
 		return createLag, err
 	case second:

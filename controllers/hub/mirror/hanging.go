@@ -61,7 +61,7 @@ func (t *trouble) noteHang(worker v1alpha1.ClusterName, err error, took time.Dur
 		return
 	}
 	hung := t.hung.Round(time.Second)
-	words := fmt.Sprintf("did not answer the creation of the copy for %s; does an admission webhook hang there?", hung)
+	words := fmt.Sprintf("did not answer the creation of the copy for %s; check whether an admission webhook hangs there", hung)
 	if isFault(err) {
 		words = fmt.Sprintf("could not create the copy within %s: %s", hung, refusalWords(err))
 	}

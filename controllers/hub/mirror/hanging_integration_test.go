@@ -166,7 +166,7 @@ func TestCreationsThatHang(t *testing.T) {
 				}
 				return
 			}
-			s.expectEnd(t, v1alpha1.OutcomeRejected, "does an admission webhook hang there?")
+			s.expectEnd(t, v1alpha1.OutcomeRejected, "check whether an admission webhook hangs there")
 			if words := s.dispatch(t).Status.History[0].Message; !strings.Contains(words, "1m0s") {
 				t.Errorf("the words are %q, want how long it took in them", words)
 			}

@@ -158,7 +158,7 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 		s.patchTrainJobCRD(t, `[{"op": "add", "path": "`+path+`", "value": {"type": "integer", "format": "int64"}}]`)
 	})
 	t.Cleanup(restore)
-	s.awaitVerdict(t, "unknown field")
+	s.awaitAnswer(t, "unknown field")
 
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, `unknown field "spec.activeDeadlineSeconds"`)
@@ -167,7 +167,7 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 	}
 
 	restore()
-	s.awaitVerdict(t, "")
+	s.awaitAnswer(t, "")
 	for range 2 {
 		s.reconcile(t)
 		s.restart()
@@ -198,7 +198,7 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: %[1]s}
 spec: {policyName: %[1]s, validationActions: [Deny]}
 `, s.key.Namespace)))
-	s.awaitVerdict(t, "no TrainJobs on Sundays")
+	s.awaitAnswer(t, "no TrainJobs on Sundays")
 
 	s.reconcile(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, "no TrainJobs on Sundays")
@@ -209,7 +209,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 			"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": s.key.Namespace},
 		}}))
 	}
-	s.awaitVerdict(t, "")
+	s.awaitAnswer(t, "")
 	s.reconcile(t) // The hub's cache still shows a Dispatch without the refusal.
 	if copy := s.copy(t); copy != nil {
 		t.Errorf("a copy of an attempt that has been reported as ended was created: %v", copy)
@@ -236,7 +236,7 @@ webhooks:
   namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: %[1]s}}
   rules: [{apiGroups: [trainer.kubeflow.org], apiVersions: ["*"], operations: [CREATE], resources: [trainjobs]}]
 `, s.key.Namespace)))
-	s.awaitVerdict(t, "failed calling webhook")
+	s.awaitAnswer(t, "failed calling webhook")
 	before := s.dispatch(t)
 	for range 2 {
 		_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
@@ -252,7 +252,7 @@ webhooks:
 		"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
 		"metadata": map[string]any{"name": s.key.Namespace},
 	}}))
-	s.awaitVerdict(t, "")
+	s.awaitAnswer(t, "")
 	s.reconcile(t)
 	if s.copy(t) == nil {
 		t.Error("no copy was created although the worker takes it now")
@@ -603,8 +603,8 @@ func (s *scene) expectEnd(t *testing.T, outcome v1alpha1.Outcome, words ...strin
 	}
 }
 
-// awaitVerdict waits until the worker answers to a creation of the copy with these words; without words, until it would take it.
-func (s *scene) awaitVerdict(t *testing.T, words string) {
+// awaitAnswer waits until the worker answers to a creation of the copy with these words; without words, until it would take it.
+func (s *scene) awaitAnswer(t *testing.T, words string) {
 	t.Helper()
 	eventually(t, "admission on the worker", func(g gomega.Gomega) {
 		probe := s.job(t)

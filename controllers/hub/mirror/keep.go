@@ -22,8 +22,8 @@ import (
 const (
 	// restoreLimit is how often the hub changes a copy back until the job is moved.
 	restoreLimit = 5
-	// restoreMemory is for how long it counts that the hub has changed a copy back.
-	restoreMemory = time.Hour
+	// restoreWindow is for how long it counts that the hub has changed a copy back.
+	restoreWindow = time.Hour
 )
 
 // restored counts how often the hub has changed back what somebody else had changed about the copy.
@@ -36,7 +36,7 @@ type restored struct {
 
 // tooOften is true if somebody changes the copy again and again.
 func (r *restored) tooOften(now time.Time) bool {
-	if now.Sub(r.last) > restoreMemory {
+	if now.Sub(r.last) > restoreWindow {
 		r.count = 0
 	}
 	return r.count >= restoreLimit
@@ -88,13 +88,13 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 // restore changes back what somebody has changed in the spec of the copy. A copy of generation 1 is as it was created,
 // and each later generation is checked once.
 func (k keeper) restore(ctx context.Context) error {
-	generation, memory := k.copy.GetGeneration(), &k.memory.restored
-	if generation <= 1 || generation == memory.checked {
+	generation, restored := k.copy.GetGeneration(), &k.attempt.restored
+	if generation <= 1 || generation == restored.checked {
 		return nil
 	}
 	wanted := newSpec(k.job)
 	if sameSpec(wanted, specOf(k.copy)) {
-		memory.checked = generation
+		restored.checked = generation
 		return nil
 	}
 	// Only the API server says who wrote what: the cache has no managedFields.
@@ -109,7 +109,7 @@ func (k keeper) restore(ctx context.Context) error {
 	changed := live.GetAnnotations()[v1alpha1.AnnotationSource] != sourceOf(k.job)
 	edits := editsOf(wanted, live, background{jobChanged: changed, queued: queued})
 	if len(edits) == 0 {
-		memory.checked = generation // The worker itself makes this of the job.
+		restored.checked = generation // The worker itself makes this of the job.
 		return nil
 	}
 	names := make([]string, len(edits))
@@ -121,15 +121,15 @@ func (k keeper) restore(ctx context.Context) error {
 	if patched, err := k.patchCopy(ctx, live, updated, names); !patched || err != nil {
 		return err
 	}
-	memory.checked = updated.GetGeneration() // Whatever still differs, the worker insists on it.
+	restored.checked = updated.GetGeneration() // Whatever still differs, the worker insists on it.
 	return nil
 }
 
 // patchCopy changes the copy on the worker. names are what somebody else has changed of it. If that happens again and
 // again, or the worker does not let it be changed back, patchCopy has the job moved and returns false.
 func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructured, names []string) (patched bool, err error) {
-	memory := &k.memory.restored
-	if len(names) > 0 && memory.tooOften(k.Clock.Now()) {
+	restored := &k.attempt.restored
+	if len(names) > 0 && restored.tooOften(k.Clock.Now()) {
 		return false, k.evictChanged(ctx, names, "it is changed again and again")
 	}
 	err = k.worker.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), fieldOwner)
@@ -140,7 +140,7 @@ func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructur
 		return false, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", from.GetNamespace(), from.GetName(), k.Cluster, err)
 	}
 	if len(names) > 0 {
-		memory.count, memory.last = memory.count+1, k.Clock.Now()
+		restored.count, restored.last = restored.count+1, k.Clock.Now()
 		k.recordRestored(names)
 	}
 	return true, nil

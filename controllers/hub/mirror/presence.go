@@ -60,7 +60,7 @@ func (v *visit) lookForCopy(ctx context.Context) (finding, error) {
 
 // mayArrive is for how long a creation of the copy may still be carried out.
 func (v *visit) mayArrive() time.Duration {
-	return v.memory.creation.unanswered.mayArrive(v.wasCopied(), v.Clock.Now())
+	return v.attempt.creation.unanswered.mayArrive(v.wasCopied(), v.Clock.Now())
 }
 
 // find asks the worker's API server for the TrainJob of the Dispatch's name, nil if there is none.

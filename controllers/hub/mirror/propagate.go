@@ -39,7 +39,7 @@ func (v *visit) propagate(ctx context.Context) error {
 	}
 	written, err := p.runtime(ctx)
 	if written {
-		v.memory.creation.runtimeWritten = v.Clock.Now()
+		v.attempt.creation.runtimeWritten = v.Clock.Now()
 	}
 	return err
 }

@@ -42,8 +42,8 @@ type reconciler struct {
 	Options
 	started   time.Time
 	creations *creations
-	// memories has a *memory for each key, a NamespacedName, that is live on this worker.
-	memories sync.Map
+	// attempts has a *attempt for each key, a NamespacedName, that is live on this worker.
+	attempts sync.Map
 }
 
 // Reconcile brings one TrainJob of this worker a step further.
@@ -65,7 +65,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case errors.Is(err, remote.ErrNotLeading): // Either the lease is renewed in a moment, or this process ends.
 		return reconcile.Result{RequeueAfter: leaderCheck}, nil
 	case asked && seconds > 0:
-		log.FromContext(ctx).Info("Asked to come again later", "reason", err.Error(), "seconds", seconds)
+		log.FromContext(ctx).Info("The API server asks to retry later", "reason", err.Error(), "seconds", seconds)
 		return reconcile.Result{RequeueAfter: time.Duration(seconds) * time.Second}, nil
 	case err != nil:
 		return reconcile.Result{}, err
@@ -75,7 +75,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // act does what the state asks for. It returns when to look again, zero if an event will tell.
 func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
-	if v.memory.ended && (what == absent || what == blocked || what == evicting || what == copyDeleted) {
+	if v.attempt.ended && (what == absent || what == blocked || what == evicting || what == copyDeleted) {
 		return 0, nil // The end of the attempt is reported, and placement is about to answer.
 	}
 	switch what {
@@ -114,7 +114,7 @@ func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
 	runningDue, runningErr := v.reportRunning(ctx)
 	due := requeue.Sooner(keepDue, requeue.Sooner(statusDue, runningDue))
 	if v.believed {
-		due = requeue.Sooner(due, createLag-v.Clock.Since(v.memory.copy.since))
+		due = requeue.Sooner(due, createLag-v.Clock.Since(v.attempt.copy.since))
 	}
 	return due, cmp.Or(keepErr, statusErr, runningErr)
 }
@@ -130,16 +130,16 @@ type visit struct {
 type hubSide struct {
 	*reconciler
 	observation
-	// memory of the attempt. It is empty if the attempt is not live on this worker.
-	memory *memory
+	// attempt is empty if it is not live on this worker.
+	attempt *attempt
 }
 
 // observe reads the key's objects from the caches, and adds what this process remembers.
 func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (*visit, error) {
-	v := &visit{hubSide: hubSide{reconciler: r, observation: observation{hubID: r.HubID}, memory: &memory{}}, worker: worker}
+	v := &visit{hubSide: hubSide{reconciler: r, observation: observation{hubID: r.HubID}, attempt: &attempt{}}, worker: worker}
 	dispatch := &v1alpha1.Dispatch{}
 	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
-		r.memories.Delete(key)
+		r.attempts.Delete(key)
 		return v, client.IgnoreNotFound(err)
 	}
 	v.dispatch = dispatch
@@ -152,11 +152,11 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		return v, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
 	}
 	if dispatch.Spec.Cluster != r.Cluster || dispatch.IsFinished() {
-		r.memories.Delete(key) // The job is not live here.
+		r.attempts.Delete(key) // The job is not live here.
 		return v, nil
 	}
-	v.memory = r.memoryOf(key, dispatch)
-	v.memory.copy.complete(&v.observation, r.Clock.Now())
+	v.attempt = r.attemptOf(key, dispatch)
+	v.attempt.copy.complete(&v.observation, r.Clock.Now())
 	v.observeCourse(ctx)
 	return v, nil
 }
@@ -177,11 +177,11 @@ func (v *visit) observeCourse(ctx context.Context) {
 		err := v.worker.Get(ctx, client.ObjectKeyFromObject(v.copy), jobSet)
 		if err == nil && metav1.IsControlledBy(jobSet, v.copy) {
 			if seen, err := courseOf(jobSet); err == nil {
-				v.memory.course = &seen
+				v.attempt.course = &seen
 			}
 		}
 	}
-	v.course = v.memory.course
+	v.course = v.attempt.course
 }
 
 // doubted is true while the hub's caches may lag behind the writes of the replica that led before.
@@ -192,12 +192,12 @@ func (r *reconciler) doubted() bool {
 // dispatchIsCurrent is true if the cached Dispatch is the API server's. It is asked before a step that would be wrong
 // otherwise, which is never on the way of a job that runs and ends.
 func (h *hubSide) dispatchIsCurrent(ctx context.Context) (bool, error) {
-	if h.memory.verified || !h.doubted() {
+	if h.attempt.verified || !h.doubted() {
 		return true, nil
 	}
 	var err error
-	h.memory.verified, err = h.isStored(ctx)
-	return h.memory.verified, err
+	h.attempt.verified, err = h.isStored(ctx)
+	return h.attempt.verified, err
 }
 
 // isStored is true if the API server has the Dispatch as it was observed.

@@ -32,7 +32,7 @@ func (v *visit) release(ctx context.Context) (time.Duration, error) {
 		return conflictDelay, err
 	}
 	if v.believed || record.AttemptOf(v.dispatch).Live() {
-		v.memory.copy.unseen = nil // The worker's API server is asked now whether the copy is there.
+		v.attempt.copy.unseen = nil // The worker's API server is asked now whether the copy is there.
 		if due, err := v.leaveNothing(ctx); due > 0 || err != nil {
 			return due, err
 		}

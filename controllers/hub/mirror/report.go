@@ -29,13 +29,13 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	case h.hasProgressed():
 		due = h.progressDue()
 	default:
-		h.memory.said.progress.reset()
+		h.attempt.said.progress.reset()
 		return 0, nil
 	}
 	if due > 0 {
 		return due, nil
 	}
-	h.memory.said.progress.reset()
+	h.attempt.said.progress.reset()
 	return 0, h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopied(status)
 		record.GoOn(status)
@@ -48,13 +48,13 @@ func (h *hubSide) runningDue() time.Duration {
 	if h.dispatch.Status.Phase == v1alpha1.PhaseWaiting {
 		return 0
 	}
-	return max(0, runningDelay-h.Clock.Since(h.memory.copy.since))
+	return max(0, runningDelay-h.Clock.Since(h.attempt.copy.since))
 }
 
 // progressDue is how long until the Dispatch has to show gathered changes. The changes of a short copy are not shown.
 func (h *hubSide) progressDue() time.Duration {
 	now := h.Clock.Now()
-	return max(0, statusWindow-h.memory.said.progress.elapsed(now), runningDelay-now.Sub(h.memory.copy.since))
+	return max(0, statusWindow-h.attempt.said.progress.elapsed(now), runningDelay-now.Sub(h.attempt.copy.since))
 }
 
 // reportReturned says that the worker is back. Nothing else is done until that is on record: another controller may be
@@ -105,7 +105,7 @@ func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, mess
 	if err := h.records().End(ctx, h.dispatch, outcome, message); err != nil {
 		return err
 	}
-	h.memory.ended = true
+	h.attempt.ended = true
 	h.recordEnded(outcome, message)
 	return nil
 }

@@ -40,11 +40,11 @@ type said struct {
 
 // syncStatus brings the status of a live copy to the hub TrainJob, and says when to look again if it gathers changes.
 func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
-	if !h.hasNews() || h.memory.said.pushed == hashStatus(h.copy) {
-		h.memory.said.news.reset()
+	if !h.hasNews() || h.attempt.said.pushed == hashStatus(h.copy) {
+		h.attempt.said.news.reset()
 		return 0, h.statusAccepted(ctx) // The write of the Dispatch after that of the status may have failed.
 	}
-	if due := statusWindow - h.memory.said.news.elapsed(h.Clock.Now()); due > 0 {
+	if due := statusWindow - h.attempt.said.news.elapsed(h.Clock.Now()); due > 0 {
 		return due, nil
 	}
 	if ok, err := h.maySpeak(ctx); !ok || err != nil {
@@ -59,7 +59,7 @@ func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
 	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
 		return 0, nil
 	}
-	if h.memory.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews() {
+	if h.attempt.said.pushed == 0 && h.job.Object["status"] == nil && h.hasNews() {
 		return 0, h.writeJobStatus(ctx)
 	}
 	return h.syncStatus(ctx)
@@ -67,7 +67,7 @@ func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
 
 // finish says on the hub TrainJob how the copy ended, and then on the Dispatch.
 func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
-	h.memory.finishing.elapsed(h.Clock.Now())
+	h.attempt.finishing.elapsed(h.Clock.Now())
 	if trainjobs.Terminal(h.job) == nil {
 		if ok, err := h.maySpeak(ctx); !ok || err != nil {
 			return conflictDelay, err
@@ -75,7 +75,7 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 		if err := h.writeJobStatus(ctx); err != nil {
 			return 0, err
 		}
-		timeToReport.Observe(h.memory.finishing.elapsed(h.Clock.Now()).Seconds())
+		timeToReport.Observe(h.attempt.finishing.elapsed(h.Clock.Now()).Seconds())
 	}
 	return 0, h.reportFinished(ctx)
 }
@@ -86,7 +86,7 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 //
 // A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next has a lock.
 func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
-	said := h.memory.said
+	said := h.attempt.said
 	spoke := said.pushed != 0 || said.before
 	if !spoke || h.job.Object["status"] != nil || h.Clock.Since(said.pushedAt) < pushLag {
 		return true, nil
@@ -137,8 +137,8 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
 		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}
-	h.memory.said.pushed, h.memory.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
-	h.memory.said.news.reset()
+	h.attempt.said.pushed, h.attempt.said.pushedAt = hashStatus(h.copy), h.Clock.Now()
+	h.attempt.said.news.reset()
 	return h.statusAccepted(ctx)
 }
 
@@ -161,7 +161,7 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 // takeBackStatus removes from the hub TrainJob the status of a copy that is gone: its counters are of pods that do not
 // exist any more. It returns false if the cached Dispatch is not the API server's: another copy may have spoken.
 func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
-	shown := h.job.Object["status"] != nil || h.memory.said.pushed != 0 // What was pushed the cache may not show yet.
+	shown := h.job.Object["status"] != nil || h.attempt.said.pushed != 0 // What was pushed the cache may not show yet.
 	if !shown || trainjobs.Terminal(h.job) != nil {
 		return true, nil
 	}
@@ -171,6 +171,6 @@ func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
 	if err := h.records().TakeBackStatus(ctx, h.job); err != nil {
 		return false, err
 	}
-	h.memory.said.pushed = 0
+	h.attempt.said.pushed = 0
 	return true, nil
 }

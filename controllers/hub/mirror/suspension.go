@@ -71,7 +71,7 @@ func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	case stopped && !may.ok:
 		return fenced, nil
 	case !trainjobs.Suspended(k.copy):
-		k.memory.suspension.unexplained.reset()
+		k.attempt.suspension.unexplained.reset()
 		if stopped {
 			return resumedByQueue, nil
 		}
@@ -95,7 +95,7 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 		return free, err
 	case hasWorkload:
 		return queued, nil
-	case hasKueue && k.memory.suspension.unexplained.elapsed(k.Clock.Now()) < workloadLag:
+	case hasKueue && k.attempt.suspension.unexplained.elapsed(k.Clock.Now()) < workloadLag:
 		return unknown, nil
 	}
 	return suspendedThere, nil
@@ -105,10 +105,10 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 // be read, the copy is taken to have one: it does less harm to leave a suspension that is not Kueue's than to have two
 // systems undo each other's writes.
 func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (hasKueue, hasWorkload bool, err error) {
-	if k.memory.suspension.queued {
+	if k.attempt.suspension.queued {
 		return true, true, nil
 	}
-	defer func() { k.memory.suspension.queued = hasWorkload }()
+	defer func() { k.attempt.suspension.queued = hasWorkload }()
 	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
 	if meta.IsNoMatchError(err) {
 		return false, false, nil

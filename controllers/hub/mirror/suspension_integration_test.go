@@ -129,7 +129,7 @@ func TestFieldAddedOnTheHub(t *testing.T) {
 	if _, brought := specOf(s.copy(t))["activeDeadlineSeconds"]; brought {
 		t.Error("the field was brought to a copy that runs")
 	}
-	s.expectEvent(t, recorder, `Warning CopyRestored Changed back on worker "worker" what was changed there: spec.suspend`)
+	s.expectEvent(t, recorder, `Warning CopyRestored Undid changes that somebody made to the copy on worker "worker": spec.suspend`)
 	if len(recorder.Events) > 0 {
 		t.Errorf("the worker is said to have edited the copy: %s", <-recorder.Events)
 	}

@@ -17,6 +17,7 @@
 // Nothing is polled. A key comes when its worker, one of its Dispatches or a policy changes, when a move ends, when
 // placement says that there may be room, and when a job's time is over.
 //
-// One Reconcile at a time uses the memory: since when jobs have not been let run, the evictions that the cache does not
-// show yet, and the last messages about jobs that stay. The lock guards for which workers events elsewhere matter.
+// One Reconcile at a time uses what the controller remembers: since when jobs have not been let run, the evictions that
+// the cache does not show yet, and the last messages about jobs that stay. The lock guards for which workers events
+// elsewhere matter.
 package moves

@@ -165,11 +165,11 @@ type said struct {
 // nearest for the same reason: the free amounts there change all the time.
 func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.ClusterExplanation) error {
 	d, now := f.dispatch, said{answer.Cluster, answer.Reason}
-	memory := r.workers[d.Spec.Cluster]
-	if record.Stays(d) && memory.said[d.Spec.TrainJob.UID] == now {
+	state := r.workers[d.Spec.Cluster]
+	if record.Stays(d) && state.said[d.Spec.TrainJob.UID] == now {
 		return nil
 	}
-	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other; ", d.Spec.Cluster)
+	message := fmt.Sprintf("worker %s is being drained, and the job fits on no other worker; ", d.Spec.Cluster)
 	if answer.Cluster != "" {
 		message += fmt.Sprintf("the nearest is worker %s: ", answer.Cluster)
 	}
@@ -177,7 +177,7 @@ func (r *Reconciler) stay(ctx context.Context, f observation, answer v1alpha1.Cl
 		record.Stay(status, d, message+answer.Message, r.Clock.Now())
 	})
 	if err == nil {
-		memory.said[d.Spec.TrainJob.UID] = now
+		state.said[d.Spec.TrainJob.UID] = now
 	}
 	return err
 }

@@ -148,7 +148,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	said := s.dispatch(t, "large")
 	condition := meta.FindStatusCondition(said.Status.Conditions, v1alpha1.DispatchEvicting)
 	if condition == nil || condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonNoRoomElsewhere ||
-		condition.Message != "worker a is being drained, and the job fits on no other; the nearest is worker b: lacks 8 nvidia.com/gpu" {
+		condition.Message != "worker a is being drained, and the job fits on no other worker; the nearest is worker b: lacks 8 nvidia.com/gpu" {
 		t.Fatalf("the condition is %+v", condition)
 	}
 	s.room.lacks["large"] = "lacks 7 nvidia.com/gpu"

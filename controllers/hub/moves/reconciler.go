@@ -56,8 +56,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 	inbox inbox.Inbox
-	// workers has the memory about each worker's jobs.
-	workers map[v1alpha1.ClusterName]*memory
+	// workers has the state of each worker.
+	workers map[v1alpha1.ClusterName]*workerState
 	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
 
@@ -67,8 +67,8 @@ type Reconciler struct {
 	timeouts bool
 }
 
-// memory is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
-type memory struct {
+// workerState is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
+type workerState struct {
 	waiting waiting
 	// said has the last messages about the jobs that stay.
 	said map[types.UID]said
@@ -87,7 +87,7 @@ type eviction struct {
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
 		Options: options,
-		workers: map[v1alpha1.ClusterName]*memory{},
+		workers: map[v1alpha1.ClusterName]*workerState{},
 		written: map[types.UID]eviction{},
 		cares:   map[v1alpha1.ClusterName]interest{},
 	}
@@ -153,7 +153,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 }
 
 // complete reads the job and the policy of a Dispatch, if they matter.
-func (r *Reconciler) complete(ctx context.Context, f *observation, past *memory) error {
+func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerState) error {
 	d := f.dispatch
 	written, ok := r.written[d.Spec.TrainJob.UID]
 	f.written = ok && written.attempt == d.Spec.Attempt
@@ -180,9 +180,9 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *memory)
 	return nil
 }
 
-// remember returns the memory about the jobs that a worker still has.
-func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *memory {
-	past, next := r.workers[name], &memory{waiting: waiting{}, said: map[types.UID]said{}}
+// remember returns what is known about the jobs that a worker still has.
+func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *workerState {
+	past, next := r.workers[name], &workerState{waiting: waiting{}, said: map[types.UID]said{}}
 	for i := range dispatches {
 		uid := dispatches[i].Spec.TrainJob.UID
 		if past == nil {

@@ -89,7 +89,7 @@ func (r *Reconciler) workersOfSecret(ctx context.Context, secret client.Object) 
 func (r *Reconciler) workersWhere(ctx context.Context, match func(*v1alpha1.WorkerCluster) bool) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing WorkerClusters from the cache did not work")
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list WorkerClusters from the cache")
 		return nil
 	}
 	var requests []reconcile.Request

@@ -13,15 +13,15 @@ import (
 
 // These messages about the agent say what to do.
 const (
-	messageAgentAnswers = "the agent answers; it stops the jobs that are to be fenced when it hears nothing from the hub"
-	messageNoLeaseAPI   = "the worker has no ExecutionLease API, so that no job there can be fenced: install it and the agent with " +
-		"kubectl apply --server-side -k config/worker-agent"
-	messageLeaseForbidden = "the worker forbids to get, list, watch, create or patch executionleases.trainyard.dev, so that no job there " +
-		"can be fenced: grant it to the hub's user (kubectl apply -k config/worker)"
-	messageNoAgent = "nobody writes into the worker's ExecutionLease of this hub, so that no job there can be fenced: install the agent " +
-		"with kubectl apply --server-side -k config/worker-agent, and see that it runs"
-	messageAgentSilent = "the agent does not write into the worker's ExecutionLease of this hub any more: see that it runs and holds the " +
-		"lease fencing.trainyard.dev"
+	messageAgentAnswers = "the agent answers; it stops jobs with failover Fenced when the hub is silent"
+	messageNoLeaseAPI   = "the worker has no ExecutionLease API, so no job there can be fenced: install it and the " +
+		"agent with kubectl apply --server-side -k config/worker-agent"
+	messageLeaseForbidden = "the worker does not let the hub's user get, list, watch, create or patch " +
+		"executionleases.trainyard.dev, so no job there can be fenced: grant these rights (kubectl apply -k config/worker)"
+	messageNoAgent = "nobody writes into the worker's ExecutionLease of this hub, so no job there can be fenced: " +
+		"install the agent with kubectl apply --server-side -k config/worker-agent, and check that it runs"
+	messageAgentSilent = "the agent does not write into the worker's ExecutionLease of this hub any more: check that " +
+		"it runs and holds the lease fencing.trainyard.dev"
 )
 
 // judgeAgent returns reason and message of the AgentReady condition, and no reason if nothing is known.

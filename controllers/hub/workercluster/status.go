@@ -70,7 +70,7 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 		return judgeCapacity(seen.connection)
 	case seen.connection.State == remote.IdentityChanged:
 		return v1alpha1.ReasonIdentityChanged, fmt.Sprintf(
-			"%s; if this is intended, agree with: kubectl annotate workercluster %s %s=%s",
+			"%s; if this is intended, confirm it: kubectl annotate workercluster %s %s=%s",
 			strings.TrimSuffix(seen.connection.Message, "."), worker.Name, v1alpha1.AnnotationAcceptIdentity, seen.connection.ClusterID)
 	case seen.connection.State == remote.Unreachable:
 		return v1alpha1.ReasonUnreachable, fmt.Sprintf("%s does not answer: %s", seen.credentials.Config.Host, seen.connection.Message)

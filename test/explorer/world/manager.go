@@ -94,7 +94,7 @@ func (m *Manager) start(behind int) {
 	m.placer = &placer{manager: m, began: m.clock.Now(), remembered: map[types.UID]int32{}}
 	m.placement = m.add("placement", true, reconcileFunc(m.placer.place))
 	m.failover = m.add("failover", true, failover.NewReconciler(failover.Options{
-		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Book: book{m.keeper.Book(), w.Broken.NoWaitForStop, m.clock},
+		Hub: m.hub, HubReader: m.live, Connections: contacts{m}, Agents: agents{m.keeper.Agents(), w.Broken.NoWaitForStop, m.clock},
 		Recorder: silent{}, Clock: m.clock, PauseAt: 2, DeletionGrace: deletionGrace, Parallel: 1,
 	}))
 	m.workers = m.add("workers", false, reconcileFunc(m.register))
@@ -152,7 +152,7 @@ func (m *Manager) addWorker(ctx context.Context, c *connection) {
 	}
 	mirrors := m.add("mirror "+name, true, held{connection: c, Reconciler: mirror.NewReconciler(mirror.Options{
 		Cluster: c.worker.name, ClusterID: c.worker.id, HubID: hubID, Hub: m.hub, HubReader: m.live, Worker: c,
-		Lease:  func() (string, bool) { return m.keeper.Book().Valid(c.worker.name, c.worker.id) },
+		Lease:  func() (string, bool) { return m.keeper.Agents().Valid(c.worker.name, c.worker.id) },
 		Policy: noPolicy, Recorder: silent{}, Clock: m.clock, Inherited: inherited,
 	})})
 	collector := m.add("gc "+name, false, garbagecollection.NewReconciler(m.collection(c)))
@@ -227,18 +227,18 @@ func (m contacts) Contact(worker v1alpha1.ClusterName) failover.Contact {
 // Subscribe implements failover.Connections. The connections call failover themselves.
 func (m contacts) Subscribe(func(v1alpha1.ClusterName)) (cancel func()) { return func() {} }
 
-// book is the Keeper's, and does not wait if it is broken.
-type book struct {
-	*hublease.Book
+// agents are the Keeper's, but do not wait if they are broken.
+type agents struct {
+	*hublease.Agents
 	broken bool
 	clock  *Clock
 }
 
-// StoppedAt implements failover.Book.
-func (b book) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
-	at, known := b.Book.StoppedAt(worker, id)
-	if b.broken && known {
-		return b.clock.Now().Add(-time.Second), true
+// StoppedAt implements failover.Agents.
+func (a agents) StoppedAt(worker v1alpha1.ClusterName, id types.UID) (time.Time, bool) {
+	at, known := a.Agents.StoppedAt(worker, id)
+	if a.broken && known {
+		return a.clock.Now().Add(-time.Second), true
 	}
 	return at, known
 }

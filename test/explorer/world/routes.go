@@ -229,7 +229,7 @@ func (m *Manager) show(c *connection, worker *v1alpha1.WorkerCluster) {
 	if c.status.State != remote.Connected {
 		return
 	}
-	switch presence, _ := m.keeper.Book().Agent(c.worker.name, c.worker.id); presence {
+	switch presence, _ := m.keeper.Agents().Agent(c.worker.name, c.worker.id); presence {
 	case protocol.PresenceAlive:
 		set(v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers, true)
 	case protocol.PresenceUnknown:

@@ -165,7 +165,7 @@ func TestDrainIsGivenUp(t *testing.T) {
 	if code := start(t, "uncordon", d.east).wait(t); code != 0 {
 		t.Errorf("uncordon: exit code %d", code)
 	}
-	if code := c.wait(t); code != 1 || !strings.Contains(c.err.String(), `error: somebody has ended the drain of worker "`+d.east+`"`) {
+	if code := c.wait(t); code != 1 || !strings.Contains(c.err.String(), `error: the drain of worker "`+d.east+`" was ended by somebody else`) {
 		t.Errorf("exit code %d, stderr %q", code, &c.err)
 	}
 	c = start(t, "drain", d.east, "--wait")

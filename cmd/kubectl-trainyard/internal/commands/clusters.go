@@ -18,10 +18,10 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
 )
 
-const clustersExamples = `  # What the workers have, and what is free
+const clustersExamples = `  # The capacity of the workers, and what is free
   kubectl trainyard clusters
 
-  # All that there is to say of two of them
+  # Everything about two workers
   kubectl trainyard clusters east west -o wide
 
   # The workers as a file, for simulate --workers
@@ -41,12 +41,13 @@ func newClusters(f *Factory, s streams) *cobra.Command {
 		Short:   "Print the workers, and what they have free",
 		Long: `Print the workers of the hub, with a row for each GPU product that they have.
 
-LARGEST-GANG is the largest gang of whole nodes that would find room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
-nodes with others can find more. READY is why a worker gets no jobs, if it gets none; where it does not answer, the rest is of when it
-was last seen. AGENT is True if the worker's agent answers, so that jobs there can be stopped if the worker is cut off. The numbers are
-those that the hub has last written down, which can be some seconds ago. Notes on standard error say what an admin should look at.
+LARGEST-GANG is the largest gang of whole nodes that has room: 4x8 are 4 nodes with 8 GPUs each, all of them free. Jobs that share
+nodes with others can find more. READY says why a worker gets no jobs, if it gets none. If the worker does not answer, the rest of
+the line is from when it was last seen. AGENT is True if the worker's agent answers, so that jobs there can be stopped if the worker is
+cut off. The numbers are those that the hub wrote last, and can be some seconds old. Notes on standard error say what an admin should
+look at.
 
-Needed is the right to list WorkerClusters. With -o json and the like the WorkerClusters are printed as they are.`,
+This needs the right to list WorkerClusters. -o json and the other formats print the WorkerClusters as they are.`,
 		Example:           clustersExamples,
 		ValidArgsFunction: completer{f}.workers,
 		RunE: func(cmd *cobra.Command, args []string) error {

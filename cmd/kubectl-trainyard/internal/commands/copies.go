@@ -64,7 +64,7 @@ func newAdopt(f *Factory, s streams) *cobra.Command {
 		Use:   "adopt [WORKER [NAMESPACE/NAME]]",
 		Short: "Make a copy that the hub has no record of the copy of its job",
 		Long: `Make a copy that the hub has no record of the copy of the hub TrainJob of its name, which has to exist and wait.` +
-			aboutUnknownCopies + `Needed are the rights to get, list, watch and patch WorkerClusters; to adopt, also to get the TrainJob and its Dispatch.`,
+			aboutUnknownCopies + `This needs the rights to get, list, watch and patch WorkerClusters; to adopt, also to get the TrainJob and its Dispatch.`,
 		Example: adoptExamples,
 	}
 	o.addTo(cmd)
@@ -77,7 +77,7 @@ func newRelease(f *Factory, s streams) *cobra.Command {
 		Use:   "release [WORKER [NAMESPACE/NAME]]",
 		Short: "Leave a copy that the hub has no record of to its worker, or delete it",
 		Long: `Take the hub's labels off a copy that the hub has no record of, so that it is a TrainJob of its worker and runs on, or
-delete it.` + aboutUnknownCopies + `Needed are the rights to get, list, watch and patch WorkerClusters.`,
+delete it.` + aboutUnknownCopies + `This needs the rights to get, list, watch and patch WorkerClusters.`,
 		Example: releaseExamples,
 		PreRun: func(*cobra.Command, []string) {
 			if remove {
@@ -102,7 +102,7 @@ func (o *decisionOptions) addTo(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case o.timeout < 0:
-			return fmt.Errorf("--timeout is %s: must not be negative; 0 waits for ever", o.timeout)
+			return fmt.Errorf("--timeout is %s: must not be negative; 0 waits without limit", o.timeout)
 		case len(args) == 2:
 			return o.decide(cmd.Context(), args[0], args[1])
 		}
@@ -211,7 +211,8 @@ func adoptable(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, 
 	case "", v1alpha1.ClusterName(worker.Name): // The hub may have an earlier attempt on this worker on record.
 		return nil
 	}
-	return fmt.Errorf("TrainJob %q does not wait, it is on worker %q, so it cannot adopt a copy", key, dispatch.Spec.Cluster)
+	return fmt.Errorf("TrainJob %q does not wait, it is on worker %q, so it cannot adopt a copy",
+		key, dispatch.Spec.Cluster)
 }
 
 // awaitSettled waits until a copy is not unknown any more, and returns its worker with that state.
@@ -246,6 +247,6 @@ func unsettled(ctx context.Context, h *hub.Hub, err error, worker *v1alpha1.Work
 	if why, eventErr := h.LastEvent(ctx, worker.Name, reasonNotCarriedOut, string(copy.UID)); eventErr == nil && why != "" {
 		err = fmt.Errorf("%w: %s", err, why) // Not every user may read Events.
 	}
-	return fmt.Errorf("%w\nThe decision stands, and is carried out when that can be done. To take it back: "+
-		"kubectl annotate workercluster %s %s-", err, worker.Name, copies.Annotation(copy))
+	return fmt.Errorf("%w\nThe decision is kept, and is carried out when that is possible. To take it back: kubectl "+
+		"annotate workercluster %s %s-", err, worker.Name, copies.Annotation(copy))
 }

@@ -21,7 +21,7 @@ func newCordon(f *Factory, s streams) *cobra.Command {
 		Short: "Mark workers as unschedulable",
 		Long: `Mark workers as unschedulable: they get no new jobs, and keep those that they have.
 
-Needed are the rights to get and patch WorkerClusters.`,
+This needs the rights to get and patch WorkerClusters.`,
 		Example: `  # No new jobs for two workers
   kubectl trainyard cordon gpu-east gpu-west`,
 		ValidArgsFunction: completer{f}.workers,
@@ -40,7 +40,7 @@ func newUncordon(f *Factory, s streams) *cobra.Command {
 		Long: `Mark workers as schedulable: they get jobs again. The drain of a worker that is being drained ends: jobs that have not been told
 to leave stay, and those that have left come back only if they are placed there again.
 
-Needed are the rights to get and patch WorkerClusters.`,
+This needs the rights to get and patch WorkerClusters.`,
 		Example: `  # A worker is back from maintenance
   kubectl trainyard uncordon gpu-east`,
 		ValidArgsFunction: completer{f}.workers,

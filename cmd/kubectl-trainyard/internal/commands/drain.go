@@ -38,15 +38,15 @@ func newDrain(f *Factory, s streams) *cobra.Command {
 		Use:   "drain WORKER",
 		Short: "Cordon a worker, and move its jobs elsewhere",
 		Long: `Cordon a worker, and move its jobs to other workers: as many at a time as their policies allow (maxConcurrentMoves). A job is
-stopped there, and starts anew elsewhere; what it has not saved is lost. A job that fits on no other worker stays, and moves when it fits.
+stopped there, and starts again elsewhere; what it has not saved is lost. A job that fits on no other worker stays, and moves when it fits.
 
-For each job of the worker a line says what becomes of it as things are now. With --wait more lines say what comes of them, until no
-job is left that can move. The drain goes on after that, and without it, until "uncordon".
+For each job of the worker a line says what will happen to it. With --wait more lines say what happens, until no job is left that can
+move. The drain goes on until "uncordon", with and without --wait.
 
-The exit code is 0 when it has begun, or, with --wait, when no job is left on the worker; 2 if jobs stay there; 1 for everything else,
+The exit code is 0 when the drain has begun, or, with --wait, when no job is left on the worker; 2 if jobs stay there; 1 for everything else,
 such as the timeout.
 
-Needed are the rights to get and patch WorkerClusters and to list Dispatches in all namespaces; with --wait also to list WorkerClusters
+This needs the rights to get and patch WorkerClusters and to list Dispatches in all namespaces; with --wait also to list WorkerClusters
 and to watch both.`,
 		Example:           drainExamples,
 		ValidArgsFunction: completer{f}.worker,
@@ -54,7 +54,7 @@ and to watch both.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.timeout < 0:
-				return fmt.Errorf("--timeout is %s: must not be negative; 0 waits for ever", o.timeout)
+				return fmt.Errorf("--timeout is %s: must not be negative; 0 waits without limit", o.timeout)
 			case cmd.Flags().Changed("timeout") && !o.wait:
 				return errors.New("--timeout is how long to wait: use it with --wait")
 			}
@@ -169,7 +169,7 @@ func (f *drainFollower) look(worker *v1alpha1.WorkerCluster, name string, dispat
 	case worker == nil:
 		return true, fmt.Errorf("WorkerCluster %q was deleted", name)
 	case !worker.Spec.Drain:
-		return true, fmt.Errorf("somebody has ended the drain of worker %q", name)
+		return true, fmt.Errorf("the drain of worker %q was ended by somebody else", name)
 	}
 	if err := f.printLines(f.progress.Look(dispatches)); err != nil {
 		return true, err

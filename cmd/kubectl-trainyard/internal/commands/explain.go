@@ -25,7 +25,7 @@ const explainExamples = `  # Where a job is and why, or why it waits
   # The same, with the state of each worker
   kubectl trainyard explain llama-finetune -o wide
 
-  # What each of the workers would say to a job like it now
+  # Whether each worker would take a job like it now
   kubectl get trainjob llama-finetune -o yaml | kubectl trainyard simulate -f -
 
   # What is on record, for programs
@@ -42,11 +42,12 @@ func newExplain(f *Factory, s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain TRAINJOB",
 		Short: "Say where a TrainJob runs and why, or why it waits",
-		Long: `Say of a TrainJob on which worker it is and why it is there; or, of one that waits, why each of the workers does not take it, what would
+		Long: `Say on which worker a TrainJob is, and why it is there. If the TrainJob waits, say why each of the workers does not take it, what would
 make it fit, and how many jobs come before it.
 
-Needed are the rights to get TrainJobs and Dispatches. To those who may list Dispatches and TrainJobs in all namespaces the position
-is told, and to those who may list DispatchPolicies and get Namespaces the policy. With -o json and the like the Dispatch is printed.`,
+This needs the rights to get TrainJobs and Dispatches. The position is printed only with the rights to list Dispatches and
+TrainJobs in all namespaces, the policy only with the rights to list DispatchPolicies and get Namespaces. -o json and the other formats
+print the Dispatch.`,
 		Example:           explainExamples,
 		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("explain"),
@@ -80,7 +81,7 @@ func (o *explainOptions) run(ctx context.Context, name string) error {
 	}
 	if !o.output.ForPeople() {
 		if observation.Dispatch == nil {
-			return fmt.Errorf("TrainJob %q has no Dispatch that could be printed; without --output it is said why", name)
+			return fmt.Errorf("TrainJob %q has no Dispatch to print; leave out --output to see why", name)
 		}
 		observation.Dispatch.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Dispatch"))
 		return o.output.PrintObjects(o.Out, []runtime.Object{observation.Dispatch})

@@ -39,17 +39,17 @@ func newForget(f *Factory, s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget WORKER",
 		Short: "Give up a worker that will never return",
-		Long: `Tell the hub that a worker will never return, or that nothing runs there any more. Its live jobs are placed anew at once, whatever
-their failover is, and deleted jobs that wait for it are let go.
+		Long: `Tell the hub that a worker will never return, or that nothing runs there any more. The hub places its live jobs again at once,
+whatever their failover is, and deleted jobs no longer wait for it.
 
-Jobs are started elsewhere even if they still run there: if the cluster is only cut off, they run twice. If it returns, what it has of
-them is deleted before anything else is done there, and it is no longer forgotten. The WorkerCluster stays; while the cluster is away
-nothing is placed there.
+Jobs are started elsewhere even if they still run there: if the cluster is only cut off, they run twice. If the cluster returns, the hub
+deletes its copies of these jobs first, and the worker is no longer forgotten. The WorkerCluster stays; while the cluster is away nothing
+is placed there.
 
-What will happen is said before, with the jobs that it concerns, and the name of the WorkerCluster has to be typed. A worker that
-answers is refused, whatever is said: drain it instead.
+The command first says what will happen and to which jobs, and asks for the name of the WorkerCluster. It refuses a worker that
+answers: drain that worker instead.
 
-Needed are the rights to get and patch WorkerClusters, and to list Dispatches in all namespaces and Tombstones.`,
+This needs the rights to get and patch WorkerClusters, and to list Dispatches in all namespaces and Tombstones.`,
 		Example:           forgetExamples,
 		ValidArgsFunction: completer{f}.worker,
 		Args:              onlyWorker("forget"),
@@ -58,8 +58,8 @@ Needed are the rights to get and patch WorkerClusters, and to list Dispatches in
 		},
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that is just being connected, or that answers without the APIs "+
-		"of jobs: if jobs run there, they run twice")
+	cmd.Flags().BoolVar(&o.force, "force", false, "forget even a worker that is just being connected, or that answers "+
+		"without the APIs of jobs: if jobs run there, they run twice")
 	return cmd
 }
 
@@ -115,9 +115,11 @@ func (o *forgetOptions) forgettable(ctx context.Context, h *hub.Hub, name string
 	}
 	switch refusal := forget.RefusalOf(worker); {
 	case refusal.Final: // The hub would see the worker again at once, and move nothing.
-		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s", name, refusal.Why, displayName, name)
+		return nil, fmt.Errorf("worker %q is not forgotten: %s; move its jobs with %s drain %s",
+			name, refusal.Why, displayName, name)
 	case refusal.Why != "" && !o.force:
-		return nil, fmt.Errorf("worker %q is not forgotten: %s; look again, or use --force and risk that its jobs run twice", name, refusal.Why)
+		return nil, fmt.Errorf("worker %q is not forgotten: %s; look again, or use --force and risk that its jobs run twice",
+			name, refusal.Why)
 	}
 	return worker, nil
 }
@@ -138,7 +140,7 @@ func (o *forgetOptions) confirm(ctx context.Context, name string) error {
 		case name:
 			return nil
 		case "":
-			return errors.New("no name was typed, and nothing was changed; use --yes where nobody can be asked")
+			return errors.New("no name was typed, and nothing was changed; use --yes in scripts")
 		}
 		return fmt.Errorf("%q is not %q; nothing was changed", answer, name)
 	case <-ctx.Done():

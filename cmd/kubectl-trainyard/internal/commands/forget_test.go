@@ -32,8 +32,8 @@ func TestForget(t *testing.T) {
 		wantErr string
 	}{
 		{typed: d.east + "\n", wantErr: fmt.Sprintf("error: %q is not %q; nothing was changed", d.east, lost)},
-		{typed: "\n", wantErr: "use --yes where nobody can be asked"},
-		{typed: "", wantErr: "use --yes where nobody can be asked"},
+		{typed: "\n", wantErr: "use --yes in scripts"},
+		{typed: "", wantErr: "use --yes in scripts"},
 	}
 	for _, tc := range tests {
 		wantCall(t, startTyping(t, strings.NewReader(tc.typed), "forget", lost), 1, "", tc.wantErr)

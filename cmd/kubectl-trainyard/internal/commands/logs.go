@@ -41,9 +41,9 @@ func newLogs(f *Factory, s streams) *cobra.Command {
 		Long: `Print what a step of a TrainJob has printed on one node, or on all of them, in its latest try.
 
 With --follow, wait for the step to start, go on when a container, a pod or the whole job is restarted, and end with the job. The
-exit code is 0 then, however the job has ended; how it has is on standard error.
+exit code is 0 then, also if the job has failed; standard error says how the job has ended.
 
-Needed are the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch the two.`,
+This needs the rights to get TrainJobs, to list pods and to get pods/log; with --follow also to list and watch TrainJobs and pods.`,
 		Example:           logsExamples,
 		ValidArgsFunction: completer{f}.job,
 		Args:              onlyArg("logs"),
@@ -62,12 +62,12 @@ Needed are the rights to get TrainJobs, to list pods and to get pods/log; with -
 
 func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.Step, "step", "", "`step` whose log to print: dataset-initializer, model-initializer, launcher, trainer, "+
-		"or what the runtime has (default: launcher if there is one, else trainer)")
+	flags.StringVar(&o.Step, "step", "", "`step` whose log to print: dataset-initializer, model-initializer, launcher, trainer, or what the runtime has (default: launcher if there is one, else trainer)")
 	flags.Int32Var(&o.Node, "node", 0, "`node` of the step, counted from 0")
 	flags.BoolVar(&o.AllNodes, "all-nodes", false, "print the logs of all nodes, with [STEP-NODE] before each line")
 	flags.BoolVarP(&o.Follow, "follow", "f", false, "wait for the step to start, and print until the job has ended")
-	flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the try before: of the container, or of the pod that was replaced")
+	flags.BoolVarP(&o.Previous, "previous", "p", false, "print the log of the try before: of the container, or of the "+
+		"pod that was replaced")
 	flags.DurationVar(&o.Since, "since", 0, "print only what is newer than this, such as 5s, 2m or 3h")
 	flags.Int64Var(&o.Tail, "tail", o.Tail, "print only so many `lines` at the end; -1: all")
 	flags.BoolVar(&o.Timestamps, "timestamps", false, "print the time of each line before it")
@@ -78,7 +78,7 @@ func addLogsFlags(cmd *cobra.Command, o *joblogs.Options) {
 func validateLogs(cmd *cobra.Command, o *joblogs.Options) error {
 	switch {
 	case o.Follow && o.Previous:
-		return errors.New("--previous is of what has ended: it does not go with --follow")
+		return errors.New("--previous prints the log of something that has ended: use it without --follow")
 	case o.AllNodes && cmd.Flags().Changed("node"):
 		return errors.New("--node is one node and --all-nodes are all: use one of the two")
 	case o.Node < 0:

@@ -40,12 +40,12 @@ func newQueue(f *Factory, s streams) *cobra.Command {
 		Short: "Print the TrainJobs that wait for a worker",
 		Long: `Print the TrainJobs that wait for a worker, in the order in which they are looked at: by priority, then by age.
 
-POSITION counts the jobs of all namespaces. Those without one wait for something else than room, such as their runtime, and hold nobody
+POSITION counts the jobs of all namespaces. Jobs without a position wait for something else than room, such as their runtime, and hold nobody
 back. The first of the waiting list is not always the next that runs: unless its policy is StrictFIFO, a job that fits passes those that
 do not.
 
-Needed are the rights to list Dispatches and TrainJobs; to count positions, in all namespaces. With -o wide the policies of the jobs are
-told to those who may list DispatchPolicies and get Namespaces. With -o json and the like the Dispatches are printed, in order.`,
+This needs the rights to list Dispatches and TrainJobs; to count positions, in all namespaces. With -o wide the policies of the jobs
+are printed too, which needs the rights to list DispatchPolicies and get Namespaces. -o json and the other formats print the Dispatches, in order.`,
 		Example:           queueExamples,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -112,7 +112,8 @@ func (o *queueOptions) readList(ctx context.Context, h *hub.Hub, namespace strin
 	if list, err = readList(ctx, h, namespace); err != nil {
 		return list, err
 	}
-	return list, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not known")
+	return list, o.remark("note: you may not list the Dispatches and TrainJobs of all namespaces, so positions are not " +
+		"known")
 }
 
 func readList(ctx context.Context, h *hub.Hub, namespace string) (list readableList, err error) {

@@ -52,18 +52,18 @@ func newSimulate(f *Factory, s streams) *cobra.Command {
 		Use:   "simulate -f FILENAME",
 		Short: "Say where TrainJobs would run, and create nothing",
 		Long: `Say on which worker the TrainJobs in some files would run, and why, and create nothing. The decisions are made by the code that the hub
-decides with. Several jobs are decided on in the order of the files, and each takes its room. It makes no difference what spec.managedBy is.
+decides with. Several jobs are decided on in the order of the files, and each takes its room. The value of spec.managedBy makes no difference.
 
 The files may have WorkerClusters, DispatchPolicies, ClusterTrainingRuntimes, TrainingRuntimes, PriorityClasses and Namespaces besides.
-They count as if they were on the hub, in place of what has the same name there. With --workers no cluster is asked at all: what is not in
-the files is not there.
+They replace objects of the same kind and name on the hub. With --workers no cluster is asked at all: only the objects in the files
+exist.
 
-What the workers have free is what their status on the hub says, which can be some seconds old, without what has been placed since and has
+What the workers have free is what their status on the hub says, which can be some seconds old, minus what has been placed since and has
 no pods yet. Jobs that wait already, reservations and preemption make no difference, so a job that "would run" can still have to wait
 behind others.
 
-Needed are the rights to list WorkerClusters and DispatchPolicies, and to get the runtimes; better also to list Dispatches and
-PriorityClasses, and to get Namespaces. With -o json and the like the Dispatches are printed that the hub would write.
+This needs the rights to list WorkerClusters and DispatchPolicies, and to get the runtimes; better also to list Dispatches and
+PriorityClasses, and to get Namespaces. -o json and the other formats print the Dispatches that the hub would write.
 
 The exit code is 0 if there is a worker for each job, 2 if a job would have to wait, and 1 after an error.`,
 		Example:           simulateExamples,

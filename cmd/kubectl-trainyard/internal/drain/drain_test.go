@@ -73,7 +73,7 @@ func TestFates(t *testing.T) {
 		"Deleting":        {reason: "its copy goes first", edits: []edit{deleted}, want: "is being deleted", leave: 1},
 		"Lost":            {reason: "nobody can stop it", edits: []edit{evicted, lost(v1alpha1.ReasonHold)}, want: "stays, as the worker does not answer (Hold): since noon", stay: 1},
 		"LostDeletion":    {reason: "nobody can delete it", edits: []edit{deleted, lost(v1alpha1.ReasonDeletionPending)}, want: "stays, as the worker does not answer (DeletionPending): since noon", stay: 1},
-		"Fencing":         {reason: "its agent stops it", edits: []edit{lost(v1alpha1.ReasonFencing)}, want: "evicting, when the worker that does not answer must have stopped it: since noon", leave: 1},
+		"Fencing":         {reason: "its agent stops it", edits: []edit{lost(v1alpha1.ReasonFencing)}, want: "leaves when the worker, which does not answer, must have stopped it: since noon", leave: 1},
 		"LostAndFinished": {reason: "an end is an end", edits: []edit{finished, lost(v1alpha1.ReasonHold)}, want: "ended"},
 	}
 	for name, tc := range tests {

@@ -75,7 +75,7 @@ func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words st
 // judgeLost judges a job whose worker does not answer. Such a job moves only if the worker's agent must stop its copy.
 func judgeLost(lost *metav1.Condition) (of fate, words string) {
 	if lost.Reason == v1alpha1.ReasonFencing {
-		return evicting, because("evicting, when the worker that does not answer must have stopped it", lost.Message)
+		return evicting, because("leaves when the worker, which does not answer, must have stopped it", lost.Message)
 	}
 	return stays, because(fmt.Sprintf("stays, as the worker does not answer (%s)", lost.Reason), lost.Message)
 }

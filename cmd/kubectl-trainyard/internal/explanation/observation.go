@@ -67,7 +67,8 @@ const (
 // String returns the state for people.
 func (s State) String() string {
 	return [...]string{
-		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting", "Lost",
+		"Not managed by Trainyard", "Deleting", "Suspended", "Not seen by Trainyard yet", "Waiting", "Waiting", "Waiting",
+		"Lost",
 		"Evicting", "Placed", "Queued", "Running", "Ended",
 	}[s]
 }
@@ -144,14 +145,15 @@ func (f Observation) message() string {
 	d, manager := f.Dispatch, trainjobs.ManagedBy(f.Job)
 	switch f.State() {
 	case Unmanaged:
-		return fmt.Sprintf("spec.managedBy is %q, and Trainyard places jobs of %q (the default of the manager's --managed-by); "+
-			"it cannot be changed, so create the job again with it", manager, v1alpha1.ManagedByMultiKueue)
+		return fmt.Sprintf("spec.managedBy is %q, and Trainyard places jobs of %q (the default of the manager's "+
+			"--managed-by); it cannot be changed, so create the job again with it", manager, v1alpha1.ManagedByMultiKueue)
 	case Unseen:
-		return fmt.Sprintf("there is no Dispatch: the manager has not come to it, does not run, or owns another value of spec.managedBy than %q", manager)
+		return fmt.Sprintf("there is no Dispatch: the manager has not seen the job yet, does not run, or owns another "+
+			"value of spec.managedBy than %q", manager)
 	case Suspended:
 		return "spec.suspend is true; the job is placed when it is false"
 	case Succeeding:
-		return "the Dispatch of an earlier TrainJob of this name has to go first, and goes when its copy is gone" + at(d)
+		return "the Dispatch of an earlier TrainJob of this name must be deleted first, which happens when its copy is gone" + at(d)
 	case Deleting:
 		return f.deletion()
 	case Waiting:
@@ -185,7 +187,7 @@ func (f Observation) trouble() string {
 
 // deletion says what the deletion of the job waits for.
 func (f Observation) deletion() string {
-	text := "the job goes when its copy is gone" + at(f.Dispatch)
+	text := "the job is deleted when its copy is gone" + at(f.Dispatch)
 	if f.Dispatch == nil {
 		return text
 	}

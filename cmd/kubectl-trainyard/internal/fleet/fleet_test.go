@@ -175,7 +175,7 @@ func TestWorkers(t *testing.T) {
 		NotReady         string
 		Notes            []string
 	}
-	const inexact = `the status of WorkerCluster "east" does not say what its nodes have free besides GPUs: all else counts as free`
+	const inexact = `the status of WorkerCluster "east" does not say what its nodes have free besides GPUs: everything else counts as free`
 	tests := map[string]struct {
 		reason     string
 		cluster    v1alpha1.WorkerCluster

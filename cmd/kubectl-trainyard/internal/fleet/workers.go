@@ -25,7 +25,8 @@ func Workers(clusters []v1alpha1.WorkerCluster, dispatches []v1alpha1.Dispatch) 
 	for i := range clusters {
 		worker, exact := newWorker(&clusters[i])
 		if !exact && worker.NotReady == "" {
-			notes = append(notes, fmt.Sprintf("the status of WorkerCluster %q does not say what its nodes have free besides GPUs: all else counts as free",
+			notes = append(notes, fmt.Sprintf("the status of WorkerCluster %q does not say what its nodes have free besides "+
+				"GPUs: everything else counts as free",
 				worker.Name))
 		}
 		for _, d := range pending[worker.Name] {

@@ -71,22 +71,21 @@ func Describe(out io.Writer, c Consequences) error {
 	var b bytes.Buffer
 	worker := c.Worker
 	fmt.Fprintf(&b, "WorkerCluster %s: %s. Its cluster has the ID %s.\n\n", worker.Name, state(c), worker.Status.ClusterID)
-	fmt.Fprint(&b, "To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. "+
-		"Nobody checks that.\n\n")
+	fmt.Fprint(&b, "Forgetting it tells the hub that nothing runs on this cluster any more, and that the hub need not "+
+		"wait for it. Nobody checks that.\n\n")
 	if err := describeJobs(&b, "Its live jobs are started elsewhere at once, whatever their failover is", c.Jobs()); err != nil {
 		return err
 	}
-	if err := describeJobs(&b, "Deleted jobs that wait for it are let go", c.Deletions()); err != nil {
+	if err := describeJobs(&b, "Deleted jobs no longer wait for it", c.Deletions()); err != nil {
 		return err
 	}
 	if n := c.debts(); n > 0 {
-		fmt.Fprintf(&b, "It may still have copies of deleted jobs, by %d Tombstones, which stay.\n\n", n)
+		fmt.Fprintf(&b, "It may still have copies of deleted jobs: %d Tombstones name them, and stay.\n\n", n)
 	}
-	fmt.Fprintf(&b, `THE RISK: if the cluster is cut off and not dead, its jobs go on there, out of the hub's sight, while they run again elsewhere.
-Two runs of one job then write to the same checkpoints, data and outside systems. So make sure first that it is switched off, or that its
-jobs' pods are gone.
+	fmt.Fprintf(&b, `THE RISK: if the cluster is only cut off, its jobs go on there without the hub, while they run again elsewhere. Two runs of one job then
+write to the same checkpoints, data and outside systems. So make sure first that it is switched off, or that its jobs' pods are gone.
 
-If it returns, what it has of these jobs is deleted before anything else is done there, and it is no longer forgotten. The runs
+If it returns, the hub deletes its copies of these jobs before it does anything else there, and it is no longer forgotten. The runs
 elsewhere are not touched.
 To take it back: kubectl annotate workercluster %s %s-
 What has been started elsewhere by then stays there.

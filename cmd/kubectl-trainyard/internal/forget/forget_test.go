@@ -90,18 +90,18 @@ func TestDescribe(t *testing.T) {
 			tombstones: []v1alpha1.Tombstone{tombstone("id"), tombstone("old"), tombstone("id")},
 			want: `WorkerCluster east: Unreachable, i/o timeout; last seen 60m ago. Its cluster has the ID id.
 
-To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. Nobody checks that.
+Forgetting it tells the hub that nothing runs on this cluster any more, and that the hub need not wait for it. Nobody checks that.
 
 Its live jobs are started elsewhere at once, whatever their failover is:
 NAMESPACE   TRAINJOB   PHASE        ATTEMPT   FAILOVER
 n           a          WorkerLost   2         Hold
 n           b          WorkerLost   2         Fenced
 
-Deleted jobs that wait for it are let go:
+Deleted jobs no longer wait for it:
 NAMESPACE   TRAINJOB   PHASE        ATTEMPT   FAILOVER
 n           gone       WorkerLost   2         Fenced
 
-It may still have copies of deleted jobs, by 2 Tombstones, which stay.
+It may still have copies of deleted jobs: 2 Tombstones name them, and stay.
 
 THE RISK: `,
 		},
@@ -109,11 +109,11 @@ THE RISK: `,
 			reason: "it is said that there are none",
 			want: `WorkerCluster east: Unreachable, i/o timeout; last seen 60m ago. Its cluster has the ID id.
 
-To forget it is to tell the hub that nothing runs on this cluster any more, and that it need not be waited for. Nobody checks that.
+Forgetting it tells the hub that nothing runs on this cluster any more, and that the hub need not wait for it. Nobody checks that.
 
 Its live jobs are started elsewhere at once, whatever their failover is: none.
 
-Deleted jobs that wait for it are let go: none.
+Deleted jobs no longer wait for it: none.
 
 THE RISK: `,
 		},

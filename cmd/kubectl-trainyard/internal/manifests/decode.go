@@ -56,7 +56,7 @@ type envelope struct {
 func (r *reader) object(at string, encoded []byte) {
 	var e envelope
 	if err := json.Unmarshal(encoded, &e); err != nil {
-		r.fault(at, "it is no object of Kubernetes%s", inField(err))
+		r.fault(at, "it is not a Kubernetes object%s", inField(err))
 		return
 	}
 	gvk := schema.FromAPIVersionAndKind(e.APIVersion, e.Kind)
@@ -72,7 +72,8 @@ func (r *reader) object(at string, encoded []byte) {
 	case slices.ContainsFunc(r.kinds, func(known schema.GroupVersionKind) bool { return known.Group == gvk.Group && gvk.Group != "" }):
 		r.fault(at, "there is no kind %q in %s%s", e.Kind, e.APIVersion, r.meant(gvk))
 	default:
-		r.objects.Ignored = append(r.objects.Ignored, fmt.Sprintf("%s: %s %q of %s has no part in the decision", at, e.Kind, e.Metadata.Name, e.APIVersion))
+		r.objects.Ignored = append(r.objects.Ignored, fmt.Sprintf("%s: %s %q of %s is ignored, because it does not matter "+
+			"for the decision", at, e.Kind, e.Metadata.Name, e.APIVersion))
 	}
 }
 
@@ -116,7 +117,7 @@ func (r *reader) decode(at string, gvk schema.GroupVersionKind, e envelope, enco
 	}
 	object, ok := decoded.(client.Object)
 	if !ok {
-		r.fault(at, "it is no object with a name")
+		r.fault(at, "it is not an object with a name")
 		return
 	}
 	object.GetObjectKind().SetGroupVersionKind(gvk)

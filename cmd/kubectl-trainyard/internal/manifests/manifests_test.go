@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 		"NoKind":   {reason: "an object says what it is", text: "apiVersion: v1", want: []string{"document 1: it has no kind"}},
 		"NoName":   {reason: "and has a name", text: job, want: []string{"metadata.name: it is required"}},
 		"Syntax":   {reason: "no YAML", text: "a: [", want: []string{"document 1: line 1: did not find expected node content"}},
-		"NoObject": {reason: "YAML, and no object", text: "hello", want: []string{"document 1: it is no object of Kubernetes"}},
+		"NoObject": {reason: "YAML, and no object", text: "hello", want: []string{"document 1: it is not a Kubernetes object"}},
 		"Norway":   {reason: "YAML has more words for false than one thinks", text: "apiVersion: v1\nkind: Namespace\nmetadata: {name: no}", want: []string{"metadata.name: it is a bool, and has to be a string"}},
 		"Twice":    {reason: "a field twice", text: job + "metadata: {name: a, name: b}", want: []string{`key "name" already set`}},
 		"Number":   {reason: "documents are counted, without empty ones", text: "# a comment\n---\n" + job + "metadata: {name: a}\n---\n---\nkind: X", want: []string{"document 2: it has no apiVersion"}},
@@ -89,7 +89,7 @@ func TestWhatIsTaken(t *testing.T) {
 	if workers, _ := manifests.Of[*v1alpha1.WorkerCluster](objects); len(workers) != 1 {
 		t.Errorf("workers %v, want the one of the list", workers)
 	}
-	if len(objects.Ignored) != 1 || !strings.Contains(objects.Ignored[0], `document 3: ConfigMap "c" of v1 has no part in the decision`) {
+	if len(objects.Ignored) != 1 || !strings.Contains(objects.Ignored[0], `document 3: ConfigMap "c" of v1 is ignored, because it does not matter for the decision`) {
 		t.Errorf("Ignored = %q, want the ConfigMap", objects.Ignored)
 	}
 	if twice, _ := read(job+"metadata: {name: a}", job+"metadata: {name: a}"); twice.Twins() == nil || !strings.Contains(twice.Twins().Error(), "document 2") {

@@ -48,8 +48,8 @@ func (o *Objects) SetNamespace(namespace string, required bool) error {
 			item.SetNamespace(namespace)
 		}
 		if required && item.GetNamespace() != namespace {
-			return fmt.Errorf("%s: the namespace from the provided object %q does not match the namespace %q. "+
-				"You must pass '--namespace=%s' to perform this operation", item.At, item.GetNamespace(), namespace, item.GetNamespace())
+			return fmt.Errorf("%s: the namespace from the provided object %q does not match the namespace %q. You must pass "+
+				"'--namespace=%s' to perform this operation", item.At, item.GetNamespace(), namespace, item.GetNamespace())
 		}
 	}
 	return nil
@@ -68,7 +68,7 @@ func (o *Objects) Twins() error {
 		}
 		k := key{reflect.TypeOf(item.Object), client.ObjectKeyFromObject(item.Object)}
 		if at, twice := known[k]; twice {
-			return fmt.Errorf("%s: it stands already in %s", item.At, at)
+			return fmt.Errorf("%s: it is in %s already", item.At, at)
 		}
 		known[k] = item.At
 	}

@@ -121,7 +121,8 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		return job, nil, err
 	}
 	if ptr.Deref(trainJob.Spec.Suspend, false) {
-		w.note("TrainJob %q has spec.suspend: true: it is decided on as if it had not, and would not be placed before", name)
+		w.note("TrainJob %q has spec.suspend: true, which is ignored here: the hub places the job only when it is false",
+			name)
 	}
 	needs, err := w.demands.Of(ctx, trainJob.DeepCopy())
 	switch {
@@ -135,7 +136,7 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 	job.PodSets = needs.PodSets
 	for _, class := range needs.PriorityClasses {
 		if !w.classes.Has(class.Name) {
-			w.note("there is no PriorityClass %q, which the pods of a runtime name: it counts as none", class.Name)
+			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
 		}
 	}
 	var rules *v1alpha1.DispatchPolicy

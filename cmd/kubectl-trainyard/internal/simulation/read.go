@@ -140,9 +140,9 @@ func (w *world) namespaceLabels(ctx context.Context, name string) (map[string]st
 	switch {
 	case err == nil:
 	case apierrors.IsNotFound(err) && matters:
-		w.note("there is no Namespace %q: it counts as one without labels of its own", name)
+		w.note("there is no Namespace %q: it is taken to have no labels of its own", name)
 	case apierrors.IsForbidden(err) && matters:
-		w.note("you may not get Namespace %q: it counts as one without labels of its own", name)
+		w.note("you may not get Namespace %q: it is taken to have no labels of its own", name)
 	case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 		return nil, fmt.Errorf("get Namespace %q: %w", name, err)
 	}

@@ -113,7 +113,7 @@ func TestDecisions(t *testing.T) {
 		"NamespaceUnknown": {
 			reason:    "every namespace has the label of its name, and if it is not known and matters, that is said",
 			documents: []string{torch, worker("small", 2), job("a", 2), policy("p", "jobs: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: research}}}")},
-			want:      []string{"a small 0 Placed p"}, notes: []string{`there is no Namespace "research": it counts as one without labels of its own`},
+			want:      []string{"a small 0 Placed p"}, notes: []string{`there is no Namespace "research": it is taken to have no labels of its own`},
 		},
 		"Expression": {reason: "the policy's expression, which sees the priority", documents: []string{torch, worker("small", 2), worker("large", 8), job("a", 2), policy("p", "clusters: {expression: 'job.priority < 5 || worker.gpus < 20.0'}"), class("d", 9, "globalDefault: true")}, want: []string{"a small 9 Placed p"}},
 		"Class":      {reason: "the annotation's class", documents: []string{torch, worker("small", 2), job("a", 2, "annotations: {trainyard.dev/priority-class: high}"), class("high", 100, ""), class("d", 9, "globalDefault: true")}, want: []string{"a small 100 Placed"}},
@@ -125,11 +125,11 @@ func TestDecisions(t *testing.T) {
 		"NoPodsClass": {
 			reason: "one that is not there counts as none", want: []string{"a small 9 Placed"},
 			documents: []string{mpi, worker("small", 2), mpiJob, class("d", 9, "globalDefault: true")},
-			notes:     []string{`there is no PriorityClass "high", which the pods of a runtime name: it counts as none`},
+			notes:     []string{`there is no PriorityClass "high", which the pods of a runtime name: it is ignored`},
 		},
 		"Suspended": {
 			reason: "decided on all the same", documents: []string{torch, worker("small", 2), job("a", 2, "", "suspend: true")}, want: []string{"a small 0 Placed"},
-			notes: []string{`TrainJob "a" has spec.suspend: true: it is decided on as if it had not, and would not be placed before`},
+			notes: []string{`TrainJob "a" has spec.suspend: true, which is ignored here: the hub places the job only when it is false`},
 		},
 		"Pending": {
 			reason: "what is placed and has no pods yet holds its room", want: []string{"a  0 NoFit"},

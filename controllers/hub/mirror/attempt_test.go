@@ -123,7 +123,7 @@ func TestKnownCopy(t *testing.T) {
 // A job is moved when its copy was changed back five times within an hour of each other.
 func TestRestoredTooOften(t *testing.T) {
 	r := restored{count: restoreLimit, last: begin}
-	if !r.tooOften(begin.Add(restoreMemory)) || r.tooOften(begin.Add(restoreMemory+1)) {
+	if !r.tooOften(begin.Add(restoreWindow)) || r.tooOften(begin.Add(restoreWindow+1)) {
 		t.Error("what was changed back counts for another time than an hour")
 	}
 	r = restored{count: restoreLimit - 1, last: begin}
@@ -132,15 +132,15 @@ func TestRestoredTooOften(t *testing.T) {
 	}
 }
 
-// An attempt has a memory of its own. An inherited attempt is taken to have been asked for before the start.
-func TestMemoryOf(t *testing.T) {
+// What the mirror knows of an attempt does not go over to the next attempt. An inherited attempt is taken to have been asked for before the start.
+func TestAttemptOf(t *testing.T) {
 	r := &reconciler{started: begin}
 	r.Clock, r.Inherited = clocktesting.NewFakeClock(begin), map[types.UID]int32{"origin": 3}
 	key := types.NamespacedName{Namespace: "default", Name: "job"}
-	first, again := r.memoryOf(key, testDispatch()), r.memoryOf(key, testDispatch())
-	next := r.memoryOf(key, testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 3 }))
+	first, again := r.attemptOf(key, testDispatch()), r.attemptOf(key, testDispatch())
+	next := r.attemptOf(key, testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Attempt = 3 }))
 	if first != again || next == first {
-		t.Error("an attempt has lost its memory, or has that of another")
+		t.Error("the mirror has forgotten an attempt, or takes the next attempt for it")
 	}
 	if first.creation.unanswered.count != 0 || next.creation.unanswered.count != inheritedCreations {
 		t.Errorf("creations that got no answer: %d and %d", first.creation.unanswered.count, next.creation.unanswered.count)

@@ -17,10 +17,10 @@ import (
 // orphanFenceAfter is the fenceAfter of a hub that has copies but no lease.
 const orphanFenceAfter = 2 * time.Minute
 
-// book is what a replica knows of leases and copies.
-type book struct {
-	clock clock.PassiveClock
-	bells bells
+// tracker is what a replica knows of leases and copies.
+type tracker struct {
+	clock   clock.PassiveClock
+	inboxes inboxes
 
 	mu sync.Mutex
 	// Under mu:
@@ -36,13 +36,13 @@ type book struct {
 
 type keys map[types.NamespacedName]struct{}
 
-// bells wake the controllers. The book calls them with mu held, so they must not block.
-type bells struct {
+// inboxes wake the controllers. The tracker adds keys with mu held, so they must not block.
+type inboxes struct {
 	// waiting wakes TrainJobs for which Gate was shut, stops wakes copies that may have to be stopped, leases wakes hubs.
-	waiting, stops, leases bell
+	waiting, stops, leases adder
 }
 
-type bell interface {
+type adder interface {
 	Add(key types.NamespacedName)
 }
 
@@ -51,7 +51,7 @@ type hub struct {
 	agent protocol.Agent
 	// uid of the lease, "" while there is no lease.
 	uid types.UID
-	// leased: there is or was a lease. The book forgets a hub that never had one when the hub's last copy is deleted.
+	// leased: there is or was a lease. The tracker forgets a hub that never had one when the hub's last copy is deleted.
 	leased bool
 	// term is the term in which this replica took over the lease, 0 if it has not. run is the run that it began then.
 	term, run int64
@@ -64,176 +64,176 @@ type hub struct {
 	waiting, refused keys
 }
 
-func newBook(clock clock.PassiveClock, bells bells) *book {
-	return &book{clock: clock, bells: bells, hubs: map[string]*hub{}, copies: map[string]keys{}}
+func newTracker(clock clock.PassiveClock, inboxes inboxes) *tracker {
+	return &tracker{clock: clock, inboxes: inboxes, hubs: map[string]*hub{}, copies: map[string]keys{}}
 }
 
-// hub returns what the book has about a hub. The caller holds the lock.
-func (b *book) hub(id string) *hub {
-	h, ok := b.hubs[id]
+// hub returns what the tracker has about a hub. The caller holds the lock.
+func (t *tracker) hub(id string) *hub {
+	h, ok := t.hubs[id]
 	if !ok {
 		h = &hub{waiting: keys{}, refused: keys{}}
-		h.agent.Answered(protocol.Challenge{}, orphanFenceAfter, b.clock.Now())
-		b.hubs[id] = h
+		h.agent.Answered(protocol.Challenge{}, orphanFenceAfter, t.clock.Now())
+		t.hubs[id] = h
 	}
 	return h
 }
 
 // lead records that this replica leads from now on, until end is called.
-func (b *book) lead() (end func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.term++
-	b.leading++
-	for id, h := range b.hubs {
+func (t *tracker) lead() (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.term++
+	t.leading++
+	for id, h := range t.hubs {
 		if h.uid != "" {
-			b.bells.leases.Add(types.NamespacedName{Name: id})
+			t.inboxes.leases.Add(types.NamespacedName{Name: id})
 		}
 	}
-	for id := range b.copies {
-		b.bells.leases.Add(types.NamespacedName{Name: id})
+	for id := range t.copies {
+		t.inboxes.leases.Add(types.NamespacedName{Name: id})
 	}
 	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.leading--
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.leading--
 	}
 }
 
 // leads says whether this replica leads. The caller holds the lock.
-func (b *book) leads() bool { return b.leading > 0 }
+func (t *tracker) leads() bool { return t.leading > 0 }
 
-// update changes what the book has about a hub, and wakes the TrainJobs and copies that the change concerns.
-func (b *book) update(id string, change func(h *hub, now time.Time)) {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	h := b.hub(id)
+// update changes what the tracker has about a hub, and wakes the TrainJobs and copies that the change concerns.
+func (t *tracker) update(id string, change func(h *hub, now time.Time)) {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h := t.hub(id)
 	state, deadline, latest, term := h.agent.State(now), h.agent.Deadline(), h.agent.Latest(), h.term
 	change(h, now)
-	b.attempts.Keep(h.agent.FenceAfter())
-	b.tidy(id)
+	t.attempts.Keep(h.agent.FenceAfter())
+	t.tidy(id)
 	stateChanged := state != h.agent.State(now)
 	if h.agent.Open(now) && (stateChanged || deadline.Before(h.agent.Deadline()) || latest != h.agent.Latest()) {
-		ring(b.bells.waiting, h.waiting)
+		addTo(t.inboxes.waiting, h.waiting)
 		clear(h.waiting)
 	}
 	if stateChanged || h.agent.Deadline().Before(deadline) || term != h.term {
-		ring(b.bells.stops, b.copies[id])
+		addTo(t.inboxes.stops, t.copies[id])
 	}
 }
 
-func ring(bell bell, whom keys) {
-	for key := range whom {
-		bell.Add(key)
+func addTo(inbox adder, added keys) {
+	for key := range added {
+		inbox.Add(key)
 	}
 }
 
-// look reads what the book has about a hub. It may write fields that wake nobody.
-func (b *book) look(id string, read func(h *hub, now time.Time)) {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	read(b.hub(id), now)
-	b.tidy(id)
+// look reads what the tracker has about a hub. It may write fields that wake nobody.
+func (t *tracker) look(id string, read func(h *hub, now time.Time)) {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	read(t.hub(id), now)
+	t.tidy(id)
 }
 
 // tidy forgets a hub that has no copies and never had a lease. Only users with a cluster-wide right can create leases,
 // so there are few hubs that had one. The caller holds the lock.
-func (b *book) tidy(id string) {
-	if h, ok := b.hubs[id]; ok && !h.leased && len(b.copies[id]) == 0 {
-		delete(b.hubs, id)
+func (t *tracker) tidy(id string) {
+	if h, ok := t.hubs[id]; ok && !h.leased && len(t.copies[id]) == 0 {
+		delete(t.hubs, id)
 	}
 }
 
 // name is the name of a hub in metrics. It takes the lock.
-func (b *book) name(id string) string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if h, ok := b.hubs[id]; ok && h.leased {
+func (t *tracker) name(id string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h, ok := t.hubs[id]; ok && h.leased {
 		return id
 	}
 	return unknownHub
 }
 
 // see records a copy that the watch shows: its attempt, and whether the agent may have to stop it.
-func (b *book) see(job *trainer.TrainJob) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *tracker) see(job *trainer.TrainJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	id, key := hubOf(job), keyOf(job)
-	if s := copyStateOf(job); s.Origin.UID != "" && b.attempts.Here(s, b.clock.Now()) {
-		b.bells.waiting.Add(key)
+	if s := copyStateOf(job); s.Origin.UID != "" && t.attempts.Here(s, t.clock.Now()) {
+		t.inboxes.waiting.Add(key)
 	}
 	if !isFenceable(job) {
-		b.drop(id, key)
+		t.drop(id, key)
 		return
 	}
-	if b.copies[id] == nil {
-		b.copies[id] = keys{}
+	if t.copies[id] == nil {
+		t.copies[id] = keys{}
 	}
-	if _, known := b.copies[id][key]; !known && !b.hub(id).leased {
-		b.hub(id).waiting[key] = struct{}{} // Gate may have refused it before, and the hub was forgotten.
+	if _, known := t.copies[id][key]; !known && !t.hub(id).leased {
+		t.hub(id).waiting[key] = struct{}{} // Gate may have refused it before, and the hub was forgotten.
 	}
-	b.copies[id][key] = struct{}{}
+	t.copies[id][key] = struct{}{}
 }
 
-// gone records that a copy does not exist any more. The book still remembers its attempt.
-func (b *book) gone(job *trainer.TrainJob) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// gone records that a copy does not exist any more. The tracker still remembers its attempt.
+func (t *tracker) gone(job *trainer.TrainJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if s := copyStateOf(job); s.Origin.UID != "" {
-		b.attempts.Gone(s, b.clock.Now())
+		t.attempts.Gone(s, t.clock.Now())
 	}
-	b.drop(hubOf(job), keyOf(job))
+	t.drop(hubOf(job), keyOf(job))
 }
 
-func (b *book) drop(id string, key types.NamespacedName) {
-	delete(b.copies[id], key)
-	if len(b.copies[id]) == 0 {
-		delete(b.copies, id)
+func (t *tracker) drop(id string, key types.NamespacedName) {
+	delete(t.copies[id], key)
+	if len(t.copies[id]) == 0 {
+		delete(t.copies, id)
 	}
-	if h, ok := b.hubs[id]; ok {
+	if h, ok := t.hubs[id]; ok {
 		delete(h.waiting, key)
 		delete(h.refused, key)
 	}
-	b.tidy(id)
+	t.tidy(id)
 }
 
 // standing is the standing of a copy among the copies of its origin. The caller holds the lock.
-func (b *book) standing(job *trainer.TrainJob, now time.Time) protocol.Standing {
+func (t *tracker) standing(job *trainer.TrainJob, now time.Time) protocol.Standing {
 	s := copyStateOf(job)
 	if s.Origin.UID == "" {
 		return protocol.Current
 	}
-	return b.attempts.Standing(s, now)
+	return t.attempts.Standing(s, now)
 }
 
 // later is the higher attempt that makes a copy outdated, 0 if the copy is not outdated.
-func (b *book) later(job *trainer.TrainJob) int64 {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *tracker) later(job *trainer.TrainJob) int64 {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	s := copyStateOf(job)
 	if s.Origin.UID == "" {
 		return 0
 	}
-	return b.attempts.Later(s, now)
+	return t.attempts.Later(s, now)
 }
 
 // stopsFrom is when the agent may have to stop a copy, and false if this replica must not stop it. A replica stops what
 // its own Gate has refused, also as a standby: the leader may admit the copy, and leave a copy alone that never starts.
-func (b *book) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *tracker) stopsFrom(job *trainer.TrainJob) (time.Time, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	id := hubOf(job)
-	h := b.hub(id)
-	defer b.tidy(id)
+	h := t.hub(id)
+	defer t.tidy(id)
 	_, refused := h.refused[keyOf(job)]
 	switch {
-	case !b.leads():
+	case !t.leads():
 		return h.agent.StopsFrom(), refused
-	case h.term != b.term:
-		b.bells.leases.Add(types.NamespacedName{Name: id}) // After the takeover the copies are reconciled again.
+	case h.term != t.term:
+		t.inboxes.leases.Add(types.NamespacedName{Name: id}) // After the takeover the copies are reconciled again.
 		return time.Time{}, false
 	default:
 		return h.agent.StopsFrom(), true
@@ -251,13 +251,13 @@ type decision struct {
 }
 
 // decide decides what to do about a copy.
-func (b *book) decide(job *trainer.TrainJob, c protocol.Copy) decision {
-	now := b.clock.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.tidy(hubOf(job))
-	c.Standing = b.standing(job, now)
-	agent := &b.hub(hubOf(job)).agent
+func (t *tracker) decide(job *trainer.TrainJob, c protocol.Copy) decision {
+	now := t.clock.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.tidy(hubOf(job))
+	c.Standing = t.standing(job, now)
+	agent := &t.hub(hubOf(job)).agent
 	d := decision{Decision: agent.Decide(c, now), answer: agent.Answer()}
 	d.silence, d.heard = agent.Silence(now)
 	return d

@@ -12,11 +12,11 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// memory is what this process knows of one attempt of a live TrainJob beyond the caches. Only one reconcile at a time
+// attempt is what this process knows of an attempt of a live TrainJob beyond the caches. Only one reconcile at a time
 // uses it. All times are of this process's clock.
-type memory struct {
-	origin  types.UID
-	attempt int32
+type attempt struct {
+	origin types.UID
+	number int32
 
 	// noticed is when the attempt was first seen here.
 	noticed time.Time
@@ -38,21 +38,21 @@ type memory struct {
 	restored   restored
 }
 
-// memoryOf returns the memory of the Dispatch's attempt, and drops the memory that its key has of any other. The
-// creation of an inherited attempt is taken to have been sent when this mirror started.
-func (r *reconciler) memoryOf(key types.NamespacedName, dispatch *v1alpha1.Dispatch) *memory {
-	origin, attempt := dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt
-	if kept, ok := r.memories.Load(key); ok {
-		if m := kept.(*memory); m.origin == origin && m.attempt == attempt {
-			return m
+// attemptOf returns the Dispatch's attempt, and drops any other attempt of the key. It assumes that the creation of an
+// inherited attempt was sent when this mirror started.
+func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Dispatch) *attempt {
+	origin, number := dispatch.Spec.TrainJob.UID, dispatch.Spec.Attempt
+	if kept, ok := r.attempts.Load(key); ok {
+		if a := kept.(*attempt); a.origin == origin && a.number == number {
+			return a
 		}
 	}
-	m := &memory{origin: origin, attempt: attempt, noticed: r.Clock.Now(), said: said{before: dispatch.WasCopied()}}
-	if inherited, ok := r.Inherited[origin]; ok && inherited == attempt {
-		m.creation.unanswered = unanswered{count: inheritedCreations, last: r.started}
+	a := &attempt{origin: origin, number: number, noticed: r.Clock.Now(), said: said{before: dispatch.WasCopied()}}
+	if inherited, ok := r.Inherited[origin]; ok && inherited == number {
+		a.creation.unanswered = unanswered{count: inheritedCreations, last: r.started}
 	}
-	r.memories.Store(key, m)
-	return m
+	r.attempts.Store(key, a)
+	return a
 }
 
 // stopwatch measures since when something has been so.
