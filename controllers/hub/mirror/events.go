@@ -63,7 +63,7 @@ func (h *hubSide) warnMisplaced() {
 	h.attempt.warned = true
 	h.record(corev1.EventTypeWarning, v1alpha1.ReasonIdentityChanged,
 		"Worker %q was cluster %s when the job was placed there, and is cluster %s now; the copy may still run on the "+
-			"former cluster cluster cluster",
+			"former cluster",
 		h.Cluster, h.dispatch.Spec.ClusterID, h.ClusterID)
 }
 
