@@ -26,8 +26,8 @@ const (
 	Evicting
 	// Lost says: the worker has not answered for longer than its grace period, whatever was being done there.
 	Lost
-	// Ended says: the attempt is over without the end of the job: there is no copy that can run and will be none, or that
-	// is allowed. From here a job gets another worker.
+	// Ended says: the attempt is over, and the job is not. No copy of the attempt can run, now or later, unless failover
+	// Immediate or a forgotten worker allows that. From here a job gets another worker.
 	Ended
 	// Finished says: the copy is Complete or Failed and the TrainJob says so. It is final.
 	Finished

@@ -97,9 +97,9 @@ func (a *Agent) begin(stop time.Duration) time.Time {
 	return begin
 }
 
-// Decide says what a leading agent does about a copy. In time for the deadline, the agent suspends the copy. When half
-// of the time is over, it deletes a copy with pods that nobody has deleted. Shortly before the deadline it shortens the
-// grace of pods that are alive.
+// Decide says what a leading agent does about a copy. In time for the deadline, the agent suspends the copy. Halfway
+// from there to the last moment, it deletes the copy if any of its pods is not being deleted yet. Shortly before the
+// deadline it shortens the grace of pods that are alive.
 func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	begin := a.begin(min(a.fenceAfter/2, c.Pods.Grace+a.slack()))
 	last := a.Deadline().Add(-a.lead())

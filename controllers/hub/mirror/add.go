@@ -53,8 +53,8 @@ type Options struct {
 	// Lease is the worker's execution lease: the last of the agent's challenges that this hub has answered, and whether
 	// the agent is alive and lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
-	// Refused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
-	Refused func() (words string, refused bool)
+	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
+	SweepRefused func() (words string, refused bool)
 	// Policy finds what may be propagated for a job.
 	Policy PolicyFunc
 	// Recorder records Events on hub TrainJobs.
@@ -74,8 +74,8 @@ type Options struct {
 
 // NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
 func NewReconciler(options Options) reconcile.Reconciler {
-	if options.Refused == nil {
-		options.Refused = func() (string, bool) { return "", false }
+	if options.SweepRefused == nil {
+		options.SweepRefused = func() (string, bool) { return "", false }
 	}
 	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }

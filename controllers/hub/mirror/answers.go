@@ -74,7 +74,7 @@ func (u *unanswered) mayArrive(copied bool, now time.Time) time.Duration {
 	return max(0, creationLag-now.Sub(u.last))
 }
 
-// refusal is an answer of ours that has the weight of a worker's refusal.
+// refusal is the manager's own reason to create no copy. It counts as a refusal by the worker.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

@@ -88,7 +88,7 @@ func (v *visit) mayCreate() error {
 	if v.Protected != nil && v.Protected(v.job.GetNamespace()) {
 		return refusal(fmt.Sprintf("TrainJobs of namespace %q are not dispatched", v.job.GetNamespace()))
 	}
-	if words, refused := v.Refused(); refused {
+	if words, refused := v.SweepRefused(); refused {
 		return refusal(words)
 	}
 	return nil
@@ -181,7 +181,7 @@ func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructur
 
 // giveBack ends an attempt if the worker has the copy of an earlier attempt and refuses to delete it.
 func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
-	words, refused := v.Refused()
+	words, refused := v.SweepRefused()
 	if !refused || v.wasCopied() || !v.keepsOlder() {
 		return 0, nil
 	}

@@ -42,7 +42,7 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 			if test.there != nil {
 				test.there(t, s)
 			}
-			s.options.Refused = func() (string, bool) { return words, true }
+			s.options.SweepRefused = func() (string, bool) { return words, true }
 			if test.inherited {
 				s.options.Inherited = map[types.UID]int32{s.job(t).GetUID(): 1}
 			}

@@ -214,15 +214,12 @@ func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster)
 	return failover
 }
 
-// A worker that was given up may return at that very moment, and its copy end the job: with failover Immediate nobody
-// makes sure that it does not. Such a job is over.
-
 // errEnded is of a job that the cache shows going on, and that has ended or gone. It is a conflict as any other.
 var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, "",
 	errors.New("the job has ended"))
 
-// verify fails if a job whose attempt was given up for lost has ended by what the API server says. Nobody is asked
-// about other jobs.
+// verify fails if a job whose attempt was given up for lost has ended by what the API server says: with failover
+// Immediate a lost worker may return, and its copy may end the job. Nobody is asked about other jobs.
 func (w *writer) verify(ctx context.Context, f observation) error {
 	if !record.IsGivenUp(f.dispatch) {
 		return nil
