@@ -67,9 +67,9 @@ func (w *wiring) newMirror(
 	id := connection.Status().ClusterID
 	return mirror.NewReconciler(mirror.Options{
 		Cluster: worker, ClusterID: id, HubID: string(w.hubID), Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Worker: connection,
-		Lease:   func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
+		Lease:        func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
 		SweepRefused: func() (string, bool) { return w.quarantine.SweepRefused(worker) },
-		Policy:  w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Policy:       w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel,
 		Inherited: inherited, Creations: w.options.workerConcurrency,
 	}), nil
