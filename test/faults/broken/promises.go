@@ -130,8 +130,8 @@ var promises = []promise{
 			put:  "		return needed\n	}\n	return needed\n",
 		}, {
 			file: "controllers/hub/garbagecollection/tombstone.go",
-			find: "isCoveredBy(r.here(), existing, tombstone) {",
-			put:  "isCoveredBy(r.here(), existing, tombstone) && r.HubID == \"\" {",
+			find: "isCoveredBy(e.here, existing, tombstone) {",
+			put:  "isCoveredBy(e.here, existing, tombstone) && e.hubID == \"\" {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultFenced", "TestFaultForgotten"},
 	},
