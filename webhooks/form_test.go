@@ -43,7 +43,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		`spec.runtimePatches[1].manager: Invalid value: "acme.io/": must be a domain-prefixed path`,
 		"spec.runtimePatches[1]."+inFirstStep+`template.spec.template.spec.containers[0].name: Not found: "nodes": `+
 			`the containers of replicated job "node" are: "node"; did you mean "node"?`,
-		`spec.trainer.env[1].name: Invalid value: "PET_NODE_RANK": reserved: the torch policy of runtime "torch-distributed" sets it itself`,
+		`spec.trainer.env[1].name: Invalid value: "PET_NODE_RANK": reserved: the torch policy of runtime "torch-distributed" sets it`,
 	)
 }
 

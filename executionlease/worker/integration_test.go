@@ -146,7 +146,7 @@ func testLateCreation(t *testing.T, e *environment) {
 	for _, job := range []*trainer.TrainJob{late, unstamped} {
 		e.awaitFenced(t, job)
 		e.checkEvent(t, job, "Held", "nothing is created for it")
-		e.checkEvent(t, job, workerlease.ReasonFenced, "on its way for too long")
+		e.checkEvent(t, job, workerlease.ReasonFenced, "took too long")
 		h.checkNoJobSet(t, job)
 	}
 	if isSuspended(e.get(t, early)) {
@@ -225,7 +225,7 @@ func testSecondCopy(t *testing.T, e *environment) {
 	must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 	second := h.createCopy(t, "twice", nil)
 	e.awaitFenced(t, second)
-	e.checkEvent(t, second, workerlease.ReasonFenced, "another copy of the same attempt was here")
+	e.checkEvent(t, second, workerlease.ReasonFenced, "another copy of the same attempt")
 	h.checkNoJobSet(t, second)
 	h.resume(t, second)
 	h.awaitJobSet(t, second)

@@ -287,7 +287,7 @@ func TestLeftOutNamesAreTold(t *testing.T) {
 	if diff := cmp.Diff(want, s.copy(t).GetAnnotations()); diff != "" {
 		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
 	}
-	s.expectEvent(t, recorder, `Warning NamesLeftOut The copy on worker "worker" is without annotation trainyard.dev/fenced: `+
+	s.expectEvent(t, recorder, `Warning NamesLeftOut The copy on worker "worker" was created without annotation trainyard.dev/fenced: `+
 		`names under trainyard.dev/ are reserved; users may write the annotations trainyard.dev/clusters, `+
 		`trainyard.dev/priority-class, trainyard.dev/ttl-seconds-after-finished`)
 	if len(recorder.Events) > 0 {

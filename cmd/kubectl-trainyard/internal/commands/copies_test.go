@@ -152,7 +152,7 @@ func TestDecisionsThatCannotBe(t *testing.T) {
 		"Forbidden":  {reason: "the server's words", args: []string{"adopt", east, namespace + "/waits", "--as=" + namespace + "-user"}, wantErr: `cannot get resource "workerclusters"`},
 		"TimedOut": {
 			reason: "the worker does not answer", args: []string{"adopt", east, namespace + "/waits", "--timeout=100ms"},
-			wantErr: "timed out: the latest words about uid-of-waits\nThe decision stands", decided: "Adopt",
+			wantErr: "timed out: the latest words about uid-of-waits\nThe decision is kept", decided: "Adopt",
 		},
 	}
 	for name, tc := range tests {
