@@ -1,12 +1,15 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build unix
+
 package dispatch
 
 import (
 	"fmt"
 	"math"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,8 +31,8 @@ func wide(resources int) ([]v1alpha1.PodSet, []NodeGroup) {
 }
 
 // TestWorkGrowsWithResources: a decision runs under the lock of the waiting list, so its time must not grow with the
-// square of what users or workers write. With four times as many resources it may take six times as long, not sixteen
-// times.
+// square of what users or workers write. With four times as many resources it may take six times as much time of the
+// processor, not sixteen times.
 func TestWorkGrowsWithResources(t *testing.T) {
 	for name, work := range map[string]func(podSets []v1alpha1.PodSet, groups []NodeGroup){
 		"Job":    func(podSets []v1alpha1.PodSet, _ []NodeGroup) { newGang(podSets) },
@@ -47,14 +50,14 @@ func TestWorkGrowsWithResources(t *testing.T) {
 				podSets, groups := wide(resources)
 				best := time.Duration(math.MaxInt64)
 				for range 7 {
-					start := time.Now()
+					start := processorTime(t)
 					work(podSets, groups)
-					best = min(best, time.Since(start))
+					best = min(best, processorTime(t)-start)
 				}
 				return best
 			}
 			var growth float64
-			for range 5 { // Another process may use the processor.
+			for range 5 { // The garbage collector uses the processor too.
 				if growth = float64(least(12_000)) / float64(least(3_000)); growth < 6 {
 					return
 				}
@@ -62,6 +65,16 @@ func TestWorkGrowsWithResources(t *testing.T) {
 			t.Errorf("four times the resources take %.1f times as long", growth)
 		})
 	}
+}
+
+// processorTime is what this process has used. Unlike a clock, it does not count what other processes use.
+func processorTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // TestTooManyResources: a worker's nodes may have any number of resources. The resources of Kubernetes and the most

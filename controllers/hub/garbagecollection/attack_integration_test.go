@@ -153,7 +153,7 @@ func TestAttackLastAttemptOfAJobThatWaits(t *testing.T) {
 	if d := s.dispatch(t); d.Spec.Attempt != 2 {
 		t.Fatalf("the worker is believed: %+v", d.Spec)
 	}
-	s.expectDoubted(t, made, v1alpha1.ReasonAttemptTooHigh, "the hub knows of attempt 2, and believes a worker 1000 attempts more at most")
+	s.expectDoubted(t, made, v1alpha1.ReasonAttemptTooHigh, "the hub knows of attempt 2, and accepts at most 1000 attempts more from a worker")
 	s.decide(t, made, "Adopt")
 	s.collect(t)
 	if told := s.told(t, "it would get attempt 2147483647"); told != 1 {

@@ -94,7 +94,7 @@ func (b belief) doubt(
 	switch {
 	case isBeyondBelief(recorded, attempt):
 		return doubt{v1alpha1.ReasonAttemptTooHigh, fmt.Sprintf(
-			"the hub knows of attempt %d, and believes a worker %d attempts more at most", recorded, maxSkipped)}, 0, nil
+			"the hub knows of attempt %d, and accepts at most %d attempts more from a worker", recorded, maxSkipped)}, 0, nil
 	case !here && !held.found && !accepted:
 		return doubt{v1alpha1.ReasonAppearedLate,
 			"the copy was not there when this manager looked at the worker for the first time, and nobody has asked for it"}, 0, nil

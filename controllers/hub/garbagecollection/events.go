@@ -26,7 +26,7 @@ func disbelief(copy v1alpha1.UnknownCopy) string {
 	if copy.Reason == "" {
 		return ""
 	}
-	return fmt.Sprintf(" and does not believe that it is the job's: %s: %s", copy.Reason, copy.Message)
+	return fmt.Sprintf(" and does not accept that it is the job's: %s: %s", copy.Reason, copy.Message)
 }
 
 // recordAdopted records on the hub TrainJob that the manager has found a copy and adopted it.

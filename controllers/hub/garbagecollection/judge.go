@@ -15,12 +15,12 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// verdict is what the hub's records say about a copy.
-type verdict int
+// copyState is what the hub's records say about a copy.
+type copyState int
 
 const (
 	// needed: the copy's job is live on this worker, or the copy is already being deleted.
-	needed verdict = iota
+	needed copyState = iota
 	// ended: the copy belongs to the last attempt, and has finished.
 	ended
 	// outdated: by a record of the hub the copy has to be deleted: its attempt or its job is over, or a later attempt
@@ -34,13 +34,13 @@ const (
 	unknown
 )
 
-// String names the verdict, for logs and tests.
-func (v verdict) String() string {
-	return [...]string{"needed", "ended", "outdated", "adoptable", "postponed", "unknown"}[v]
+// String names the state, for logs and tests.
+func (s copyState) String() string {
+	return [...]string{"needed", "ended", "outdated", "adoptable", "postponed", "unknown"}[s]
 }
 
 // judge says what the Dispatch and the Tombstones of a job say about a copy. consider looks closer at unknown copies.
-func judge(here place, copy client.Object, hub hubRecords) verdict {
+func judge(here place, copy client.Object, hub hubRecords) copyState {
 	origin, attempt, d := originOf(copy), attemptOf(copy), hub.dispatch
 	if d != nil && copy.GetUID() != "" && d.RecordedCopy() == copy.GetUID() {
 		// Marks that somebody has changed do not count: mirror corrects them.
@@ -67,7 +67,7 @@ func judge(here place, copy client.Object, hub hubRecords) verdict {
 }
 
 // judgeCurrent is judge for a copy of the attempt that is on record for this worker.
-func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) verdict {
+func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) copyState {
 	switch record.AttemptOf(d) {
 	case record.Finished:
 		switch {
@@ -84,7 +84,7 @@ func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) verdict {
 }
 
 // outdatedUnlessGoing returns outdated, or needed if the copy is already being deleted: then there is nothing to do.
-func outdatedUnlessGoing(copy client.Object) verdict {
+func outdatedUnlessGoing(copy client.Object) copyState {
 	if copy.GetDeletionTimestamp() != nil {
 		return needed
 	}
@@ -102,7 +102,7 @@ func isCoveredBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) 
 
 // consider says what to do about a copy that judge takes for unknown. rival is the highest attempt of the same job
 // among the unknown copies on other workers. managedBy is the value of spec.managedBy of this manager's jobs.
-func consider(copy client.Object, hub hubRecords, rival int32, managedBy string) verdict {
+func consider(copy client.Object, hub hubRecords, rival int32, managedBy string) copyState {
 	attempt, d := attemptOf(copy), hub.dispatch
 	job := hub.job
 	if job != nil && job.GetUID() != originOf(copy) {
@@ -128,7 +128,7 @@ func consider(copy client.Object, hub hubRecords, rival int32, managedBy string)
 }
 
 // considerLater is consider for a copy whose attempt is later than the attempt of its Dispatch.
-func considerLater(d *v1alpha1.Dispatch) verdict {
+func considerLater(d *v1alpha1.Dispatch) copyState {
 	switch {
 	case record.AttemptOf(d) == record.Finished:
 		return unknown // No attempt follows a finished attempt.

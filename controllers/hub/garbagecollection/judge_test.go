@@ -59,7 +59,7 @@ func TestJudge(t *testing.T) {
 		deleting  bool
 		dispatch  *v1alpha1.Dispatch
 		tombstone *v1alpha1.Tombstone
-		want      verdict
+		want      copyState
 	}{
 		"Current":          {reason: "it runs", attempt: "2", dispatch: dispatchOn("here", "id", 2, mirrored), want: needed},
 		"CurrentOld":       {reason: "a Dispatch may name no cluster ID", attempt: "2", dispatch: dispatchOn("here", "", 2), want: needed},
@@ -133,7 +133,7 @@ func TestConsider(t *testing.T) {
 		dispatch *v1alpha1.Dispatch
 		job      *unstructured.Unstructured
 		rival    int32
-		want     verdict
+		want     copyState
 	}{
 		"Later":          {reason: "the attempt rises to that of the copy", attempt: "3", dispatch: dispatchOn("elsewhere", "other", 2), job: ours, want: adoptable},
 		"LaterWaiting":   {reason: "the job runs here, and must not be placed again", attempt: "3", dispatch: dispatchOn("", "", 2), job: ours, want: adoptable},

@@ -115,7 +115,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return requeue.AfterLag(result, err)
 }
 
-// collect judges one copy, and does what the verdict requires.
+// collect judges one copy, and does what its state requires.
 func (r *reconciler) collect(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
 	copy, err := worker.cached(ctx, key)
 	switch {

@@ -30,7 +30,7 @@ const wordsLimit = 4096
 // These texts say what a refusal means, and what to do where the worker forbids the sweep.
 const (
 	whatStands = "what is outdated on the worker cannot be deleted, so nothing new is created there: "
-	whatFails  = "what is there cannot be looked at, so nothing new is created there: "
+	whatFails  = "the hub cannot look at its copies there, so nothing new is created: "
 	whatToDo   = "; the hub's user needs the verbs list and delete on trainjobs.trainer.kubeflow.org there, in all namespaces: " +
 		"hack/worker-kubeconfig.sh grants them"
 )

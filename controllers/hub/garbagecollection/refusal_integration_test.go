@@ -31,7 +31,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 	}{
 		"Rights":  {rights, v1alpha1.ReasonForbidden, []string{`User "hub" cannot delete resource "trainjobs"`, "list and delete on trainjobs.trainer.kubeflow.org"}},
 		"Webhook": {apierrors.NewForbidden(resource, jobName, errors.New(`admission webhook "w" denied the request`)), v1alpha1.ReasonRefused, []string{`webhook "w" denied`}},
-		"Endless": {fmt.Errorf("list trainjobs: %w", remote.ErrEndlessList), v1alpha1.ReasonRefused, []string{"list trainjobs: the worker goes on saying that there is more"}},
+		"Endless": {fmt.Errorf("list trainjobs: %w", remote.ErrEndlessList), v1alpha1.ReasonRefused, []string{"list trainjobs: the worker's list does not end"}},
 		"Passing": {apierrors.NewTimeoutError("busy", 1), "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {

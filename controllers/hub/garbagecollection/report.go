@@ -103,6 +103,6 @@ func canShow(key types.NamespacedName, s suspect) bool {
 // quarantineMessage does not change while there are unknown copies.
 func quarantineMessage(worker string) string {
 	return fmt.Sprintf("the worker has copies of this hub that the hub has no record of, as after a restore from a backup; they are left alone. "+
-		"status.unknownCopies lists them, and says why the hub does not believe one; decide about each with: "+
+		"status.unknownCopies lists them, and says why the hub does not accept one; decide about each with: "+
 		"kubectl trainyard adopt|release %s NAMESPACE/NAME", worker)
 }

@@ -114,7 +114,7 @@ func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) er
 			builder.WithPredicates(newSpec())).
 		Watches(&jobsetv1alpha2.JobSet{}, handler.EnqueueRequestsFromMapFunc(mapper.blockedBy), builder.WithPredicates(deletions())).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(jobOfPod), builder.WithPredicates(podChanges())).
-		WithEventFilter(builtObjects(r.memory)).
+		WithEventFilter(builtObjects(r.known)).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: opts.MaxConcurrentReconciles,
 			RateLimiter:             opts.RateLimiter,
@@ -185,10 +185,10 @@ func podChanges() predicate.Predicate {
 // builtObjects sees the events of all watches. It handles the objects that the framework makes besides the JobSet: it
 // notes a change or deletion of such an object, and the next pass builds the object again. It drops creations, which
 // are the controller's own: each would cause one more build of its job.
-func builtObjects(memory *memory) predicate.Predicate {
+func builtObjects(known *knownJobs) predicate.Predicate {
 	note := func(object client.Object) bool {
 		if owner := metav1.GetControllerOfNoCopy(object); owner != nil && owner.Kind == trainer.TrainJobKind && !isJobSet(object) {
-			memory.noteChange(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name})
+			known.noteChange(types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name})
 		}
 		return true
 	}

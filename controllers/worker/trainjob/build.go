@@ -27,14 +27,14 @@ type objectBuilder struct {
 	framework *framework
 	leftovers *leftovers
 	announce  *announcer
-	memory    *memory
+	known     *knownJobs
 	clock     clock.PassiveClock
 }
 
 // build makes the TrainJob's objects and applies them. It applies the JobSet last, because its pods need the others. It
 // does nothing if neither the TrainJob nor its objects have changed since the last build.
-func (b *objectBuilder) build(ctx context.Context, f observation, s state, past *jobMemory) error {
-	changes := b.memory.changesOf(client.ObjectKeyFromObject(f.trainJob))
+func (b *objectBuilder) build(ctx context.Context, f observation, s state, past *knownJob) error {
+	changes := b.known.changesOf(client.ObjectKeyFromObject(f.trainJob))
 	if past.built.isCurrent(f, s, changes) {
 		return nil
 	}
@@ -86,7 +86,7 @@ func (b *objectBuilder) applyBeside(ctx context.Context, f observation, object a
 
 // applyJobSet applies the JobSet. It deletes a JobSet if only a new JobSet can have what the TrainJob wants.
 func (b *objectBuilder) applyJobSet(
-	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *jobMemory, done *built,
+	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *knownJob, done *built,
 ) error {
 	if f.jobSet != nil {
 		// To apply a missing object creates it. The UID makes that a conflict if the JobSet is gone and the cache has not

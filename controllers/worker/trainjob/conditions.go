@@ -123,7 +123,7 @@ func setStarted(status *trainer.TrainJobStatus, f observation, s state, now time
 	case stateSuspended:
 		c.Reason, c.Message = ReasonSuspended, "the TrainJob is suspended"
 	case stateRestarting:
-		c.Reason, c.Message = ReasonRestarting, "the JobSet is making its Jobs anew"
+		c.Reason, c.Message = ReasonRestarting, "the JobSet is creating its Jobs again"
 	case stateRunning, stateInitializing, stateStarting:
 		step := currentStep(f.steps())
 		if s == stateStarting && !meta.IsStatusConditionTrue(status.Conditions, ConditionStarted) {
@@ -169,7 +169,7 @@ func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, d decisio
 	case meta.FindStatusCondition(status.Conditions, ConditionStalled) == nil:
 		return
 	case runs(d.state):
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonRecovered, "nothing is known to keep the job from getting on"
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonRecovered, "no trouble of the job is known any more"
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNotRunning, "the job does not run"
 	}

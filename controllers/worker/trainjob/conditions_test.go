@@ -94,7 +94,7 @@ func TestExtendedConditions(t *testing.T) {
 			want: []metav1.Condition{
 				extended("Started", "False", "WaitingForResources", "waiting for the JobSet"),
 				extended("ResourcesCreated", "False", "JobSetConflict",
-					"waiting for JobSet team-a/llm to go: it exists and is not this TrainJob's"),
+					"waiting for JobSet team-a/llm to be deleted: it exists and is not this TrainJob's"),
 			},
 		},
 		"Suspended": {
@@ -127,7 +127,7 @@ func TestExtendedConditions(t *testing.T) {
 		"Restarting": {
 			reason: "A restart begins anew.",
 			job:    job(conditions(trainerStarted, created)), jobSet: restarting(jobSet("uid-1", false)), reported: reports(jobsStatus(0)),
-			want: []metav1.Condition{extended("Started", "False", "Restarting", "the JobSet is making its Jobs anew"), created},
+			want: []metav1.Condition{extended("Started", "False", "Restarting", "the JobSet is creating its Jobs again"), created},
 		},
 		"Stalled": {
 			reason: "Pod, node and cause are named.",
@@ -150,7 +150,7 @@ func TestExtendedConditions(t *testing.T) {
 			job:    job(conditions(extended("Stalled", "True", pull.Reason, pull.Message))), jobSet: jobSet("uid-1", false),
 			reported: reports(jobsStatus(1)),
 			want: []metav1.Condition{
-				extended("Stalled", "False", "Recovered", "nothing is known to keep the job from getting on"), trainerStarted, created,
+				extended("Stalled", "False", "Recovered", "no trouble of the job is known any more"), trainerStarted, created,
 			},
 		},
 		"Complete": {

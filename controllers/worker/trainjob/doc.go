@@ -37,7 +37,7 @@
 //   - The framework must read runtimes through a cache (the manager's client). It writes a snapshot of the runtime with
 //     the kind that the reader reports, and only cached reads report a kind. It refuses a snapshot without a kind.
 //   - The framework changes its TrainJob (torchtune and Flux rewrite the command), so it gets a deep copy.
-//   - The queue gives a job to one goroutine at a time. So a jobMemory needs no lock.
+//   - The queue gives a job to one goroutine at a time. So a knownJob needs no lock.
 //
 // A pass, and the parts of the Reconciler that it calls:
 //
@@ -50,9 +50,9 @@
 //	leftovers.delete...       deletes what the garbage collector has forgotten
 //	announcer.tell            reports news by Events
 //	Clients.writeStatus       writes the status, if it changed
-//	follow                    updates metrics and memory
+//	follow                    updates metrics and what is remembered
 //
-// Memory: memory.jobs and memory.changes, under memory.mu, and the memory of package health, with its own lock. The
+// Locks: knownJobs, under its lock, and health.Jobs, with its own lock. The
 // process may lose all of it at any time: it only saves work and repeated Events. Decisions depend on what the cluster
 // has.
 package trainjob

@@ -74,7 +74,7 @@ type announcer struct {
 }
 
 // tell reports news to the TrainJob's owner: problems with its objects, restarts, trouble with its pods.
-func (a *announcer) tell(f observation, d decision, err error, past *jobMemory) {
+func (a *announcer) tell(f observation, d decision, err error, past *knownJob) {
 	var p *problem
 	switch {
 	case d.state == stateBlocked && isPredecessors(f.jobSet, f.trainJob): // This is normal and ends by itself.
@@ -104,7 +104,7 @@ func (a *announcer) tell(f observation, d decision, err error, past *jobMemory) 
 }
 
 // tellTrouble reports that trouble has begun or changed, or that it is over for a job that still runs.
-func (a *announcer) tellTrouble(job *trainer.TrainJob, d decision, past *jobMemory) {
+func (a *announcer) tellTrouble(job *trainer.TrainJob, d decision, past *knownJob) {
 	if !isLive(d.state) {
 		return // Until the status says so, the last trouble counts as the cause.
 	}
@@ -123,17 +123,17 @@ func (a *announcer) tellTrouble(job *trainer.TrainJob, d decision, past *jobMemo
 }
 
 // problem reports a problem to the TrainJob's owner, unless the last Event reported the same.
-func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *jobMemory) {
+func (a *announcer) problem(job *trainer.TrainJob, p *problem, past *knownJob) {
 	a.warnOnce(job, past, p.reason, p.action, p.Error())
 }
 
 // jobSetTaken reports that the TrainJob waits for the deletion of a JobSet that has its name and another owner.
-func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *jobMemory) {
+func (a *announcer) jobSetTaken(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet, past *knownJob) {
 	a.warnOnce(job, past, ReasonJobSetConflict, "Wait", conflictMessage(jobSet))
 }
 
 // waiting reports what the job waits for, once it has waited for waitTold.
-func (a *announcer) waiting(job *trainer.TrainJob, past *jobMemory, what string) {
+func (a *announcer) waiting(job *trainer.TrainJob, past *knownJob, what string) {
 	now := a.clock.Now()
 	if past.waitingSince.IsZero() {
 		past.waitingSince = now
@@ -144,11 +144,11 @@ func (a *announcer) waiting(job *trainer.TrainJob, past *jobMemory, what string)
 }
 
 // held reports why the job may not start.
-func (a *announcer) held(job *trainer.TrainJob, past *jobMemory, why string) {
+func (a *announcer) held(job *trainer.TrainJob, past *knownJob, why string) {
 	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
 }
 
-func (a *announcer) warnOnce(job *trainer.TrainJob, past *jobMemory, reason, act, note string) {
+func (a *announcer) warnOnce(job *trainer.TrainJob, past *knownJob, reason, act, note string) {
 	note = shorten(note, maxNote)
 	now := a.clock.Now()
 	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {
@@ -160,7 +160,7 @@ func (a *announcer) warnOnce(job *trainer.TrainJob, past *jobMemory, reason, act
 // rebuilt reports that the controller deletes the JobSet to create it again.
 func (a *announcer) rebuilt(job *trainer.TrainJob) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonJobSetRebuilt, "Rebuild",
-		"the JobSet had not started yet and is made anew, because JobSet does not allow the changes of the TrainJob on an existing one")
+		"the JobSet had not started yet and is created again, because JobSet does not allow the changes of the TrainJob on an existing one")
 }
 
 // restarted reports that the JobSet has restarted, and why.
@@ -179,7 +179,7 @@ func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobS
 // trouble reports what keeps the job from making progress, or that the trouble is over.
 func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
 	if t == nil {
-		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "nothing is known to keep the job from getting on")
+		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "no trouble of the job is known any more")
 		return
 	}
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
@@ -191,7 +191,7 @@ func (a *announcer) failed(job *trainer.TrainJob, message string) {
 }
 
 func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
-	note := "waiting for JobSet " + klog.KObj(jobSet).String() + " to go: it exists and is not this TrainJob's"
+	note := "waiting for JobSet " + klog.KObj(jobSet).String() + " to be deleted: it exists and is not this TrainJob's"
 	if owner := metav1.GetControllerOf(jobSet); owner != nil {
 		note += ", but that of " + owner.Kind + " " + owner.Name
 	}

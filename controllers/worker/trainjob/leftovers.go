@@ -81,13 +81,13 @@ func (l *leftovers) awaitPods(ctx context.Context, job *trainer.TrainJob) error 
 }
 
 // isDue says whether the garbage collector has had leftoverTime.
-func (l *leftovers) isDue(past *jobMemory) bool {
+func (l *leftovers) isDue(past *knownJob) bool {
 	return !past.waitingSince.IsZero() && l.clock.Since(past.waitingSince) >= leftoverTime
 }
 
 // deleteJobSet deletes the JobSet of an earlier TrainJob of the same name, once isDue says so. The cache may be behind.
 // If the API server has this TrainJob, the earlier one is gone, because names are unique.
-func (l *leftovers) deleteJobSet(ctx context.Context, f observation, past *jobMemory) error {
+func (l *leftovers) deleteJobSet(ctx context.Context, f observation, past *knownJob) error {
 	if !l.isDue(past) {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (l *leftovers) deleteJobSet(ctx context.Context, f observation, past *jobMe
 }
 
 // deleteAwaited deletes what a build waits for, once isDue says so. observe has read the TrainJob live.
-func (l *leftovers) deleteAwaited(ctx context.Context, f observation, waiting error, past *jobMemory) error {
+func (l *leftovers) deleteAwaited(ctx context.Context, f observation, waiting error, past *knownJob) error {
 	switch {
 	case !l.isDue(past):
 		return nil

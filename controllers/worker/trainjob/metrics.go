@@ -46,7 +46,7 @@ var (
 	})
 	stallsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "trainyard_trainjob_stalls_total",
-		Help: "How often something began to keep a TrainJob from getting on, by reason.",
+		Help: "How often a trouble of a TrainJob began, by reason.",
 	}, []string{"reason"})
 )
 
@@ -61,7 +61,7 @@ func countState(s state, n float64) {
 }
 
 // measureState counts a live job in its state. It measures the job's start time if this process has seen the job wait.
-func measureState(job *trainer.TrainJob, s state, past *jobMemory, now time.Time) {
+func measureState(job *trainer.TrainJob, s state, past *knownJob, now time.Time) {
 	if s != past.state {
 		countState(past.state, -1)
 		countState(s, +1)

@@ -24,7 +24,7 @@ import (
 type observer struct {
 	clients   Clients
 	framework *framework
-	memory    *memory
+	known     *knownJobs
 	gate      func(*trainer.TrainJob) (open bool, why string)
 	clock     clock.PassiveClock
 }
@@ -91,7 +91,7 @@ func (o *observer) observeJobSet(ctx context.Context, f *observation) error {
 func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 	key := client.ObjectKeyFromObject(f.trainJob)
 	if !f.ownsJobSet() || ptr.Deref(f.jobSet.Spec.Suspend, false) {
-		o.memory.health.Forget(key)
+		o.known.health.Forget(key)
 		return nil
 	}
 	pods, err := health.List(ctx, o.clients.Cached, f.jobSet)
@@ -99,8 +99,8 @@ func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 		return err
 	}
 	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
-	standing := standingTrouble(f.trainJob, o.memory.recall(f.trainJob).trouble)
-	o.memory.health.Observe(key, &f.health, standing, o.clock.Now())
+	standing := standingTrouble(f.trainJob, o.known.recall(f.trainJob).trouble)
+	o.known.health.Observe(key, &f.health, standing, o.clock.Now())
 	return nil
 }
 

@@ -38,7 +38,7 @@ func (b *objectBuilder) rebuild(ctx context.Context, f observation, refusal erro
 	if started {
 		// The refusal comes last: it lists all replicated jobs, and its end does not fit into an Event.
 		return &problem{reason: ReasonApplyFailed, action: "ApplyJobSet", err: fmt.Errorf(
-			"the JobSet has run already, so it is not made anew: take back the change, or create the TrainJob again: %w",
+			"the JobSet has run already, so it cannot be replaced: take back the change, or create the TrainJob again: %w",
 			errors.Join(refusal, err))}
 	}
 	if err := b.clients.deleteJobSet(ctx, f.jobSet); err != nil {

@@ -29,7 +29,7 @@ type Reconciler struct {
 	objects   *objectBuilder
 	leftovers *leftovers
 	announce  *announcer
-	memory    *memory
+	known     *knownJobs
 	rules     rules
 	clock     clock.PassiveClock
 }
@@ -44,14 +44,14 @@ func NewReconciler(
 		clients:   clients,
 		framework: newFramework(runtimes, clients.Cached),
 		announce:  &announcer{recorder: recorder, clock: opts.Clock},
-		memory:    newMemory(),
+		known:     newKnownJobs(),
 		rules:     rules{extendedConditions: opts.ExtendedConditions, limits: *opts.Health},
 		clock:     opts.Clock,
 	}
-	r.observer = &observer{clients: clients, framework: r.framework, memory: r.memory, gate: opts.Gate, clock: opts.Clock}
+	r.observer = &observer{clients: clients, framework: r.framework, known: r.known, gate: opts.Gate, clock: opts.Clock}
 	r.leftovers = &leftovers{clients: clients, framework: r.framework, clock: opts.Clock}
 	r.objects = &objectBuilder{
-		clients: clients, framework: r.framework, leftovers: r.leftovers, announce: r.announce, memory: r.memory, clock: opts.Clock,
+		clients: clients, framework: r.framework, leftovers: r.leftovers, announce: r.announce, known: r.known, clock: opts.Clock,
 	}
 	return r
 }
@@ -63,10 +63,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, err
 	}
 	if f.trainJob == nil {
-		r.memory.forget(req.NamespacedName)
+		r.known.forget(req.NamespacedName)
 		return ctrl.Result{}, nil
 	}
-	now, past := r.clock.Now(), r.memory.recall(f.trainJob)
+	now, past := r.clock.Now(), r.known.recall(f.trainJob)
 	f.lastTrouble = past.trouble
 	d := decide(f, r.rules, now)
 	log := ctrl.LoggerFrom(ctx).WithValues("state", d.state.String())
@@ -86,7 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result(d, err)
 }
 
-func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *jobMemory) error {
+func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *knownJob) error {
 	switch d.action {
 	case actionBuild:
 		err := r.objects.build(ctx, f, d.state, past)
@@ -102,13 +102,13 @@ func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *j
 	return nil
 }
 
-// follow updates metrics and memory, and reports a failure, once the status says it.
-func (r *Reconciler) follow(ctx context.Context, f observation, d decision, past *jobMemory, now time.Time) {
+// follow updates metrics and what is remembered, and reports a failure, once the status says it.
+func (r *Reconciler) follow(ctx context.Context, f observation, d decision, past *knownJob, now time.Time) {
 	measureState(f.trainJob, d.state, past, now)
 	if d.state != stateComplete && d.state != stateFailed && d.state != stateForeign {
 		return
 	}
-	r.memory.forget(client.ObjectKeyFromObject(f.trainJob))
+	r.known.forget(client.ObjectKeyFromObject(f.trainJob))
 	end := endOf(&d.status)
 	if end == nil || hasEnded(&f.trainJob.Status) {
 		return

@@ -22,7 +22,7 @@ import (
 )
 
 // errJobsLeft: the JobSet cannot be resumed yet. A Job of it still runs, or is being replaced.
-var errJobsLeft = errors.New("waiting for the Jobs of the JobSet to be suspended, or made anew")
+var errJobsLeft = errors.New("waiting for the Jobs of the JobSet to be suspended, or created again")
 
 // maxReplacements is how often the Jobs of a JobSet are replaced before a resumption. Usually once is enough. If
 // another program adds to the pod templates of Jobs what no JobSet has, the job is resumed with the addition.
@@ -34,7 +34,7 @@ const maxReplacements = 3
 // added would stay, and a scheduling gate would hold the pods for ever. A Job that still runs would get no change. So
 // prepareJobs waits until each Job is suspended, and deletes Jobs that have more. JobSet recreates them.
 func (b *objectBuilder) prepareJobs(
-	ctx context.Context, f observation, wanted *jobsetapply.JobSetApplyConfiguration, past *jobMemory,
+	ctx context.Context, f observation, wanted *jobsetapply.JobSetApplyConfiguration, past *knownJob,
 ) error {
 	if len(f.trainJob.Spec.RuntimePatches) == 0 && f.jobSet.Generation == 1 {
 		return nil // The template has never changed.

@@ -156,7 +156,7 @@ func TestForeignJobSetIsNotTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := e.createJob(t, ns, "taken")
-	e.awaitEvent(t, j, ReasonJobSetConflict, "waiting for JobSet "+ns+"/taken to go")
+	e.awaitEvent(t, j, ReasonJobSetConflict, "waiting for JobSet "+ns+"/taken to be deleted")
 	e.touch(t, j)
 	e.fence(t, ns)
 	var got jobsetv1alpha2.JobSet

@@ -4,10 +4,10 @@
 // Package health says from a job's pods why the job makes no progress: which pod, on which node, and why. It does no
 // I/O except List, which reads a cache.
 //
-//	var memory health.Memory // one per process
+//	var jobs health.Jobs // one per process
 //
 //	in := health.Input{Pods: pods, Since: since, Progress: job.Status.TrainerStatus}
-//	memory.Observe(key, &in, standing, now)
+//	jobs.Observe(key, &in, standing, now)
 //	trouble, recheck := health.Diagnose(in, limits, now)
 //
 // Other functions are for the watch: the cache holds the pods of Selector, with the transform Strip and the index
@@ -38,16 +38,16 @@
 //
 // # Time
 //
-// All times are the caller's: Input.Since and the times of Memory. They are never compared with the times of a pod,
+// All times are the caller's: Input.Since and the times of Jobs. They are never compared with the times of a pod,
 // which come from the clocks of API servers and nodes. Times of pods have two uses. creationTimestamp, from the API
 // server's clock, orders the pods of one place. finishedAt, from the clocks of nodes, orders pods that ended in the
 // same way: Cause chooses its words by it, and nothing is decided by it.
 //
 // # Watch out
 //
-//   - Without Memory, a container in a crash loop counts as well whenever it runs. Limits then count from Input.Since,
+//   - Without Jobs, a container in a crash loop counts as well whenever it runs. Limits then count from Input.Since,
 //     which is too early for pods that start later, behind an initializer or a gate.
 //   - The completion index shows which pod replaces which. Each pod of a Job without indexes has a place of its own.
 //
-// Memory.jobs is under a lock.
+// Jobs.jobs is under a lock.
 package health

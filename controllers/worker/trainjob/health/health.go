@@ -91,9 +91,9 @@ type Input struct {
 	Since time.Time
 	// Progress is nil if the job reports none. Its times come from another clock and are not compared with the caller's.
 	Progress *trainer.TrainerStatus
-	// ProgressSeen is when the caller last saw Progress change. Zero: not since Since. Memory.Observe sets it.
+	// ProgressSeen is when the caller last saw Progress change. Zero: not since Since. Jobs.Observe sets it.
 	ProgressSeen time.Time
-	// Seen is what else the caller has seen, and when. Memory.Observe sets it.
+	// Seen is what else the caller has seen, and when. Jobs.Observe sets it.
 	Seen Seen
 }
 

@@ -143,10 +143,10 @@ func TestChangedIsTrueWheneverTheAnswerIsAnother(t *testing.T) {
 	}
 }
 
-// seenOtherwise says whether Memory sees a difference.
+// seenOtherwise says whether Jobs sees a difference.
 func seenOtherwise(a, b Input) bool {
 	see := func(in Input) Input {
-		var m Memory
+		var m Jobs
 		m.Observe(types.NamespacedName{Name: "job"}, &in, "", t0.Add(time.Hour))
 		return in
 	}

@@ -62,7 +62,7 @@ func TestChanged(t *testing.T) {
 			updated: trainerPod(0, crashing("back-off 40s restarting failed container", 3)),
 		},
 		"Restart": {
-			reason:  "a restart is news: Memory has to see it",
+			reason:  "a restart is news: Jobs has to see it",
 			old:     trainerPod(0, crashing("back-off 20s restarting failed container", 3)),
 			updated: trainerPod(0, crashing("back-off 20s restarting failed container", 4)),
 			want:    true,

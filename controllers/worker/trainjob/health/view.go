@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// view is all that this package reads of one pod. It changes only when the state does. Diagnose, Cause and Memory read
+// view is all that this package reads of one pod. It changes only when the state does. Diagnose, Cause and Jobs read
 // nothing else, so pods with equal views are equal for them. Changed and Strip depend on this.
 type view struct {
 	name, node          string

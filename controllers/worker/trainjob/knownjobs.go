@@ -14,19 +14,19 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// memory is what this process remembers of jobs that have not ended. The process may lose all of it at any time: it
+// knownJobs is what this process remembers of jobs that have not ended. The process may lose all of it at any time: it
 // saves work and repeated Events, and decides nothing.
-type memory struct {
+type knownJobs struct {
 	mu   sync.Mutex
-	jobs map[types.NamespacedName]*jobMemory // under mu; only the pass that works on the job uses a jobMemory
+	jobs map[types.NamespacedName]*knownJob // under mu; only the pass that works on the job uses a knownJob
 	// changes counts changes and deletions of a job's objects besides the JobSet, for jobs with an entry in jobs.
 	changes map[types.NamespacedName]int // under mu
 	// health has its own lock.
-	health health.Memory
+	health health.Jobs
 }
 
-// jobMemory is what the process remembers of one job. It needs no lock: the queue gives a job to one pass at a time.
-type jobMemory struct {
+// knownJob is what the process remembers of one job. It needs no lock: the queue gives a job to one pass at a time.
+type knownJob struct {
 	uid types.UID
 	// state is the state in the last pass.
 	state state
@@ -55,53 +55,53 @@ type built struct {
 	changes          int
 }
 
-func newMemory() *memory {
-	return &memory{jobs: map[types.NamespacedName]*jobMemory{}, changes: map[types.NamespacedName]int{}}
+func newKnownJobs() *knownJobs {
+	return &knownJobs{jobs: map[types.NamespacedName]*knownJob{}, changes: map[types.NamespacedName]int{}}
 }
 
-// recall returns the memory of a job. It replaces the memory of an earlier job with the same name.
-func (m *memory) recall(job *trainer.TrainJob) *jobMemory {
+// recall returns what is remembered of a job. It forgets an earlier job with the same name.
+func (k *knownJobs) recall(job *trainer.TrainJob) *knownJob {
 	key := client.ObjectKeyFromObject(job)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	past, ok := m.jobs[key]
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	past, ok := k.jobs[key]
 	if ok && past.uid == job.UID {
 		return past
 	}
 	if ok {
 		countState(past.state, -1)
 	}
-	past = &jobMemory{uid: job.UID, restarts: -1}
-	m.jobs[key] = past
+	past = &knownJob{uid: job.UID, restarts: -1}
+	k.jobs[key] = past
 	countState(past.state, +1)
 	return past
 }
 
-// forget deletes the memory of a job that is over.
-func (m *memory) forget(key types.NamespacedName) {
-	m.health.Forget(key)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if past, ok := m.jobs[key]; ok {
+// forget forgets a job that is over.
+func (k *knownJobs) forget(key types.NamespacedName) {
+	k.health.Forget(key)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if past, ok := k.jobs[key]; ok {
 		countState(past.state, -1)
 	}
-	delete(m.jobs, key)
-	delete(m.changes, key)
+	delete(k.jobs, key)
+	delete(k.changes, key)
 }
 
 // noteChange records that an object of a job was changed or deleted, so that the next pass builds it again.
-func (m *memory) noteChange(key types.NamespacedName) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if _, ok := m.jobs[key]; ok {
-		m.changes[key]++
+func (k *knownJobs) noteChange(key types.NamespacedName) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, ok := k.jobs[key]; ok {
+		k.changes[key]++
 	}
 }
 
-func (m *memory) changesOf(key types.NamespacedName) int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.changes[key]
+func (k *knownJobs) changesOf(key types.NamespacedName) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changes[key]
 }
 
 // isCurrent says whether a build for this observation would do the same as the last build.

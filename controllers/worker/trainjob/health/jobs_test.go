@@ -18,7 +18,7 @@ var key = types.NamespacedName{Namespace: "team", Name: "job"}
 // story plays a job's life to one process, and checks the diagnoses.
 type story struct {
 	t        *testing.T
-	memory   *Memory
+	jobs     *Jobs
 	since    time.Time
 	progress *trainer.TrainerStatus
 	standing string
@@ -27,7 +27,7 @@ type story struct {
 }
 
 func newStory(t *testing.T) *story {
-	return &story{t: t, memory: &Memory{}, since: t0}
+	return &story{t: t, jobs: &Jobs{}, since: t0}
 }
 
 // at diagnoses the job at a time after t0, and wants this reason.
@@ -35,7 +35,7 @@ func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.D
 	s.t.Helper()
 	now := t0.Add(after)
 	in := Input{Pods: pods, Since: s.since, Progress: s.progress}
-	s.memory.Observe(key, &in, s.standing, now)
+	s.jobs.Observe(key, &in, s.standing, now)
 	trouble, recheck := Diagnose(in, DefaultLimits(), now)
 	reason, message := "", ""
 	if trouble != nil {
@@ -51,8 +51,8 @@ func (s *story) at(after time.Duration, want string, pods ...*corev1.Pod) time.D
 	return recheck
 }
 
-// restart restarts the process: it loses its memory, and the job keeps its status.
-func (s *story) restart() { s.memory = &Memory{} }
+// restart restarts the process: it forgets what it has seen, and the job keeps its status.
+func (s *story) restart() { s.jobs = &Jobs{} }
 
 func gpuWanted() *corev1.Pod {
 	return with(trainerPod(1, unbound("Unschedulable", noGPU)), without(""))
@@ -209,7 +209,7 @@ func TestProgress(t *testing.T) {
 }
 
 func TestForget(t *testing.T) {
-	var m Memory
+	var m Jobs
 	for i := range 3 {
 		in := Input{Since: t0}
 		m.Observe(types.NamespacedName{Name: string(rune('a' + i))}, &in, "", t0)

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Memory is what one process has seen of jobs and when, by its own clock. A process may lose it. Then times count from
+// Jobs is what one process has seen of jobs and when, by its own clock. A process may lose it. Then times count from
 // now, but a job keeps its known trouble. The zero value is ready for use by several goroutines.
-type Memory struct {
+type Jobs struct {
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]*history // under mu
 }
@@ -43,12 +43,12 @@ func (s *stretch) see(on bool, now time.Time) {
 }
 
 // Observe looks at a job and sets in.Seen and in.ProgressSeen to what it has seen of the job. Call it before Diagnose
-// in each pass for a job that is meant to run. Memories of an earlier attempt, or of an earlier job with the name, do
+// in each pass for a job that is meant to run. What was seen of an earlier attempt, or of an earlier job with the name, do
 // no harm: Diagnose counts from in.Since at the earliest.
 //
 // standing is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
 // If this process has not seen the job before, it assumes that this trouble has lasted since the attempt began.
-func (m *Memory) Observe(job types.NamespacedName, in *Input, standing string, now time.Time) {
+func (m *Jobs) Observe(job types.NamespacedName, in *Input, standing string, now time.Time) {
 	places := survey(in.Pods)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,8 +65,8 @@ func (m *Memory) Observe(job types.NamespacedName, in *Input, standing string, n
 	in.Seen = Seen{Idle: s.idle.from, Unscheduled: s.unscheduled.from, Running: s.running.from, Crash: s.crashed}
 }
 
-// Forget deletes the memory of a job that has ended, is suspended or does not exist any more.
-func (m *Memory) Forget(job types.NamespacedName) {
+// Forget forgets a job that has ended, is suspended or does not exist any more.
+func (m *Jobs) Forget(job types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.jobs, job)
