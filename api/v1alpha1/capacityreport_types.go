@@ -26,8 +26,13 @@ const (
 	AbridgedGangs Abridgement = "Gangs"
 	// AbridgedAmounts: nodes that differ only in what is used are shown as one, with the most that is used on one of them.
 	AbridgedAmounts Abridgement = "Amounts"
+	// AbridgedWorkloads: the Workloads of Kueue are not listed one by one. So the quota that a job of the hub has reserved
+	// counts twice.
+	AbridgedWorkloads Abridgement = "Workloads"
 	// AbridgedNodes: no node is listed, because there are too many kinds of nodes. No job fits on such a worker.
 	AbridgedNodes Abridgement = "Nodes"
+	// AbridgedQuota: no queue of Kueue is listed. No job fits into the quota of such a worker.
+	AbridgedQuota Abridgement = "Quota"
 )
 
 // Amounts are amounts of the resources in the report's field resources, in the same order. cpu is in thousandths of a
@@ -129,6 +134,9 @@ type CapacityReport struct {
 	// +optional
 	// +listType=atomic
 	Gangs []ReportedGang `json:"gangs,omitempty"`
+	// kueue is what the worker's Kueue lets jobs use. The agent counts it with --kueue-quota. Absent: it is not counted.
+	// +optional
+	Kueue *KueueQuota `json:"kueue,omitempty"`
 	// abridged says what was left out because the report would have been too large. Empty: nothing.
 	// +optional
 	// +listType=atomic

@@ -43,6 +43,9 @@ const (
 	ReasonCapacityReportMissing = "CapacityReportMissing"
 	// ReasonCapacityReportStale: nobody renews the worker's CapacityReport any more. Jobs that are there already continue.
 	ReasonCapacityReportStale = "CapacityReportStale"
+	// ReasonQuotaMissing: spec.kueue.capacity counts quota, but the worker has no Kueue, or the hub or the agent may not
+	// read its quota. The message says what to do. Jobs that are there already continue.
+	ReasonQuotaMissing = "QuotaMissing"
 )
 
 // WorkerClusterAgentReady is the condition type that says whether the worker's agent answers. Else nothing can be
@@ -119,6 +122,34 @@ const (
 	CapacityFromReport CapacitySource = "Report"
 )
 
+// KueueCapacity says whether the quota of a worker's Kueue counts as what the worker has free.
+// +kubebuilder:validation:Enum=Ignore;Quota;QuotaAndNodes
+type KueueCapacity string
+
+// The values of KueueCapacity. They are about jobs that go to a LocalQueue. For other jobs only the nodes count.
+const (
+	// KueueCapacityIgnore: only the nodes count.
+	KueueCapacityIgnore KueueCapacity = "Ignore"
+	// KueueCapacityQuota: only the quota counts. It is for clusters that add nodes when jobs need them.
+	KueueCapacityQuota KueueCapacity = "Quota"
+	// KueueCapacityQuotaAndNodes: a job must fit into the quota and on the nodes.
+	KueueCapacityQuotaAndNodes KueueCapacity = "QuotaAndNodes"
+)
+
+// WorkerKueue says what the hub does with the Kueue of a worker.
+type WorkerKueue struct {
+	// capacity says whether the quota of the worker's Kueue counts as what the worker has free. The hub then reads
+	// LocalQueues, ClusterQueues, Cohorts, ResourceFlavors and Workloads there, or the agent does for its CapacityReport.
+	// +optional
+	// +kubebuilder:default=Ignore
+	Capacity KueueCapacity `json:"capacity,omitempty"`
+}
+
+// CountsQuota says whether quota counts.
+func (c KueueCapacity) CountsQuota() bool {
+	return c == KueueCapacityQuota || c == KueueCapacityQuotaAndNodes
+}
+
 // SecretReference names a Secret in the manager's namespace.
 type SecretReference struct {
 	// name is the name of the Secret. Its key "kubeconfig" has the kubeconfig.
@@ -165,6 +196,9 @@ type WorkerClusterSpec struct {
 	// +optional
 	// +kubebuilder:default=Pods
 	Capacity CapacitySource `json:"capacity,omitempty"`
+	// kueue is about the Kueue of the worker.
+	// +optional
+	Kueue WorkerKueue `json:"kueue,omitempty"`
 	// price is the price of the worker's resources. Absent resources cost nothing. Policies can score by it.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(r, !string(self[r]).startsWith('-'))",message="a price must not be negative"
