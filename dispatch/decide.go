@@ -94,6 +94,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 		decision.Reason, decision.Message = f.denial.reason, Cut(f.denial.message)
 		return decision
 	}
+	workers = seenBy(&job, workers)
 	results := make([]filterResult, len(workers))
 	scores := newScores(f, workers)
 	tie := newRendezvous(job.UID)
@@ -150,6 +151,7 @@ const MaxExplanation = 1000
 // the job.
 func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
 	f := newFilters(job, policies)
+	workers = seenBy(&job, workers)
 	scores := newScores(f, workers)
 	type judged struct {
 		worker *Worker

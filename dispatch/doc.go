@@ -17,6 +17,11 @@
 // of a job may still wait on a worker that the job fits. Initializers run before the other pods, and the package fits
 // the two phases separately. Nodes.Fit says how exact this is.
 //
+// The quota of a worker's Kueue is another kind of room (WithQuota), for jobs that go to a LocalQueue (QueueOf): a
+// ClusterQueue has so much of each flavor, without a limit per node. Either only the quota counts for such jobs, or they
+// must fit into the quota and on the nodes. PodSets get their flavors in the order of the job, as in Kueue, so here their
+// order counts. Package dispatch/quota computes what a ClusterQueue has available.
+//
 // # Where a job goes
 //
 // The filters run in this order: NotReady, Cordoned, PolicyMismatch (the policy's cluster selector), PinMismatch (the

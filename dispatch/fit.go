@@ -31,6 +31,12 @@ func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 // fits is Fit without the reason.
 func (g *gang) fits(n *Nodes) bool {
 	g.bind(n)
+	if !g.fitsQuota(n) {
+		return false
+	}
+	if n.onlyQuota() {
+		return true
+	}
 	for _, ph := range g.phases {
 		for i := range ph.pods {
 			if kind := ph.pods[i : i+1]; g.room(n, kind, &kind[0]) < kind[0].need {

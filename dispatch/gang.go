@@ -19,6 +19,7 @@ import (
 
 // gang is a job's demand, compiled once for all workers. One call uses it, and it holds the scratch space of that call.
 type gang struct {
+	podSets  []v1alpha1.PodSet     // Not compiled. Quota is for whole PodSets.
 	phases   []phase               // They run one after another.
 	names    []corev1.ResourceName // Sorted. What the pods request, and "pods".
 	total    []int64               // Per name, the largest amount that a phase needs.
@@ -82,7 +83,7 @@ func IsInitializer(role v1alpha1.PodSetRole) bool {
 }
 
 func newGang(podSets []v1alpha1.PodSet) *gang {
-	g := &gang{}
+	g := &gang{podSets: podSets}
 	names := map[corev1.ResourceName]struct{}{corev1.ResourcePods: {}}
 	for i := range podSets {
 		for name := range podSets[i].Requests {

@@ -25,6 +25,9 @@ import (
 // have ended. The worker's scheduler does not know of Hold, and may put a new pod on a closed node. A scheduler that
 // scores nodes by MostAllocated rarely does that. For other schedulers there is Close.
 func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
+	if n != nil && n.quota != nil && n.quota.whole != nil {
+		return n.quota.hold(podSets, func(whole *Nodes) *Nodes { return whole.Hold(podSets, empty) })
+	}
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
 		return n
@@ -36,6 +39,9 @@ func (n *Nodes) Hold(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 // Close returns what jobs behind a gang may use, wherever the worker's scheduler puts their pods. It closes all nodes
 // that a pod of the gang could use if they were empty.
 func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
+	if n != nil && n.quota != nil && n.quota.whole != nil {
+		return n.quota.hold(podSets, func(whole *Nodes) *Nodes { return whole.Close(podSets, empty) })
+	}
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
 		return n
@@ -53,10 +59,13 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 }
 
 // Places counts the pods of the gang that have a place on the nodes as they are. Pods of both phases may have the same
-// place.
+// place. All pods have one if only the quota of a queue limits some jobs, and no job looks at the nodes.
 func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 	if n == nil {
 		return 0
+	}
+	if n.boundless() {
+		return podsOf(podSets)
 	}
 	g := newGang(podSets)
 	g.bind(n)

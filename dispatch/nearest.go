@@ -22,6 +22,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	if f.denial != nil || len(workers) == 0 {
 		return v1alpha1.ClusterExplanation{Reason: decision.Reason, Message: decision.Message}
 	}
+	workers = seenBy(&job, workers)
 	var nearest unfit
 	for i := range workers {
 		c := unfit{worker: &workers[i], result: f.judge(&workers[i])}

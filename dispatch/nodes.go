@@ -50,6 +50,7 @@ type Nodes struct {
 	total   []int64               // Free per column over all nodes.
 	largest []int64               // Per column, the most that one node has free.
 	peaks   []int64               // The same per class: one row per class. Decisions read it first, so it is apart.
+	quota   *queueQuota           // What limits jobs in the queues of the worker's Kueue. nil: nothing does.
 }
 
 // class is a number of groups that differ only in what is free, so that pods are matched once against all of them.
@@ -230,8 +231,12 @@ func (n *Nodes) Count() int {
 	return int(count)
 }
 
-// Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units.
+// Free returns how much of a resource is free on all nodes together: cpu in millicores, all others in units. It returns
+// the largest number if only the quota of a queue limits some jobs, and no job looks at the nodes.
 func (n *Nodes) Free(name corev1.ResourceName) int64 {
+	if n.boundless() {
+		return math.MaxInt64
+	}
 	if col := n.column(name); col >= 0 {
 		return n.total[col]
 	}

@@ -109,7 +109,8 @@ func (s *byShare) Pop() any {
 
 // rest returns each node with the least that was free on it at the end of a phase.
 func (p *placement) rest() *Nodes {
-	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape}
+	n := &Nodes{names: p.nodes.names, omitted: p.nodes.omitted, classes: slices.Clone(p.nodes.classes), shape: p.nodes.shape,
+		quota: p.nodes.quota}
 	rows := make([]row, len(p.start))
 	for i, r := range p.start {
 		rows[i] = row{class: r.class, free: r.low, count: r.count}

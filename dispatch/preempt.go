@@ -75,6 +75,7 @@ func Preempt(job Job, policies []Policy, workers []Worker, occupancy func(v1alph
 	if f.denial != nil || f.policy == nil || f.policy.Spec.Preemption != v1alpha1.PreemptLowerPriority {
 		return Preemption{}, false
 	}
+	workers = seenBy(&job, workers)
 	slow, runs := false, make(map[v1alpha1.ClusterName]Occupancy, len(workers))
 	for i := range workers {
 		w := &workers[i]
@@ -157,6 +158,7 @@ func singles(sites []*site) int {
 type site struct {
 	gang    *gang
 	worker  *Worker
+	local   types.NamespacedName // The LocalQueue of the job.
 	runs    Occupancy
 	victims []Victim // Those of lower priority, in the order of stopping.
 	base    *Nodes   // The nodes with all victims.
@@ -166,7 +168,7 @@ type site struct {
 
 // newSite returns nil if no set of victims is enough.
 func newSite(f *filters, w *Worker, runs Occupancy) *site {
-	s := &site{gang: f.gang, worker: w, runs: runs}
+	s := &site{gang: f.gang, worker: w, local: QueueOf(&f.job), runs: runs}
 	for _, v := range runs.Victims() {
 		if v.Priority < f.job.Priority {
 			s.victims = append(s.victims, v)
@@ -200,7 +202,7 @@ func (s *site) without(victims ...int) *Nodes {
 	for i, v := range victims {
 		uids[i] = s.victims[v].UID
 	}
-	return s.runs.Without(uids)
+	return s.runs.Without(uids).In(s.local)
 }
 
 func (s *site) enough(victims []int) bool { return s.gang.fits(s.without(victims...)) }
@@ -242,6 +244,9 @@ func (s *site) two() []int {
 
 // mayBeEnough says whether the sum of what two victims free is enough. It is a cheap check.
 func (s *site) mayBeEnough(i, j int) bool {
+	if s.base.onlyQuota() {
+		return true // Queues lend each other quota, so two victims may free more than the sum.
+	}
 	for name, amount := range s.gang.total {
 		resource := s.gang.names[name]
 		base, a, b := s.base.Free(resource), s.freed[i].Free(resource), s.freed[j].Free(resource)

@@ -22,6 +22,9 @@ type Shortfall struct {
 // shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
 	g.bind(n)
+	if lack := g.lackQuota(n); lack != nil || n.onlyQuota() {
+		return lack
+	}
 	kinds := 0
 	for _, ph := range g.phases {
 		kinds += len(ph.pods)

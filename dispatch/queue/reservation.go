@@ -33,9 +33,10 @@ func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dis
 	if r.held != nil && r.revision == w.Revision && r.closed == closed {
 		return r.held
 	}
-	hold := w.Nodes.Hold
+	nodes := w.Nodes.In(dispatch.QueueOf(&e.Job.Job))
+	hold := nodes.Hold
 	if closed {
-		hold = w.Nodes.Close
+		hold = nodes.Close
 	}
 	r.held, r.revision, r.closed = hold(e.PodSets, fleet.Empty(w.Name)), w.Revision, closed
 	return r.held

@@ -105,7 +105,7 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 			return true
 		}
 		w := &p.workers[at]
-		places := w.Nodes.Places(e.PodSets)
+		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job)).Places(e.PodSets)
 		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places
 		}
