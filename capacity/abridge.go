@@ -20,12 +20,16 @@ const ReportLimit = 1_000_000
 var abridgements = []struct {
 	name v1alpha1.Abridgement
 	by   func(*Snapshot) *Snapshot
+	// quota: it is of no use if no quota is counted.
+	quota bool
 }{
-	{v1alpha1.AbridgedFinishedGangs, withoutFinishedGangs},
-	{v1alpha1.AbridgedNodeLabels, withoutNodeLabels},
-	{v1alpha1.AbridgedGangs, withoutGangsOnNodes},
-	{v1alpha1.AbridgedAmounts, withMostUsed},
-	{v1alpha1.AbridgedNodes, func(*Snapshot) *Snapshot { return &Snapshot{} }},
+	{v1alpha1.AbridgedFinishedGangs, withoutFinishedGangs, false},
+	{v1alpha1.AbridgedNodeLabels, withoutNodeLabels, false},
+	{v1alpha1.AbridgedGangs, withoutGangsOnNodes, false},
+	{v1alpha1.AbridgedAmounts, withMostUsed, false},
+	{v1alpha1.AbridgedWorkloads, withoutWorkloads, true},
+	{v1alpha1.AbridgedNodes, func(s *Snapshot) *Snapshot { return &Snapshot{Quota: s.Quota} }, false},
+	{v1alpha1.AbridgedQuota, withoutQuota, true},
 }
 
 // NewReport writes a snapshot into a CapacityReport of at most limit bytes of JSON. If the report is too large, it
@@ -34,6 +38,9 @@ func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 	report := newReport(s)
 	var abridged []v1alpha1.Abridgement
 	for _, step := range abridgements {
+		if step.quota && s.Quota == nil {
+			continue
+		}
 		data, err := json.Marshal(report)
 		if err != nil {
 			return nil, fmt.Errorf("encode capacity report: %w", err)
@@ -51,7 +58,7 @@ func NewReport(s *Snapshot, limit int) (*v1alpha1.CapacityReport, error) {
 
 // withoutFinishedGangs leaves out gangs without bound pods.
 func withoutFinishedGangs(s *Snapshot) *Snapshot {
-	abridged := &Snapshot{Nodes: s.Nodes, Gangs: map[types.NamespacedName]map[string]GangPods{}}
+	abridged := &Snapshot{Nodes: s.Nodes, Quota: s.Quota, Gangs: map[types.NamespacedName]map[string]GangPods{}}
 	for key, jobs := range s.Gangs {
 		for _, pods := range jobs {
 			if pods.Bound > 0 {
@@ -96,6 +103,26 @@ func withMostUsed(s *Snapshot) *Snapshot {
 	return eachNode(s, func(node *NodeState) { node.Used = most[key(node)] })
 }
 
+// withoutWorkloads leaves out which jobs have reserved which part of the quota. What is reserved in all stays.
+func withoutWorkloads(s *Snapshot) *Snapshot {
+	abridged := *s
+	if s.Quota != nil {
+		quota := *s.Quota
+		quota.Workloads = nil
+		abridged.Quota = &quota
+	}
+	return &abridged
+}
+
+// withoutQuota leaves out all queues.
+func withoutQuota(s *Snapshot) *Snapshot {
+	abridged := *s
+	if s.Quota != nil {
+		abridged.Quota = &v1alpha1.KueueQuota{}
+	}
+	return &abridged
+}
+
 // largest returns the larger of two amounts for each resource.
 func largest(a, b Resources) Resources {
 	result := maps.Clone(a)
@@ -110,7 +137,7 @@ func largest(a, b Resources) Resources {
 
 // eachNode returns a snapshot with changed copies of the nodes.
 func eachNode(s *Snapshot, change func(*NodeState)) *Snapshot {
-	abridged := &Snapshot{Gangs: s.Gangs, Nodes: make([]*NodeState, len(s.Nodes))}
+	abridged := &Snapshot{Gangs: s.Gangs, Quota: s.Quota, Nodes: make([]*NodeState, len(s.Nodes))}
 	for i, node := range s.Nodes {
 		changed := *node
 		change(&changed)

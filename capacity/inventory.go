@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // NodeState is what placement needs to know of a node. Do not write to it: snapshots share it.
@@ -44,6 +46,8 @@ type Snapshot struct {
 	Nodes []*NodeState
 	// Gangs are by the JobSet's namespace and name, then by replicated job. All have a bound or succeeded pod.
 	Gangs map[types.NamespacedName]map[string]GangPods
+	// Quota is what Kueue lets jobs use. Nil: it is not counted, or not known yet.
+	Quota *v1alpha1.KueueQuota
 }
 
 // Inventory is what a worker's nodes have and what its pods use. While the worker is not Connected, it is out of date.
@@ -70,6 +74,8 @@ const (
 	ReportMissing
 	// ReportStale: nobody renews the report any more.
 	ReportStale
+	// QuotaMissing: quota is asked for, but nobody can count it.
+	QuotaMissing
 )
 
 // audience are the subscribers of an inventory.

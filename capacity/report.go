@@ -20,7 +20,7 @@ import (
 // newReport writes a snapshot into a report. Nodes that are alike become one row, whatever their names are.
 func newReport(s *Snapshot) *v1alpha1.CapacityReport {
 	w := newReportWriter(s)
-	report := &v1alpha1.CapacityReport{Resources: w.resources, Labels: w.labels}
+	report := &v1alpha1.CapacityReport{Resources: w.resources, Labels: w.labels, Kueue: s.Quota}
 	for _, key := range w.gangs {
 		report.Gangs = append(report.Gangs, reportedGang(key, s.Gangs[key]))
 	}
@@ -198,7 +198,7 @@ func HardTaints(taints []corev1.Taint) []corev1.Taint {
 
 // snapshotOf returns the snapshot of a report, without the nodes' names. Its error says what in the report is invalid.
 func snapshotOf(report *v1alpha1.CapacityReport) (*Snapshot, error) {
-	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs))}
+	s := &Snapshot{Gangs: make(map[types.NamespacedName]map[string]GangPods, len(report.Gangs)), Quota: report.Kueue}
 	for i := range report.Gangs {
 		gang := &report.Gangs[i]
 		jobs := make(map[string]GangPods, len(gang.Pods))

@@ -118,6 +118,7 @@ func TestReportNeverPromisesMore(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 3))
 		full := randomSnapshot(random, shape{nodes: 40, gangs: 8, named: true})
+		full.Quota = wantedQuota()
 		whole, err := NewReport(full, ReportLimit)
 		if err != nil {
 			t.Fatal(err)

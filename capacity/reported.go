@@ -37,6 +37,9 @@ const (
 		"agent runs with --capacity-report, or set spec.capacity to Pods"
 	messageReportStale = "the worker's CapacityReport is not renewed any more: check that its agent runs and holds its " +
 		"lease, or set spec.capacity to Pods"
+	messageReportWithoutQuota = "the worker's CapacityReport has no quota, and spec.kueue.capacity counts it: check that its " +
+		"agent runs with --kueue-quota and may read Kueue's objects (kubectl apply -k config/worker-agent-kueue), or set " +
+		"spec.kueue.capacity to Ignore"
 )
 
 // Reported is an Inventory that reads a worker's CapacityReport.
@@ -45,6 +48,8 @@ type Reported struct {
 	clock clock.PassiveClock
 	// wake is called when the result of State may have changed.
 	wake func()
+	// quota: a report without quota is not enough.
+	quota bool
 
 	mu sync.Mutex
 	// locked is guarded by mu.
@@ -67,6 +72,9 @@ func NewReported(clock clock.PassiveClock, wake func()) *Reported {
 	r.locked.snapshot = &Snapshot{}
 	return r
 }
+
+// RequireQuota makes State say QuotaMissing for a report that has no quota. It must be called before the first event.
+func (r *Reported) RequireQuota() { r.quota = true }
 
 // Snapshot implements Inventory.
 func (r *Reported) Snapshot() *Snapshot {
@@ -103,6 +111,8 @@ func (r *Reported) State(connected time.Time, listed bool, code int) (State, str
 	case r.clock.Since(since) >= reportPatience:
 		l.stale = true
 		return ReportStale, messageReportStale
+	case r.quota && l.report.Kueue == nil:
+		return QuotaMissing, messageReportWithoutQuota
 	case len(l.report.Abridged) > 0:
 		return Known, abridgedMessage(l.report.Abridged)
 	}
@@ -134,6 +144,7 @@ func (r *Reported) set(report *v1alpha1.CapacityReport) {
 	changed := before == nil || l.fault != nil || !sameContent(before, report)
 	if changed {
 		wake = wake || before != nil && !slices.Equal(before.Abridged, report.Abridged)
+		wake = wake || before != nil && (before.Kueue == nil) != (report.Kueue == nil)
 		var snapshot *Snapshot
 		if snapshot, l.fault = snapshotOf(report); l.fault == nil {
 			snapshot.Generation = l.snapshot.Generation + 1

@@ -27,7 +27,8 @@ type Tally struct {
 		gangs      map[types.NamespacedName]*gang
 		generation uint64
 		snapshot   *Snapshot
-		names      []string // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
+		quota      *quotaCount // quota is nil unless quota is counted.
+		names      []string    // names are the sorted names of the nodes. nil: the next Snapshot sorts them again.
 	}
 }
 
@@ -89,6 +90,7 @@ func (t *Tally) Snapshot() *Snapshot {
 		Generation: l.generation,
 		Nodes:      make([]*NodeState, 0, len(l.names)),
 		Gangs:      make(map[types.NamespacedName]map[string]GangPods, len(l.gangs)),
+		Quota:      l.quota.share(),
 	}
 	for _, name := range l.names {
 		s.Nodes = append(s.Nodes, l.nodes[name].share())
