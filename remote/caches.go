@@ -30,6 +30,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // The kinds of Kubeflow Trainer that are cached beside TrainJobs (package trainjobs).
@@ -39,9 +40,13 @@ var (
 )
 
 // optionalTypes are the names that reflectors use for the optional kinds.
-var optionalTypes = []string{
-	jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{}),
-}
+var optionalTypes = func() []string {
+	types := []string{jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{})}
+	for _, kind := range capacity.KueueKinds {
+		types = append(types, kind.GVK.String())
+	}
+	return types
+}()
 
 var executionLeaseGVK = v1alpha1.GroupVersion.WithKind("ExecutionLease")
 
@@ -56,9 +61,10 @@ const (
 
 // optional says whether a worker may forbid reading a resource and still be Connected. Old kubeconfigs do not permit
 // JobSets: then JobSet details are missing. Without a CapacityReport the capacity is not known (capacity.Reported), but
-// the hub looks after the jobs there. Without an ExecutionLease nobody can fence copies there (Status.LeaseRefusal).
+// the hub looks after the jobs there. The same holds for the quota of Kueue. Without an ExecutionLease nobody can fence
+// copies there (Status.LeaseRefusal).
 func optional(resource string) bool {
-	return resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
+	return isKueue(resource) || resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
 }
 
 // IndexJobSet is the field index of pods by the name of their JobSet, in caches that have pods.
@@ -207,6 +213,15 @@ func (c *caches) capacityListed() bool {
 		}
 	}
 	return true
+}
+
+// waitForCapacity waits until capacityListed. It returns false if the context ends first.
+func (c *caches) waitForCapacity(ctx context.Context) bool {
+	counted := make([]toolscache.InformerSynced, 0, len(c.handled))
+	for _, handled := range c.handled {
+		counted = append(counted, handled.HasSynced)
+	}
+	return toolscache.WaitForCacheSync(ctx.Done(), counted...)
 }
 
 // Get reads from the cache. It does not wait until an optional kind is listed: that may never happen.

@@ -4,6 +4,9 @@
 package remote
 
 import (
+	"fmt"
+	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,13 +28,17 @@ type capacitySource struct {
 	kinds []cachedKind
 	// handlers are the event handlers of these kinds, by resource.
 	handlers map[string]toolscache.ResourceEventHandler
-	// state is the method State of capacity.Reported, or a function that always returns capacity.Known.
-	state func(connected time.Time, listed bool, code int) (capacity.State, string)
+	// quota: the worker is Connected before the quota is listed.
+	quota bool
+	// state says whether the inventory is reliable. connected is the time since which the worker is Connected. listed says
+	// whether the kinds are listed. refusal returns the HTTP code with which the worker refuses to show a resource, or 0.
+	state func(connected time.Time, listed bool, refusal func(resource string) int) (capacity.State, string)
 }
 
 // countCapacity returns a source that counts nodes and pods. A worker that forbids reading them is not Connected.
-func countCapacity() capacitySource {
-	tally := capacity.NewTally()
+func countCapacity() capacitySource { return count(capacity.NewTally()) }
+
+func count(tally *capacity.Tally) capacitySource {
 	return capacitySource{
 		Inventory: tally,
 		kinds: []cachedKind{
@@ -41,13 +48,58 @@ func countCapacity() capacitySource {
 				cache.ByObject{Transform: capacity.StripPod}},
 		},
 		handlers: map[string]toolscache.ResourceEventHandler{"nodes": tally.NodeHandler(), resourcePods: tally.PodHandler()},
-		state:    func(time.Time, bool, int) (capacity.State, string) { return capacity.Known, "" },
+		state:    func(time.Time, bool, func(string) int) (capacity.State, string) { return capacity.Known, "" },
 	}
 }
 
+// countQuota returns a source that counts nodes, pods and the quota of Kueue. A worker that does not show the quota is
+// Connected all the same.
+func countQuota() capacitySource {
+	tally := capacity.NewTally()
+	tally.CountQuota()
+	source := count(tally)
+	source.quota = true
+	for _, kind := range capacity.KueueKinds {
+		scope := meta.RESTScopeRoot
+		if kind.Namespaced {
+			scope = meta.RESTScopeNamespace
+		}
+		source.kinds = append(source.kinds, cachedKind{
+			kind.Resource, kind.GVK, scope, kind.Object(), cache.ByObject{Transform: capacity.StripKueue},
+		})
+		source.handlers[kind.Resource] = tally.KueueHandler()
+	}
+	source.state = func(_ time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
+		for _, kind := range capacity.KueueKinds {
+			switch refusal(kind.Resource) {
+			case http.StatusNotFound:
+				return capacity.QuotaMissing, fmt.Sprintf("the worker has no %s of Kueue in version %s, and spec.kueue.capacity counts quota: "+
+					"install Kueue v0.15 or later there, or set spec.kueue.capacity to Ignore", kind.GVK.Kind, kind.GVK.Version)
+			case http.StatusForbidden:
+				return capacity.QuotaMissing, fmt.Sprintf("the worker forbids to list and watch %s.%s: grant it to the hub's user "+
+					"(kubectl apply -k config/worker-kueue), or set spec.kueue.capacity to Ignore", kind.Resource, kind.GVK.Group)
+			}
+		}
+		if !listed {
+			return capacity.Pending, "the quota of the worker's Kueue is being read"
+		}
+		tally.QuotaListed()
+		return capacity.Known, ""
+	}
+	return source
+}
+
+// isKueue says whether a resource is read to count quota.
+func isKueue(resource string) bool {
+	return slices.ContainsFunc(capacity.KueueKinds, func(kind capacity.KueueKind) bool { return kind.Resource == resource })
+}
+
 // readCapacity returns a source that reads the worker's CapacityReport. It calls wake when State may have changed.
-func readCapacity(clock clock.PassiveClock, wake func()) capacitySource {
+func readCapacity(clock clock.PassiveClock, wake func(), quota bool) capacitySource {
 	reported := capacity.NewReported(clock, wake)
+	if quota {
+		reported.RequireQuota()
+	}
 	return capacitySource{
 		Inventory: reported,
 		kinds: []cachedKind{{
@@ -58,6 +110,8 @@ func readCapacity(clock clock.PassiveClock, wake func()) capacitySource {
 			},
 		}},
 		handlers: map[string]toolscache.ResourceEventHandler{resourceCapacityReports: reported.Handler()},
-		state:    reported.State,
+		state: func(connected time.Time, listed bool, refusal func(resource string) int) (capacity.State, string) {
+			return reported.State(connected, listed, refusal(resourceCapacityReports))
+		},
 	}
 }

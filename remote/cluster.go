@@ -28,6 +28,7 @@ type target struct {
 	fingerprint string
 	pinned      types.UID
 	capacity    v1alpha1.CapacitySource
+	quota       bool
 }
 
 // trouble is an error with which the worker answers the caches. Code 0 means that the worker did not answer.
@@ -81,8 +82,11 @@ func newCluster(f *Fleet, name v1alpha1.ClusterName, t target, m *meter) *Cluste
 		name: name, host: t.config.Host, opts: f.opts, fleet: f, meter: m, log: f.opts.Logger.WithValues("workerCluster", name),
 		wake: make(chan struct{}, 1), closed: make(chan struct{}), ended: make(chan struct{}), capacity: countCapacity(),
 	}
-	if t.capacity == v1alpha1.CapacityFromReport {
-		c.capacity = readCapacity(f.opts.Clock, func() { poke(c.wake) })
+	switch {
+	case t.capacity == v1alpha1.CapacityFromReport:
+		c.capacity = readCapacity(f.opts.Clock, func() { poke(c.wake) }, t.quota)
+	case t.quota:
+		c.capacity = countQuota()
 	}
 	c.opts.Logger = c.log
 	c.ctx, c.cancel = context.WithCancel(f.ctx)
@@ -171,7 +175,7 @@ func (c *Cluster) retarget(t target) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.locked.target
-	if c.ctx.Err() != nil || t.config.Host != c.host || t.capacity != before.capacity || (before.pinned != "" && t.pinned != before.pinned) {
+	if c.ctx.Err() != nil || t.config.Host != c.host || t.capacity != before.capacity || t.quota != before.quota || (before.pinned != "" && t.pinned != before.pinned) {
 		return false
 	}
 	if t.fingerprint != before.fingerprint || t.pinned != before.pinned {
@@ -238,7 +242,7 @@ func (c *Cluster) answered(request call, code int) {
 	}
 	c.mu.Unlock()
 	switch changed := before != code; {
-	case changed && (request.resource == resourceCapacityReports || request.resource == resourceExecutionLeases):
+	case changed && (isKueue(request.resource) || request.resource == resourceCapacityReports || request.resource == resourceExecutionLeases):
 		poke(c.wake)
 	case changed && needed && (code == 403 || code == 404 || before == 403):
 		poke(c.wake)

@@ -178,7 +178,7 @@ func (l *loop) capacityState(v decision) (capacity.State, string) {
 	if v.state != Connected {
 		return capacity.Pending, ""
 	}
-	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal(resourceCapacityReports))
+	return l.capacity.state(v.since, l.caches.capacityListed(), l.refusal)
 }
 
 // refusal returns the code with which the worker refuses to show a resource: 404, 403, or 0 for none.
@@ -194,7 +194,7 @@ func (l *loop) refusal(resource string) int {
 	return code
 }
 
-// startCaches starts the caches, which live as long as the Cluster, and a goroutine that waits for them.
+// startCaches starts the caches, which live as long as the Cluster, and goroutines that wait for them.
 func (l *loop) startCaches() {
 	l.started = l.opts.Clock.Now()
 	l.background.Go(func() {
@@ -208,6 +208,13 @@ func (l *loop) startCaches() {
 			poke(l.wake)
 		}
 	})
+	if l.capacity.quota {
+		l.background.Go(func() {
+			if l.caches.waitForCapacity(l.ctx) {
+				poke(l.wake)
+			}
+		})
+	}
 }
 
 // act opens or shuts the gate and writes the status. It does nothing if another route has replaced the observed one:

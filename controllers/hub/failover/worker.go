@@ -127,7 +127,7 @@ func readyReason(worker *v1alpha1.WorkerCluster) string {
 // answers is true if jobs on a worker with this Ready reason are kept up to date. A missing report changes nothing.
 func answers(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
 		return true
 	}
 	return false

@@ -87,7 +87,7 @@ func isExpected(worker *v1alpha1.WorkerCluster) bool {
 	case v1alpha1.ReasonConnecting:
 		return worker.Status.ClusterID != ""
 	// Such a worker answers, and its copies are kept up to date.
-	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
 		return true
 	}
 	return ready.Status == metav1.ConditionTrue

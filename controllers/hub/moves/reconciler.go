@@ -114,13 +114,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return requeue.AfterConflict(r.actOn(ctx, worker, jobs))
 }
 
-// homeOf returns the state of a worker. A worker without a capacity report can still stop jobs, so it is not silent.
+// homeOf returns the state of a worker. A worker whose capacity is not known can still stop jobs, so it is not silent.
 func homeOf(worker *v1alpha1.WorkerCluster) home {
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
 	case ready == nil:
 		return silent
-	case ready.Status != "True" && ready.Reason != v1alpha1.ReasonCapacityReportMissing && ready.Reason != v1alpha1.ReasonCapacityReportStale:
+	case ready.Status != "True" && !slices.Contains([]string{
+		v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing,
+	}, ready.Reason):
 		return silent
 	case worker.Spec.Drain:
 		return draining

@@ -206,6 +206,40 @@ func TestCapacityReportMissing(t *testing.T) {
 	s.become(t, "reporting", v1alpha1.ReasonConnected)
 }
 
+// A worker whose quota cannot be read gets no new jobs, and says what to do. Its present jobs go on. When Kueue and the
+// rights are there, it is Ready.
+func TestQuotaMissing(t *testing.T) {
+	s := newScene(t)
+	s.register(t, "queueing", s.second)
+	s.become(t, "queueing", v1alpha1.ReasonConnected)
+	set := func(kueue v1alpha1.KueueCapacity) {
+		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "queueing"}}
+		patch := fmt.Sprintf(`{"spec": {"kueue": {"capacity": %q}}}`, kueue)
+		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		s.awaitCached(t, worker)
+	}
+	set(v1alpha1.KueueCapacityQuotaAndNodes)
+	worker := s.become(t, "queueing", v1alpha1.ReasonQuotaMissing)
+	if message := messageOf(worker); !strings.Contains(message, "has no ClusterQueue of Kueue") || !strings.Contains(message, "set spec.kueue.capacity to Ignore") {
+		t.Errorf("the message does not say what to do: %s", message)
+	}
+	connection := s.joined["queueing"]
+	if _, err := connection.Client(); err != nil {
+		t.Errorf("controllers cannot work with the worker: %v", err)
+	}
+	set(v1alpha1.KueueCapacityIgnore)
+	s.become(t, "queueing", v1alpha1.ReasonConnected)
+	if s.joined["queueing"].Inventory().Snapshot().Quota != nil {
+		t.Error("quota is counted though nobody asks for it")
+	}
+	must(t, s.second.Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	set(v1alpha1.KueueCapacityQuota)
+	s.become(t, "queueing", v1alpha1.ReasonConnected)
+	if s.joined["queueing"].Inventory().Snapshot().Quota == nil {
+		t.Error("no quota is counted")
+	}
+}
+
 func messageOf(worker *v1alpha1.WorkerCluster) string {
 	return meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady).Message
 }

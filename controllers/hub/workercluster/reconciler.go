@@ -170,7 +170,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	seen.credentials = credentials
 	// The connection must find the cluster of the first contact, or the cluster that an admin has accepted since.
 	pin := cmp.Or(seen.accepted, r.pinned(seen.name, worker.UID), worker.Status.ClusterID)
-	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin, remote.CapacityFrom(worker.Spec.Capacity))
+	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin, capacityOptions(worker)...)
 	cluster, ok := r.Fleet.Get(seen.name)
 	if !ok {
 		return seen, fmt.Errorf("connect worker %q: the fleet has ended", worker.Name)
@@ -181,6 +181,11 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 		return seen, err
 	}
 	return seen, r.countJobs(ctx, &seen)
+}
+
+// capacityOptions say where the capacity of a worker is read.
+func capacityOptions(worker *v1alpha1.WorkerCluster) []remote.EnsureOption {
+	return []remote.EnsureOption{remote.CapacityFrom(worker.Spec.Capacity), remote.CountQuota(worker.Spec.Kueue.Capacity.CountsQuota())}
 }
 
 func remoteCredentials(credentials *kubeconfigs.Credentials) remote.Credentials {
@@ -237,10 +242,10 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 }
 
 // usable is true if the per-worker controllers can work with a worker that has this Ready reason. Without a capacity
-// report the worker gets no new jobs, but its present jobs go on.
+// report, or without the quota that is asked for, the worker gets no new jobs, but its present jobs go on.
 func usable(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
 		return true
 	}
 	return false
@@ -258,7 +263,7 @@ func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, statu
 	id := cmp.Or(seen.accepted, status.ClusterID)
 	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
 		r.setPinned(seen.name, worker.UID, id)
-		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id, remote.CapacityFrom(worker.Spec.Capacity))
+		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id, capacityOptions(worker)...)
 	}
 }
 

@@ -88,6 +88,8 @@ func judgeCapacity(connection remote.Status) (reason, message string) {
 		return v1alpha1.ReasonCapacityReportMissing, connection.CapacityMessage
 	case capacity.ReportStale:
 		return v1alpha1.ReasonCapacityReportStale, connection.CapacityMessage
+	case capacity.QuotaMissing:
+		return v1alpha1.ReasonQuotaMissing, connection.CapacityMessage
 	case capacity.Known:
 	}
 	message = "the worker answers and has the TrainJob and JobSet APIs"
@@ -111,7 +113,7 @@ func setSeen(status *v1alpha1.WorkerClusterStatus, before, reason string, connec
 			seen := metav1.NewTime(connection.LastSeen)
 			status.LastSeenTime = &seen
 		}
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
 		status.LastSeenTime = nil
 	}
 }

@@ -32,7 +32,7 @@ func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 		return Refusal{Why: "the manager is just connecting to it"}
 	case v1alpha1.ReasonTrainJobAPIMissing, v1alpha1.ReasonJobSetAPIMissing:
 		return Refusal{Why: "it answers (" + ready.Reason + ")"}
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
+	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
 		return Refusal{Why: "it answers (" + ready.Reason + ")", Final: true}
 	}
 	return Refusal{}

@@ -65,7 +65,7 @@ func wasReady(worker *v1alpha1.WorkerCluster) bool {
 	switch ready.Reason {
 	case v1alpha1.ReasonConnecting:
 		return worker.Status.ClusterID != ""
-	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale: // It takes no jobs, and has copies.
+	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing: // It takes no jobs, and has copies.
 		return true
 	}
 	return ready.Status == metav1.ConditionTrue
