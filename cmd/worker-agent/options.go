@@ -30,6 +30,7 @@ type options struct {
 	concurrency        int
 	extendedConditions bool
 	capacityReport     bool
+	kueueQuota         bool
 	fencing            bool
 	health             health.Limits
 	webhooks           webhookOptions
@@ -55,6 +56,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.capacityReport, "capacity-report", o.capacityReport,
 		"Keep a CapacityReport of this cluster's nodes and pods, for a hub that reads that instead of them. Without its "+
 			"CRD there is no report.")
+	fs.BoolVar(&o.kueueQuota, "kueue-quota", o.kueueQuota,
+		"Count the quota of this cluster's Kueue in the CapacityReport, for a hub that asks for it (spec.kueue.capacity). "+
+			"It takes the rights of config/worker-agent-kueue.")
 	fs.BoolVar(&o.fencing, "fencing", o.fencing,
 		"Stop copies with failover Fenced when their hub is silent for too long, by one replica that holds the lease \""+workerlease.LeaseName+
 			"\" in the same namespace. Without it, and without the CRD ExecutionLease, such copies do not start.")

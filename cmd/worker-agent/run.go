@@ -60,7 +60,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if o.capacityReport {
-		if err := capacityreport.Add(mgr, capacityreport.Options{}); err != nil {
+		if err := capacityreport.Add(mgr, capacityreport.Options{Quota: o.kueueQuota}); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,10 @@
 // The reporter counts with capacity.Tally, like a hub that reads nodes and pods. It has its own caches: the caches of
 // the TrainJob controller have only the pods of JobSets. It starts when this replica leads and the CRD is installed.
 //
+// With Options.Quota it also counts the quota of the cluster's Kueue, as soon as Kueue is installed and the agent may
+// read its objects. Until then the report has no quota, and the log says why.
+//
 // The reporter abridges a report larger than capacity.ReportLimit, and the report says how. It retries a failed write
-// with a growing pause of at most capacity.RenewInterval, and logs a failure once. It has one goroutine and no lock.
+// with a growing pause of at most capacity.RenewInterval, and logs a failure once. It has one goroutine and no lock; another
+// goroutine waits for Kueue.
 package capacityreport

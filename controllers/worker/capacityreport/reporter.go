@@ -43,6 +43,9 @@ type Options struct {
 	Clock clock.Clock
 	// Interval is the shortest time between two writes. 0: 1 s.
 	Interval time.Duration
+	// Quota: the report has the quota of the cluster's Kueue too. Until Kueue is installed and its objects may be read, the
+	// report has none.
+	Quota bool
 	// Limit is the largest size of a report in bytes of JSON. 0: capacity.ReportLimit.
 	Limit int
 }
@@ -100,6 +103,9 @@ func (r *reporter) Start(ctx context.Context) error {
 		return nil
 	}
 	tally := capacity.NewTally()
+	if r.Quota {
+		tally.CountQuota()
+	}
 	defer tally.Subscribe(r.poke)()
 	informers, err := r.newCache()
 	if err != nil {
@@ -116,6 +122,11 @@ func (r *reporter) Start(ctx context.Context) error {
 	}()
 	if counted, err := r.count(ctx, informers, tally); err != nil || !counted {
 		return err
+	}
+	if r.Quota {
+		counting := make(chan struct{})
+		defer func() { cancel(); <-counting }()
+		go func() { defer close(counting); r.countQuota(ctx, informers, tally) }()
 	}
 	r.log.Info("Reporting capacity", "nodes", len(tally.Snapshot().Nodes))
 	for ctx.Err() == nil {
@@ -147,12 +158,17 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	if err := corev1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
+	objects := map[client.Object]cache.ByObject{
+		&corev1.Node{}: {Transform: capacity.StripNode},
+		&corev1.Pod{}:  {Transform: capacity.StripPod},
+	}
+	if r.Quota {
+		for _, kind := range capacity.KueueKinds {
+			objects[kind.Object()] = cache.ByObject{Transform: capacity.StripKueue}
+		}
+	}
 	informers, err := cache.New(r.config, cache.Options{
-		HTTPClient: r.http, Scheme: scheme, Mapper: r.mapper, SyncPeriod: new(365 * 24 * time.Hour),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Node{}: {Transform: capacity.StripNode},
-			&corev1.Pod{}:  {Transform: capacity.StripPod},
-		},
+		HTTPClient: r.http, Scheme: scheme, Mapper: r.mapper, SyncPeriod: new(365 * 24 * time.Hour), ByObject: objects,
 		DefaultWatchErrorHandler: func(_ context.Context, reflector *toolscache.Reflector, err error) {
 			r.log.V(1).Info("Reflector has to start again", "type", reflector.TypeDescription(), "reason", err.Error())
 		},
