@@ -154,8 +154,8 @@ func waitsSince(f observation) time.Time {
 	return f.past.firstSeen
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand and with the same pin under
-// the same policy that the same workers have refused, and of which its expression says the same.
+// classOf names the class of jobs for which the same decision holds: those of equal demand in the same queue and with the
+// same pin under the same policy that the same workers have refused, and of which its expression says the same.
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
@@ -171,6 +171,9 @@ func classOf(job *queue.Job) string {
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
 	_ = encoder.Encode(job.PodSets)
 	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
+	if local := dispatch.QueueOf(&job.Job); local.Name != "" {
+		_ = encoder.Encode(local) // Workers may count the quota of the queue.
+	}
 	pin, pinned := job.Annotations[v1alpha1.AnnotationClusters]
 	_ = encoder.Encode([]any{pin, pinned})
 	if policy != nil {

@@ -50,6 +50,7 @@ type environment struct {
 	config  *rest.Config // of the hub's admin
 	scheme  *runtime.Scheme
 	workers map[v1alpha1.ClusterName]client.Client
+	servers map[v1alpha1.ClusterName]*servers.Server
 	fleet   *remote.Fleet
 }
 
@@ -72,7 +73,8 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 		fleet.Wait()
 		return nil
 	})
-	e := &environment{hub: set.Hub.Admin, server: set.Hub.Cluster, config: set.Hub.Cluster.Config, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet}
+	e := &environment{hub: set.Hub.Admin, server: set.Hub.Cluster, config: set.Hub.Cluster.Config, scheme: set.Scheme, workers: map[v1alpha1.ClusterName]client.Client{}, fleet: fleet,
+		servers: map[v1alpha1.ClusterName]*servers.Server{}}
 	for _, worker := range set.Workers {
 		if err := e.addWorker(ctx, worker); err != nil {
 			return nil, err
@@ -84,7 +86,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 // addWorker makes nodes on a worker, connects to it, and registers it on the hub as one that is Ready.
 func (e *environment) addWorker(ctx context.Context, server *servers.Server) error {
 	name, admin := v1alpha1.ClusterName(server.Cluster.Name), server.Admin
-	e.workers[name] = admin
+	e.workers[name], e.servers[name] = admin, server
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourceMemory: resource.MustParse("1Ti"),
 		corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),

@@ -40,7 +40,9 @@ type assignment struct {
 	clusterID types.UID
 	attempt   int32
 	podSets   []v1alpha1.PodSet
-	priority  int32
+	// queue is the LocalQueue into which the copy comes. The name is empty if there is none, or if a Dispatch does not say.
+	queue    types.NamespacedName
+	priority int32
 	// since is when it was placed, as far as this process knows.
 	since time.Time
 	// grant is nil when it has been written.

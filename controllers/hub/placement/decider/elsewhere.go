@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -47,8 +48,8 @@ func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.Clu
 		return answer
 	}
 	d.fleet.promise(&assignment{
-		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, priority: job.Priority,
-		promised: true,
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: dispatch.QueueOf(&job.Job),
+		priority: job.Priority, promised: true,
 	})
 	return fits(answer.Cluster)
 }

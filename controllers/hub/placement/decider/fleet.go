@@ -31,6 +31,8 @@ type fleet struct {
 	// nodes are what was last computed for each worker. snapshots are what the waiting list was last shown of it.
 	nodes     map[v1alpha1.ClusterName]*freeNodes
 	snapshots map[v1alpha1.ClusterName]*snapshot
+	// kueue says which workers' quota counts, as of the last refresh.
+	kueue map[v1alpha1.ClusterName]v1alpha1.KueueCapacity
 	// revision grows whenever a snapshot changes or goes.
 	revision uint64
 	// objects are the WorkerClusters as of the last refresh. list has their snapshots, in the same order.
@@ -55,6 +57,7 @@ func newFleet(connections Connections, clock clock.PassiveClock, jobs *assignmen
 		jobs:        jobs,
 		nodes:       map[v1alpha1.ClusterName]*freeNodes{},
 		snapshots:   map[v1alpha1.ClusterName]*snapshot{},
+		kueue:       map[v1alpha1.ClusterName]v1alpha1.KueueCapacity{},
 	}
 }
 
@@ -69,6 +72,7 @@ func (f *fleet) refresh(objects []v1alpha1.WorkerCluster) {
 	for name := range f.snapshots {
 		if len(f.snapshots) > len(objects) && f.find(name) < 0 {
 			delete(f.snapshots, name)
+			delete(f.kueue, name)
 			f.revision++
 		}
 	}
@@ -114,7 +118,7 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	worker := f.object(decision.Cluster)
 	f.assign(&assignment{
 		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
-		podSets: job.PodSets, priority: job.Priority, since: f.clock.Now(),
+		podSets: job.PodSets, queue: dispatch.QueueOf(&job.Job), priority: job.Priority, since: f.clock.Now(),
 		grant: &Grant{Job: job, Decision: decision, Worker: worker},
 	})
 }
@@ -185,7 +189,7 @@ func patienceEnds(a *assignment) time.Time {
 }
 
 // Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that the
-// job's pods are gone. Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody
+// job's pods are gone, and its quota. Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody
 // waits for jobs that take too long.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	for _, a := range f.jobs.evicted {
@@ -197,7 +201,7 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 		if a.eviction.For != job || a.overdue {
 			continue
 		}
-		if n := f.freeNodes(a.worker); n != nil && n.hasPods(a.key) {
+		if n := f.freeNodes(a.worker); n != nil && n.takesRoom(a.key) {
 			return a.worker
 		}
 		delete(f.jobs.departed, uid)
@@ -241,7 +245,7 @@ func (f *fleet) assign(a *assignment) {
 func (f *fleet) take(a *assignment) {
 	if n := f.nodes[a.worker]; n != nil && n.nodes != nil {
 		next := *n // A copy: the next snapshot sees by the pointer that something has changed.
-		next.nodes = n.nodes.Spread(a.podSets)
+		next.nodes = n.nodes.Spread(a.podSets).Charge(a.queue, a.podSets)
 		next.queued++
 		f.nodes[a.worker] = &next
 	}
@@ -269,6 +273,7 @@ func (f *fleet) outdate(worker v1alpha1.ClusterName) {
 // snapshot returns a worker as package dispatch is shown it. It is the last snapshot if nothing has changed.
 func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	name := v1alpha1.ClusterName(worker.Name)
+	f.kueue[name] = worker.Spec.Kueue.Capacity
 	unready := notReady(worker)
 	var nodes *freeNodes
 	if unready == "" {
@@ -331,10 +336,10 @@ func (f *fleet) freeNodes(name v1alpha1.ClusterName) *freeNodes {
 		delete(f.nodes, name)
 		return nil
 	}
-	inventory := cluster.Inventory().Snapshot()
-	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation {
+	inventory, kueue := cluster.Inventory().Snapshot(), f.kueue[name]
+	if n := f.nodes[name]; n != nil && n.nodes != nil && n.cluster == cluster && n.inventory.Generation == inventory.Generation && n.kueue == kueue {
 		return n
 	}
-	f.nodes[name] = newFreeNodes(cluster, inventory, f.jobs.on(name))
+	f.nodes[name] = newFreeNodes(cluster, inventory, kueue, f.jobs.on(name))
 	return f.nodes[name]
 }

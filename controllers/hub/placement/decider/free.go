@@ -11,16 +11,21 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/quota"
 	"github.com/trainyard/trainyard/remote"
 )
 
 // freeNodes is what a worker has free, for one generation of its inventory.
 //
 // What counts against a worker is every pod that is bound to its nodes, plus, for our live jobs there, the pods that
-// are not bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice.
+// are not bound yet: the demand on the Dispatch minus the job's pods that have been seen. No job counts twice. If the
+// quota of the worker's Kueue counts, so do its Workloads that have reserved quota, plus our live jobs that have not.
 type freeNodes struct {
 	cluster   *remote.Cluster
 	inventory *capacity.Snapshot
+	// kueue says whether quota counts too. quota is nil if it does not.
+	kueue v1alpha1.KueueCapacity
+	quota *quota.Tree
 	// nodes is nil when it is out of date.
 	nodes       *dispatch.Nodes
 	allocatable dispatch.Resources
@@ -30,8 +35,11 @@ type freeNodes struct {
 	empty *dispatch.Nodes
 }
 
-func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, jobs []*assignment) *freeNodes {
-	n := &freeNodes{cluster: cluster, inventory: inventory, allocatable: dispatch.Resources{}}
+func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, kueue v1alpha1.KueueCapacity, jobs []*assignment) *freeNodes {
+	n := &freeNodes{cluster: cluster, inventory: inventory, kueue: kueue, allocatable: dispatch.Resources{}}
+	if kueue.CountsQuota() {
+		n.quota = quota.New(inventory.Quota)
+	}
 	for _, node := range inventory.Nodes {
 		if node.Schedulable {
 			n.allocatable.AddTimes(dispatch.Resources(node.Allocatable), node.Count)
@@ -44,10 +52,17 @@ func newFreeNodes(cluster *remote.Cluster, inventory *capacity.Snapshot, jobs []
 // free returns what bound pods, and pods that are to come, leave of the nodes that take pods. Some jobs can be left
 // out.
 func (n *freeNodes) free(jobs []*assignment, without map[types.NamespacedName]bool) (nodes *dispatch.Nodes, queued int) {
-	nodes = n.nodesWithout(func(gang types.NamespacedName) bool { return without[gang] })
+	gone := func(gang types.NamespacedName) bool { return without[gang] }
+	nodes = n.nodesWithout(gone)
+	if n.quota != nil {
+		nodes = n.limit(nodes, n.quota.Without(gone))
+	}
 	for _, a := range jobs {
 		if without[a.key] {
 			continue
+		}
+		if n.quota != nil {
+			nodes = n.charge(nodes, a)
 		}
 		if rest := unbound(a.podSets, n.inventory.Gangs[a.key]); len(rest) > 0 {
 			nodes = nodes.Spread(rest)
@@ -61,6 +76,9 @@ func (n *freeNodes) free(jobs []*assignment, without map[types.NamespacedName]bo
 func (n *freeNodes) withoutJobs() *dispatch.Nodes {
 	if n.empty == nil {
 		n.empty = n.nodesWithout(func(types.NamespacedName) bool { return true })
+		if n.quota != nil {
+			n.empty = n.limit(n.empty, n.quota.Empty())
+		}
 	}
 	return n.empty
 }
@@ -84,6 +102,25 @@ func (n *freeNodes) nodesWithout(gone func(types.NamespacedName) bool) *dispatch
 	return dispatch.NewNodes(groups)
 }
 
+// limit returns the nodes with the quota that counts beside them, or instead of them.
+func (n *freeNodes) limit(nodes *dispatch.Nodes, tree *quota.Tree) *dispatch.Nodes {
+	return nodes.WithQuota(tree, n.kueue == v1alpha1.KueueCapacityQuota)
+}
+
+// charge takes off the quota that a job of ours will reserve. The worker's Kueue has reserved it for some jobs already.
+// Since a restart of this process the Workload says which queue a job is in.
+func (n *freeNodes) charge(nodes *dispatch.Nodes, a *assignment) *dispatch.Nodes {
+	reserved, queue := n.quota.Reserved(a.key)
+	if reserved {
+		return nodes
+	}
+	local := a.queue
+	if local.Name == "" && queue != "" {
+		local = types.NamespacedName{Namespace: a.key.Namespace, Name: queue}
+	}
+	return nodes.Charge(local, a.podSets)
+}
+
 // unbound is the part of a demand whose pods have not been seen. A pod that has succeeded does not come back.
 func unbound(podSets []v1alpha1.PodSet, pods map[string]capacity.GangPods) []v1alpha1.PodSet {
 	var rest []v1alpha1.PodSet
@@ -96,8 +133,13 @@ func unbound(podSets []v1alpha1.PodSet, pods map[string]capacity.GangPods) []v1a
 	return rest
 }
 
-// hasPods says whether pods of a job are bound to nodes.
-func (n *freeNodes) hasPods(job types.NamespacedName) bool {
+// takesRoom says whether pods of a job are bound to nodes, or quota is reserved for it.
+func (n *freeNodes) takesRoom(job types.NamespacedName) bool {
+	if n.quota != nil {
+		if reserved, _ := n.quota.Reserved(job); reserved {
+			return true
+		}
+	}
 	for _, pods := range n.inventory.Gangs[job] {
 		if pods.Bound > 0 {
 			return true
