@@ -89,7 +89,7 @@ func TestReportWithoutQuota(t *testing.T) {
 	w := newWorld(t)
 	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	w.runReporter(t, capacityreport.Options{})
-	await(t, w.connectAs(t, "asking", w.cluster.Config, v1alpha1.CapacityFromReport), capacity.QuotaMissing, "see that its agent runs with --kueue-quota")
+	await(t, w.connectAs(t, "asking", w.cluster.Config, v1alpha1.CapacityFromReport), capacity.QuotaMissing, "agent runs with --kueue-quota and may read")
 	await(t, w.connect(t, v1alpha1.CapacityFromReport), capacity.Known, "")
 }
 
