@@ -50,6 +50,27 @@ func stripJobSet(in any) (any, error) {
 	return stripped, nil
 }
 
+// stripWorkload keeps the conditions of a Workload.
+func stripWorkload(in any) (any, error) {
+	workload, ok := in.(*unstructured.Unstructured)
+	if !ok {
+		return in, nil
+	}
+	stripped := &unstructured.Unstructured{Object: map[string]any{}}
+	stripped.SetGroupVersionKind(workload.GroupVersionKind())
+	stripped.SetNamespace(workload.GetNamespace())
+	stripped.SetName(workload.GetName())
+	stripped.SetUID(workload.GetUID())
+	stripped.SetResourceVersion(workload.GetResourceVersion())
+	stripped.SetLabels(workload.GetLabels())
+	stripped.SetDeletionTimestamp(workload.GetDeletionTimestamp())
+	status, _ := workload.Object["status"].(map[string]any)
+	stripped.Object["status"] = map[string]any{
+		"conditions": pickItems(status["conditions"], nil, "type", "status", "reason", "message", "lastTransitionTime"),
+	}
+	return stripped, nil
+}
+
 func isSuspension(condition map[string]any) bool { return condition["type"] == "Suspended" }
 
 // pickItems picks fields of the wanted items of a list. If wanted is nil, it picks from all items.
