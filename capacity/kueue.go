@@ -89,8 +89,12 @@ func StripKueue(in any) (any, error) {
 	stripped.SetName(object.GetName())
 	stripped.SetUID(object.GetUID())
 	stripped.SetResourceVersion(object.GetResourceVersion())
-	if owner := metav1.GetControllerOfNoCopy(object); owner != nil && object.GetKind() == "Workload" {
-		stripped.SetOwnerReferences([]metav1.OwnerReference{*owner})
+	if object.GetKind() == "Workload" {
+		stripped.SetLabels(object.GetLabels())
+		stripped.SetDeletionTimestamp(object.GetDeletionTimestamp())
+		if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
+			stripped.SetOwnerReferences([]metav1.OwnerReference{*owner})
+		}
 	}
 	for part, fields := range kept {
 		for _, field := range fields {

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -39,6 +41,12 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
+// WorkloadGVK is the kind of Kueue's Workloads, which are cached with Options.Workloads, and labelMultiKueue is the label
+// of those that a MultiKueue has created.
+var WorkloadGVK = schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Workload"}
+
+const labelMultiKueue = "kueue.x-k8s.io/multikueue-origin"
+
 // optionalTypes are the names that reflectors use for the optional kinds.
 var optionalTypes = func() []string {
 	types := []string{jobSetGVK.String(), fmt.Sprintf("%T", &v1alpha1.CapacityReport{}), fmt.Sprintf("%T", &v1alpha1.ExecutionLease{})}
@@ -54,6 +62,7 @@ var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1al
 
 const (
 	resourceJobSets         = "jobsets"
+	resourceWorkloads       = "workloads"
 	resourcePods            = "pods"
 	resourceCapacityReports = "capacityreports"
 	resourceExecutionLeases = "executionleases"
@@ -62,7 +71,7 @@ const (
 // optional says whether a worker may forbid reading a resource and still be Connected. Old kubeconfigs do not permit
 // JobSets: then JobSet details are missing. Without a CapacityReport the capacity is not known (capacity.Reported), but
 // the hub looks after the jobs there. The same holds for the quota of Kueue. Without an ExecutionLease nobody can fence
-// copies there (Status.LeaseRefusal).
+// copies there (Status.LeaseRefusal). Without Workloads no worker is nominated to MultiKueue.
 func optional(resource string) bool {
 	return isKueue(resource) || resource == resourceJobSets || resource == resourceCapacityReports || resource == resourceExecutionLeases
 }
@@ -92,14 +101,14 @@ type cachedKind struct {
 	options  cache.ByObject
 }
 
-func cachedKinds(hubID string, source capacitySource) []cachedKind {
+func cachedKinds(opts Options, source capacitySource) []cachedKind {
 	metadataOnly := cache.ByObject{Transform: stripMetadata}
 	namespace := corev1.SchemeGroupVersion.WithKind("Namespace")
 	jobSet := &unstructured.Unstructured{}
 	jobSet.SetGroupVersionKind(jobSetGVK)
-	return append(source.kinds, []cachedKind{
+	kinds := append(slices.Clone(source.kinds), []cachedKind{
 		{resourceExecutionLeases, executionLeaseGVK, meta.RESTScopeRoot, &v1alpha1.ExecutionLease{}, cache.ByObject{
-			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, hubID),
+			Field:     fields.OneTermEqualSelector(metav1.ObjectNameField, opts.HubID),
 			Transform: cache.TransformStripManagedFields(),
 		}},
 		{"clustertrainingruntimes", ClusterTrainingRuntimeGVK, meta.RESTScopeRoot, metadataOf(ClusterTrainingRuntimeGVK), metadataOnly},
@@ -107,10 +116,25 @@ func cachedKinds(hubID string, source capacitySource) []cachedKind {
 		{"namespaces", namespace, meta.RESTScopeRoot, metadataOf(namespace), metadataOnly},
 		{"trainingruntimes", TrainingRuntimeGVK, meta.RESTScopeNamespace, metadataOf(TrainingRuntimeGVK), metadataOnly},
 		{"trainjobs", trainjobs.GroupVersionKind, meta.RESTScopeNamespace, trainjobs.New(), cache.ByObject{
-			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: hubID}),
+			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelHub: opts.HubID}),
 			Transform: trainjobs.Strip,
 		}},
 	}...)
+	counted := func(kind cachedKind) bool { return kind.resource == resourceWorkloads }
+	if opts.Workloads && !slices.ContainsFunc(kinds, counted) { // Quota is counted from all Workloads.
+		kinds = append(kinds, cachedWorkloads())
+	}
+	return kinds
+}
+
+func cachedWorkloads() cachedKind {
+	workload := &unstructured.Unstructured{}
+	workload.SetGroupVersionKind(WorkloadGVK)
+	ofMultiKueue, err := labels.NewRequirement(labelMultiKueue, selection.Exists, nil)
+	utilruntime.Must(err)
+	return cachedKind{resourceWorkloads, WorkloadGVK, meta.RESTScopeNamespace, workload, cache.ByObject{
+		Label: labels.NewSelector().Add(*ofMultiKueue), Transform: capacity.StripKueue,
+	}}
 }
 
 // cacheScheme has the types that are cached as Go types. The other kinds are unstructured, or metadata only.
@@ -135,7 +159,7 @@ type caches struct {
 // newCaches makes the caches of a worker without I/O. All kinds are known, so it needs no discovery. Controllers can
 // get the cache before the worker has answered for the first time.
 func newCaches(ctx context.Context, config *rest.Config, opts Options, transport reflectors, source capacitySource) (*caches, error) {
-	kinds := cachedKinds(opts.HubID, source)
+	kinds := cachedKinds(opts, source)
 	scheme, err := cacheScheme()
 	if err != nil {
 		return nil, err

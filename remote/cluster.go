@@ -128,7 +128,7 @@ func (c *Cluster) build(address *url.URL) (err error) {
 	if c.caches, err = newCaches(c.ctx, limited, c.opts, reflectors{s}, c.capacity); err != nil {
 		return err
 	}
-	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, cachedKinds(c.opts.HubID, c.capacity))
+	c.cached, c.live, err = newClients(limited, c.opts, callers{s}, c.caches, cachedKinds(c.opts, c.capacity))
 	return err
 }
 

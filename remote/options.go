@@ -44,6 +44,8 @@ type Options struct {
 	// FailureThreshold is how many probes in a row must fail before a connected worker is Unreachable. The failures must
 	// last for at least FailureThreshold-1 probe intervals. Default: 3.
 	FailureThreshold int
+	// Workloads lets the caches hold the Workloads that a MultiKueue has created on the workers. Default: they do not.
+	Workloads bool
 	// QPS and Burst limit the requests to one worker, except watches and probes. Default: 200 and 400. QPS < 0: no limit.
 	QPS   float32
 	Burst int

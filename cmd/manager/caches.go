@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/nomination"
 )
 
 // hubCaches returns the options of the hub's caches. A hub has many more finished jobs than live ones, so the caches
@@ -26,6 +27,8 @@ func hubCaches(namespace, managedBy string) cache.Options {
 			&corev1.Secret{}:     {Namespaces: map[string]cache.Config{namespace: {}}},
 			trainjobs.New():      {Transform: trainjobs.StripOf(managedBy)},
 			&v1alpha1.Dispatch{}: {Transform: stripDispatch},
+			// Nobody reads them without --kueue-dispatcher.
+			nomination.NewWorkload(): {Transform: nomination.Strip},
 		},
 	}
 }

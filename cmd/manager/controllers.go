@@ -18,7 +18,9 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/moves"
+	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
+	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
@@ -41,6 +43,8 @@ type wiring struct {
 	quarantine *garbagecollection.Quarantine
 	policies   placement.Policies
 	placer     *placement.Reconciler
+	// nominator is nil without --kueue-dispatcher.
+	nominator *nomination.Reconciler
 }
 
 // addControllers makes the parts of the manager, connects them and adds them to mgr.
@@ -54,6 +58,7 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	fleet, err := remote.NewFleet(ctx, remote.Options{
 		HubID: string(hubID), Scheme: mgr.GetScheme(), RequestTimeout: o.workerTimeout,
 		ProbeInterval: o.workerProbeInterval, QPS: o.workerQPS, Burst: o.workerBurst, Leading: o.Leads, Logger: log,
+		Workloads: o.kueueDispatcher,
 	})
 	if err != nil {
 		return fmt.Errorf("set up connections: %w", err)
@@ -119,7 +124,19 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	mover := moves.NewReconciler(moves.Options{
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
 	})
-	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr))
+	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr), w.addNomination())
+}
+
+// addNomination adds the dispatcher of the hub's MultiKueue, if there is to be one.
+func (w *wiring) addNomination() error {
+	if !w.options.kueueDispatcher {
+		return nil
+	}
+	w.nominator = nomination.NewReconciler(nomination.Options{
+		Hub: w.mgr.GetClient(), Connections: w.fleet, Room: w.placer, PodSet: demand.OfPods, Policy: w.policies.For,
+		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+	})
+	return w.nominator.Add(w.mgr)
 }
 
 // addFailover adds the controller for the jobs of lost workers.

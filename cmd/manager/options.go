@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 )
 
@@ -38,6 +39,7 @@ type options struct {
 	failoverPauseAt     float64
 	failoverPauseWindow time.Duration
 	deletionGrace       time.Duration
+	kueueDispatcher     bool
 }
 
 func defaultOptions() options {
@@ -94,6 +96,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&o.deletionGrace, "deletion-grace", o.deletionGrace,
 		"How long the deletion of a job waits for a worker that does not answer. Then a Tombstone remembers what is left "+
 			"to delete there.")
+	fs.BoolVar(&o.kueueDispatcher, "kueue-dispatcher", o.kueueDispatcher,
+		"Say which worker the hub's MultiKueue gives each of its jobs to, of all kinds. It takes Kueue on the hub with "+
+			"multiKueue.dispatcherName: "+nomination.DispatcherName+", and the rights of config/kueue-dispatcher.")
 }
 
 // validate returns all faults at once.

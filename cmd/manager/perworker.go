@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -25,7 +26,7 @@ const spareMirrors = 2
 
 // perWorkerControllers returns the kinds of controllers that every connected worker has its own instance of.
 func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
-	return []perworker.Kind[*remote.Cluster]{{
+	kinds := []perworker.Kind[*remote.Cluster]{{
 		Name:        mirrorName,
 		Concurrency: w.options.workerConcurrency + spareMirrors,
 		Source:      mirror.JobSetEvents,
@@ -55,6 +56,18 @@ func (w *wiring) perWorkerControllers() []perworker.Kind[*remote.Cluster] {
 			return w.leases.For(worker, connection), nil
 		},
 	}}
+	if w.options.kueueDispatcher {
+		kinds = append(kinds, perworker.Kind[*remote.Cluster]{
+			Name:        nomination.Name,
+			Concurrency: 1,
+			Source:      nomination.CloneEvents,
+			Apart:       true,
+			New: func(context.Context, v1alpha1.ClusterName, *remote.Cluster) (reconcile.Reconciler, error) {
+				return w.nominator.Clones(), nil
+			},
+		})
+	}
+	return kinds
 }
 
 func (w *wiring) newMirror(

@@ -36,7 +36,11 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := process.Check(config, process.TrainerAPI, process.TrainyardAPI); err != nil {
+	required := []process.Requirement{process.TrainerAPI, process.TrainyardAPI}
+	if o.kueueDispatcher {
+		required = append(required, process.MultiKueueAPI)
+	}
+	if err := process.Check(config, required...); err != nil {
 		return err
 	}
 	if err := o.Elect(config); err != nil {

@@ -47,6 +47,11 @@ var (
 		Resources:    []string{"dispatches", "dispatchpolicies", "workerclusters"},
 		Install:      "install Trainyard's CRDs: kubectl apply --server-side -k config/crd",
 	}
+	MultiKueueAPI = Requirement{
+		GroupVersion: schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"},
+		Resources:    []string{"workloads", "admissionchecks", "multikueueconfigs", "multikueueclusters"},
+		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-dispatcher off",
+	}
 )
 
 // Check returns an error of one line that names missing CRDs and how to install them. A controller would wait and log

@@ -22,6 +22,7 @@ const (
 	finished = "finished"
 	rate     = "rate"
 	many     = "many"
+	unequal  = "unequal"
 )
 
 type options struct {
@@ -38,6 +39,7 @@ type options struct {
 	perSecond      float64
 	lasting        time.Duration
 	manyWorkers    int
+	unequalJobs    int
 
 	out   string
 	smoke bool
@@ -52,7 +54,7 @@ func defaultOptions() options {
 	return options{
 		systems: []string{report.Floor, report.Trainyard, report.Tuned, report.MultiKueue}, workers: []int{2}, rtts: []time.Duration{0},
 		scenarios: []string{burst, idle}, jobs: 300, idleJobs: 30, idleRunFor: time.Second, finishedJobs: []int{1000, 10000}, liveJobs: 1000,
-		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, profileSeconds: 10, manyWorkers: 200, patience: 30 * time.Minute,
+		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, patience: 30 * time.Minute,
 	}
 }
 
@@ -62,7 +64,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationSliceVar(&o.rtts, "rtt", o.rtts, "Round-trip times between the hub's side and the workers")
 	fs.StringSliceVar(&o.scenarios, "scenario", o.scenarios,
 		"burst: --jobs at once; idle: one after the other; and, only with the first of --workers and --rtt: live and finished: memory and restart; "+
-			"rate: --rate for --rate-for; and, of Trainyard alone, many: --many fake workers")
+			"rate: --rate for --rate-for; of Trainyard alone, many: --many fake workers; and unequal: --unequal-jobs with each dispatcher of MultiKueue "+
+			"on workers with unequal nodes")
 	fs.IntVar(&o.jobs, "jobs", o.jobs, "Jobs of a burst")
 	fs.IntVar(&o.peerJobs, "multikueue-jobs", o.peerJobs, "Jobs of a burst for MultiKueue, where --jobs would take too long; 0: --jobs")
 	fs.IntVar(&o.idleJobs, "idle-jobs", o.idleJobs, "Jobs that come one after the other")
@@ -72,6 +75,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.Float64Var(&o.perSecond, "rate", o.perSecond, "Jobs per second that go on; the default is a million a day")
 	fs.DurationVar(&o.lasting, "rate-for", o.lasting, "How long")
 	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
+	fs.IntVar(&o.unequalJobs, "unequal-jobs", o.unequalJobs, "Jobs of the scenario unequal; its workers have room for 100")
 	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
 	fs.BoolVar(&o.garbageCollector, "garbage-collector", o.garbageCollector,
 		"Run Kubernetes' garbage collector on every cluster: it deletes what jobs own, and makes requests of its own")
@@ -88,7 +92,7 @@ func (o *options) complete() error {
 	}
 	for _, list := range []struct{ what, given, known []string }{
 		{[]string{"--systems"}, o.systems, []string{report.Floor, report.Trainyard, report.MultiKueue, report.Tuned}},
-		{[]string{"--scenario"}, o.scenarios, []string{burst, idle, live, finished, rate, many}},
+		{[]string{"--scenario"}, o.scenarios, []string{burst, idle, live, finished, rate, many, unequal}},
 	} {
 		for _, name := range list.given {
 			if !slices.Contains(list.known, name) {

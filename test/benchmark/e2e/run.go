@@ -32,6 +32,15 @@ func (o *options) all(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%d fake workers: %w", o.manyWorkers, err))
 		}
 	}
+	if slices.Contains(o.scenarios, unequal) {
+		r.Unequal = nil
+		for _, dispatcher := range []string{scenario.AllAtOnce, scenario.Incremental, scenario.GangFit} {
+			progress("%s, unequal workers", dispatcher)
+			if err := o.unequal(ctx, r, dispatcher); err != nil {
+				errs = append(errs, fmt.Errorf("%s on unequal workers: %w", dispatcher, err))
+			}
+		}
+	}
 	for i, workers := range o.workers {
 		for j, rtt := range o.rtts {
 			for _, system := range o.systems {
@@ -72,7 +81,7 @@ func (o *options) newReport() (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Results, r.Many = earlier.Results, earlier.Many
+	r.Results, r.Many, r.Unequal = earlier.Results, earlier.Many, earlier.Unequal
 	return r, nil
 }
 
@@ -86,6 +95,20 @@ func (o *options) many(ctx context.Context) (*scenario.Many, error) {
 	defer cancel()
 	result, err := scenario.ManyWorkers(ctx, o.manyWorkers, o.jobs)
 	return &result, err
+}
+
+// unequal measures one dispatcher of MultiKueue on unequal workers.
+func (o *options) unequal(ctx context.Context, r *report.Report, dispatcher string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	result, err := scenario.UnequalWorkers(ctx, dispatcher, o.unequalJobs)
+	if err != nil {
+		return err
+	}
+	if r.Unequal = append(r.Unequal, result); o.out != "" {
+		return r.Write(o.out)
+	}
+	return nil
 }
 
 // one measures one system on a fleet of its own.

@@ -89,7 +89,7 @@ func (f *fleet) unpromise(uid types.UID) bool {
 // still come.
 func (f *fleet) unpromiseEnded(key types.NamespacedName) (helps bool) {
 	for uid, p := range f.jobs.promised {
-		if p.key == key && f.jobs.byUID[uid] == nil {
+		if p.key == key && f.jobs.byUID[uid] == nil && !p.isNomination() {
 			helps = f.unpromise(uid)
 		}
 	}

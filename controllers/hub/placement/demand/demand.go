@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1apply "k8s.io/client-go/applyconfigurations/core/v1"
-	resourcehelpers "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
@@ -167,19 +166,8 @@ func (d *Deriver) runtimeSpec(ctx context.Context, job *trainer.TrainJob) (*trai
 
 // newPodSet combines the count that the runtime's policies have decided for a replicated job with its pod template.
 func newPodSet(pod *corev1.PodSpec, podSet trainerruntime.PodSet, replicas int32) v1alpha1.PodSet {
-	result := v1alpha1.PodSet{
-		Name:         podSet.Name,
-		Role:         roleOf(podSet),
-		Count:        times(ptr.Deref(podSet.Count, 1), replicas),
-		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
-		NodeSelector: pod.NodeSelector,
-		Tolerations:  pod.Tolerations,
-
-		TerminationGracePeriodSeconds: pod.TerminationGracePeriodSeconds,
-	}
-	if pod.Affinity != nil && pod.Affinity.NodeAffinity != nil {
-		result.NodeAffinity = pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
+	result := podSetOf(podSet.Name, times(ptr.Deref(podSet.Count, 1), replicas), pod)
+	result.Role = roleOf(podSet)
 	return result
 }
 
@@ -206,23 +194,6 @@ func podSpec(template *corev1apply.PodSpecApplyConfiguration) (*corev1.PodSpec, 
 	if err := json.Unmarshal(encoded, spec); err != nil {
 		return nil, err
 	}
-	for i := range spec.InitContainers {
-		defaultRequests(&spec.InitContainers[i].Resources)
-	}
-	for i := range spec.Containers {
-		defaultRequests(&spec.Containers[i].Resources)
-	}
+	defaultAllRequests(spec)
 	return spec, nil
-}
-
-func defaultRequests(resources *corev1.ResourceRequirements) {
-	for name, limit := range resources.Limits {
-		if _, requested := resources.Requests[name]; requested {
-			continue
-		}
-		if resources.Requests == nil {
-			resources.Requests = corev1.ResourceList{}
-		}
-		resources.Requests[name] = limit
-	}
 }

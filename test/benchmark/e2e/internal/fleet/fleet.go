@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +56,10 @@ type Options struct {
 	RTT time.Duration
 	// GarbageCollector runs that of Kubernetes on each cluster.
 	GarbageCollector bool
+	// GPUs are those of each node of each worker. Nil: nodes that have room for all jobs of a run.
+	GPUs [][]int64
+	// Scheduled workers run Jobs: with kube-controller-manager, kube-scheduler, and nodes that play the pods. It takes GPUs.
+	Scheduled bool
 }
 
 // Start starts a fleet.
@@ -62,19 +68,37 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	for i := range names {
 		names[i] = fmt.Sprintf("worker-%d", i)
 	}
-	set, err := servers.StartWith(ctx, func(c *clusters.Options) { c.GarbageCollector = o.GarbageCollector }, names...)
+	set, err := servers.StartWith(ctx, func(c *clusters.Options) {
+		c.GarbageCollector = o.GarbageCollector
+		if i := slices.Index(names, c.Name); i >= 0 && o.Scheduled {
+			c.ControllerManager, c.Scheduler, c.Nodes = true, true, shapesOf(o.GPUs[i])
+		}
+	}, names...)
 	if err != nil {
 		return nil, err
 	}
 	f := &Fleet{RTT: o.RTT, set: set}
-	if err := f.prepare(ctx, names); err != nil {
+	if err := f.prepare(ctx, names, o); err != nil {
 		_ = f.Stop() // The first error says more.
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *Fleet) prepare(ctx context.Context, names []string) (err error) {
+// shapesOf are nodes with these GPUs.
+func shapesOf(gpus []int64) []clusters.NodeShape {
+	counts := map[int64]int{}
+	for _, count := range gpus {
+		counts[count]++
+	}
+	var shapes []clusters.NodeShape
+	for _, count := range slices.Sorted(maps.Keys(counts)) {
+		shapes = append(shapes, yard.GPUNodes(fmt.Sprintf("gpus-%d", count), counts[count], count, "FAKE"))
+	}
+	return shapes
+}
+
+func (f *Fleet) prepare(ctx context.Context, names []string, o Options) (err error) {
 	if f.Hub, err = newCluster("hub", f.set.Hub); err != nil {
 		return err
 	}
@@ -90,12 +114,29 @@ func (f *Fleet) prepare(ctx context.Context, names []string) (err error) {
 		}
 		f.Workers = append(f.Workers, worker)
 	}
-	for _, cluster := range f.Clusters() {
-		if err := cluster.prepare(ctx, cluster != f.Hub); err != nil {
+	for i, cluster := range f.Clusters() {
+		if err := cluster.prepare(ctx, nodesOf(o, i-1)); err != nil {
 			return fmt.Errorf("prepare cluster %q: %w", cluster.Name, err)
 		}
 	}
 	return nil
+}
+
+// nodesOf are the nodes that have to be made for a worker. The hub, which is -1, has none.
+func nodesOf(o Options, worker int) []*corev1.Node {
+	var all []*corev1.Node
+	switch {
+	case worker < 0 || o.Scheduled:
+	case o.GPUs != nil:
+		for i, gpus := range o.GPUs[worker] {
+			all = append(all, newNode(fmt.Sprintf("node-%d", i), *resource.NewQuantity(gpus, resource.DecimalSI)))
+		}
+	default:
+		for i := range nodes {
+			all = append(all, newNode(fmt.Sprintf("node-%d", i), resource.MustParse("10M")))
+		}
+	}
+	return all
 }
 
 func newCluster(name string, server *servers.Server) (*Cluster, error) {
@@ -111,7 +152,7 @@ func (f *Fleet) Stop() error { return f.set.Stop() }
 
 // prepare makes the namespace and the runtime of the jobs, and nodes. Who dispatches could bring some of that to the workers; it is not
 // what is measured.
-func (c *Cluster) prepare(ctx context.Context, worker bool) error {
+func (c *Cluster) prepare(ctx context.Context, nodes []*corev1.Node) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	if err := c.Admin.Create(ctx, namespace); err != nil {
 		return err
@@ -119,21 +160,18 @@ func (c *Cluster) prepare(ctx context.Context, worker bool) error {
 	if err := c.InstallRuntime(ctx); err != nil {
 		return err
 	}
-	if !worker {
-		return nil
-	}
-	for i := range nodes {
-		if err := c.Admin.Create(ctx, newNode(fmt.Sprintf("node-%d", i))); err != nil {
+	for _, node := range nodes {
+		if err := c.Admin.Create(ctx, node); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newNode(name string) *corev1.Node {
+func newNode(name string, gpus resource.Quantity) *corev1.Node {
 	amounts := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("10M"), corev1.ResourceMemory: resource.MustParse("100Pi"),
-		corev1.ResourcePods: resource.MustParse("10M"), yard.GPU: resource.MustParse("10M"),
+		corev1.ResourcePods: resource.MustParse("10M"), yard.GPU: gpus,
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nvidia.com/gpu.product": "FAKE"}},

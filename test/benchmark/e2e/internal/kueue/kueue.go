@@ -27,6 +27,10 @@ type Tuning struct {
 	Concurrency int
 	// Integrations that run.
 	Integrations []string
+	// Dispatcher is MultiKueue's. Empty: as in Kueue's manifests, all clusters at once.
+	Dispatcher string
+	// GPUs are the quota of each worker's ClusterQueues. Nil: they are never full.
+	GPUs []int64
 }
 
 // Defaults is Kueue as its manifests install it, with those of their integrations whose kinds there are: MultiKueue does not connect a
@@ -75,8 +79,8 @@ func (k *Kueue) Install(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for _, worker := range k.fleet.Workers {
-		if err := k.apply(ctx, worker, slices.Concat(flavor(), queues(k.tuning.Groups, false))); err != nil {
+	for i, worker := range k.fleet.Workers {
+		if err := k.apply(ctx, worker, slices.Concat(flavor(), queues(k.tuning, false, i))); err != nil {
 			return err
 		}
 	}
@@ -84,7 +88,7 @@ func (k *Kueue) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.apply(ctx, k.fleet.Hub, slices.Concat(flavor(), registrations, queues(k.tuning.Groups, true))); err != nil {
+	if err := k.apply(ctx, k.fleet.Hub, slices.Concat(flavor(), registrations, queues(k.tuning, true, 0))); err != nil {
 		return err
 	}
 	return k.managers[0].process.Stop()
@@ -110,6 +114,9 @@ func (k *Kueue) Connected(ctx context.Context) error {
 
 // Stop ends the hub's manager in an orderly way. Those of the workers go with their clusters.
 func (k *Kueue) Stop() error { return k.managers[0].process.Stop() }
+
+// LogPath is the log of the hub's manager, of all its processes one after the other.
+func (k *Kueue) LogPath() string { return k.managers[0].process.LogPath }
 
 // PID of the hub's manager.
 func (k *Kueue) PID() int { return k.managers[0].process.PID() }

@@ -32,18 +32,21 @@ const (
 )
 
 // findSource is the directory of Kueue's module.
-func findSource(ctx context.Context) (string, error) {
+func findSource(ctx context.Context) (string, error) { return ModuleDir(ctx, "sigs.k8s.io/kueue") }
+
+// ModuleDir is the directory of a module that Kueue is built from: its own, or one with the CRDs of an integration.
+func ModuleDir(ctx context.Context, module string) (string, error) {
 	root, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {
 		return "", err
 	}
-	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
+	command := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
 	command.Dir, command.Env = filepath.Join(root, "test/benchmark/kueue"), append(os.Environ(), "GOWORK=off")
 	out, err := command.Output()
 	if dir := strings.TrimSpace(string(out)); err == nil && dir != "" {
 		return dir, nil
 	}
-	return "", fmt.Errorf("find the module of Kueue (hack/build-kueue.sh downloads it): %w", err)
+	return "", fmt.Errorf("find the module %s (hack/build-kueue.sh downloads it): %w", module, err)
 }
 
 // manager is Kueue's process of one cluster.
@@ -174,6 +177,9 @@ func (t Tuning) overrides() map[string]any {
 			kinds[kind] = t.Concurrency
 		}
 		config["controller"] = map[string]any{"groupKindConcurrency": kinds}
+	}
+	if t.Dispatcher != "" {
+		config["multiKueue"] = map[string]any{"dispatcherName": t.Dispatcher}
 	}
 	config["integrations"] = map[string]any{"frameworks": t.Integrations}
 	return config

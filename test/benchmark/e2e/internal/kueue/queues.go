@@ -32,10 +32,14 @@ func flavor() []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{object("ResourceFlavor", "default", nil)}
 }
 
-// queues are ClusterQueues that are never full, and their LocalQueues. Those of the hub dispatch.
-func queues(groups int, hub bool) []*unstructured.Unstructured {
+// queues are ClusterQueues and their LocalQueues. Those of the hub dispatch, and are never full.
+func queues(tuning Tuning, hub bool, worker int) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
-	for group := range groups {
+	gpus := "10M"
+	if !hub && tuning.GPUs != nil {
+		gpus = fmt.Sprint(tuning.GPUs[worker])
+	}
+	for group := range tuning.Groups {
 		name := queueName(group)
 		spec := map[string]any{
 			"namespaceSelector": map[string]any{},
@@ -43,7 +47,7 @@ func queues(groups int, hub bool) []*unstructured.Unstructured {
 				"coveredResources": []any{"cpu", "memory", "nvidia.com/gpu"},
 				"flavors": []any{map[string]any{"name": "default", "resources": []any{
 					map[string]any{"name": "cpu", "nominalQuota": "10M"}, map[string]any{"name": "memory", "nominalQuota": "100Pi"},
-					map[string]any{"name": "nvidia.com/gpu", "nominalQuota": "10M"},
+					map[string]any{"name": "nvidia.com/gpu", "nominalQuota": gpus},
 				}}},
 			}},
 		}

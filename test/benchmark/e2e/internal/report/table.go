@@ -34,7 +34,7 @@ func (r *Report) Text() string {
 		{"Targets", r.targetTable()}, {"A burst of jobs", r.runTable(true)}, {"One job at a time", r.runTable(false)},
 		{"Requests per job, of a burst", r.requestTable()}, {"Beside finished jobs", r.finishedTable()},
 		{"Memory of jobs that run", r.liveTable()}, {"A rate that goes on", r.rateTable()},
-		{"Many fake workers", r.manyTable()},
+		{"Many fake workers", r.manyTable()}, {"Dispatchers of MultiKueue on unequal workers", r.unequalTable()},
 	} {
 		if part.text != "" {
 			fmt.Fprintf(&text, "\n### %s\n\n%s", part.title, part.text)
@@ -150,4 +150,18 @@ func (r *Report) manyTable() string {
 	t.row(fmt.Sprint(m.Workers), fmt.Sprintf("%.0f KB", m.BytesPerWorker/1000), fmt.Sprintf("%.1f", m.GoroutinesPerWorker), fmt.Sprintf("%.0f MB", m.RSS),
 		fmt.Sprintf("%.1f", m.JobsPerSecond), fmt.Sprintf("%.3f cores, %.1f/s", m.IdleCores, m.IdleRequests), fmt.Sprintf("%.1f s", m.Connected), fmt.Sprintf("%.1f s", m.Reconnected), fmt.Sprintf("%.1f s", m.ReconnectCPU))
 	return t.String()
+}
+
+func (r *Report) unequalTable() string {
+	t := newTable("dispatcher", "jobs", "started at once", "started at all", "create → pods have nodes p50 / p95 / p99", "hub reads", "hub writes",
+		"requests for Workloads on workers")
+	rows := 0
+	for i := range r.Unequal {
+		u := &r.Unequal[i]
+		rows++
+		t.row(u.Dispatcher, fmt.Sprint(u.Jobs), fmt.Sprintf("%.0f %%", 100*u.AtOnce), fmt.Sprintf("%.0f %%", 100*u.Ever),
+			fmt.Sprintf("%.0f / %.0f / %.0f ms", u.Start.P50, u.Start.P95, u.Start.P99), fmt.Sprintf("%.1f", u.HubReads), fmt.Sprintf("%.1f", u.HubWrites),
+			fmt.Sprintf("%.1f", u.Workloads))
+	}
+	return nonEmpty(t, rows)
 }

@@ -1,0 +1,237 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nomination
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+func (s *scene) wantNominated(t *testing.T, name string, want ...string) {
+	t.Helper()
+	if got := s.nominated(t, name); !slices.Equal(got, want) {
+		t.Errorf("nominated for %s are %v, want %v", name, got, want)
+	}
+}
+
+// wantTold expects one Event with these words.
+func (s *scene) wantTold(t *testing.T, words ...string) {
+	t.Helper()
+	got := s.told()
+	if len(got) != 1 {
+		t.Fatalf("told is %q, want one Event with %q", got, words)
+	}
+	for _, part := range words {
+		if !strings.Contains(got[0], part) {
+			t.Errorf("told is %q, want it to have %q", got[0], part)
+		}
+	}
+}
+
+// One worker is nominated in Kueue's name, Kueue loses nothing, and can take the nomination off.
+func TestNominationIsKueues(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	before := s.live(t, "a")
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east")
+	s.wantTold(t, "Nominated worker east: there is room")
+	after := s.live(t, "a")
+	status := after.Object["status"].(map[string]any)
+	delete(status, "nominatedClusterNames")
+	if diff := cmp.Diff(before.Object["status"], any(status)); diff != "" {
+		t.Errorf("the nomination has changed more (-before +after):\n%s", diff)
+	}
+	for _, entry := range after.GetManagedFields() {
+		if entry.Subresource == "status" && (entry.Manager != managerOfKueue || entry.Operation != metav1.ManagedFieldsOperationApply) {
+			t.Errorf("%s owns a part of the status by %s", entry.Manager, entry.Operation)
+		}
+	}
+	uid := after.GetUID()
+	given := s.waiting()
+	given["clusterName"] = "east"
+	given["admissionChecks"] = []any{map[string]any{"name": s.namespace, "state": "Ready"}}
+	s.status(t, "a", given)
+	s.wantNominated(t, "a")
+	if s.turn(t, "a"); s.room.kept[uid] != "east" {
+		t.Errorf("the room of a job with pods to come is on %q", s.room.kept[uid])
+	}
+	given["conditions"] = append(given["conditions"].([]any), is("Finished", "Succeeded", ""))
+	s.status(t, "a", given)
+	if s.turn(t, "a"); len(s.room.kept) != 0 || len(s.reconciler.memories) != 0 {
+		t.Errorf("left of a finished job are %v, %v", s.room.kept, s.reconciler.memories)
+	}
+}
+
+// A worker that does not admit the job loses the nomination to one with room, which is told in the worker's words.
+func TestRefusedWorker(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	s.turn(t, "a")
+	s.told()
+	s.clone(t, "east", "a", is("QuotaReserved", "Pending", "no quota"))
+	if result := s.turn(t, "a"); result.RequeueAfter <= 0 || result.RequeueAfter > admissionTime {
+		t.Errorf("the worker has %s", result.RequeueAfter)
+	}
+	s.wantNominated(t, "a", "east")
+	s.clock.Step(admissionTime)
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "west")
+	s.wantTold(t, "Nominated worker west instead of east", "no quota")
+	if s.room.kept[s.live(t, "a").GetUID()] != "west" {
+		t.Errorf("rooms are %v", s.room.kept)
+	}
+	s.clone(t, "east", "a", nil)
+	s.clone(t, "west", "a", is("QuotaReserved", reasonInadmissible, "LocalQueue q doesn't exist"))
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "west") // East has just refused it.
+	s.wantTold(t, "Worker west stays nominated", "LocalQueue q doesn't exist", "no GPUs")
+	s.turn(t, "a")
+	if again := s.told(); len(again) > 0 {
+		t.Errorf("told again is %q", again)
+	}
+	s.clock.Step(minRefusal)
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east")
+}
+
+// A worker that has admitted the job stays nominated, and is nominated again if the admission has crossed a withdrawal.
+func TestAdmittedWorkerIsNotWithdrawn(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	s.turn(t, "a")
+	s.clone(t, "east", "a", is("Admitted", "Admitted", ""))
+	s.clock.Step(24 * time.Hour)
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east")
+	crossed := s.waiting()
+	crossed["nominatedClusterNames"] = []any{"west"}
+	s.status(t, "a", crossed)
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east")
+	if s.room.kept[s.live(t, "a").GetUID()] != "east" {
+		t.Errorf("rooms are %v", s.room.kept)
+	}
+}
+
+// The Workload of the highest priority gets the room, and then the oldest.
+func TestOrder(t *testing.T) {
+	s := newScene(t)
+	s.room.jobs = 1
+	s.submit(t, "low", 1)
+	s.submit(t, "high", 2)
+	s.turn(t, "low", "high")
+	s.wantNominated(t, "high", "east")
+	s.wantNominated(t, "low")
+	if got := strings.Join(s.told(), "\n"); !strings.Contains(got, "No worker has room for the job: the nearest is west") {
+		t.Errorf("told is %q", got)
+	}
+	s.room.jobs = 1
+	s.turn(t)
+	s.settle(t, "low")
+	s.wantNominated(t, "low", "east")
+}
+
+// Placement is asked about all pods, under the name by which the pods are counted, and only about workers that
+// MultiKueue can use.
+func TestQuestion(t *testing.T) {
+	s := newScene(t)
+	west := newObject("MultiKueueCluster")
+	west.SetName("west")
+	must(t, s.patch(s.hub, west, "status", map[string]any{"status": map[string]any{
+		"conditions": []any{map[string]any{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "no route"}},
+	}}))
+	s.eventually(t, "the cluster is not Active", func() bool {
+		seen := newObject("MultiKueueCluster")
+		must(t, s.cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
+		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions")
+		return conditions[0].(map[string]any)["status"] == "False"
+	})
+	s.room.on = []v1alpha1.ClusterName{"west"}
+	s.submit(t, "a", 7)
+	s.turn(t, "a")
+	s.wantNominated(t, "a")
+	if len(s.room.asked) != 1 {
+		t.Fatalf("asked %d times", len(s.room.asked))
+	}
+	job := s.room.asked[0]
+	if job.Name != "of-a" || job.Priority != 7 || job.Attempt != 0 || job.PodSets[0].Count != 2 || job.PodSets[0].Requests.Name("nvidia.com/gpu", "").Value() != 8 {
+		t.Errorf("asked about %+v", job)
+	}
+	if got := job.Excluded["west"]; got.Reason != reasonInactive || !strings.Contains(got.Message, "no route") || len(job.Excluded) != 1 {
+		t.Errorf("excluded are %+v", job.Excluded)
+	}
+}
+
+// A Workload that changes between the question and the write is not written.
+func TestChangedWorkload(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	s.room.before = func() {
+		must(t, s.hub.Patch(t.Context(), s.named("a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
+	}
+	s.turn(t, "a")
+	s.wantNominated(t, "a")
+	s.room.before = nil
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east")
+}
+
+// A new process takes the room of all jobs that are on workers before it nominates.
+func TestRestart(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	s.submit(t, "b", 0)
+	s.turn(t, "a")
+	given := s.waiting()
+	given["clusterName"] = "west"
+	s.status(t, "b", given)
+	s.submit(t, "c", 0)
+	s.room.kept = map[types.UID]v1alpha1.ClusterName{}
+	s.restart()
+	s.room.before = func() {
+		if s.room.kept[s.live(t, "a").GetUID()] != "east" || s.room.kept[s.live(t, "b").GetUID()] != "west" {
+			t.Errorf("asked with the rooms %v", s.room.kept)
+		}
+	}
+	s.turn(t, "c")
+	s.wantNominated(t, "c", "east")
+}
+
+// Nominations of others are left alone, and the message says what to set.
+func TestForeignNominations(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "a", 0)
+	foreign := s.waiting()
+	foreign["nominatedClusterNames"] = []any{"east", "west"}
+	s.status(t, "a", foreign)
+	s.turn(t, "a")
+	s.turn(t, "a")
+	s.wantNominated(t, "a", "east", "west")
+	s.wantTold(t, "has nominated 2 clusters", "multiKueue.dispatcherName: "+DispatcherName)
+}
+
+// What is wrong with MultiKueue's objects is said on the Workload.
+func TestMissingConfig(t *testing.T) {
+	s := newScene(t)
+	s.object(t, "AdmissionCheck", s.namespace+"-other", map[string]any{"spec": map[string]any{
+		"controllerName": v1alpha1.ManagedByMultiKueue, "parameters": map[string]any{"name": "nothing"},
+	}})
+	s.submit(t, "a", 0)
+	status := s.waiting()
+	status["admissionChecks"] = []any{map[string]any{"name": s.namespace + "-other", "state": "Pending"}}
+	s.status(t, "a", status)
+	s.turn(t, "a")
+	s.wantTold(t, `MultiKueueConfig "nothing", which does not exist`)
+}

@@ -1,0 +1,79 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nomination
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// minRefusal and maxRefusal are how long a worker that did not admit a job is not nominated again: first the one, and
+// each time twice as long, up to the other.
+const minRefusal, maxRefusal = time.Minute, 30 * time.Minute
+
+// memory is what this process remembers about a Workload. A new process can do without: it gives each nomination its
+// time again, and asks each worker again.
+type memory struct {
+	uid types.UID
+	// over is the resourceVersion of the Workload over which the last nomination was written. While the cache shows that
+	// version, it lags.
+	over string
+	// nominee is the worker of nominated and cloned: since when this process has seen the nomination, and a clone there.
+	nominee           v1alpha1.ClusterName
+	nominated, cloned time.Time
+	// settled is since when this process has seen the Workload settled.
+	settled time.Time
+	// refusals are of the workers that have not admitted the job.
+	refusals map[v1alpha1.ClusterName]refusal
+	// said is what the last Event was about.
+	said string
+}
+
+// refusal is a worker's.
+type refusal struct {
+	reason, message string
+	times           int
+	until           time.Time
+}
+
+// look notes what is seen of a nomination and its clone.
+func (m *memory) look(nominee v1alpha1.ClusterName, state cloneState, now time.Time) {
+	if m.nominee != nominee {
+		m.nominee, m.nominated, m.cloned = nominee, now, time.Time{}
+	}
+	switch {
+	case state == missing:
+		m.cloned = time.Time{}
+	case state != unknown && m.cloned.IsZero():
+		m.cloned = now
+	}
+}
+
+// refuse notes that a worker has not admitted the job. While an earlier refusal lasts, it only takes the new words.
+func (m *memory) refuse(worker v1alpha1.ClusterName, reason, message string, now time.Time) {
+	if m.refusals == nil {
+		m.refusals = map[v1alpha1.ClusterName]refusal{}
+	}
+	past := m.refusals[worker]
+	past.reason, past.message = reason, message
+	if !now.Before(past.until) {
+		past.until = now.Add(min(minRefusal<<min(past.times, 5), maxRefusal))
+		past.times++
+	}
+	m.refusals[worker] = past
+}
+
+// next is when the first refusal ends, zero if none counts.
+func (m *memory) next(now time.Time) time.Time {
+	var next time.Time
+	for _, r := range m.refusals {
+		if now.Before(r.until) && (next.IsZero() || r.until.Before(next)) {
+			next = r.until
+		}
+	}
+	return next
+}

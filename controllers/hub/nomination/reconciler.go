@@ -1,0 +1,269 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nomination
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/internal/inbox"
+	"github.com/trainyard/trainyard/internal/requeue"
+	"github.com/trainyard/trainyard/remote"
+)
+
+// Room is what placement knows about room on workers.
+type Room interface {
+	// Nominate returns a worker other than except that has room for a job, with reason Fits, or what the nearest worker
+	// lacks. No reason: not known yet. Room that is there is kept for the job.
+	Nominate(ctx context.Context, job queue.Job, except v1alpha1.ClusterName) (v1alpha1.ClusterExplanation, error)
+	// Occupy keeps the room for a job on a worker, whether it is free or not.
+	Occupy(job queue.Job, worker v1alpha1.ClusterName)
+	// Release gives back what Nominate and Occupy keep for the Workload with this UID, if anything.
+	Release(uid types.UID)
+	// Subscribe calls changed, which must not block, when Nominate may give another answer.
+	Subscribe(changed func()) (cancel func())
+}
+
+// Connections are the connections to workers. remote.Fleet has them.
+type Connections interface {
+	Get(name v1alpha1.ClusterName) (*remote.Cluster, bool)
+	// Subscribe calls notify, which must not block, when a connection changes.
+	Subscribe(notify func(v1alpha1.ClusterName, remote.Status)) (cancel func())
+}
+
+// Options are the options of the controller. All are required.
+type Options struct {
+	// Hub reads from the hub's caches, whose Workloads are transformed by Strip.
+	Hub client.Client
+	// Connections are made with remote.Options.Workloads.
+	Connections Connections
+	// Room finds room for jobs.
+	Room Room
+	// PodSet returns the demand of a number of equal pods.
+	PodSet func(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, error)
+	// Policy returns the DispatchPolicy for the namespace and labels of a Workload, nil if there is none.
+	Policy func(ctx context.Context, workload *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
+	// Recorder writes Events about Workloads.
+	Recorder events.EventRecorder
+	// Clock is the clock of this process.
+	Clock clock.Clock
+}
+
+// Reconciler reconciles Workloads, one at a time.
+type Reconciler struct {
+	Options
+	inbox inbox.Inbox
+	// memories are what is remembered of Workloads that are not ended.
+	memories map[types.NamespacedName]*memory
+	// line are the Workloads that need a worker. waiting says whether there are any, for other goroutines.
+	line    map[types.NamespacedName]bool
+	waiting atomic.Bool
+	// recalled: the room of all Workloads that were on workers at the start is taken.
+	recalled bool
+}
+
+// NewReconciler makes the controller's reconciler.
+func NewReconciler(options Options) *Reconciler {
+	return &Reconciler{
+		Options: options, memories: map[types.NamespacedName]*memory{}, line: map[types.NamespacedName]bool{},
+	}
+}
+
+// These keys are not of Workloads: the line, and everything that may have to be nominated.
+var theLine, everything = types.NamespacedName{}, types.NamespacedName{Namespace: "*"}
+
+// Reconcile looks at one Workload, or nominates workers for the Workloads that need one.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	key := request.NamespacedName
+	switch key {
+	case theLine:
+		return requeue.AfterConflict(r.serve(ctx))
+	case everything:
+		return reconcile.Result{}, r.wakeAll(ctx)
+	}
+	o, err := r.observe(ctx, key)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	what := decide(o, r.Clock.Now())
+	log.FromContext(ctx).V(1).Info("Decided", "state", what)
+	if what == unplaced || what == refused {
+		r.enter(key)
+		return reconcile.Result{}, nil
+	}
+	delete(r.line, key)
+	return requeue.AfterConflict(r.act(ctx, o, what))
+}
+
+// wakeAll looks at every Workload that may have to be nominated.
+func (r *Reconciler) wakeAll(ctx context.Context) error {
+	all, err := r.list(ctx)
+	for i := range all {
+		if w, err := parse(&all[i]); err == nil && w.awaitsNomination() {
+			r.inbox.Add(client.ObjectKeyFromObject(w.object))
+		}
+	}
+	return err
+}
+
+func (r *Reconciler) list(ctx context.Context) ([]unstructured.Unstructured, error) {
+	all := &unstructured.UnstructuredList{}
+	all.SetGroupVersionKind(groupVersion.WithKind("WorkloadList"))
+	if err := r.Hub.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Workloads: %w", err)
+	}
+	return all.Items, nil
+}
+
+// enter puts a Workload into the line.
+func (r *Reconciler) enter(key types.NamespacedName) {
+	r.line[key] = true
+	r.waiting.Store(true)
+	r.inbox.Add(theLine)
+}
+
+// observe reads a Workload, what MultiKueue may do with it, and its clones.
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*observation, error) {
+	o := &observation{key: key, clones: map[v1alpha1.ClusterName]clone{}}
+	object := NewWorkload()
+	switch err := r.Hub.Get(ctx, key, object); {
+	case apierrors.IsNotFound(err):
+		return o, nil
+	case err != nil:
+		return nil, fmt.Errorf("get Workload %s: %w", key, err)
+	}
+	w, err := parse(object)
+	if err != nil {
+		return nil, reconcile.TerminalError(fmt.Errorf("read Workload %s: %w", key, err))
+	}
+	o.workload = w
+	if o.targets, err = r.targetsOf(ctx, w); err != nil || !w.awaitsNomination() || o.targets.check == "" {
+		return o, err
+	}
+	for _, name := range o.targets.clusters {
+		if o.clones[name], err = r.clone(ctx, name, key); err != nil {
+			return nil, err
+		}
+	}
+	policy, err := r.Policy(ctx, w.object)
+	if err != nil {
+		return nil, fmt.Errorf("find DispatchPolicy of Workload %s: %w", key, err)
+	}
+	if policy != nil && policy.Spec.AdmissionTimeout != nil {
+		o.timeout = policy.Spec.AdmissionTimeout.Duration
+	}
+	m := r.memory(key, w.UID)
+	m.look(o.nominee(), o.clones[o.nominee()].state, r.Clock.Now())
+	o.nominated, o.cloned = m.nominated, m.cloned
+	return o, nil
+}
+
+// clone reads the clone of a Workload from a worker's cache.
+func (r *Reconciler) clone(ctx context.Context, name v1alpha1.ClusterName, key types.NamespacedName) (clone, error) {
+	worker, ok := r.Connections.Get(name)
+	if !ok || worker.Status().State != remote.Connected {
+		return clone{}, nil
+	}
+	object := NewWorkload()
+	switch err := worker.Cache().Get(ctx, key, object); {
+	case apierrors.IsNotFound(err):
+		return clone{state: missing}, nil
+	case err != nil: // Nobody lets the hub read it.
+		return clone{}, nil //nolint:nilerr // The worker's Workloads are not listed: unreadable says so.
+	}
+	seen, err := readClone(object)
+	if err != nil {
+		return clone{}, reconcile.TerminalError(fmt.Errorf("read Workload %s on worker %q: %w", key, name, err))
+	}
+	return seen, nil
+}
+
+// memory returns what is remembered of a Workload. A Workload of the same name that has been created again is another
+// one.
+func (r *Reconciler) memory(key types.NamespacedName, uid types.UID) *memory {
+	m := r.memories[key]
+	if m != nil && m.uid != uid {
+		r.Room.Release(m.uid)
+		m = nil
+	}
+	if m == nil {
+		m = &memory{uid: uid}
+		r.memories[key] = m
+	}
+	return m
+}
+
+// act does what the state of a Workload requires that needs no other worker.
+func (r *Reconciler) act(ctx context.Context, o *observation, what state) (reconcile.Result, error) {
+	switch what {
+	case ended:
+		r.forget(o.key)
+	case unready, misconfigured, foreign:
+		r.Room.Release(o.workload.UID)
+		r.explain(o, what)
+	case settled:
+		return r.settle(o)
+	case crossed:
+		return reconcile.Result{}, r.nominate(ctx, o, o.admitting(), "the worker has admitted the job")
+	case granted, away, following:
+		if err := r.occupy(o, o.nominee()); err != nil {
+			return reconcile.Result{}, err
+		}
+		r.explain(o, what)
+		if due := o.due(); what == following && !due.IsZero() {
+			return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, nil
+		}
+	case refused, unplaced: // The line.
+	}
+	return reconcile.Result{}, nil
+}
+
+// forget gives everything back that a Workload has.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	if m := r.memories[key]; m != nil {
+		r.Room.Release(m.uid)
+		delete(r.memories, key)
+	}
+}
+
+// settle keeps the room of a Workload that is on a worker until the worker's nodes count its pods.
+func (r *Reconciler) settle(o *observation) (reconcile.Result, error) {
+	w, m := o.workload, r.memory(o.key, o.workload.UID)
+	if m.settled.IsZero() {
+		m.settled, m.refusals, m.said = r.Clock.Now(), nil, ""
+	}
+	if _, countable := w.gang(); countable {
+		return reconcile.Result{}, r.occupy(o, v1alpha1.ClusterName(w.Status.ClusterName))
+	}
+	left := m.settled.Add(podsTime).Sub(r.Clock.Now())
+	if left <= 0 || w.is(conditionPodsReady) {
+		r.Room.Release(w.UID)
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: left}, r.occupy(o, v1alpha1.ClusterName(w.Status.ClusterName))
+}
+
+// occupy keeps the room of a Workload on a worker.
+func (r *Reconciler) occupy(o *observation, worker v1alpha1.ClusterName) error {
+	job, err := r.job(o)
+	if err != nil {
+		return err
+	}
+	r.Room.Occupy(job, worker)
+	return nil
+}

@@ -1,0 +1,211 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nomination
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+var now = time.Unix(100_000, 0)
+
+// testWorkload has quota, and waits for the check "mk" only.
+func testWorkload(changes ...func(*workload)) *workload {
+	w := &workload{}
+	w.Namespace, w.Name, w.UID = "team", "job-llm", "uid"
+	set(conditionQuotaReserved)(w)
+	w.Status.AdmissionChecks = []checkState{{Name: "mk", State: checkPending}}
+	for _, change := range changes {
+		change(w)
+	}
+	return w
+}
+
+func set(condition string) func(*workload) {
+	return func(w *workload) {
+		w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue})
+	}
+}
+
+func check(name, state string) func(*workload) {
+	return func(w *workload) {
+		for i := range w.Status.AdmissionChecks {
+			if w.Status.AdmissionChecks[i].Name == name {
+				w.Status.AdmissionChecks[i].State = state
+				return
+			}
+		}
+		w.Status.AdmissionChecks = append(w.Status.AdmissionChecks, checkState{Name: name, State: state})
+	}
+}
+
+func nominated(names ...v1alpha1.ClusterName) func(*workload) {
+	return func(w *workload) { w.Status.NominatedClusterNames = names }
+}
+
+func given(name string) func(*workload) {
+	return func(w *workload) { w.Status.ClusterName = name }
+}
+
+func TestDecide(t *testing.T) {
+	mk := targets{check: "mk", config: "all", clusters: []v1alpha1.ClusterName{"east", "west"}}
+	seen := func(east, west cloneState) map[v1alpha1.ClusterName]clone {
+		return map[v1alpha1.ClusterName]clone{"east": {state: east}, "west": {state: west}}
+	}
+	long, short := now.Add(-time.Hour), now.Add(-time.Second)
+	for name, test := range map[string]struct {
+		reason string
+		observation
+		want state
+	}{
+		"Gone":    {reason: "it was deleted", want: ended},
+		"NoCheck": {reason: "it is not MultiKueue's", observation: observation{workload: testWorkload()}, want: ended},
+		"Finished": {
+			reason: "its end is final", want: ended,
+			observation: observation{workload: testWorkload(given("east"), set(conditionFinished)), targets: mk},
+		},
+		"BeingDeleted": {
+			reason: "it will not run", want: ended,
+			observation: observation{workload: testWorkload(func(w *workload) { w.DeletionTimestamp = &metav1.Time{Time: now} }), targets: mk},
+		},
+		"NoQuota": {
+			reason: "it waits in the hub's queue", want: unready,
+			observation: observation{workload: testWorkload(func(w *workload) { w.Status.Conditions = nil }), targets: mk},
+		},
+		"OtherCheck": {
+			reason: "capacity of now says nothing of the time when the other check is Ready", want: unready,
+			observation: observation{workload: testWorkload(check("provisioning", checkPending)), targets: mk},
+		},
+		"OtherCheckReady": {
+			reason: "Kueue acts on nominations now", want: unplaced,
+			observation: observation{workload: testWorkload(check("provisioning", checkReady)), targets: mk},
+		},
+		"Evicted": {
+			reason: "Kueue takes everything back", want: unready,
+			observation: observation{workload: testWorkload(set(conditionEvicted), nominated("east")), targets: mk},
+		},
+		"Retry": {
+			reason: "Kueue is about to evict it", want: unready,
+			observation: observation{workload: testWorkload(check("mk", "Retry")), targets: mk},
+		},
+		"NoConfig": {
+			reason: "an admin has to act", want: misconfigured,
+			observation: observation{workload: testWorkload(), targets: targets{check: "mk", fault: "there is no MultiKueueConfig"}},
+		},
+		"Unplaced": {reason: "it needs a worker", observation: observation{workload: testWorkload(), targets: mk}, want: unplaced},
+		"Foreign": {
+			reason: "all at once is not ours to change", want: foreign,
+			observation: observation{workload: testWorkload(nominated("east", "west")), targets: mk, clones: seen(admitted, pending)},
+		},
+		"Settled": {
+			reason: "MultiKueue has given it away", want: settled,
+			observation: observation{workload: testWorkload(given("east"), check("mk", checkReady)), targets: mk},
+		},
+		"Following": {
+			reason: "the worker has just got the clone", want: following,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: short},
+		},
+		"Overdue": {
+			reason: "the worker had its time", want: refused,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long},
+		},
+		"TimeOfPolicy": {
+			reason: "the policy gives it more time", want: following,
+			observation: observation{
+				workload: testWorkload(nominated("east")), targets: mk, clones: seen(pending, missing), nominated: long, cloned: long,
+				timeout: 2 * time.Hour,
+			},
+		},
+		"NotCreatedYet": {
+			reason: "a burst takes MultiKueue minutes", want: following,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(missing, missing), nominated: now.Add(-time.Minute)},
+		},
+		"NeverCreated": {
+			reason: "MultiKueue cannot reach the worker", want: refused,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(missing, missing), nominated: long},
+		},
+		"Reserved": {
+			reason: "the worker's checks may take as long as it takes to get nodes", want: following,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(reserved, missing), nominated: long, cloned: long},
+		},
+		"Inadmissible": {
+			reason: "no time helps", want: refused,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(inadmissible, missing), nominated: short, cloned: short},
+		},
+		"Granted": {
+			reason: "an admitted job is never withdrawn, however late", want: granted,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(admitted, missing), nominated: long, cloned: long},
+		},
+		"Crossed": {
+			reason: "MultiKueue takes the worker that has admitted it, and its webhook wants that worker nominated", want: crossed,
+			observation: observation{workload: testWorkload(nominated("west")), targets: mk, clones: seen(admitted, pending), cloned: long},
+		},
+		"Withdrawn": {
+			reason: "the same without a nomination", want: crossed,
+			observation: observation{workload: testWorkload(), targets: mk, clones: seen(missing, admitted)},
+		},
+		"BothAdmitted": {
+			reason: "MultiKueue deletes one of them; the nominated one is no worse", want: granted,
+			observation: observation{workload: testWorkload(nominated("west")), targets: mk, clones: seen(admitted, admitted)},
+		},
+		"Away": {
+			reason: "the worker may have admitted it", want: away,
+			observation: observation{workload: testWorkload(nominated("east")), targets: mk, clones: seen(unknown, missing), nominated: long, cloned: long},
+		},
+		"NotInConfig": {
+			reason: "MultiKueue does not look there any more", want: refused,
+			observation: observation{workload: testWorkload(nominated("north")), targets: mk, clones: seen(missing, missing), nominated: short},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := decide(&test.observation, now); got != test.want {
+				t.Errorf("decide() = %s, want %s: %s", got, test.want, test.reason)
+			}
+		})
+	}
+}
+
+// A worker that does not admit a job is asked again after longer and longer times.
+func TestRefusals(t *testing.T) {
+	m := &memory{}
+	at := now
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		m.refuse("east", v1alpha1.ReasonRejected, "no queue", at)
+		if got := m.next(at).Sub(at); got != want*time.Minute {
+			t.Errorf("refusal %d lasts %s, want %s", i+1, got, want*time.Minute)
+		}
+		m.refuse("east", v1alpha1.ReasonRejected, "still no queue", at.Add(time.Second))
+		if got := m.next(at).Sub(at); got != want*time.Minute || m.refusals["east"].message != "still no queue" {
+			t.Errorf("refusal %d that is seen again lasts %s: %+v", i+1, got, m.refusals["east"])
+		}
+		at = m.next(at)
+	}
+	if next := m.next(at); !next.IsZero() {
+		t.Errorf("after its end a refusal lasts until %s", next)
+	}
+}
+
+// The time of a nomination begins when it is first seen, the time of its clone with the clone.
+func TestLook(t *testing.T) {
+	m := &memory{}
+	m.look("east", missing, now)
+	m.look("east", pending, now.Add(time.Second))
+	m.look("east", unknown, now.Add(2*time.Second))
+	m.look("east", pending, now.Add(3*time.Second))
+	if !m.nominated.Equal(now) || !m.cloned.Equal(now.Add(time.Second)) {
+		t.Errorf("nominated %s, cloned %s", m.nominated, m.cloned)
+	}
+	m.look("east", missing, now.Add(4*time.Second))
+	if !m.cloned.IsZero() {
+		t.Error("the clone is gone")
+	}
+	m.look("west", missing, now.Add(5*time.Second))
+	if !m.nominated.Equal(now.Add(5 * time.Second)) {
+		t.Error("another nomination has its own time")
+	}
+}

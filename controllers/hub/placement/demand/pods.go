@@ -1,0 +1,64 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package demand
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	resourcehelpers "k8s.io/component-helpers/resource"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// OfPods returns the PodSet of equal pods of any kind of job: its name, how many there are, and what each one has. The
+// error says what no Dispatch could record, or wraps ErrTooLarge.
+func OfPods(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, error) {
+	pod = pod.DeepCopy()
+	defaultAllRequests(pod)
+	if err := limitResources([]*corev1.PodSpec{pod}); err != nil {
+		return v1alpha1.PodSet{}, err
+	}
+	podSet := podSetOf(name, count, pod)
+	return podSet, checkForm(&podSet)
+}
+
+// Limit fails if a demand is too large to decide about. The error wraps ErrTooLarge.
+func Limit(podSets []v1alpha1.PodSet) error { return limitPodSets(podSets) }
+
+// podSetOf is a PodSet without a role.
+func podSetOf(name string, count int32, pod *corev1.PodSpec) v1alpha1.PodSet {
+	result := v1alpha1.PodSet{
+		Name:         name,
+		Count:        count,
+		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
+		NodeSelector: pod.NodeSelector,
+		Tolerations:  pod.Tolerations,
+
+		TerminationGracePeriodSeconds: pod.TerminationGracePeriodSeconds,
+	}
+	if pod.Affinity != nil && pod.Affinity.NodeAffinity != nil {
+		result.NodeAffinity = pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return result
+}
+
+// defaultAllRequests defaults requests from limits, as the API server does.
+func defaultAllRequests(pod *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+		for i := range containers {
+			defaultRequests(&containers[i].Resources)
+		}
+	}
+}
+
+func defaultRequests(resources *corev1.ResourceRequirements) {
+	for name, limit := range resources.Limits {
+		if _, requested := resources.Requests[name]; requested {
+			continue
+		}
+		if resources.Requests == nil {
+			resources.Requests = corev1.ResourceList{}
+		}
+		resources.Requests[name] = limit
+	}
+}
