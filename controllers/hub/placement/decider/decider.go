@@ -143,7 +143,10 @@ func (d *Decider) Need(ctx context.Context, job queue.Job) (*Grant, dispatch.Dec
 // stand puts a job on the waiting list unless it has been placed. decided: the answer that the job has still holds. The
 // caller holds mu.
 func (d *Decider) stand(job queue.Job) (stands, decided bool) {
-	d.fleet.unpromise(job.UID)
+	d.changedIf(d.fleet.unpromise(job.UID))
+	if a := d.jobs.grants[job.Key()]; a != nil && a.uid != job.UID {
+		d.changedIf(d.fleet.release(a.uid)) // The job of this name before this one.
+	}
 	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
 		return false, false
 	}

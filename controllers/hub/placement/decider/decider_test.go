@@ -290,3 +290,35 @@ func TestNeedEndsWithItsContext(t *testing.T) {
 	}
 	d.pass(t, nil)
 }
+
+// A job was deleted, and another of its name was created, while the write of its grant failed.
+func TestSuccessorFreesTheGrant(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "old"}, Class: "class", Attempt: 1}
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
+	job.UID = "new"
+	if !d.helps(func() { d.need(t, job) }) {
+		t.Error("no pass is due, and there is more room")
+	}
+	if a := d.jobs.byUID["old"]; a != nil {
+		t.Errorf("the job of the name before this one keeps its room on %s", a.worker)
+	}
+}
+
+// moves may ask with a Dispatch from before the attempt ended. Nobody would take the promise back while the job runs.
+func TestNoPromiseAfterPlacement(t *testing.T) {
+	d := startedDecider()
+	job := queue.Job{
+		Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 2,
+		Policies: []dispatch.Policy{{DispatchPolicy: &v1alpha1.DispatchPolicy{}}},
+	}
+	d.fleet.list = []dispatch.Worker{{Name: "west", Nodes: dispatch.NewNodes(nil)}}
+	if answer := d.answer(&job, "east"); answer.Cluster != "west" || len(d.jobs.promised) != 1 {
+		t.Fatalf("answer() = %+v, want a promise of west", answer)
+	}
+	d.ReleasePromise("uid")
+	d.fleet.Assign(&job, dispatch.Decision{Cluster: "north"})
+	if answer := d.answer(&job, "east"); answer.Reason != "" || len(d.jobs.promised) > 0 {
+		t.Errorf("answer() = %+v, and %d promises, want none: the job is placed", answer, len(d.jobs.promised))
+	}
+}
