@@ -37,7 +37,7 @@ func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.C
 
 // answer tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.
 func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
-	if a := d.jobs.byUID[job.UID]; d.list.Has(job.Key()) || a != nil && a.attempt >= job.Attempt {
+	if a := d.jobs.byUID[job.UID]; job.Attempt > 0 && (d.list.Has(job.Key()) || a != nil && a.attempt >= job.Attempt) {
 		return v1alpha1.ClusterExplanation{} // It has left already.
 	}
 	if p := d.jobs.promised[job.UID]; p != nil {
