@@ -212,7 +212,6 @@ func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluste
 	return nil
 }
 
-// countJobs counts the live Dispatches of the worker.
 func (r *Reconciler) countJobs(ctx context.Context, seen *observation) error {
 	dispatches, err := records.Live(ctx, r.Hub, seen.name)
 	if err != nil {
@@ -236,8 +235,7 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return nil
 }
 
-// usable is true if the per-worker controllers can work with a worker that has this Ready reason. Without a capacity
-// report the worker gets no new jobs, but its present jobs go on.
+// usable is true if per-worker controllers can work with this Ready reason. Without a report the present jobs go on.
 func usable(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale:
