@@ -21,6 +21,5 @@
 //
 // # Locks
 //
-// Tally.mu guards the counts, Reported.mu the last report, audience.mu the subscribers. Code under a lock calls no
-// callbacks.
+// Tally.mu guards the counts, Reported.mu the last report, audience.mu the subscribers. No callback runs under a lock.
 package capacity

@@ -26,9 +26,8 @@ type NodeState struct {
 	Allocatable, Used Resources
 	// Gangs is the part of Used that pods of JobSets use, by the JobSet's namespace and name. Nil without such pods.
 	Gangs map[types.NamespacedName]Resources
-	// Count is the number of nodes that are equal in all fields above but the name, at least 1. Amounts are per node. A
-	// Tally gives each node by itself, with its Name. Nodes from a report have no names, no label kubernetes.io/hostname,
-	// and only taints that keep pods off.
+	// Count is how many nodes are equal in all fields above but the name, at least 1. Amounts are per node. A Tally's
+	// nodes have a Name. A report's nodes have no name, no label kubernetes.io/hostname, and only HardTaints.
 	Count int
 }
 
@@ -105,7 +104,6 @@ func (a *audience) Subscribe(changed func()) (cancel func()) {
 	}
 }
 
-// tell calls all subscribers.
 func (a *audience) tell() {
 	a.mu.Lock()
 	tell := slices.Collect(maps.Values(a.locked.subscribers))

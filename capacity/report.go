@@ -48,7 +48,6 @@ type reportWriter struct {
 	gangAt    map[types.NamespacedName]int32
 }
 
-// label is one label of a node.
 type label struct{ key, value string }
 
 func compareLabels(a, b label) int {
@@ -128,7 +127,6 @@ func (w *reportWriter) row(node *NodeState) v1alpha1.ReportedNodes {
 	return row
 }
 
-// groupWriter collects the rows of a group.
 type groupWriter struct {
 	v1alpha1.ReportedNodeGroup
 	rows map[string]*v1alpha1.ReportedNodes

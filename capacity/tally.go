@@ -213,7 +213,6 @@ func (n *node) count(p countedPod, sign int32) {
 	n.gangs[p.gang] = sum
 }
 
-// countLocked adds or subtracts a pod.
 func (t *Tally) countLocked(p countedPod, sign int32) {
 	if p.bound {
 		n := t.nodeLocked(p.node)

@@ -59,8 +59,7 @@ type Worker struct {
 	Allocatable Resources
 	// Price is spec.price as PricesOf converts it. It can change the score of other workers, see v1alpha1.ScorePrice.
 	Price Prices
-	// Assigned is how many jobs are placed there and have not ended. Queued is how many of these jobs have pods that are
-	// on no node yet.
+	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.
 	Assigned, Queued int
 	// KubernetesVersion and NodeGroups come from the status of the WorkerCluster, for expressions.
 	KubernetesVersion string
@@ -146,9 +145,8 @@ func placedNote(fitting int) string {
 // MaxExplanation is how many workers an explanation of the API can have.
 const MaxExplanation = 1000
 
-// Explain says for each worker, sorted by name, whether the job fits there and with which score, or which filter
-// rejected it. It uses the filters of Decide. With more than MaxExplanation workers it keeps those closest to taking
-// the job.
+// Explain says for each worker, sorted by name, whether the job fits there and with which score, or which filter of
+// Decide rejected it. With more than MaxExplanation workers it keeps those closest to taking the job.
 func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
 	f := newFilters(job, policies)
 	workers = seenBy(&job, workers)

@@ -1,8 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dispatch decides on which worker a job runs. It is pure: the answer follows from the arguments only, and no
-// call changes its arguments.
+// Package dispatch decides on which worker a job runs. It is pure: only the arguments decide, and no call changes them.
 //
 // How to use it: make a *Nodes for each worker with NewNodes, again after each change of its nodes or pods. Take off
 // the jobs that are placed there and have no pods yet with Nodes.Reserve. Compile the expressions of policies once,

@@ -12,14 +12,12 @@ import (
 
 // Fit says what the gang lacks on the nodes as they are, or nil if it fits.
 //
-// Initializers run before the other pods, so each of the two phases has all nodes for itself. Within a phase all pods
-// must have their place at the same time.
+// Initializers run before the other pods, so each phase has all nodes for itself. Its pods need their places at once.
 //
-// If Fit says that a gang fits, each pod has a place. If Fit says that a gang does not fit, that is exact for pods that
-// are alike (equal requests and node constraints, in one or more PodSets), and for a phase with a PodSet that does not
-// fit alone. For PodSets that each fit alone the problem is bin packing. Fit then places them first-fit-decreasing in
-// several orders (see placement.search), and may miss a gang that a full search places. TestFitMissRate compares the
-// two.
+// If a gang fits, each pod has a place. If Fit says that a gang does not fit, that is exact for pods that are alike
+// (equal requests and node constraints, in one or more PodSets), and for a phase with a PodSet that does not fit alone.
+// For PodSets that each fit alone the problem is bin packing. Fit then places them first-fit-decreasing in several
+// orders (see placement.search), and may miss a gang that a full search places. TestFitMissRate compares the two.
 func (n *Nodes) Fit(podSets []v1alpha1.PodSet) *Shortfall {
 	g := newGang(podSets)
 	if g.fits(n) {
@@ -90,14 +88,12 @@ func (g *gang) fitsApart(n *Nodes, ph *phase) bool {
 // nodesFor is a number of pods of one kind, and the number of nodes that have room for such a pod.
 type nodesFor struct{ pods, nodes int64 }
 
-// room counts the pods that have a place on the nodes that admit the kinds, if there are no other pods. It stops
-// counting at need.
+// room counts the pods that have a place on nodes that admit the kinds, if there are no other pods. It stops at need.
 func (g *gang) room(n *Nodes, kinds []pods, p *pods) int64 {
 	return g.count(n, kinds, p.bound, p.need, p.need)
 }
 
-// count counts the places for a pod on the nodes that admit the kinds, up to most on one node. It stops counting at
-// need.
+// count counts the places for a pod on the nodes that admit the kinds, up to most on one node. It stops at need.
 func (g *gang) count(n *Nodes, kinds []pods, pod []demand, need, most int64) (found int64) {
 	if n == nil || lacksFirst(n.largest, pod) {
 		return 0
@@ -135,8 +131,7 @@ func (g *gang) othersAdmit(n *Nodes, kinds []pods, class int) bool {
 	return true
 }
 
-// lacksFirst says whether there is too little of the first resource (GPUs, if the pod requests any). It is a fast form
-// of perNode.
+// lacksFirst says whether there is too little of the first resource (GPUs, if requested). It is a fast form of perNode.
 func lacksFirst(free []int64, pod []demand) bool {
 	return len(pod) > 0 && (pod[0].col < 0 || free[pod[0].col] < pod[0].amount)
 }

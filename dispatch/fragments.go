@@ -11,10 +11,9 @@ import "math"
 // with eight. Pods of eight GPUs score 75 everywhere. One quarter is how full the worker is afterwards, the opposite of
 // LeastAllocated. So whole nodes stay free on the same worker, where a larger gang can use them.
 //
-// One point is taken off for each job that was placed there and has no pods yet. Each job makes its worker fuller.
-// Without this rule, all of many jobs that come at once would go to the worker of the first job, while other workers
-// are idle. With it, the jobs spread over workers that differ by few points. A node that a job fills well makes a
-// difference of many points, and still decides.
+// One point is taken off for each job that was placed there and has no pods yet. Otherwise all of many jobs that come
+// at once would go to the worker of the first job, which they make fuller, while others are idle. So they spread over
+// workers that differ by few points. A node that a job fills well makes a difference of many points, and still decides.
 //
 // The worker's scheduler chooses the nodes in the end. It takes the fullest nodes if it also scores by MostAllocated.
 func (g *gang) mostAllocated(w *Worker) points {

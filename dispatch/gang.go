@@ -215,8 +215,7 @@ func (p *pods) selects(c *class) bool {
 	return true
 }
 
-// matchesAffinity says whether the pods' required node affinity matches nodes of the class. It returns an error if the
-// affinity cannot be parsed.
+// matchesAffinity says whether the required node affinity matches nodes of the class. It fails if it cannot be parsed.
 func (g *gang) matchesAffinity(p *pods, c *class) (bool, error) {
 	if p.affinityTerm == nil {
 		return true, nil
@@ -238,8 +237,7 @@ func (p *pods) repels(c *class) *corev1.Taint {
 	return nil
 }
 
-// tolerates says whether the pods tolerate a taint. It ignores tolerations with the operators Lt and Gt, as a scheduler
-// does without their feature gate.
+// tolerates says whether the pods tolerate a taint. Like a scheduler without their feature gate, it ignores Lt and Gt.
 func (p *pods) tolerates(taint *corev1.Taint) bool {
 	for i := range p.tolerations {
 		if p.tolerations[i].ToleratesTaint(klog.Logger{}, taint, false) {
@@ -252,8 +250,7 @@ func (p *pods) tolerates(taint *corev1.Taint) bool {
 // maxShapes is the number of node shapes for which admits caches its answer.
 const maxShapes = 64
 
-// admits says for each class of the nodes whether it takes the pods if it has room. It computes the answer once for all
-// workers whose nodes have the same shape.
+// admits says for each class of nodes whether it takes the pods if it has room, computed once for each shape of nodes.
 func (g *gang) admits(n *Nodes, p *pods) []bool {
 	if p.admits != nil && p.shape == n.shape && len(p.admits) == len(n.classes) {
 		return p.admits

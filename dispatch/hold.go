@@ -11,15 +11,13 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Hold returns what jobs behind a gang may use of the nodes while the gang waits for room on them, so that they do not
-// overtake the gang for ever. The argument empty is the same worker as if no job ran there. The gang must fit on it,
-// else nothing is gained.
+// Hold returns what jobs behind a gang may use while the gang waits for room on the nodes, so that they do not overtake
+// it for ever. empty is the same worker as if no job ran there. The gang must fit on it, else nothing is gained.
 //
-// Hold takes off the gang's pods that have room now, as Reserve does. For each pod without a place, it closes nodes
-// that could take the pod if they were empty. It begins with the nodes on which the largest part of a pod has room
-// already, because they will be free soonest, and closes as many nodes as the pods need. A closed node has nothing
-// free. Nodes of the same labels and taints may differ in size, and Hold does not know which is which. So it closes
-// enough nodes for the worst case.
+// Hold takes off the gang's pods that have room now, as Reserve does. For pods without a place, it closes as many nodes
+// as they need, of those that could take them if they were empty. It begins with the nodes on which the largest part of
+// a pod has room, because they will be free soonest. A closed node has nothing free. Nodes of the same labels and
+// taints may differ in size, and Hold does not know which is which. So it closes enough nodes for the worst case.
 //
 // If new jobs use only what Hold returns, the gang keeps all its places, and it fits when the jobs on the closed nodes
 // have ended. The worker's scheduler does not know of Hold, and may put a new pod on a closed node. A scheduler that
@@ -58,8 +56,8 @@ func (n *Nodes) Close(podSets []v1alpha1.PodSet, empty *Nodes) *Nodes {
 	return p.rest()
 }
 
-// Places counts the pods of the gang that have a place on the nodes as they are. Pods of both phases may have the same
-// place. All pods have one if only the quota of a queue limits some jobs, and no job looks at the nodes.
+// Places counts the gang's pods that have a place on the nodes as they are. Pods of both phases may share a place.
+// All pods have one if only the quota of a queue limits some jobs, and no job looks at the nodes.
 func (n *Nodes) Places(podSets []v1alpha1.PodSet) int64 {
 	if n == nil {
 		return 0

@@ -9,10 +9,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Nearest is Decide with an answer for one worker: the chosen worker with reason Fits, or the worker that is nearest to
-// taking the job, with what it lacks. Of the workers that lack room, the nearest is the one with places for the most
-// pods. Without workers, or if no worker at all may take the job, the answer names no worker and has the decision's
-// reason and message.
+// Nearest is Decide with an answer for one worker: the chosen worker with reason Fits, or the worker nearest to taking
+// the job, with what it lacks. Of the workers that lack room, the nearest is the one with places for the most pods.
+// Without workers, or if none may take the job, the answer names no worker and has the decision's reason and message.
 func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExplanation {
 	decision := Decide(job, policies, workers)
 	if decision.Cluster != "" {
@@ -40,7 +39,6 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	}
 }
 
-// unfit is a worker that does not take the job.
 type unfit struct {
 	worker *Worker
 	result filterResult

@@ -21,16 +21,14 @@ type NodeGroup struct {
 	Labels map[string]string
 	// Taints of the nodes, without PreferNoSchedule.
 	Taints []corev1.Taint
-	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each pod.
-	// An amount of 0 or less says that the node has the resource, but none of it is free. A node that does not list "pods"
-	// takes any number of pods.
+	// Free is what each of the nodes has free: allocatable minus the requests of its pods, and one of "pods" for each
+	// pod. 0 or less: the node has the resource, but none is free. A node that does not list "pods" takes any number.
 	Free Resources
 	// Count of nodes.
 	Count int
 }
 
-// In the columns of Nodes, absent is a resource that the node does not have. unlimited is "pods" on a node that does
-// not list "pods".
+// In columns of Nodes, absent is a resource that the node does not have, unlimited is "pods" on a node without "pods".
 const (
 	absent    = math.MinInt64
 	unlimited = math.MaxInt64
@@ -61,8 +59,7 @@ type class struct {
 }
 
 // shape is a hash of the labels and taints of all classes. It is so long that no two shapes have the same hash in
-// practice. The workers of a fleet often have the same kinds of nodes, so results for one shape are used for all of
-// them.
+// practice. The workers of a fleet often have the same kinds of nodes, so they share results by shape.
 type shape [sha256.Size]byte
 
 // row is a group while Nodes are built.
@@ -254,8 +251,7 @@ func (n *Nodes) column(name corev1.ResourceName) int {
 	return -1
 }
 
-// columnsOf appends the columns of sorted names, or -1. It walks through both lists once, because every decision calls
-// it.
+// columnsOf appends the columns of sorted names, or -1. It walks both lists once, because every decision calls it.
 func (n *Nodes) columnsOf(names []corev1.ResourceName, cols []int) []int {
 	at := 0
 	for _, name := range names {

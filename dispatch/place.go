@@ -16,8 +16,7 @@ import (
 // Reserve returns the nodes without what the pods take. A pod without a place takes nothing. If Fit says that the gang
 // fits, every pod has a place. Each node loses the larger amount of the two phases.
 //
-// The pods go where they leave whole nodes free. A scheduler that fills nodes does the same. For other schedulers see
-// Spread.
+// The pods leave whole nodes free, like the pods of a scheduler that fills nodes. For other schedulers see Spread.
 func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {
@@ -181,10 +180,9 @@ const maxPermuted = 4
 
 // search places the pods of a phase, and says whether all have a place. If not, best is the order that left the fewest.
 //
-// It is first-fit-decreasing: it places one kind of pods after another, from the largest share of a node to the
-// smallest. That misses 3 % of the gangs of two kinds that fit, and 9 % with three, mostly if small pods have few nodes
-// to go to. So it then tries the other orders of the largest kinds. That leaves 0.1 % and 0.3 %, and costs nothing if
-// the first order succeeds.
+// It is first-fit-decreasing: it places kinds of pods from the largest share of a node to the smallest. That misses 3 %
+// of the gangs of two kinds that fit, and 9 % with three, mostly if small pods have few nodes to go to. So it then
+// tries other orders of the largest kinds. That leaves 0.1 % and 0.3 %, and costs nothing if the first order succeeds.
 func (p *placement) search(g *gang, all []pods) bool {
 	p.sort(all)
 	p.try = append(p.try[:0], p.order...)
@@ -274,8 +272,7 @@ func sum(amounts []int64) (sum int64) {
 	return sum
 }
 
-// remainder places pods that do not all fit at the same time. It returns the first kind with pods left, and their
-// number.
+// remainder places pods that do not all fit together. It returns the first kind with pods left, and their number.
 func (p *placement) remainder(g *gang, all []pods) (kind *pods, left int64) {
 	p.sort(all)
 	p.restart()

@@ -32,8 +32,7 @@ type Expression interface {
 	For(job *Job) func(worker *Worker) (admitted bool, err error)
 }
 
-// Faults returns all faults of the policy, in the order of its fields, nil if there are none. A policy with a fault
-// admits no worker.
+// Faults returns all faults of the policy, in the order of its fields, or nil. A policy with a fault admits no worker.
 func (p Policy) Faults() []error {
 	var faults []error
 	add := func(field string, s *metav1.LabelSelector) {

@@ -23,8 +23,7 @@ type Victim struct {
 	Priority int32
 	// Since is when the job was placed there. Of otherwise equal jobs the youngest is stopped: it has the least to lose.
 	Since time.Time
-	// Slow: the job may take longer to stop than the other job waits. It is stopped only if no set without Slow jobs is
-	// enough.
+	// Slow: the job may take longer to stop than the other waits. It is stopped only if no set without Slow is enough.
 	Slow bool
 }
 

@@ -15,8 +15,7 @@ import (
 // Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
 type Resources map[corev1.ResourceName]int64
 
-// FromList converts a list. It rounds fractions up, as the scheduler does. An amount that is too large becomes the
-// largest number.
+// FromList converts a list. It rounds fractions up, as the scheduler does. Too large amounts become the largest number.
 func FromList(list corev1.ResourceList) Resources {
 	r := make(Resources, len(list))
 	for name, quantity := range list {
@@ -29,8 +28,7 @@ func FromList(list corev1.ResourceList) Resources {
 	return r
 }
 
-// scaledUpTo is ScaledValue, but returns the largest number if the amount is too large. ScaledValue returns 0 or a
-// wrapped number.
+// scaledUpTo is ScaledValue, but returns the largest number for too large an amount, not 0 or a wrapped number.
 func scaledUpTo(quantity resource.Quantity, scale resource.Scale) int64 {
 	if quantity.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0 {
 		return math.MaxInt64

@@ -28,8 +28,7 @@ type scores struct {
 	price    *pricing // nil: no part needs it.
 }
 
-// defaultScoring is for jobs whose policy has no scoring. It keeps whole nodes free for gangs. docs/simulation.md shows
-// its effect on waiting times.
+// defaultScoring is for jobs whose policy has no scoring. It keeps whole nodes free for gangs (docs/simulation.md).
 var defaultScoring = []v1alpha1.Score{{Name: v1alpha1.ScoreMostAllocated, Weight: 1}}
 
 // newScores takes all workers, also those that do not fit, because their prices can be the ceiling.
@@ -130,8 +129,7 @@ type dominant struct {
 	need, free, all int64
 }
 
-// dominant considers only extended resources (GPUs) if the job requests any: free GPUs decide about a job with GPUs,
-// however many CPUs it takes.
+// dominant considers only extended resources if the job requests any: GPUs decide, however many CPUs the job takes.
 func (g *gang) dominant(w *Worker) dominant {
 	most, share, extended := dominant{name: -1}, float64(0), false
 	for i, name := range g.names {
@@ -152,8 +150,7 @@ func (g *gang) dominant(w *Worker) dominant {
 	return most
 }
 
-// leastAllocated is the share of the job's dominant resource that is free on the worker after the job is placed. A job
-// that requests nothing scores 100 everywhere.
+// leastAllocated is the share of the dominant resource that is free after the job is placed, or 100 without requests.
 func (g *gang) leastAllocated(w *Worker) points {
 	d := g.dominant(w)
 	if d.name < 0 {

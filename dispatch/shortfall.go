@@ -185,8 +185,7 @@ func (g *gang) lackFree(n *Nodes, p *pods, takes []int) string {
 		formatAmount(name, amount), missing, plural("node", missing)) + room
 }
 
-// short returns what the pods lack: each resource of which alone there is not enough, and each resource without which
-// more pods would have room.
+// short returns what the pods lack: each resource that alone is not enough, or without which more pods would have room.
 //
 // The room of a row is the least that it has of any resource. Without one resource, the room is the same if in each row
 // another remaining resource has as little. So one scan of all rows is enough for each resource.
@@ -269,7 +268,6 @@ func nodesNote(p *pods, count, tainted int64) string {
 	return note
 }
 
-// constrained says whether the pods select their nodes.
 func (p *pods) constrained() bool { return len(p.nodeSelector) > 0 || p.affinity != nil }
 
 func (n *Nodes) populated() []int {

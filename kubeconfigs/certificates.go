@@ -20,8 +20,7 @@ func (p *parser) decode64(path, text string) []byte {
 	return data
 }
 
-// certificates parses the certificates of a PEM bundle. It reports a bundle without any, or with a broken one. Nil data
-// has been reported already.
+// certificates parses a PEM bundle. It reports one without certificates or with a broken one. Nil was reported already.
 func (p *parser) certificates(path string, data []byte) []*x509.Certificate {
 	if data == nil {
 		return nil

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// server is the content of a cluster entry.
 type server struct {
 	host               string
 	serverName         string

@@ -1,8 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubeconfigs loads the credentials of one worker from the Secret or file that a WorkerCluster's connection
-// names.
+// Package kubeconfigs loads a worker's credentials from the Secret or file that a WorkerCluster's connection names.
 //
 // A kubeconfig can run programs (exec), read files (tokenFile, certificate paths), send its token to anybody (a proxy,
 // an unverified server) and refer to several clusters. Parse refuses that, and everything that cannot work. Its error

@@ -75,8 +75,7 @@ func (l *Loader) loadFile(path string) (*Credentials, error) {
 	return Parse(data, l.Clock.Now())
 }
 
-// readFile reads at most one byte more than a kubeconfig may have. It opens only regular files: a pipe would wait for a
-// writer.
+// readFile reads at most one byte more than a kubeconfig may have. It opens only regular files: a pipe would block.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -29,8 +29,7 @@ type Credentials struct {
 	Expires time.Time
 }
 
-// Parse returns the credentials of a kubeconfig, or an *Error with all its faults. Expired certificates and tokens are
-// faults.
+// Parse returns a kubeconfig's credentials, or an *Error with all faults. Expired certificates and tokens are faults.
 func Parse(data []byte, now time.Time) (*Credentials, error) {
 	if len(data) > maxSize {
 		return nil, newError([]Fault{{Path: "kubeconfig", Problem: "is larger than 1 MiB", Remedy: "give the output of " + minify}})
@@ -47,8 +46,7 @@ func Parse(data []byte, now time.Time) (*Credentials, error) {
 	return credentials, nil
 }
 
-// parser collects faults. It checks all entries, even unused ones: the manager has the whole file, and the next
-// "kubectl config use-context" may use them.
+// parser collects faults, of unused entries too: the manager has them, and "kubectl config use-context" may use them.
 type parser struct {
 	now    time.Time
 	doc    *document

@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// kindOfPath is what exists at a path.
 type kindOfPath int
 
 const (

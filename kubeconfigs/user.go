@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// userCredentials is the content of a user entry.
 type userCredentials struct {
 	token   string
 	cert    []byte

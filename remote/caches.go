@@ -151,8 +151,7 @@ type caches struct {
 	informers map[string]cache.Informer
 	// optional are the informers of the optional kinds.
 	optional map[schema.GroupVersionKind]cache.Informer
-	// handled are the inventory's event handlers. A worker is Connected only when the required ones have handled
-	// everything.
+	// handled are the inventory's event handlers. A worker is Connected only once the required ones are done.
 	handled, required []toolscache.ResourceEventHandlerRegistration
 }
 
@@ -290,7 +289,6 @@ func (c *caches) wait(ctx context.Context) bool {
 	return c.WaitForCacheSync(ctx) && toolscache.WaitForCacheSync(ctx.Done(), counted...)
 }
 
-// staticMapper knows the cached kinds.
 func staticMapper(kinds []cachedKind) meta.RESTMapper {
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for _, kind := range kinds {

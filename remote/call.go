@@ -22,7 +22,6 @@ type call struct {
 
 const verbCreate = "create"
 
-// writes says whether the request may change something.
 func (c call) writes() bool {
 	switch c.verb {
 	case verbCreate, "update", "patch", "delete", "deletecollection":

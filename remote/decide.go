@@ -65,7 +65,6 @@ func (f *observation) record(id types.UID, how answer, err error, now time.Time)
 // served says whether the worker serves the APIs, as far as is known.
 func (f *observation) served() bool { return f.apis.trainJob && f.apis.jobSet }
 
-// decision is what follows from an observation.
 type decision struct {
 	state   State
 	message string

@@ -16,7 +16,6 @@ const dialStagger = 300 * time.Millisecond
 // errUntried is the error for an address for which no time was left.
 var errUntried = errors.New("not tried in time")
 
-// dialer makes the connections to a worker.
 type dialer struct {
 	// timeout bounds a dial, DNS included. It is shorter than the timeout of a probe and of its request, so that the dial
 	// ends first and its result is known. If the request ends first, nobody knows whether anything is at the address.
@@ -57,7 +56,6 @@ func lookUp(ctx context.Context, network, address string) ([]string, error) {
 	return addresses, nil
 }
 
-// dialed is the result of the dial of one address.
 type dialed struct {
 	conn net.Conn
 	err  error

@@ -21,9 +21,8 @@
 // caches are filled. Without a pin a worker never becomes Connected: the caller writes the cluster ID from the status
 // to an API object, and calls Ensure with it. So the pin is on record before anybody writes to the worker.
 //
-// 401 and 403 are answers of a worker that lives. They lead to CredentialsInvalid, never to Unreachable, and must not
-// start a failover. A worker is Unreachable only after FailureThreshold failed probes. The end of a watch means
-// nothing.
+// 401 and 403 are answers of a living worker. They lead to CredentialsInvalid, never to Unreachable, and start no
+// failover. A worker is Unreachable only after FailureThreshold failed probes. The end of a watch means nothing.
 //
 // # Silence
 //

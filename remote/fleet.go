@@ -28,8 +28,7 @@ type Credentials struct {
 	Fingerprint string
 }
 
-// Fleet is the set of connections, by the worker's name. All methods may be called concurrently. Only Remove and
-// Wait block.
+// Fleet is the set of connections, by worker. All methods may be called concurrently. Only Remove and Wait block.
 type Fleet struct {
 	opts Options
 	// ctx ends all connections.

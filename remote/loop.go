@@ -97,7 +97,6 @@ func (l *loop) observe() *route {
 	return w
 }
 
-// takeTarget puts new credentials in use.
 func (l *loop) takeTarget() target {
 	l.mu.Lock()
 	t := l.locked.target

@@ -27,17 +27,15 @@ type Options struct {
 	// CreationTimeout bounds creations. An API server works on a request for at most a minute, admission webhooks
 	// included, and then answers with an error. A shorter timeout would get no answer. Default: 65s.
 	CreationTimeout time.Duration
-	// ChangeTimeout bounds patches and deletions, which can be repeated without harm. It is longer than the longest
-	// timeout of an admission webhook, 30s. With a shorter timeout no request would ever pass a webhook that hangs, not
-	// even a webhook that may fail. Default: 35s.
+	// ChangeTimeout bounds patches and deletions, which can be repeated without harm. It is longer than an admission
+	// webhook's longest timeout, 30s: else no request would pass a webhook that hangs but may fail. Default: 35s.
 	ChangeTimeout time.Duration
 	// Leading says whether this process certainly leads now. While it returns false, writes to workers fail with
 	// ErrNotLeading. It is called after the rate limiter and once there is a connection. Default: always true.
 	Leading func() bool
 	// SyncTimeout bounds the caches' lists. After it the status of a first sync says what is missing. Default: 1m.
 	SyncTimeout time.Duration
-	// ProbeInterval is the time between two probes of a worker that answers. It is the longest time between two probes of
-	// a worker that does not answer. Default: 10s.
+	// ProbeInterval is the time between probes of a worker that answers, and the longest for others. Default: 10s.
 	ProbeInterval time.Duration
 	// ProbeTimeout bounds a probe. Default: 5s.
 	ProbeTimeout time.Duration

@@ -90,7 +90,6 @@ func (l *pool) count() int {
 // retire closes idle connections. Running requests, such as watches, continue until they end.
 func (l *pool) retire() { l.base.CloseIdleConnections() }
 
-// cut closes all connections.
 func (l *pool) cut() {
 	l.mu.Lock()
 	connections := make([]*connection, 0, len(l.locked.connections))

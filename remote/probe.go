@@ -108,8 +108,7 @@ func refusedHandshake(err error) (text string, ok bool) {
 	return "", false
 }
 
-// explain says in an admin's words why there was no answer. The same cause gives the same text each time: it leaves out
-// local ports and addresses that change.
+// explain says in an admin's words why there was no answer, without what changes each time: local ports and addresses.
 func explain(err error) string {
 	unknown := x509.UnknownAuthorityError{}
 	wrongHost := x509.HostnameError{}

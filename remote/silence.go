@@ -58,7 +58,6 @@ func (s *silence) contact() {
 	s.locked.heard, s.locked.unheard = false, false
 }
 
-// hear records that something answers.
 func (s *silence) hear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,8 +81,7 @@ func (s *silence) untried() bool {
 	return !s.locked.heard && !s.locked.unheard
 }
 
-// dialling is called before a dial. The caller passes the dial's error to the returned function, and whether nothing
-// answered.
+// dialling is called before a dial. The returned function gets the dial's error, and whether nothing answered.
 func (s *silence) dialling(address string) func(err error, nothing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -64,8 +64,7 @@ type Status struct {
 	State State
 	// Message says what an admin should know or do. It does not change while the cause is the same.
 	Message string
-	// Capacity says whether the inventory is reliable. CapacityMessage says what an admin should know or do. Both count
-	// only while State is Connected.
+	// Capacity says whether the inventory is reliable, CapacityMessage what to do. Both count only while Connected.
 	Capacity        capacity.State
 	CapacityMessage string
 	// Since is when the state began. For Unreachable, it is the time of the first failure.
@@ -110,8 +109,7 @@ func (s Status) same(other Status) bool {
 // ErrNotConnected is the error of a request to a worker that is not Connected. Do not retry: subscribe.
 var ErrNotConnected = errors.New("worker is not connected")
 
-// ErrNotListed is the error of a read of an optional kind (JobSet, CapacityReport, ExecutionLease) that the caches have
-// not listed yet, or may not list.
+// ErrNotListed is the error of a read of an optional kind (optionalTypes) that is not listed yet, or may not be listed.
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.

@@ -16,7 +16,6 @@ import (
 // --request-timeout, and shortens longer ones. So after this time an abandoned creation cannot take effect any more.
 const creationDeadline = time.Minute
 
-// ask sends a caller's request.
 func (s callers) ask(l *pool, req *http.Request, c call) (*http.Response, error) {
 	if !c.writes() {
 		return s.send(l, req, c, s.requestTimeout)

@@ -86,8 +86,7 @@ func isOutage(err error) bool {
 		errors.Is(err, context.Canceled)
 }
 
-// isImmutable says whether JobSet's webhook refuses only changes of immutable fields. The controller recreates a JobSet
-// for exactly these answers (rebuild.go).
+// isImmutable is true for a refusal of immutable fields only. The controller then recreates the JobSet (rebuild.go).
 func isImmutable(err error) bool {
 	status, ok := statusOfError(err)
 	if !ok || !apierrors.IsInvalid(err) || status.Details == nil {
@@ -131,7 +130,6 @@ func causesOf(status metav1.Status) (out []metav1.StatusCause) {
 	return []metav1.StatusCause{{Message: shortened(forbidden.ReplaceAllString(message, ""))}}
 }
 
-// shortened removes a long value from a message.
 func shortened(message string) string {
 	if len(message) > longValue {
 		return invalidValue.ReplaceAllString(message, "$1: $2")
@@ -162,7 +160,6 @@ func jobSetResult(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSe
 	return found
 }
 
-// nameFault says how long the TrainJob's name may be.
 func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 	renamed := jobSet.DeepCopy()
 	renamed.Name = job.Name

@@ -68,7 +68,6 @@ func (v *TrainJobValidator) alivePods(ctx context.Context, job *trainer.TrainJob
 	return alive, nil
 }
 
-// describePods names some pods with their states and nodes.
 func describePods(pods []corev1.Pod) string {
 	var texts []string
 	for _, pod := range pods[:min(mostPods, len(pods))] {
@@ -88,8 +87,7 @@ func describePods(pods []corev1.Pod) string {
 	return strings.Join(texts, ", ")
 }
 
-// hasStarted says whether a JobSet may ever have had pods. A JobSet that never had pods can be recreated without a
-// loss, and the controller does that.
+// hasStarted says whether a JobSet may ever have had pods. If not, the controller can recreate it without a loss.
 func (v *TrainJobValidator) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
 	var jobs batchv1.JobList
 	err := v.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})

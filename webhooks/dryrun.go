@@ -103,8 +103,7 @@ func (v *TrainJobValidator) tryNew(ctx context.Context, job *trainer.TrainJob, j
 	return found
 }
 
-// tryChange sends the change of a JobSet. A change of immutable fields is fine if the JobSet has never started: the
-// controller then recreates it.
+// tryChange sends a change of a JobSet. Immutable fields may change if it never started: the controller recreates it.
 func (v *TrainJobValidator) tryChange(
 	ctx context.Context, job *trainer.TrainJob, existing *jobsetv1alpha2.JobSet, jobSet *unstructured.Unstructured,
 ) checkResult {

@@ -33,7 +33,6 @@ const (
 	rulePanic       = "RuntimeFrameworkPanic"
 )
 
-// recipeKey is the key of a request's recipe in its context.
 type recipeKey struct{}
 
 // onPaper is the client of the webhook's own runtime framework. It reads through the given client and writes nothing.
@@ -65,8 +64,7 @@ func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Ob
 	case *jobsetv1alpha2.JobSet:
 		return apierrors.NewNotFound(jobsetv1alpha2.Resource("jobsets"), key.Name)
 	case *schedulingv1.PriorityClass:
-		// The framework reads the class for Volcano. The dry run of a pod checks it for all jobs, and needs no right for
-		// that.
+		// The framework reads the class for Volcano. The dry run of a pod checks it for all jobs, and needs no right.
 		return nil
 	case *corev1.ConfigMap:
 		if strings.HasSuffix(key.Name, trainjobs.SnapshotName("")) {
@@ -107,8 +105,7 @@ func (v *TrainJobValidator) opinion(
 	return warnings, faults
 }
 
-// panicked returns a fault that says what may be missing. The framework dereferences optional fields without a check
-// (Flux: spec.trainer.numNodes, MPI: a runtime without defaults).
+// panicked returns a fault that says what may be missing: the framework dereferences optional fields without a check.
 func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) fault {
 	ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
 	detail := fmt.Sprintf("the runtime framework cannot work with this TrainJob and %s: %v", r, p)
@@ -184,8 +181,7 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 	return faults
 }
 
-// withOpinion adds the framework's faults to ours. It leaves out a fault about a whole list if one of ours names the
-// wrong element of the list.
+// withOpinion adds the framework's faults to ours, but none about a whole list of which ours name the wrong element.
 func withOpinion(ours, theirs []fault) []fault {
 	for _, f := range theirs {
 		if !coveredBy(ours, f, patchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {
@@ -200,7 +196,6 @@ func coveredBy(ours []fault, f fault, prefix string) bool {
 		slices.ContainsFunc(ours, func(o fault) bool { return strings.HasPrefix(o.err.Field, prefix+"[") })
 }
 
-// without returns the faults that known does not have.
 func without(faults, known []fault) []fault {
 	return slices.DeleteFunc(faults, func(f fault) bool {
 		return slices.ContainsFunc(known, func(k fault) bool { return k.err.Error() == f.err.Error() })

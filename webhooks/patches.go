@@ -30,8 +30,7 @@ var envBelongsTo = map[string]string{
 	constants.ModelInitializer:   "spec.initializer.model.env",
 }
 
-// changedPatches returns the indices of patches that an update adds or changes, and whether the update changes patches
-// in any way. Times do not count.
+// changedPatches returns the indices of added or changed patches, and whether any patch differs. Times do not count.
 func changedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
 	before := map[string]trainer.RuntimePatch{}
 	for _, patch := range old.Spec.RuntimePatches {
@@ -50,7 +49,6 @@ func sameOrder(a, b []trainer.RuntimePatch) bool {
 	return slices.EqualFunc(a, b, func(x, y trainer.RuntimePatch) bool { return x.Manager == y.Manager })
 }
 
-// allPatches returns the indices of all patches.
 func allPatches(job *trainer.TrainJob) (indices []int) {
 	for i := range job.Spec.RuntimePatches {
 		indices = append(indices, i)
@@ -96,7 +94,6 @@ func podPath(step *field.Path) *field.Path {
 	return step.Child("template", "spec", "template", "spec")
 }
 
-// stepFaults returns the faults of the patch of one replicated job.
 func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *recipe) (faults []fault) {
 	pod := r.podOf(step.Name)
 	if pod == nil {

@@ -46,7 +46,6 @@ type recipe struct {
 	spec   *trainer.TrainingRuntimeSpec
 }
 
-// newRecipe wraps a runtime.
 func newRecipe(object client.Object) *recipe {
 	switch o := object.(type) {
 	case *trainer.TrainingRuntime:

@@ -73,7 +73,6 @@ func (w runtimeWebhook[T]) ValidateDelete(context.Context, T) (admission.Warning
 	return nil, nil
 }
 
-// refuse returns an answer with upstream's faults.
 func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
 	if err == nil {
 		return nil

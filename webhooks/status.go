@@ -231,7 +231,6 @@ func conditionPath(kind string) *field.Path {
 	return field.NewPath("status", "conditions").Key(kind)
 }
 
-// timeText formats a time like the API server.
 func timeText(t metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }

@@ -31,7 +31,6 @@ const (
 	ruleTTL = "TTLAnnotation"
 )
 
-// validatorDeps are the dependencies of a TrainJobValidator.
 type validatorDeps struct {
 	// Client reads from a cache and writes to the API server.
 	Client client.Client
@@ -66,7 +65,6 @@ func newTrainJobValidator(ctx context.Context, deps validatorDeps) (*TrainJobVal
 	return &TrainJobValidator{client: deps.Client, live: deps.Live, runtimes: runtimes, clock: deps.Clock}, nil
 }
 
-// checkResult is the result of the checks of a request.
 type checkResult struct {
 	faults   []fault
 	warnings admission.Warnings

@@ -10,9 +10,8 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// FieldOwner is the field manager with which a TrainJob's objects are applied. It is the Kubeflow Trainer's, as in the
-// framework's snapshots. So a cluster can change between the Trainer and the agent, and an apply still removes fields
-// that are gone.
+// FieldOwner is the field manager that applies a TrainJob's objects: the Kubeflow Trainer's, as in the framework's
+// snapshots. So a cluster can change between Trainer and agent, and an apply still removes fields that are gone.
 const FieldOwner = "trainer"
 
 // SnapshotName returns the name of the ConfigMap in which the runtime framework stores the runtime of a TrainJob
@@ -23,8 +22,7 @@ func SnapshotName(trainJob string) string {
 
 // HasStarted says whether a JobSet may ever have had pods. jobs are the Jobs that have its name in their label.
 //
-// A Job that was created suspended has generation 1, and resuming the Job raises it. So this is exact, survives
-// restarts, and needs no clock.
+// A Job that was created suspended has generation 1, and resuming raises it. So this is exact and survives restarts.
 func HasStarted(jobSet *jobsetv1alpha2.JobSet, jobs []batchv1.Job) bool {
 	if !ptr.Deref(jobSet.Spec.Suspend, false) || jobSet.Status.Restarts > 0 {
 		return true

@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Strip keeps the fields of a cached TrainJob that are still needed. It is a transform of informers and changes its
-// argument.
+// Strip keeps the still needed fields of a cached TrainJob. It is a transform of informers and changes its argument.
 //
-// Most TrainJobs on a hub have ended, and stay as long as their users like. Strip drops their spec, but for managedBy
-// and suspend, and every TrainJob's managed fields and kubectl apply annotation. The result shares values with other
-// TrainJobs, so it must not be changed.
+// Most TrainJobs on a hub have ended. Of these Strip drops the spec, but for managedBy and suspend, and of every
+// TrainJob the managed fields and kubectl's annotation. The result shares values with others, so do not change it.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -28,8 +26,7 @@ func Strip(in any) (any, error) {
 	return job, nil
 }
 
-// StripOf is Strip for a cluster where only TrainJobs with this spec.managedBy matter. Of other TrainJobs it keeps the
-// metadata and spec.managedBy.
+// StripOf is Strip for TrainJobs with this spec.managedBy. Of other TrainJobs it keeps the metadata and spec.managedBy.
 func StripOf(managedBy string) func(any) (any, error) {
 	return func(in any) (any, error) {
 		if job, ok := in.(*unstructured.Unstructured); ok && ManagedBy(job) != managedBy {

@@ -5,8 +5,7 @@
 //
 // The TrainJob API has one version name but several contents: fields were added, renamed and removed inside v1alpha1.
 // The Go type of one release silently drops fields that it does not know. So the hub's TrainJobs and their copies stay
-// unstructured on the whole way between the API servers of two clusters. Only what placement needs is converted
-// (Typed), from a copy.
+// unstructured on the whole way between two clusters. Only what placement needs is converted (Typed), from a copy.
 package trainjobs
 
 import (

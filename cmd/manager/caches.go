@@ -17,9 +17,8 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
 )
 
-// hubCaches returns the options of the hub's caches. A hub has many more finished jobs than live ones, so the caches
-// keep only the needed fields of finished jobs. TrainJobs are cached unstructured (package trainjobs). Of the Secrets,
-// the caches keep only those in the manager's namespace.
+// hubCaches keeps only the needed fields of finished jobs, of which a hub has many more than live ones. TrainJobs are
+// cached unstructured (package trainjobs), and of the Secrets only those in the manager's namespace.
 func hubCaches(namespace, managedBy string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

@@ -30,7 +30,6 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// wiring is what the controllers share.
 type wiring struct {
 	mgr     ctrl.Manager
 	options options

@@ -18,7 +18,6 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// mirrorName is the name of mirror's controllers.
 const mirrorName = "mirror"
 
 // spareMirrors is how many of a worker's mirror goroutines stay free when all allowed creations hang.

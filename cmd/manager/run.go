@@ -62,7 +62,6 @@ func run(ctx context.Context, o options) error {
 	return process.Run(ctx, mgr)
 }
 
-// newManager makes the controller manager of the hub.
 func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(errors.Join(

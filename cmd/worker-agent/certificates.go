@@ -28,11 +28,10 @@ import (
 // webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook.
 const webhookConfiguration = "trainyard-worker-agent"
 
-// certificates are the certificates that the agents make themselves, with cert-controller's rotator. The first agent
-// puts an authority and a certificate into the Secret. Each agent writes the authority into the webhook configurations.
-// The rotator renews both 90 days before they end. This type copies the certificate from the Secret to files, from
-// which the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update
-// it.
+// certificates are the certificates that the agents make, with cert-controller's rotator. The first agent puts an
+// authority and a certificate into the Secret. Each agent writes the authority into the webhook configurations. The
+// rotator renews both 90 days before they end. This type copies the certificate from the Secret to files, from which
+// the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
 type certificates struct {
 	service types.NamespacedName
 	// dir is readable for this process only. remove deletes it.
@@ -57,7 +56,6 @@ func newCertificates(service types.NamespacedName) (*certificates, error) {
 	}, nil
 }
 
-// secret is the key of the Secret with the certificates.
 func (c *certificates) secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name + "-cert"}
 }
@@ -115,8 +113,7 @@ func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error 
 	return mgr.Add(secretCache{secrets})
 }
 
-// take writes certificate and key from the Secret to files, if they are valid and new. The authority's key stays in the
-// Secret.
+// take writes certificate and key from the Secret to files, if valid and new. The authority's key stays in the Secret.
 func (c *certificates) take(object any) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok || len(secret.Data[certFile]) == 0 {

@@ -48,7 +48,6 @@ func (o *webhookOptions) addFlags(fs *pflag.FlagSet) {
 		"Service (`namespace/name`) through which the API server reaches the webhooks. The agent then makes their certificates itself, keeps them in the Secret <name>-cert beside the Service, renews them, and writes the authority's into the webhook configurations "+webhookConfiguration+". Secret and configurations must exist.")
 }
 
-// enabled says whether the agent serves webhooks.
 func (o *webhookOptions) enabled() bool {
 	return o.address != "0" && (o.certDir != "" || o.service != "")
 }

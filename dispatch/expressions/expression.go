@@ -58,8 +58,7 @@ func Compile(text string) (*Expression, error) {
 	return &Expression{program: program, fields: jobFields(ast.NativeRep())}, nil
 }
 
-// newEnvironment has the language settings and libraries of Kubernetes' own expressions, without those that call an API
-// server.
+// newEnvironment has the settings and libraries of Kubernetes' own expressions, without those that call an API server.
 func newEnvironment() (*cel.Env, error) {
 	env, err := cel.NewEnv(
 		cel.ParserExpressionSizeLimit(maxLength),

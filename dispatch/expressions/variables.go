@@ -58,7 +58,6 @@ func object(name string, types map[string]*apiservercel.DeclType) *apiservercel.
 	return apiservercel.NewObjectType(name, fields)
 }
 
-// workerValue is the variable worker of an expression.
 func workerValue(w *dispatch.Worker) map[string]any {
 	free := make(map[string]float64, len(w.Allocatable))
 	var gpus, freeGPUs float64
@@ -98,7 +97,6 @@ func nodeGroups(groups []v1alpha1.NodeGroup) []any {
 	return values
 }
 
-// jobValue is one field of the variable job of an expression.
 func jobValue(job *dispatch.Job, field string) any {
 	switch field {
 	case "name":
@@ -143,8 +141,7 @@ func value(name corev1.ResourceName, amount int64) float64 {
 	return float64(amount)
 }
 
-// isGPU goes by the name, as the report of a WorkerCluster does: the last part of an extended resource contains gpu, or
-// its domain begins with gpu.
+// isGPU is true if, as in WorkerClusters, an extended resource's last part contains gpu or its domain begins with gpu.
 func isGPU(name corev1.ResourceName) bool {
 	domain, last, extended := strings.Cut(string(name), "/")
 	return extended && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu."))

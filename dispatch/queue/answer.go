@@ -44,8 +44,7 @@ func waitsBehind(reason string) bool {
 	return false
 }
 
-// tell reports the answer for the first job of a class if it has changed, and the answers for the other jobs if they
-// have changed.
+// tell reports the answer for the first job of a class if it has changed, and the same for the other jobs.
 func (p *pass) tell(c *class, preemption *dispatch.Preemption) {
 	last, now := c.told, told{entry: c.head(), reason: c.answer.Reason, message: c.answer.Message}
 	if last == now && preemption == nil {

@@ -70,7 +70,6 @@ func (c *class) narrow(job *Job) {
 	c.policies = []dispatch.Policy{narrowed}
 }
 
-// decide decides about a job of the class on some workers.
 func (c *class) decide(e *entry, workers []dispatch.Worker) dispatch.Decision {
 	decision := dispatch.Decide(e.Job.Job, c.policies, workers)
 	decision.Policy = c.original
@@ -117,8 +116,7 @@ type strictList struct {
 	walked, walks uint64
 }
 
-// next returns the class whose first job is the first in order, among the classes not considered in a sweep. nil: there
-// is none.
+// next returns the class whose first job is the first in order, of those not considered in a sweep. nil: there is none.
 func (l *strictList) next(sweep uint64) *class {
 	var next *class
 	for _, c := range l.classes {

@@ -52,8 +52,7 @@ type Snapshot struct {
 	held    map[v1alpha1.ClusterName]bool
 }
 
-// Snapshot returns the workers' present capacity for a job. It leaves out nothing for a job that is not on the waiting
-// list.
+// Snapshot returns the workers' present capacity for a job. It leaves out nothing for a job not on the waiting list.
 func (q *Queue) Snapshot(key types.NamespacedName, fleet Fleet) Snapshot {
 	s := Snapshot{workers: slices.Clone(fleet.Workers()), held: map[v1alpha1.ClusterName]bool{}}
 	e := q.entries[key]

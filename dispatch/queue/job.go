@@ -29,8 +29,7 @@ type Job struct {
 	Created time.Time
 	// Since is when the job began to wait. The time until its reservation counts from there.
 	Since time.Time
-	// Attempt is the number of the attempt that the job waits for. Circumstances sums up why a worker may reject it. Both
-	// are for the Fleet.
+	// Attempt numbers the awaited attempt. Circumstances sums up why a worker may reject it. Both are for the Fleet.
 	Attempt       int32
 	Circumstances string
 }

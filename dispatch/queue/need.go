@@ -52,8 +52,7 @@ func needOf(podSets []v1alpha1.PodSet) need {
 	return need{request: most, pods: max(pods[0], pods[1])}
 }
 
-// compare says which request says more about where a pod can go: first extended resources, which most nodes lack, then
-// CPU.
+// compare says which request tells more about where a pod can go: extended resources, which most nodes lack, then CPU.
 func (r request) compare(other request) int {
 	return cmp.Or(cmp.Compare(r.rank(), other.rank()), cmp.Compare(r.amount, other.amount), cmp.Compare(other.name, r.name))
 }

@@ -13,16 +13,14 @@ import (
 // Outcome is what a Pass has decided about a job.
 type Outcome struct {
 	Job Job
-	// Decision has a Cluster if the job was placed. Then the job is no longer on the waiting list. Otherwise Decision is
-	// the job's Answer.
+	// Decision has a Cluster if the job was placed and left the waiting list. Otherwise it is the job's Answer.
 	Decision dispatch.Decision
 	// Preemption names the jobs to stop to make room for the job. nil: none.
 	Preemption *dispatch.Preemption
 }
 
 // Pass decides, in order, about all jobs that a change since the last pass could help. It returns the jobs that it has
-// placed, and the jobs with a new answer: the first of a class, and all of its jobs if they wait for something else
-// now.
+// placed, and the jobs with a new answer: the first of a class, and all its jobs if they wait for something else now.
 func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	p := &pass{q: q, now: now, fleet: fleet, places: q.places, agenda: q.agenda, lowest: map[int]int64{}}
 	q.now = now
@@ -124,8 +122,7 @@ func (q *Queue) learn(workers []dispatch.Worker) (lost bool) {
 	return lost
 }
 
-// putAllBlocked adds to the agenda the classes that may wait for a worker that is gone: classes with a blocker, and all
-// strict lists.
+// putAllBlocked adds to the agenda what may wait for a worker that is gone: classes with a blocker, and strict lists.
 func (p *pass) putAllBlocked() {
 	for c := range p.q.blocked {
 		p.put(c)
@@ -187,8 +184,7 @@ func (p *pass) walk(l *strictList) {
 	}
 }
 
-// help adds to the agenda the classes that a change of workers could help: all of them, or only those behind a job in
-// order.
+// help adds to the agenda the classes that a change of workers could help: all, or only those behind a job in order.
 func (p *pass) help(changed []int, behind *entry) {
 	if len(changed) == 0 {
 		return

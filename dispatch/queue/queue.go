@@ -38,8 +38,7 @@ type Queue struct {
 	seen  []seenWorker
 	index map[v1alpha1.ClusterName]int
 	// ready: at least one worker is Ready.
-	ready bool
-	// sweeps counts the sweeps.
+	ready  bool
 	sweeps uint64
 	places places // Scratch.
 	agenda agenda // Scratch.
@@ -95,9 +94,8 @@ func (q *Queue) Keys() []types.NamespacedName {
 	return keys
 }
 
-// Stand puts a job on the waiting list. If the TrainJob is on the list already, it keeps its Since and its reservation.
-// If also its Class, its priority and its policy's rules about waiting are unchanged, it keeps its answer, and Stand
-// returns false.
+// Stand puts a job on the waiting list. If the TrainJob is on it already, it keeps its Since and reservation. If also
+// Class, priority and its policy's rules about waiting are unchanged, it keeps its answer, and Stand returns false.
 func (q *Queue) Stand(job Job) bool {
 	known := q.entries[job.Key()]
 	same := known != nil && known.UID == job.UID

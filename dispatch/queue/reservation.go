@@ -64,8 +64,7 @@ func (q *Queue) release(e *entry) {
 	}
 }
 
-// handOver moves the reservation of a job to its new entry. What is held may change, because the job's demand or place
-// in order may have changed.
+// handOver moves a job's reservation to its new entry. What is held may change with the job's demand or place in order.
 func (q *Queue) handOver(from, to *entry) {
 	if r := from.reservation; r != nil {
 		q.release(from)

@@ -109,8 +109,7 @@ func boundSteps(steps []v1alpha1.Step) []v1alpha1.Step {
 	return steps
 }
 
-// BoundEntries returns the entries that take no more than so many bytes with a separator of one byte: those that are
-// given first.
+// BoundEntries returns the first entries that together take at most limit bytes, with a separator of one byte.
 func BoundEntries(entries []string, limit int) []string {
 	for i, entry := range entries {
 		if limit -= len(entry) + 1; limit < 0 {

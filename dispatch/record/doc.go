@@ -5,10 +5,9 @@
 // follow (State.Next), and what each event changes in the status or the spec. A controller begins with a switch over
 // StateOf. Package internal/records writes what is edited here.
 //
-// Several controllers write a Dispatch, each with an optimistic lock and each from what it has read. The state is
-// therefore not a field that somebody could forget to set: it is computed from what the record says, and every
-// transition is one write. What a crash or another leader leaves behind is a state too, and the writer of the next
-// transition goes on from there.
+// Several controllers write a Dispatch, each with an optimistic lock and from what it has read. So the state is no
+// field that somebody could forget to set: it is computed from the record, and every transition is one write. What a
+// crash or another leader leaves behind is a state too, and the next writer goes on from there.
 //
 //	                      +--------------- taken back ---------------+
 //	                      v                                          |

@@ -12,8 +12,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// New is the record of a hub TrainJob that has none yet. The owner reference blocks the foreground deletion of the job
-// until the copy is gone.
+// New is the record of a hub TrainJob. Its owner reference blocks a foreground deletion until the copy is gone.
 func New(job *unstructured.Unstructured) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{

@@ -177,9 +177,8 @@ func AddHistory(
 	}
 }
 
-// isRefusal is true for an end that says something against the worker, which is then asked again later. A worker that
-// was lost or is drained takes no jobs anyway, and that a copy had to make room, or that its job was suspended, says
-// nothing about the next copy.
+// isRefusal is true for an end that speaks against the worker, which is asked again later. Lost and drained workers
+// take no jobs anyway, and a copy that had to make room or was suspended says nothing about the next copy.
 func isRefusal(outcome v1alpha1.Outcome) bool {
 	switch outcome {
 	case v1alpha1.OutcomeRejected, v1alpha1.OutcomeNameConflict, v1alpha1.OutcomeCopyDeleted, v1alpha1.OutcomeCopyChanged,

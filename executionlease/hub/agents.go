@@ -31,7 +31,6 @@ type Agents struct {
 	}
 }
 
-// agentState is what the hub knows of the agent of one worker.
 type agentState struct {
 	clusterID types.UID
 	lease     *protocol.Hub
@@ -59,8 +58,7 @@ func newAgents(margin time.Duration, clock clock.PassiveClock) *Agents {
 }
 
 // Valid returns the last challenge that was answered on a cluster, and whether a copy that carries it will run: the
-// agent is alive and considers the hub alive, and the challenge is young. If it is not so, subscribers are told when it
-// is.
+// agent is alive and considers the hub alive, and the challenge is young. If not, subscribers are told when it is.
 func (a *Agents) Valid(worker v1alpha1.ClusterName, clusterID types.UID) (challenge string, ok bool) {
 	a.look(worker, clusterID, func(s *agentState) {
 		answered, valid := s.lease.Valid(a.clock.Now())

@@ -23,8 +23,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// lookInterval is how often the reconciler runs for a worker without events. It finds new leases and a changed
-// fenceAfter. It sends no request for that.
+// lookInterval is how often the reconciler looks for new leases and a changed fenceAfter without events or requests.
 const lookInterval = 10 * time.Second
 
 // reconciler keeps the lease on one worker. One goroutine calls it.
@@ -39,7 +38,6 @@ type reconciler struct {
 	presence protocol.Presence
 }
 
-// answer is the answer to write.
 type answer struct {
 	challenge  protocol.Challenge
 	fenceAfter time.Duration
@@ -97,7 +95,6 @@ func (r *reconciler) observe(ctx context.Context) (observation, answer, error) {
 	return f, due, nil
 }
 
-// read reads the lease from the worker's caches.
 func (r *reconciler) read(ctx context.Context, f *observation) error {
 	worker, err := r.connection.Client()
 	if err != nil {

@@ -31,7 +31,6 @@ func (s state) String() string {
 	return [...]string{"away", "unlisted", "absent", "unanswered", "settled"}[s]
 }
 
-// observation is what one reconcile has read.
 type observation struct {
 	// leading: this process leads. connected: the worker can be written to. registered: its WorkerCluster exists.
 	leading, connected, registered bool
@@ -67,7 +66,6 @@ func refusalOf(code int) protocol.Presence {
 	return protocol.PresenceForbidden
 }
 
-// readingOf reads a lease.
 func readingOf(lease *v1alpha1.ExecutionLease) protocol.Reading {
 	if lease == nil {
 		return protocol.Reading{}

@@ -54,8 +54,7 @@ var (
 	}
 )
 
-// Check returns an error of one line that names missing CRDs and how to install them. A controller would wait and log
-// long errors.
+// Check returns a one-line error that names missing CRDs and how to install them. Controllers would log long errors.
 func Check(config *rest.Config, requirements ...Requirement) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {

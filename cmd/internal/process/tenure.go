@@ -21,9 +21,8 @@ import (
 )
 
 // Tenure is the lease of a leader election, and knows until when this process certainly holds it. The election alone
-// notices a lost lease late: a process that was paused works as leader until its renewal conflicts with the next
-// leader's. If the next leader has ended by then, the election makes the paused process leader again. Tenure refuses
-// that.
+// notices a lost lease late: a paused process works as leader until its renewal conflicts with the next leader's. If
+// the next leader has ended by then, the election makes the paused process leader again. Tenure refuses that.
 type Tenure struct {
 	resourcelock.Interface
 	clock clock.PassiveClock
@@ -41,8 +40,7 @@ type Tenure struct {
 // The caches of this process do not have its writes yet, and nothing would restart the controllers.
 var errSucceeded = errors.New("another process has held the lease since this process took it: this process must restart")
 
-// Elect makes the lease for the leader election of Apply, so that Leads is exact. Without Elect or LeaderElect, Leads
-// is true.
+// Elect makes the lease for Apply's election, so that Leads is exact. Without Elect or LeaderElect, Leads is true.
 func (o *Options) Elect(config *rest.Config) error {
 	if !o.LeaderElect {
 		return nil

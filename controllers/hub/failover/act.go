@@ -22,8 +22,7 @@ import (
 var errOutdated error = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "dispatches"}, "",
 	errors.New("the caches are out of date"))
 
-// each does all tasks, up to parallel at a time. A task that fails does not stop the others. Of several errors each
-// returns one that is no conflict, if there is one.
+// each does all tasks, up to parallel at a time, also after errors. It returns one error, if possible no conflict.
 func each(todo []task, parallel int, do func(task) error) error {
 	errs := make([]error, len(todo))
 	if parallel == 1 {
@@ -60,7 +59,6 @@ func atOnce(n, parallel int, do func(int)) {
 	group.Wait()
 }
 
-// act carries out the decision about a Dispatch.
 func (r *Reconciler) act(ctx context.Context, o *observation, t task) error {
 	log.FromContext(ctx).V(1).Info("Decided", "workerCluster", o.name, "dispatch", client.ObjectKeyFromObject(t.observation.dispatch), "state", t.decided.do)
 	switch t.decided.do {

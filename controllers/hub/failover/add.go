@@ -41,8 +41,7 @@ const (
 type Contact struct {
 	// Answers is true while the worker is connected.
 	Answers bool
-	// UnreachableSince is when this process first saw a request of this outage fail. Zero: it is not known to be
-	// unreachable.
+	// UnreachableSince is when this process first saw a request of this outage fail. Zero: not known to be unreachable.
 	UnreachableSince time.Time
 	// SilentSince is since when no connection to the worker's address was possible. Zero: something answers there.
 	SilentSince time.Time
@@ -159,7 +158,6 @@ func differs(before, after *v1alpha1.WorkerCluster) bool {
 	return readyReason(before) != readyReason(after) || !awaySince(before).Equal(awaySince(after))
 }
 
-// workersAway returns a request for each worker that is not connected.
 func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
@@ -217,7 +215,6 @@ func jobGoes() predicate.Predicate {
 	}
 }
 
-// workerOfJob returns a request for the worker of a TrainJob's Dispatch.
 func (r *Reconciler) workerOfJob(ctx context.Context, object client.Object) []reconcile.Request {
 	job, ok := object.(*unstructured.Unstructured)
 	if !ok {

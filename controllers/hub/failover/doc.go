@@ -3,9 +3,8 @@
 
 // Package failover decides what happens to the jobs of a lost worker, and to deletions that wait for that worker.
 //
-// A key is the name of a WorkerCluster. Reconcile reads the WorkerCluster, its connection, the other WorkerClusters and
-// the live Dispatches. Then two pure functions decide. The first is judge (worker.go). It returns the state of the
-// worker:
+// A key is the name of a WorkerCluster. Reconcile reads it, its connection, the other WorkerClusters and the live
+// Dispatches. Then two pure functions decide. The first is judge (worker.go). It returns the state of the worker:
 //
 //	notLost      it answers, or its connection has not given it up: conditions about a loss are taken back
 //	withinGrace  it is away for less than spec.failover.gracePeriod: nothing is written about its jobs
@@ -31,10 +30,9 @@
 //
 // When the worker answers, mirror takes WorkerLost back.
 //
-// Time: the grace period counts from the record (status.lastSeenTime), by the hub's clock. It is only patience. Safety
-// comes from Agents.StoppedAt alone, by the monotonic clock of this process, and only while Contact says that the whole
-// outage was silent. Nothing is polled: both functions return when to reconcile again, and a change of anything that
-// they read wakes the key.
+// Time: the grace period counts from status.lastSeenTime, by the hub's clock. It is only patience. Safety comes from
+// Agents.StoppedAt alone, by this process's monotonic clock, and only if Contact says that the whole outage was silent.
+// Nothing is polled: both functions return when to look again, and a change of what they read wakes the key.
 //
 // A manager that was paused works on for some seconds while another manager already leads. What it knows of the worker
 // is worth nothing: the new leader may reach the worker, answer its agent and place jobs there. So the hub's client

@@ -14,8 +14,7 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// discard deletes the Dispatch of a job that is gone or being deleted. A finalizer keeps it until the copy is gone or a
-// Tombstone is written.
+// discard deletes the Dispatch of a deleted job. A finalizer keeps it until the copy is gone or a Tombstone is written.
 func (r *Reconciler) discard(ctx context.Context, o *observation, t task) error {
 	f, err := r.confirm(ctx, o, t)
 	if err != nil {
@@ -47,7 +46,6 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 	return nil
 }
 
-// addTombstone writes a Tombstone for the copy that the worker may have.
 func (r *Reconciler) addTombstone(ctx context.Context, o *observation, d *v1alpha1.Dispatch) error {
 	spec := records.TombstoneOf(d, o.clusterID(d))
 	if spec.ClusterID == "" {

@@ -81,7 +81,6 @@ type jobObservation struct {
 	deletionGrace time.Duration
 }
 
-// decision is the decision about a Dispatch.
 type decision struct {
 	do jobState
 	// words are the message for the owner of the job.
@@ -90,7 +89,6 @@ type decision struct {
 	again time.Time
 }
 
-// decide says what to do about a Dispatch.
 func (f *jobObservation) decide(now time.Time) decision {
 	if f.worker <= withinGrace {
 		return decision{do: leave}
@@ -115,8 +113,7 @@ func (f *jobObservation) decide(now time.Time) decision {
 	return decision{do: leave}
 }
 
-// decideEviction decides about a deleted Dispatch whose job stays. After the end of its attempt the job is placed
-// again.
+// decideEviction decides about a deleted Dispatch whose job stays. After its attempt ends the job is placed again.
 func (f *jobObservation) decideEviction(now time.Time) decision {
 	attempt := record.AttemptOf(f.dispatch)
 	switch {
@@ -163,9 +160,8 @@ func (f *jobObservation) decideLoss(now time.Time) decision {
 	return decision{do: hold, words: holdWords(worker)}
 }
 
-// decideFenced ends an attempt only if this process has read that the Dispatch says WorkerLost. If the worker returns,
-// mirror takes that back with a write before it does anything else for the job, and only one of the two writes
-// succeeds.
+// decideFenced ends an attempt only if this process has read WorkerLost in the Dispatch. If the worker returns, mirror
+// takes that back with a write before it does anything else for the job, and one of the two writes fails.
 func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)
@@ -218,7 +214,6 @@ func (f *jobObservation) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
-// isSaid is true if the Dispatch already says what was decided.
 func (f *jobObservation) isSaid(decided decision) bool {
 	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == decided.do.reason() && said.Message == decided.words &&

@@ -30,7 +30,6 @@ func init() {
 	metrics.Registry.MustRegister(workersLost, jobsMoved, tombstonesWritten)
 }
 
-// count shows the state of a worker.
 func count(worker v1alpha1.ClusterName, state workerState) {
 	for _, shown := range []workerState{paused, lost, gone, forgotten} {
 		if shown == state {

@@ -99,7 +99,6 @@ func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (
 	return requeue.Earlier(again, due), err
 }
 
-// observe reads what is known of a worker.
 func (r *Reconciler) observe(ctx context.Context, name v1alpha1.ClusterName) (*observation, error) {
 	o := &observation{name: name, contact: r.Connections.Contact(name)}
 	worker := &v1alpha1.WorkerCluster{}
@@ -159,13 +158,11 @@ func (r *Reconciler) treat(
 	return again, each(todo, r.Parallel, func(t task) error { return r.act(ctx, o, t) })
 }
 
-// task is a decision to carry out.
 type task struct {
 	observation *jobObservation
 	decided     decision
 }
 
-// observeJob reads what the decision about a Dispatch depends on.
 func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobObservation, error) {
 	f := &jobObservation{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
 	if o.worker != nil {

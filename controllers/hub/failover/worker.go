@@ -29,8 +29,7 @@ const (
 	notLost workerState = iota
 	// withinGrace: the worker has been away for less than its grace period. Nothing is written about its jobs.
 	withinGrace
-	// unclear: after its grace period, the worker is not known to be unreachable: it connects, or answers but is not
-	// usable.
+	// unclear: after its grace period, it is not known to be unreachable: it connects, or answers but is not usable.
 	unclear
 	// paused: the worker is lost together with so many others that the hub seems to be cut off.
 	paused
@@ -49,7 +48,6 @@ func (s workerState) String() string {
 	return [...]string{"notLost", "withinGrace", "unclear", "paused", "lost", "elsewhere", "gone", "forgotten"}[s]
 }
 
-// observation is what this reconcile has read about a worker.
 type observation struct {
 	name v1alpha1.ClusterName
 	// worker is nil if there is no WorkerCluster of that name.
@@ -116,7 +114,6 @@ func (o *observation) forget() types.UID {
 	return types.UID(o.worker.Annotations[v1alpha1.AnnotationForget])
 }
 
-// readyReason is the reason of the Ready condition.
 func readyReason(worker *v1alpha1.WorkerCluster) string {
 	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil {
 		return ready.Reason

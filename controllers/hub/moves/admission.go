@@ -48,7 +48,6 @@ type patience struct {
 	since, seen time.Time
 }
 
-// due is when the patience ends.
 func (p patience) due(timeout time.Duration) time.Time {
 	due, confirmed := p.since.Add(timeout), p.seen.Add(min(timeout, confirmTime))
 	if due.Before(confirmed) {

@@ -13,7 +13,6 @@ const defaultMoves = 1
 
 func (b budgets) take(policy *v1alpha1.DispatchPolicy) { b[nameOf(policy)]++ }
 
-// allows is true if the policy permits one more move.
 func (b budgets) allows(policy *v1alpha1.DispatchPolicy) bool {
 	limit := int32(defaultMoves)
 	if policy != nil && policy.Spec.MaxConcurrentMoves != nil {

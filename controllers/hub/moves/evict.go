@@ -62,8 +62,7 @@ func kindOf(f observation) string {
 	return string(kind)
 }
 
-// giveUp evicts a job that the worker has not let run in time. Without room elsewhere it would only lose its place, so
-// it stays.
+// giveUp evicts a job that was not let run in time. Without room elsewhere it would only lose its place, so it stays.
 func (r *Reconciler) giveUp(ctx context.Context, f observation) error {
 	answer, err := r.Room.Elsewhere(ctx, f.dispatch)
 	if err != nil {

@@ -30,9 +30,8 @@ import (
 
 // Room is what placement knows about room on workers.
 type Room interface {
-	// Elsewhere says whether a placed job would get room on another worker now. It returns the other worker with reason
-	// Fits, or what the nearest one lacks. No reason: not known yet. It keeps the room until the job comes or ends, or
-	// until Release.
+	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what
+	// the nearest one lacks. No reason: not known yet. It keeps the room until the job comes or ends, or until Release.
 	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
 	// Release gives back the room that is kept for the TrainJob with this UID, if any.
 	Release(origin types.UID)
@@ -55,8 +54,7 @@ type Options struct {
 // Reconciler reconciles WorkerClusters, one at a time.
 type Reconciler struct {
 	Options
-	inbox inbox.Inbox
-	// workers has the state of each worker.
+	inbox   inbox.Inbox
 	workers map[v1alpha1.ClusterName]*workerState
 	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
@@ -70,11 +68,9 @@ type Reconciler struct {
 // workerState is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
 type workerState struct {
 	waiting waiting
-	// said has the last messages about the jobs that stay.
-	said map[types.UID]said
+	said    map[types.UID]said
 }
 
-// eviction is an eviction that this process has written.
 type eviction struct {
 	key     types.NamespacedName
 	attempt int32
@@ -201,7 +197,6 @@ func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.D
 	return next
 }
 
-// turn is one reconcile of a worker.
 type turn struct {
 	spent budgets
 	// full has placement's answers about jobs that fit nowhere, by their kind.
@@ -254,7 +249,6 @@ func worst(errs []error) error {
 	return errors.Join(others...)
 }
 
-// act does what the state of a job requires.
 func (r *Reconciler) act(ctx context.Context, what state, f observation, t turn) error {
 	switch what {
 	case leaving:

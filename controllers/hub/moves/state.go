@@ -50,7 +50,6 @@ const (
 	silent
 )
 
-// observation is what this reconcile has read about a job.
 type observation struct {
 	dispatch *v1alpha1.Dispatch
 	// job is nil if it does not exist, or does not matter.
@@ -64,7 +63,6 @@ type observation struct {
 	patience patience
 }
 
-// decide says what to do about a job.
 func decide(f observation, now time.Time) state {
 	d := f.dispatch
 	switch record.StateOf(d) {

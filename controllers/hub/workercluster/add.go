@@ -75,7 +75,6 @@ func (r *Reconciler) allWorkers(ctx context.Context, _ client.Object) []reconcil
 	return r.workersWhere(ctx, func(*v1alpha1.WorkerCluster) bool { return true })
 }
 
-// workersOfSecret returns the WorkerClusters whose kubeconfig is in the Secret.
 func (r *Reconciler) workersOfSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	if secret.GetNamespace() != r.Credentials.Namespace {
 		return nil
@@ -116,7 +115,6 @@ func requestFor(name v1alpha1.ClusterName) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: string(name)}}
 }
 
-// enqueue enqueues a worker now.
 func (r *Reconciler) enqueue(name v1alpha1.ClusterName) {
 	r.inbox.Add(requestFor(name).NamespacedName)
 }

@@ -42,9 +42,8 @@ func judgeAgent(presence protocol.Presence) (reason, message string) {
 	return "", ""
 }
 
-// setAgent says whether the worker's agent answers, for readers and for the next process. If the next leader cannot
-// reach the worker, this condition is all that it knows. So the condition stays while the worker is away. The agent
-// works with the fenceAfter of the condition's observedGeneration, or with a shorter one.
+// setAgent says whether the worker's agent answers. The condition stays while the worker is away: a new leader may know
+// nothing else of it. The agent works with the fenceAfter of the condition's observedGeneration, or a shorter one.
 func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus, ready string) {
 	if r.Agents == nil {
 		return

@@ -33,7 +33,6 @@ const (
 	groupsSize = 512 << 10
 )
 
-// setVersions writes the versions of the worker's API server and its TrainJob API.
 func setVersions(status *v1alpha1.WorkerClusterStatus, connection remote.Status) {
 	status.KubernetesVersion = record.Cut(connection.KubernetesVersion, versionLimit)
 	fields := connection.Trainer.Fields

@@ -31,9 +31,8 @@ const (
 	fewestRows = 4
 )
 
-// capacityOf sums up a worker's nodes for people, and for tools that ask what would fit. It returns groups of alike
-// nodes with their free amounts, and "free/total" GPUs. It counts pods that are bound to nodes now. Placement counts
-// jobs that are placed and not bound yet.
+// capacityOf sums up a worker's nodes for people and tools: groups of alike nodes with their free amounts, and
+// "free/total" GPUs. It counts pods that are bound to nodes. Placement counts jobs that are placed and not bound yet.
 //
 // If there are more kinds of nodes than the status can show, alike kinds are shown as one kind with the least of each,
 // and small groups are left out. So the status never shows more free room than there is.
@@ -69,7 +68,6 @@ func nodeGroups(nodes []*capacity.NodeState) []v1alpha1.NodeGroup {
 	return groups[:min(len(groups), groupLimit)]
 }
 
-// groupOf sums up the nodes of a group.
 func (g *grouping) groupOf(nodes []*capacity.NodeState, limit int) v1alpha1.NodeGroup {
 	first := nodes[0]
 	gpu := gpuResource(first.Allocatable)
@@ -118,7 +116,6 @@ func product(labels map[string]string, gpu corev1.ResourceName) string {
 	return labels[vendor+"/gpu.product"]
 }
 
-// listOf turns counted resources into quantities.
 func listOf(resources capacity.Resources) corev1.ResourceList {
 	list := make(corev1.ResourceList, len(resources))
 	for name, amount := range shownOf(resources) {

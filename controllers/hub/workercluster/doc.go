@@ -10,6 +10,5 @@
 //
 // AgentReady says whether the worker's agent answers (agent.go), as of when the worker was last seen.
 //
-// A change of the connection's state is written at once. Amounts that change with every pod (free GPUs, jobs) are
-// written at most once in Options.CapacityInterval.
+// A change of the connection's state is written at once, free GPUs and jobs at most once in Options.CapacityInterval.
 package workercluster

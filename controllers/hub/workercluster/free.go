@@ -26,9 +26,8 @@ type freeRow struct {
 	key   string
 }
 
-// freeRows says how many of the nodes have how much free, in at most limit rows, most GPUs first. If there are more
-// rows, it rounds down, but no further than necessary: first everything but GPUs and similar devices. The last resort
-// is one row with the least of everything.
+// freeRows says how many nodes have how much free, in at most limit rows, most GPUs first. It rounds down as little as
+// needed: first everything but GPUs and similar devices. The last resort is one row with the least of everything.
 func freeRows(nodes []*capacity.NodeState, gpu corev1.ResourceName, limit int) []v1alpha1.FreeNodes {
 	rows := make([]freeRow, 0, len(nodes))
 	for _, node := range nodes {

@@ -25,7 +25,6 @@ type grouping struct {
 	telling []string
 }
 
-// labelUse is what is known about a label's key.
 type labelUse struct {
 	key string
 	// values counts the nodes by the label's value. nodes is how many nodes have the label.
@@ -137,7 +136,6 @@ func (g *grouping) labelsOf(node *capacity.NodeState) map[string]string {
 	return labels
 }
 
-// inBytes says whether a resource is measured in bytes.
 func inBytes(name corev1.ResourceName) bool {
 	return name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }

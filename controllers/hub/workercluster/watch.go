@@ -44,7 +44,6 @@ func (r *Reconciler) watchFile(name v1alpha1.ClusterName, path string) {
 	}
 }
 
-// watchInventory subscribes to the nodes and pods of a connection.
 func (r *Reconciler) watchInventory(name v1alpha1.ClusterName, cluster *remote.Cluster) {
 	r.mu.Lock()
 	w := r.watchOf(name)

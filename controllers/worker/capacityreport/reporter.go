@@ -30,8 +30,7 @@ import (
 )
 
 const (
-	fieldOwner = client.FieldOwner("trainyard-capacity-report")
-	// writeTimeout is the time limit of a write.
+	fieldOwner   = client.FieldOwner("trainyard-capacity-report")
 	writeTimeout = 10 * time.Second
 )
 
@@ -179,8 +178,7 @@ func (r *reporter) newCache() (cache.Cache, error) {
 	return informers, nil
 }
 
-// count connects the tally to the caches. It returns true when the tally has counted everything, and false if the
-// context ends before that.
+// count connects the tally to the caches. It returns true once everything is counted, false if the context ends first.
 func (r *reporter) count(ctx context.Context, informers cache.Cache, tally *capacity.Tally) (bool, error) {
 	var counted []toolscache.InformerSynced
 	for _, source := range []struct {

@@ -49,8 +49,7 @@ type Options struct {
 	ExtendedConditions bool
 	// Health says after what time missing progress counts as trouble. nil: health.DefaultLimits.
 	Health *health.Limits
-	// Gate says whether a TrainJob without a JobSet may get a JobSet now. If not, why is a sentence that stays the same
-	// while the cause does. nil: every TrainJob may.
+	// Gate says whether a TrainJob without a JobSet may get one now. why changes only with the cause. nil: it may.
 	Gate func(*trainer.TrainJob) (open bool, why string)
 	// Rechecks sends TrainJobs whose Gate may have changed. nil: the controller checks Gate only at other events.
 	Rechecks source.Source

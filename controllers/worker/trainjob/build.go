@@ -21,7 +21,6 @@ import (
 
 const jobSetKind = "JobSet"
 
-// objectBuilder makes and applies the objects of TrainJobs.
 type objectBuilder struct {
 	clients   Clients
 	framework *framework

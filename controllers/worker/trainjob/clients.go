@@ -57,7 +57,6 @@ func (c Clients) unfinishedJobs(ctx context.Context, jobSet *jobsetv1alpha2.JobS
 	return jobs, nil
 }
 
-// apply applies an object of a TrainJob.
 func (c Clients) apply(ctx context.Context, job *trainer.TrainJob, object apiruntime.ApplyConfiguration) error {
 	if err := c.Cached.Apply(ctx, object, fieldOwner, client.ForceOwnership); err != nil {
 		kind := kindOf(object)
@@ -94,8 +93,7 @@ func (c Clients) deleteOwner(ctx context.Context, object client.Object) error {
 	return client.IgnoreNotFound(err)
 }
 
-// deleteTrainJob deletes a TrainJob after its TTL. It deletes in the foreground, so that a new TrainJob of the same
-// name never meets the old JobSet.
+// deleteTrainJob deletes in the foreground, so that a new TrainJob of the same name never meets the old JobSet.
 func (c Clients) deleteTrainJob(ctx context.Context, job *trainer.TrainJob) error {
 	err := c.Cached.Delete(ctx, job, client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 		client.PropagationPolicy(metav1.DeletePropagationForeground))

@@ -115,8 +115,7 @@ func setEndConditions(status *trainer.TrainJobStatus, f observation, d decision,
 	meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed).Message = shorten(d.failure, maxConditionMessage)
 }
 
-// setStarted sets True from the first step that runs until the job is suspended or restarts, also if a pod is not ready
-// for a moment.
+// setStarted sets True from the first step that runs until the job is suspended or restarts, even if a pod is unready.
 func setStarted(status *trainer.TrainJobStatus, f observation, s state, now time.Time) {
 	c := metav1.Condition{Type: ConditionStarted, Status: metav1.ConditionFalse, ObservedGeneration: f.trainJob.Generation}
 	switch s {

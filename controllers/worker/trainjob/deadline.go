@@ -34,9 +34,8 @@ func failedByDeadline(job *trainer.TrainJob) bool {
 }
 
 // expiryOf returns when the controller deletes a TrainJob that has ended, if the job has a TTL. An unreadable TTL
-// counts as none: the webhook refuses it, and without a webhook it is better to keep a job too long than to delete it
-// too early. A copy has no TTL, whatever its annotation says: its hub deletes it. A hub that has not seen the copy's
-// end would run the job again if the worker deleted the copy.
+// counts as none: better keep a job too long than delete it too early. A copy has no TTL, whatever its annotation says:
+// its hub deletes it. A hub that has not seen the copy's end would run the job again if the worker deleted it.
 func expiryOf(job *trainer.TrainJob) (time.Time, bool) {
 	ttl, limited, err := trainjobs.TTL(job.Annotations)
 	end := endOf(&job.Status)

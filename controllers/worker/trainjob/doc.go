@@ -29,8 +29,7 @@
 //   - It creates nothing for a TrainJob that Options.Gate holds back.
 //   - It builds and applies nothing while a job runs and none of the job's objects has changed.
 //
-// Use: register AddToScheme, give CacheOptions to the manager, and call Add. Several instances can run in one process,
-// each with its own manager. Their metrics are sums.
+// Use: register AddToScheme, give CacheOptions to the manager, and call Add. Each instance needs a manager of its own.
 //
 // Watch out:
 //
@@ -52,7 +51,6 @@
 //	Clients.writeStatus       writes the status, if it changed
 //	follow                    updates metrics and what is remembered
 //
-// Locks: knownJobs, under its lock, and health.Jobs, with its own lock. The
-// process may lose all of it at any time: it only saves work and repeated Events. Decisions depend on what the cluster
-// has.
+// Locks: knownJobs, under its lock, and health.Jobs, with its own lock. The process may lose all of it: it only saves
+// work and repeated Events. Decisions depend on what the cluster has.
 package trainjob

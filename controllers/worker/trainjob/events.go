@@ -143,7 +143,6 @@ func (a *announcer) waiting(job *trainer.TrainJob, past *knownJob, what string) 
 	}
 }
 
-// held reports why the job may not start.
 func (a *announcer) held(job *trainer.TrainJob, past *knownJob, why string) {
 	a.warnOnce(job, past, ReasonHeld, "Hold", "nothing is created for it: "+why)
 }
@@ -157,13 +156,11 @@ func (a *announcer) warnOnce(job *trainer.TrainJob, past *knownJob, reason, act,
 	}
 }
 
-// rebuilt reports that the controller deletes the JobSet to create it again.
 func (a *announcer) rebuilt(job *trainer.TrainJob) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonJobSetRebuilt, "Rebuild",
 		"the JobSet had not started yet and is created again, because JobSet does not allow the changes of the TrainJob on an existing one")
 }
 
-// restarted reports that the JobSet has restarted, and why.
 func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) {
 	why := "a Job of it was restarted by its failure policy"
 	if c := meta.FindStatusCondition(jobSet.Status.Conditions, string(jobsetv1alpha2.JobSetRestarting)); c != nil &&
@@ -185,7 +182,6 @@ func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
 }
 
-// failed reports why the job has failed.
 func (a *announcer) failed(job *trainer.TrainJob, message string) {
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", shorten(message, maxNote))
 }

@@ -25,8 +25,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// framework is the runtime framework of the Kubeflow Trainer. It knows what the objects of a TrainJob look like, and
-// what the status of a JobSet means for its TrainJob.
+// framework is the runtime framework of the Kubeflow Trainer.
 type framework struct {
 	runtimes map[string]trainerruntime.Runtime
 	// kinds are the kinds of runtime that exist, as "Kind.group", sorted.
@@ -39,7 +38,6 @@ func newFramework(runtimes map[string]trainerruntime.Runtime, reader client.Read
 	return &framework{runtimes: runtimes, kinds: slices.Sorted(maps.Keys(runtimes)), reader: reader}
 }
 
-// watch adds the watches of the objects that the framework makes.
 func (fw *framework) watch(b *builder.Builder, mgr ctrl.Manager) *builder.Builder {
 	for _, runtime := range fw.runtimes {
 		for _, register := range runtime.EventHandlerRegistrars() {
@@ -87,8 +85,7 @@ func (fw *framework) newObjects(ctx context.Context, job *trainer.TrainJob) (obj
 	return nil, p
 }
 
-// predecessorsSnapshot returns the snapshot of a TrainJob's runtime if it is an earlier TrainJob's, or nil. A build
-// waits for its deletion.
+// predecessorsSnapshot returns the snapshot of an earlier TrainJob's runtime, or nil. A build waits for its deletion.
 func (fw *framework) predecessorsSnapshot(ctx context.Context, job *trainer.TrainJob) (*corev1.ConfigMap, error) {
 	key := client.ObjectKey{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}
 	snapshot := &corev1.ConfigMap{}

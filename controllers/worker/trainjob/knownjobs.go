@@ -14,8 +14,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// knownJobs is what this process remembers of jobs that have not ended. The process may lose all of it at any time: it
-// saves work and repeated Events, and decides nothing.
+// knownJobs is what this process remembers of jobs that have not ended. It saves work and Events, and decides nothing.
 type knownJobs struct {
 	mu   sync.Mutex
 	jobs map[types.NamespacedName]*knownJob // under mu; only the pass that works on the job uses a knownJob
@@ -77,7 +76,6 @@ func (k *knownJobs) recall(job *trainer.TrainJob) *knownJob {
 	return past
 }
 
-// forget forgets a job that is over.
 func (k *knownJobs) forget(key types.NamespacedName) {
 	k.health.Forget(key)
 	k.mu.Lock()

@@ -23,7 +23,6 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// errPredecessor: objects of an earlier TrainJob of the same name still exist.
 var errPredecessor = errors.New("waiting for the objects of an earlier TrainJob of the same name to be garbage-collected")
 
 // errPodsLeft: pods of an earlier JobSet may still run. Pods of a new JobSet would have the same host names.
@@ -141,7 +140,6 @@ func (l *leftovers) deleteEarlierJobs(ctx context.Context, job *trainer.TrainJob
 	return errors.Join(errs...)
 }
 
-// isOfJobSet says whether a JobSet of this name controls a Job.
 func isOfJobSet(job *batchv1.Job, name string) bool {
 	owner := metav1.GetControllerOf(job)
 	return owner != nil && owner.Kind == jobSetKind && owner.Name == name

@@ -79,7 +79,6 @@ func measureState(job *trainer.TrainJob, s state, past *knownJob, now time.Time)
 	}
 }
 
-// measureEnd counts a job that has just ended.
 func measureEnd(job *trainer.TrainJob, end *metav1.Condition, now time.Time) {
 	finishedTotal.WithLabelValues(end.Type, countedReason(end.Reason)).Inc()
 	finishSeconds.WithLabelValues(end.Type).Observe(now.Sub(activeSince(job)).Seconds())

@@ -20,7 +20,6 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
 )
 
-// observer reads what a decision about a TrainJob needs.
 type observer struct {
 	clients   Clients
 	framework *framework

@@ -18,10 +18,9 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// rebuild handles a change of a JobSet that the API server has refused. On a suspended JobSet, JobSet's webhook allows
-// changes of labels, annotations, node selectors, tolerations and scheduling gates of pods. A TrainJob's runtimePatches
-// can have more. If the JobSet has never started, rebuild deletes it and returns nil: nothing is lost, and the new
-// JobSet has the change. Otherwise it returns the refusal.
+// rebuild handles a refused change of a JobSet. On a suspended JobSet, JobSet's webhook allows changes of pods' labels,
+// annotations, node selectors, tolerations and scheduling gates. runtimePatches can have more. rebuild deletes a JobSet
+// that has never started and returns nil: the new one has the change. Otherwise it returns the refusal.
 func (b *objectBuilder) rebuild(ctx context.Context, f observation, refusal error) error {
 	if !f.ownsJobSet() || !isImmutable(refusal) {
 		return refusal

@@ -35,9 +35,7 @@ const (
 	stateDeleting
 	// stateStopping: the job has failed by its deadline, and its JobSet still exists.
 	stateStopping
-	// stateComplete: the job has completed.
 	stateComplete
-	// stateFailed: the job has failed.
 	stateFailed
 	// stateBlocked: a JobSet with the job's name has another owner.
 	stateBlocked
@@ -88,7 +86,6 @@ func (a action) String() string {
 	return [...]string{"None", "Build", "DeleteJobSet", "DeletePredecessor", "DeleteTrainJob"}[a]
 }
 
-// observation is what one pass has read.
 type observation struct {
 	trainJob *trainer.TrainJob
 	// jobSet has the TrainJob's name. The TrainJob need not own it. nil: there is no such JobSet.
@@ -118,7 +115,6 @@ type rules struct {
 	limits health.Limits
 }
 
-// decision is what the controller must do about a TrainJob.
 type decision struct {
 	state  state
 	action action
@@ -203,7 +199,6 @@ func decideEnding(f observation, r rules, status *trainer.TrainJobStatus, now ti
 	return d
 }
 
-// decideLive decides about a live job (isLive).
 func decideLive(f observation, r rules, now time.Time) decision {
 	d := decision{state: liveState(f)}
 	switch d.state {
@@ -227,7 +222,6 @@ func decideLive(f observation, r rules, now time.Time) decision {
 	return d
 }
 
-// liveState returns the state of a live job (isLive).
 func liveState(f observation) state {
 	switch {
 	case f.jobSet != nil && !f.ownsJobSet():

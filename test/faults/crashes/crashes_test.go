@@ -93,7 +93,7 @@ func cordonSouth(t *testing.T, on bool) {
 
 // rounds is how often points are tried. The agent of a busy machine may delete a copy that the manager would have
 // deleted otherwise.
-const rounds = 3
+const rounds = 8
 
 // crashes lives a life once to find its writes, and then with jobs of which each has another point, until the manager
 // was killed before and after each kind of write.

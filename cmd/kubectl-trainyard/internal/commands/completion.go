@@ -34,7 +34,6 @@ func completeFlag(cmd *cobra.Command, flag string, list complete) {
 	}
 }
 
-// addOutput adds the flags that say how to print.
 func addOutput(cmd *cobra.Command, flags *output.Flags) {
 	flags.AddTo(cmd)
 	completeFlag(cmd, "output", func(context.Context, []string) []string { return flags.Formats() })
@@ -48,12 +47,10 @@ func completed(cmd *cobra.Command, args []string, begun string, list complete) (
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completer completes arguments and flags with what the cluster and the kubeconfig have.
 type completer struct {
 	factory *Factory
 }
 
-// job completes the argument of a command that takes one TrainJob.
 func (c completer) job(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -149,7 +146,6 @@ func (c completer) workers(cmd *cobra.Command, args []string, begun string) ([]s
 	})
 }
 
-// worker completes the argument of a command that takes one worker.
 func (c completer) worker(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -49,7 +49,6 @@ const releaseExamples = `  # Let a copy go on as a job of its worker
   # Delete it
   kubectl trainyard release gpu-east research/llama-finetune --delete`
 
-// decisionOptions are the options of adopt and release.
 type decisionOptions struct {
 	streams
 	factory  *Factory
@@ -90,7 +89,6 @@ delete it.` + aboutUnknownCopies + `This needs the rights to get, list, watch an
 	return cmd
 }
 
-// addTo adds to a command what adopt and release have in common.
 func (o *decisionOptions) addTo(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = completer{o.factory}.copy
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -138,7 +136,6 @@ func (o *decisionOptions) list(ctx context.Context, names []string) error {
 	return o.output.PrintTable(o.Out, table)
 }
 
-// decide writes the decision about a copy, and waits for its outcome.
 func (o *decisionOptions) decide(ctx context.Context, name, text string) error {
 	key, err := o.copyKey(text)
 	if err != nil {

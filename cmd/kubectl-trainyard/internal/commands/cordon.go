@@ -51,7 +51,6 @@ This needs the rights to get and patch WorkerClusters.`,
 	}
 }
 
-// someWorkers checks the arguments of a command that takes workers.
 func someWorkers(command string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -61,7 +60,6 @@ func someWorkers(command string) cobra.PositionalArgs {
 	}
 }
 
-// workerEditor changes the specs of WorkerClusters.
 type workerEditor struct {
 	streams
 	factory *Factory

@@ -66,7 +66,6 @@ and to watch both.`,
 	return cmd
 }
 
-// onlyWorker checks the arguments of a command that takes one worker.
 func onlyWorker(command string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -99,7 +98,6 @@ func (o *drainOptions) run(ctx context.Context, name string) error {
 	return o.print(ctx, h, worker)
 }
 
-// print prints what happens to the jobs now.
 func (o *drainOptions) print(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster) error {
 	all, err := h.Dispatches(ctx, "")
 	if err != nil {
@@ -155,7 +153,6 @@ func limited(ctx context.Context, timeout time.Duration, cause error) (context.C
 	return context.WithTimeoutCause(ctx, timeout, cause)
 }
 
-// drainFollower prints changes of a drain.
 type drainFollower struct {
 	streams
 	progress *drain.Progress

@@ -104,7 +104,6 @@ func (o *forgetOptions) run(ctx context.Context, name string) error {
 	return o.say(worker, "forgotten")
 }
 
-// forgettable returns a worker if it may be forgotten.
 func (o *forgetOptions) forgettable(ctx context.Context, h *hub.Hub, name string) (*v1alpha1.WorkerCluster, error) {
 	worker, err := h.Worker(ctx, name)
 	if err != nil {

@@ -131,7 +131,6 @@ func readList(ctx context.Context, h *hub.Hub, namespace string) (list readableL
 	return list, nil
 }
 
-// policyOf returns a function that returns the policy of a job.
 func policyOf(ctx context.Context, h *hub.Hub, meta map[types.UID]hub.JobMeta) func(jobs.Place) string {
 	policies, err := h.Policies(ctx)
 	if err != nil {

@@ -81,7 +81,6 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 	return root
 }
 
-// onlyArg checks the arguments of a command that takes one TrainJob.
 func onlyArg(command string) func(*cobra.Command, []string) error {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {

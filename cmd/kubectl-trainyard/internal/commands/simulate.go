@@ -37,7 +37,6 @@ const simulateExamples = `  # Where a job would run
   # Only the names of the workers
   cat jobs.yaml | kubectl trainyard simulate -f - -o jsonpath='{.spec.cluster}'`
 
-// simulateOptions say what to simulate.
 type simulateOptions struct {
 	streams
 	factory *Factory
@@ -111,7 +110,6 @@ func (o *simulateOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// readObjects reads the files.
 func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
 	if len(o.files) == 0 {
 		return nil, errors.New("must specify -f: a file with a TrainJob")

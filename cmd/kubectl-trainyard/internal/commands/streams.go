@@ -28,7 +28,6 @@ func (s streams) remark(format string, args ...any) error {
 	return err
 }
 
-// notes prints notes to standard error.
 func (s streams) notes(texts []string) error {
 	for _, text := range texts {
 		if err := s.remark("note: %s", text); err != nil {

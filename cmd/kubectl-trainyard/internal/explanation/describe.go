@@ -117,7 +117,6 @@ func (f Observation) demand() *metav1.Table {
 	return table
 }
 
-// workers returns the table of workers for a job that waits.
 func (f Observation) workers() *metav1.Table {
 	if f.Dispatch == nil || f.State() != Waiting {
 		return output.NewTable()

@@ -1,8 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explanation says where a TrainJob is and why, or why it waits, from what is on record on the hub. It does no
-// I/O: the caller reads the Observation.
+// Package explanation says where a TrainJob is and why, or why it waits, from the hub's records. It does no I/O.
 //
 //	err := explanation.Describe(out, observation, wide)
 //

@@ -208,7 +208,6 @@ func (f Observation) staying() string {
 	return ""
 }
 
-// condition returns the Dispatch's condition of this type, or nil.
 func (f Observation) condition(of string) *metav1.Condition {
 	return meta.FindStatusCondition(f.Dispatch.Status.Conditions, of)
 }

@@ -62,7 +62,6 @@ func cells(cluster *v1alpha1.WorkerCluster, p *pool, now time.Time) []any {
 	}
 }
 
-// wideCells returns the wide cells for the nodes of some groups.
 func wideCells(cluster *v1alpha1.WorkerCluster, groups []v1alpha1.NodeGroup) []any {
 	_, message := readiness(cluster)
 	cpu, memory := output.Unknown, output.Unknown
@@ -88,7 +87,6 @@ func prices(of v1alpha1.Prices) string {
 	return output.Or(strings.Join(texts, ","), output.None)
 }
 
-// taints returns the taints of any of the nodes.
 func taints(groups []v1alpha1.NodeGroup) string {
 	var texts []string
 	for i := range groups {

@@ -1,8 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub reads and writes the hub for the plugin, with the rights of its user. Its errors say what the user can
-// do.
+// Package hub reads and writes the hub for the plugin, with its user's rights. Its errors say what the user can do.
 //
 //	h, err := hub.New(config, "the-context")
 //	workers, err := h.Workers(ctx)

@@ -76,8 +76,7 @@ func mapper() meta.RESTMapper {
 	return m
 }
 
-// eachPage reads all pages of a list and passes each page to take. Each page is a new list, so that nothing of the page
-// before is left in it.
+// eachPage passes all pages of a list to take. Each page is a new list, so nothing of the page before is left in it.
 func eachPage[L client.ObjectList](ctx context.Context, h *Hub, namespace string, fresh func() L, take func(L)) error {
 	for token := ""; ; {
 		page := fresh()

@@ -25,8 +25,7 @@ type Watcher struct {
 	fail    context.CancelCauseFunc
 }
 
-// NewWatcher returns a Watcher that watches nothing yet. The returned context ends with ctx, or with a cause if the
-// user may not watch.
+// NewWatcher returns an idle Watcher. The returned context ends with ctx, or with a cause if the user may not watch.
 func (h *Hub) NewWatcher(ctx context.Context) (context.Context, *Watcher) {
 	ctx, fail := context.WithCancelCause(ctx)
 	return ctx, &Watcher{hub: h, changed: make(chan struct{}, 1), fail: fail}
@@ -75,7 +74,6 @@ func stripDispatch(object any) (any, error) {
 	return object, nil
 }
 
-// watched says what to watch.
 type watched struct {
 	what     string
 	object   client.Object

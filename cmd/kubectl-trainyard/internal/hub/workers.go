@@ -17,7 +17,6 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// fieldOwner is the field manager of the plugin's writes.
 const fieldOwner = client.FieldOwner("kubectl-trainyard")
 
 // Workers returns the WorkerClusters, sorted by name.

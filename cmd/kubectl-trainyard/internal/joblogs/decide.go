@@ -18,7 +18,6 @@ type run struct {
 	number int32
 }
 
-// isOf says whether the run is of this pod.
 func (r *run) isOf(pod *corev1.Pod) bool { return r != nil && r.pod.UID == pod.UID }
 
 // nextRun returns the run whose log follows the log of the last run, or nil if this snapshot has none. If last is nil,
@@ -72,7 +71,6 @@ func whyAgain(s *snapshot, of step, node int32, last, next *run) (text string, a
 	}
 }
 
-// howItEnded says how the previous run ended.
 func howItEnded(next *run) string {
 	status := containerStatus(next.pod, next.container)
 	if status == nil || status.LastTerminationState.Terminated == nil {

@@ -29,7 +29,6 @@ type following struct {
 	read, printed bool
 }
 
-// result is what a follower has done.
 type result struct {
 	read    bool
 	written int64
@@ -148,7 +147,6 @@ func (f *following) isDone(s *snapshot, of *step) bool {
 	return of != nil && len(f.nodes) > 0 && othersGoOn(s.steps(), *of)
 }
 
-// finish reports how the job has ended.
 func (f *following) finish(s *snapshot, of *step) error {
 	name := f.options.Job.Name
 	end := s.end()
@@ -192,7 +190,6 @@ type follower struct {
 	stamper *stamper
 }
 
-// report follows, and sends the result.
 func (f *follower) report(ctx context.Context) {
 	err := f.follow(ctx)
 	select {
@@ -201,7 +198,6 @@ func (f *follower) report(ctx context.Context) {
 	}
 }
 
-// follow reads one run after the other.
 func (f *follower) follow(ctx context.Context) error {
 	for {
 		changed := f.following.watcher.changed()
@@ -235,7 +231,6 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// read reads a run to its end.
 func (f *follower) read(ctx context.Context, s *snapshot, of step, next *run) error {
 	if f.last != nil {
 		text, all := whyAgain(s, of, f.node, f.last, next)

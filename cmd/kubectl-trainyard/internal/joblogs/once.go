@@ -18,7 +18,6 @@ import (
 // streamsAhead is how many logs are opened before they are printed.
 const streamsAhead = 8
 
-// source is a log that exists.
 type source struct {
 	node      int32
 	pod       *corev1.Pod
@@ -26,7 +25,6 @@ type source struct {
 	previous  bool
 }
 
-// printOnce prints the current logs.
 func (p *printer) printOnce(ctx context.Context) error {
 	s, err := p.reader.read(ctx)
 	if err != nil {
@@ -111,7 +109,6 @@ func (p *printer) printSource(ctx context.Context, of step, from source) error {
 	return p.copyLog(of, from, stream, p.out.writer(""))
 }
 
-// open opens a log.
 func (p *printer) open(ctx context.Context, from source) (io.ReadCloser, error) {
 	options := p.logOptions(from.container)
 	options.Previous = from.previous
@@ -122,7 +119,6 @@ func (p *printer) open(ctx context.Context, from source) (io.ReadCloser, error) 
 	return stream, nil
 }
 
-// logOptions returns the options that the user has given.
 func (p *printer) logOptions(container string) *corev1.PodLogOptions {
 	options := &corev1.PodLogOptions{Container: container, Timestamps: p.options.Timestamps}
 	if p.options.Since > 0 {
@@ -180,7 +176,6 @@ func (p *printer) printAll(ctx context.Context, s *snapshot, of step) error {
 	return p.printSources(ctx, of, sources)
 }
 
-// opened is the answer to the request for a log.
 type opened struct {
 	stream io.ReadCloser
 	err    error
@@ -225,5 +220,4 @@ func (p *printer) printSources(ctx context.Context, of step, sources []source) e
 	return errors.Join(errs...)
 }
 
-// prefix returns the prefix of a node's lines.
 func prefix(of step, node int32) string { return fmt.Sprintf("[%s-%d] ", of.name, node) }

@@ -52,8 +52,7 @@ type Options struct {
 	Timestamps bool
 }
 
-// Print prints logs of a job. Its error says in the user's words why there is nothing to print. It ends early, with
-// ctx's error, when ctx ends.
+// Print prints logs of a job. Its error tells the user why there are none. When ctx ends, it returns ctx's error.
 func Print(ctx context.Context, clients Clients, streams Streams, o Options) error {
 	p := &printer{reader: reader{clients: clients, job: o.Job, context: o.Context}, options: o, out: newOutput(streams)}
 	if o.Follow {
@@ -62,7 +61,6 @@ func Print(ctx context.Context, clients Clients, streams Streams, o Options) err
 	return p.printOnce(ctx)
 }
 
-// printer prints the logs of one job.
 type printer struct {
 	reader  reader
 	options Options

@@ -25,7 +25,6 @@ var (
 	jobSets   = jobsetv1alpha2.SchemeGroupVersion.WithResource("jobsets")
 )
 
-// reader reads what belongs to one job from the API server.
 type reader struct {
 	clients Clients
 	job     types.NamespacedName
@@ -69,7 +68,6 @@ func (c Clients) Containers(ctx context.Context, job types.NamespacedName) ([]st
 	return slices.Compact(names), nil
 }
 
-// read makes a snapshot.
 func (r reader) read(ctx context.Context) (*snapshot, error) {
 	job, err := r.clients.Dynamic.Resource(trainJobs).Namespace(r.job.Namespace).Get(ctx, r.job.Name, metav1.GetOptions{})
 	if err != nil {
@@ -87,7 +85,6 @@ func (r reader) read(ctx context.Context) (*snapshot, error) {
 	return s, err
 }
 
-// explainNoJob explains an error of a read of the job.
 func (r reader) explainNoJob(ctx context.Context, err error) error {
 	if isKindMissing(err) {
 		return fmt.Errorf("this cluster%s has no TrainJobs: neither Kubeflow Trainer nor Trainyard is installed here", r.ofContext(" (context %q)"))

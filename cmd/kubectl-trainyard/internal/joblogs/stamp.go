@@ -20,9 +20,8 @@ type place struct {
 	bytes int // of passed only
 }
 
-// stamper passes on a log whose lines begin with their time, as the API server sends them on request. It knows its
-// position. After again, it skips what it has passed on already. The repeated log begins at the start, or at a time
-// that is not after reached().
+// stamper passes on a log whose lines begin with their time, as the API server sends them on request. After again, it
+// skips what it has passed on. The repeated log begins at the start, or at a time that is not after reached().
 type stamper struct {
 	to io.Writer
 	// keep says to keep the times.

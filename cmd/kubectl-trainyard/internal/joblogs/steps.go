@@ -98,8 +98,7 @@ func stepNames(steps []step) []string {
 	return names
 }
 
-// chooseStep returns the step with this name. Without a name it returns the step with the output of the training: the
-// launcher of MPI, or the trainer.
+// chooseStep returns the named step. Without a name, it is where the training prints: MPI's launcher or the trainer.
 func chooseStep(job string, steps []step, name string) (step, error) {
 	candidates := []string{trainjobs.StepName(name)} // The name of the replicated job works too.
 	if name == "" {

@@ -89,8 +89,7 @@ func (f *follower) streamOnce(ctx context.Context, of *run, first bool) error {
 	return err
 }
 
-// isRunning asks the API server whether a run continues, so that the stream was cut off. If the API server does not
-// answer, the run may continue.
+// isRunning asks the API server whether a run continues although its stream has ended. Without an answer it may.
 func (f *follower) isRunning(ctx context.Context, of *run) bool {
 	pod, err := f.following.reader.clients.Kubernetes.CoreV1().Pods(of.pod.Namespace).Get(ctx, of.pod.Name, metav1.GetOptions{})
 	if err != nil {

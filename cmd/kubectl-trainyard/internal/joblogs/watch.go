@@ -96,7 +96,6 @@ func (w *watcher) changed() <-chan struct{} {
 	return w.change
 }
 
-// snapshot returns what is known now.
 func (w *watcher) snapshot() (*snapshot, error) {
 	var pods []*corev1.Pod
 	for _, object := range w.pods.GetStore().List() {
@@ -105,8 +104,7 @@ func (w *watcher) snapshot() (*snapshot, error) {
 	return w.newSnapshot(pods)
 }
 
-// final returns a snapshot for the end of the job, with pods that the watch may not have seen yet. Only the first call
-// reads them from the API server.
+// final returns a snapshot at the end of the job. The first call reads pods that the watch may not have seen yet.
 func (w *watcher) final(ctx context.Context) (*snapshot, error) {
 	w.finalOnce.Do(func() { w.finalPods, w.finalErr = w.reader.listPods(ctx) })
 	if w.finalErr != nil {

@@ -101,7 +101,6 @@ func (r *reader) meant(wrong schema.GroupVersionKind) string {
 	return "; there are " + strings.Join(kinds, ", ")
 }
 
-// decode adds an object of a known kind.
 func (r *reader) decode(at string, gvk schema.GroupVersionKind, e envelope, encoded []byte) {
 	at = fmt.Sprintf("%s (%s %q)", at, e.Kind, cmp.Or(e.Metadata.Name, e.Metadata.GenerateName))
 	decoded, _, err := r.decoder.serializer.Decode(encoded, &gvk, nil)
@@ -165,7 +164,6 @@ func typeFault(err error) string {
 	return oneLine(err.Error())
 }
 
-// typeName returns the name of a type in JSON.
 func typeName(t reflect.Type) string {
 	switch bare(t).Kind() {
 	case reflect.Struct, reflect.Map:

@@ -69,7 +69,6 @@ func each(t reflect.Type, visit func(reflect.StructField, string)) {
 	}
 }
 
-// element returns the type of the items of a list.
 func element(t reflect.Type) reflect.Type {
 	if t = bare(t); t.Kind() == reflect.Slice || t.Kind() == reflect.Array {
 		return t.Elem()

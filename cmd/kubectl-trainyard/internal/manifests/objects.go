@@ -134,7 +134,6 @@ func (l *layered) List(ctx context.Context, into client.ObjectList, options ...c
 	return meta.SetList(into, items)
 }
 
-// mine returns the objects that belong to a list.
 func (l *layered) mine(list client.ObjectList) ([]runtime.Object, error) {
 	of, err := meta.GetItemsPtr(list)
 	if err != nil {

@@ -88,7 +88,6 @@ func expand(path string) ([]string, error) {
 	return files, nil
 }
 
-// reader collects objects and faults.
 type reader struct {
 	kinds   []schema.GroupVersionKind
 	decoder decoder

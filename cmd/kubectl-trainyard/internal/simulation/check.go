@@ -44,7 +44,6 @@ func check(objects *manifests.Objects) error {
 	return nil
 }
 
-// policyFaults returns all faults of a policy.
 func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
 	var faults []string
 	for _, fault := range compiled(policy).Faults() {

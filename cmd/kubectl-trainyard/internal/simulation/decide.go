@@ -168,7 +168,6 @@ func (w *world) runtimeMissing(ctx context.Context, job *trainer.TrainJob) error
 	return fmt.Errorf("spec.runtimeRef: there is no %s %q%s", kind, reference.Name, hub.DidYouMean(reference.Name, names))
 }
 
-// newDispatch returns the record of a job that is not placed yet.
 func newDispatch(job dispatch.Job, uid types.UID) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Dispatch"},
@@ -179,7 +178,6 @@ func newDispatch(job dispatch.Job, uid types.UID) *v1alpha1.Dispatch {
 	}
 }
 
-// record writes the decision to the Dispatch.
 func (w *world) record(d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	condition := metav1.Condition{
 		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,

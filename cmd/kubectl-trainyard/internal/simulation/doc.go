@@ -5,9 +5,8 @@
 //
 //	outcome, err := simulation.Run(ctx, objects.Over(hub), objects, now)
 //
-// It decides on one job after the other. A placed job takes its room. Other waiting jobs, reservations and preemption
-// do not count. Between workers of equal score a job's UID decides. A job has no UID before it is created: a note says
-// so where it matters.
+// It decides on jobs one by one. A placed job takes its room. Other waiting jobs, reservations and preemption do not
+// count. Between workers of equal score a job's UID decides. A new job has no UID yet: a note says so where it matters.
 //
 //	read.go      workers, policies and priority classes, from files and the hub
 //	priority.go  the priority of a job

@@ -35,7 +35,6 @@ func (o *Outcome) Print(out io.Writer, table func(io.Writer, *metav1.Table) erro
 	return nil
 }
 
-// headline returns the decision in a few lines.
 func (r Result) headline() string {
 	var b strings.Builder
 	d := r.Dispatch

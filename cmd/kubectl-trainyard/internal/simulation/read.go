@@ -25,7 +25,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch/expressions"
 )
 
-// kinds are the kinds that a decision needs.
 var kinds = []schema.GroupVersionKind{
 	trainer.SchemeGroupVersion.WithKind(trainer.TrainJobKind),
 	trainer.SchemeGroupVersion.WithKind(trainer.ClusterTrainingRuntimeKind),
@@ -40,7 +39,6 @@ var kinds = []schema.GroupVersionKind{
 // Kinds returns the kinds that a decision needs.
 func Kinds() []schema.GroupVersionKind { return slices.Clone(kinds) }
 
-// world is the data for decisions.
 type world struct {
 	client   client.Client
 	demands  *demand.Deriver
@@ -107,7 +105,6 @@ func (w *world) readWorkers(ctx context.Context) error {
 	return nil
 }
 
-// compile prepares policies for decisions.
 func compile(policies []v1alpha1.DispatchPolicy) []dispatch.Policy {
 	ready := make([]dispatch.Policy, len(policies))
 	for i := range policies {

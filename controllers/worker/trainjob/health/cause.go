@@ -112,7 +112,6 @@ func failedContainer(pod *corev1.Pod) (worst *corev1.ContainerStatus, how *corev
 	return worst, how
 }
 
-// endOf says how a failed pod ended.
 func endOf(pod *corev1.Pod) string {
 	if s, end := failedContainer(pod); end != nil {
 		return ended(pod, s.Name, end)

@@ -110,7 +110,6 @@ func isInit(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.InitContainerStatuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
 }
 
-// restarts counts the restarts of the pod's containers.
 func restarts(pod *corev1.Pod) (sum int32) {
 	for s := range statuses(pod) {
 		sum += s.RestartCount
@@ -153,7 +152,6 @@ func lastEnd(s *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return s.LastTerminationState.Terminated
 }
 
-// ended describes the end of a container.
 func ended(pod *corev1.Pod, name string, t *corev1.ContainerStateTerminated) string {
 	text := fmt.Sprintf("container %q ended with exit code %d", name, t.ExitCode)
 	switch {

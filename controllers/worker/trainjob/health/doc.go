@@ -1,8 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health says from a job's pods why the job makes no progress: which pod, on which node, and why. It does no
-// I/O except List, which reads a cache.
+// Package health says from a job's pods why the job makes no progress, and where. Only List does I/O: it reads a cache.
 //
 //	var jobs health.Jobs // one per process
 //
@@ -16,10 +15,9 @@
 //
 // # What is a trouble
 //
-// The constants list the troubles, the worst first. Only pods of the present attempt count. If pods replaced each other
-// in one place, the youngest counts, and the earlier pods count as crashes there. A pod with a scheduling gate is no
-// trouble, and a job with such a pod may lack ready pods. A pod that is being deleted is no trouble unless it lost its
-// node or was evicted.
+// The constants list the troubles, the worst first. Only pods of the present attempt count. Of pods that replaced each
+// other, the youngest counts, and the earlier ones count as crashes. A pod with a scheduling gate is no trouble, and
+// its job may lack ready pods. A pod that is being deleted is no trouble unless it lost its node or was evicted.
 //
 // A pod does not show that a volume cannot be mounted: the kubelet reports this in Events only. Such a pod waits for
 // "its volumes or its network" until NoPodReady. The scheduler reports missing or unbound claims: Unschedulable.

@@ -20,7 +20,6 @@ type Jobs struct {
 	jobs map[types.NamespacedName]*history // under mu
 }
 
-// history is what the process has seen of a job.
 type history struct {
 	idle, unscheduled, running stretch
 	crashes                    int32

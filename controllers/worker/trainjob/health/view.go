@@ -37,7 +37,6 @@ type view struct {
 	failure       failure // why the pod failed, if it has
 }
 
-// look returns the view of a pod.
 func look(pod *corev1.Pod) view {
 	v := view{
 		name:       pod.Name,

@@ -47,8 +47,7 @@ func JobSetOf(pod client.Object) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: pod.GetNamespace(), Name: name}, name != ""
 }
 
-// List returns the pods of this JobSet, by its UID, from a cache with JobSetIndex. Do not change them: the cache has
-// them.
+// List returns the pods of this JobSet, by its UID, from a cache with JobSetIndex. They are shared: do not change them.
 func List(ctx context.Context, cache client.Reader, js *jobsetv1alpha2.JobSet) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := cache.List(ctx, &list, client.InNamespace(js.Namespace), client.MatchingFields{JobSetIndex: js.Name},
@@ -71,7 +70,6 @@ func Changed(old, updated *corev1.Pod) bool {
 	return look(old) != look(updated) || old.Labels[jobsetv1alpha2.JobSetUIDKey] != updated.Labels[jobsetv1alpha2.JobSetUIDKey]
 }
 
-// keptLabels are the labels that this package reads.
 var keptLabels = []string{
 	jobsetv1alpha2.JobSetNameKey, jobsetv1alpha2.JobSetUIDKey, jobsetv1alpha2.ReplicatedJobNameKey, jobsetv1alpha2.JobIndexKey,
 	batchv1.JobCompletionIndexAnnotation, jobset.RestartsKey, jobset.JobRestartAttemptKey,
