@@ -194,6 +194,7 @@ func steps() map[string]step {
 		"Evicting Leaving":                 {evicting, but(evicting, deleted)},
 		"Lost Lost":                        {gone, but(gone, set(v1alpha1.DispatchWorkerLost, "True", v1alpha1.ReasonFencing))},
 		"Lost Lost evicted":                {gone, but(gone, preempt)},
+		"Lost Lost drained":                {gone, but(gone, evictedBy(v1alpha1.EvictionDrained))}, // It answers again.
 		"Lost Lost kueue":                  {gone, but(gone, kueue)},
 		"Lost Lost spared":                 {but(gone, preempt), gone},
 		"Lost Placed":                      {but(here, lose), here},

@@ -135,6 +135,7 @@ func Transitions() []Transition {
 		{record.Lost, record.Lost, "something else is done about it", Failover, workerLost, onlySaid, decidesNothing},
 		{record.Lost, record.Lost, makesRoom, Placement, "spec.eviction", recordBeforeAct, byPlacement},
 		{record.Lost, record.Lost, held, Placement, "spec.eviction", recordBeforeAct, byPlacement},
+		{record.Lost, record.Lost, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{record.Lost, record.Lost, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{record.Lost, record.Lost, "the eviction is taken back", Anybody, "spec.eviction goes", runsOn, decidesNothing},
 		{record.Lost, record.Lost, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
