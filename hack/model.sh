@@ -34,15 +34,18 @@ holds() {
 if [[ ${MODEL:-} == large ]]; then
   holds -DCRASHES=2 -DCHALLENGES=4
   holds -DCRASHES=1 -DTWICE
+  holds -DCRASHES=1 -DKUEUE
 else
   holds -DCRASHES=1
   holds -DCRASHES=0 -DTWICE
+  holds -DCRASHES=0 -DKUEUE
 fi
 
-for switch in NO_STAMP NO_MEMORY NEWER_IS_CURRENT COUNT_FROM_SUCCESS COUNT_FROM_RECEIPT WAIT=5 ENDLESS_HANDOVER; do
+for switch in NO_STAMP NO_MEMORY NEWER_IS_CURRENT COUNT_FROM_SUCCESS COUNT_FROM_RECEIPT WAIT=5 ENDLESS_HANDOVER KUEUE_UNDOES; do
   case $switch in
     NO_MEMORY | NEWER_IS_CURRENT) bounds=(-DCRASHES=0 -DTWICE) ;;
     ENDLESS_HANDOVER) bounds=(-DCRASHES=2) ;;
+    KUEUE_UNDOES) bounds=(-DCRASHES=0 -DKUEUE) ;;
     *) bounds=(-DCRASHES=1) ;;
   esac
   if explore "${bounds[@]}" "-D$switch"; then

@@ -30,13 +30,13 @@ const (
 	aUser    = "user"
 )
 
-// withMarks returns a namespace in which aUser may do everything. The cluster has the policy and roles of hub and
+// withMarks returns a namespace in which aUser may do everything. The cluster has the policies and roles of hub and
 // agent.
 func withMarks(t *testing.T) (*environment, string) {
 	t.Helper()
 	e := env(t)
 	ns := e.namespace(t)
-	err := e.cluster.ApplyFiles(t.Context(), "../config/admission/marks.yaml",
+	err := e.cluster.ApplyFiles(t.Context(), "../config/admission/marks.yaml", "../config/admission/fence.yaml",
 		"../config/worker/cluster_role.yaml", "../config/worker/cluster_role_binding.yaml",
 		"../config/worker-agent/cluster_role.yaml", "../config/worker-agent/cluster_role_binding.yaml")
 	if err != nil {
@@ -50,7 +50,13 @@ func withMarks(t *testing.T) (*environment, string) {
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: aUser}},
 	})
 	probe := job(ns, "probe", suspended, with(nil, map[string]string{v1alpha1.AnnotationFenced: "1.1"}))
-	eventually(t, "policy to be in force, and rights", func(g gomega.Gomega) {
+	fenced := job(ns, "probe-of-fence", suspended, with(copyLabels, copyAnnotations))
+	e.create(t, fenced)
+	resumed := fenced.DeepCopy()
+	resume(resumed)
+	eventually(t, "policies to be in force, and rights", func(g gomega.Gomega) {
+		patch := client.MergeFrom(fenced)
+		g.Expect(apierrors.IsForbidden(e.Patch(t.Context(), resumed.DeepCopy(), patch, client.DryRunAll))).To(gomega.BeTrue())
 		g.Expect(apierrors.IsForbidden(e.as(t, aUser).Create(t.Context(), probe, client.DryRunAll))).To(gomega.BeTrue())
 		probe := job(ns, "probe", suspended)
 		g.Expect(e.as(t, aUser).Create(t.Context(), probe, client.DryRunAll)).To(gomega.Succeed())
@@ -178,7 +184,9 @@ func TestMarksKeepNobodyFromOtherWork(t *testing.T) {
 		{"the user's annotations", with(nil, map[string]string{
 			v1alpha1.AnnotationTTL: "60", v1alpha1.AnnotationClusters: "gpu", v1alpha1.AnnotationPriorityClass: "high",
 		})},
-		{"the spec", func(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }},
+		{"the spec", func(j *trainer.TrainJob) {
+			j.Spec.RuntimePatches = []trainer.RuntimePatch{{Manager: "kueue.x-k8s.io/manager"}}
+		}},
 		{"owners", func(j *trainer.TrainJob) {
 			j.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}}
 		}},

@@ -64,7 +64,8 @@ const (
 	OldAttempt
 	// SecondCopy: the agent has seen another copy of the same attempt.
 	SecondCopy
-	// ResumedByOthers: somebody other than the hub has resumed a stopped copy.
+	// ResumedByOthers: somebody other than the hub has resumed a stopped copy. Where config/admission is installed, the
+	// API server refuses that.
 	ResumedByOthers
 )
 

@@ -26,6 +26,9 @@
 // attempts by hub, namespace, name and UID of the hub TrainJob. The tracker is bounded. It forgets a hub that never had
 // a lease when the hub's last copy is deleted, and no metric has the name of such a hub.
 //
+// A stopped copy stays suspended until the hub resumes it: config/admission makes the API server refuse all others. A
+// Kueue on the worker starts each suspended job that it has admitted.
+//
 // # What is not stopped
 //
 //   - An agent that does not run or cannot reach its API server stops nothing. So a hub that only knows that the
@@ -35,6 +38,8 @@
 //   - A deadline is measured by the clock of the process, which stands still while the machine is suspended.
 //   - Gate does not hold back the pods of a TrainJob that a Kubeflow Trainer runs. The agent suspends a late creation
 //     when it sees it.
+//   - Without config/admission somebody may resume a stopped copy. The agent then deletes it, and its pods run until
+//     they have ended.
 //   - The agent misses a second copy of an attempt if the first copy was created and deleted while the watch was
 //     broken and had to list again.
 //   - If the apply of a JobSet takes longer after Gate's answer than the lease is valid, it makes pods. The agent ends

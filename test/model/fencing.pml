@@ -45,9 +45,15 @@ byte resuming;                /* attempt of the copy that the hub has sent a res
 byte resumeStamp;             /* the challenge on it */
 byte there;                   /* attempt of the copy that is there, 0: none */
 byte stampThere;              /* the challenge with which it was created */
-mtype = {gated, running, stopping, stopped}
+/* queued: the worker's Kueue has suspended the copy, and starts it when it likes; stopped: it has the agent's mark */
+mtype = {gated, running, stopping, queued, stopped}
 mtype copy = gated;
 byte dying;                   /* ticks since the copy began to stop */
+#ifdef KUEUE
+bool queuing;                 /* it was Kueue that began to stop it */
+#else
+#define queuing false
+#endif
 
 /* --- the agent --- */
 byte measured[CHALLENGES];    /* age of each challenge by the agent's clock */
@@ -131,7 +137,35 @@ inline arrive(n, c) {
 #endif
 }
 
-inline vanish() { there = 0; copy = gated; resuming = 0; stampThere = 0; first = true; dying = 0 }
+/* the agent stops a copy, and marks it, whoever has suspended it before */
+inline fence() {
+	if
+	:: copy == running -> copy = stopping; dying = 0
+	:: copy == queued -> copy = stopped
+	:: else
+	fi;
+	notQueuing()
+}
+
+/* the pods of a copy have ended */
+inline podsEnd() {
+	if
+	:: queuing -> copy = queued
+	:: else -> copy = stopped
+	fi;
+	dying = 0; notQueuing()
+}
+
+#ifdef KUEUE
+inline notQueuing() { queuing = false }
+/* where Kueue has the copy, a resumption takes the mark off, and Kueue starts the copy, now or later */
+#define resumed queued
+#else
+inline notQueuing() { skip }
+#define resumed running
+#endif
+
+inline vanish() { there = 0; copy = gated; resuming = 0; stampThere = 0; first = true; dying = 0; notQueuing() }
 
 /* slow: the agent's clock misses this tick, which it may if it has not missed too many */
 inline tick(slow) {
@@ -197,7 +231,8 @@ inline takeOver() {
 }
 
 /* what must happen before time goes on */
-#define agentIsDue (up && there != 0 && copy == running && !valid)
+#define unmarked (copy == running || copy == queued || (copy == stopping && queuing))
+#define agentIsDue (up && there != 0 && unmarked && !valid)
 #define podsAreDue (there != 0 && copy == stopping && dying >= STOP)
 #define electionIsDue (!up && down >= ELECTION)
 
@@ -215,8 +250,8 @@ init {
 		copy = running; printf("agent starts attempt %d\n", there) }
 	/* what is not the first copy of its attempt waits for the hub, as what was stopped does */
 	:: d_step { up && there != 0 && copy == gated && !first -> copy = stopped; printf("agent refuses a second copy of attempt %d\n", there) }
-	:: d_step { agentIsDue -> copy = stopping; dying = 0; printf("agent stops attempt %d\n", there) }
-	:: d_step { there != 0 && copy == stopping -> copy = stopped; dying = 0; printf("pods of attempt %d have ended\n", there) }
+	:: d_step { agentIsDue -> fence(); printf("agent stops attempt %d\n", there) }
+	:: d_step { there != 0 && copy == stopping -> podsEnd(); printf("pods of attempt %d have ended\n", there) }
 	:: d_step { up && crashes < CRASHES -> crashes++; up = false; down = 0; printf("agent dies\n") }
 	/* a standby that has watched knows what the one before knew, one that has not knows nothing */
 	:: d_step { !up -> takeOver(); printf("a standby takes over, granted before: %d\n", granted) }
@@ -236,7 +271,17 @@ init {
 	:: d_step { there == 0 && creating[3] -> arrive(3, stamp[3]); printf("creation of attempt 3 arrives\n") }
 
 	:: d_step { resuming != 0 && resuming == there && copy == stopped && valid && hasAnswer && resumable ->
-		copy = running; first = true; resuming = 0; printf("attempt %d is resumed\n", there) }
+		copy = resumed; first = true; resuming = 0; printf("attempt %d is resumed\n", there) }
+
+#ifdef KUEUE
+	/* ---------- the worker's Kueue: it knows of no lease ---------- */
+	:: d_step { there != 0 && copy == running -> copy = stopping; dying = 0; queuing = true; printf("Kueue preempts attempt %d\n", there) }
+	:: d_step { there != 0 && copy == queued -> copy = running; printf("Kueue starts attempt %d\n", there) }
+#ifdef KUEUE_UNDOES
+	/* the broken rule: the API server lets anybody resume what the agent has stopped */
+	:: d_step { there != 0 && copy == stopped -> copy = running; printf("Kueue starts attempt %d, which the agent has stopped\n", there) }
+#endif
+#endif
 
 	/* ---------- the hub ---------- */
 	/* it reads some challenge, perhaps an old one, and answers it; what it counts from is on record before the answer is sent */
@@ -276,9 +321,10 @@ init {
 	:: d_step { state == Copied && onA && there == attempt && copy == stopped -> vanish(); state = Ended; printf("hub sees attempt %d stopped, and ends it\n", attempt) }
 	/* eviction: it deletes the copy, and sees when its pods have ended */
 	:: d_step { state == Copied && onA && there == attempt && copy == running -> copy = stopping; dying = 0; printf("hub evicts attempt %d\n", attempt) }
+	:: d_step { state == Copied && onA && there == attempt && copy == queued -> vanish(); state = Ended; printf("hub evicts attempt %d, which is queued\n", attempt) }
 	/* a copy of an attempt that is over is deleted when the hub sees it; its pods end first */
 	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && copy == running -> copy = stopping; dying = 0 }
-	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && (copy == gated || copy == stopped) -> vanish() }
+	:: d_step { there != 0 && (there < attempt || state == Ended || state == Waiting) && (copy == gated || copy == queued || copy == stopped) -> vanish() }
 	:: d_step { state == Ended -> state = Waiting }
 	:: d_step { state == Waiting && attempt % 2 == 1 && attempt < ATTEMPTS -> attempt++; onA = false; runsB = true; state = Copied; printf("attempt %d runs on B\n", attempt) }
 	/* the job leaves B as it should: when its pods have ended */
