@@ -35,6 +35,7 @@
 //	Price           1 - cost / cost at the ceiling, by what the job takes per hour
 //	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
 //	Sticky          1 where the job ran before, 0 elsewhere
+//	Preference      1 for the first worker in the policy's order, less by the same amount for each next one, 0 for others
 //
 // So neither the order of an argument nor a worker that lost changes the result, with one exception: if a policy scores
 // by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.

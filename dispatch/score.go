@@ -8,6 +8,7 @@ import (
 	"hash"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -94,9 +95,22 @@ func (s *scores) part(name v1alpha1.ScoreName, w *Worker) points {
 		return s.price.of(w)
 	case v1alpha1.ScoreQueueDepth:
 		return percent(1 / float64(1+max(w.Queued, 0)))
+	case v1alpha1.ScorePreference:
+		return s.preference(w.Name)
 	case v1alpha1.ScoreSticky:
 		if s.previous != "" && s.previous == w.Name {
 			return 100 * point
+		}
+	}
+	return 0
+}
+
+// preference is the place of a worker in the order of the policy. It does not depend on which workers there are.
+func (s *scores) preference(worker v1alpha1.ClusterName) points {
+	for i := range s.parts {
+		order := s.parts[i].Order
+		if at := slices.Index(order, worker); s.parts[i].Name == v1alpha1.ScorePreference && at >= 0 {
+			return percent(float64(len(order)-at) / float64(len(order)))
 		}
 	}
 	return 0

@@ -63,7 +63,7 @@ type ClusterSelector struct {
 }
 
 // ScoreName names a score, a number from 0 to 100 for each worker on which a job fits.
-// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky
+// +kubebuilder:validation:Enum=LeastAllocated;MostAllocated;Price;QueueDepth;Sticky;Preference
 type ScoreName string
 
 // The scores.
@@ -82,10 +82,14 @@ const (
 	ScoreQueueDepth ScoreName = "QueueDepth"
 	// ScoreSticky: 100 for the worker on which the job ran before, with the images and perhaps the data, else 0.
 	ScoreSticky ScoreName = "Sticky"
+	// ScorePreference: the place of the worker in the order of the score: 100 for the first worker, less for each next one
+	// by the same amount, and 0 for a worker that is not in the order.
+	ScorePreference ScoreName = "Preference"
 )
 
 // Score is how much a score counts.
 // +kubebuilder:validation:XValidation:rule="self.name == 'Price' || !has(self.ceiling)",message="only the score Price has a ceiling"
+// +kubebuilder:validation:XValidation:rule="(self.name == 'Preference') == has(self.order)",message="the score Preference needs an order, and no other score has one"
 type Score struct {
 	// name is the name of the score.
 	Name ScoreName `json:"name"`
@@ -100,6 +104,13 @@ type Score struct {
 	// not make other scores alike.
 	// +optional
 	Ceiling Prices `json:"ceiling,omitempty"`
+	// order is for Preference only: the names of WorkerClusters, the preferred one first.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=253
+	Order []ClusterName `json:"order,omitempty"`
 }
 
 // Queueing says in which order a policy's waiting jobs are placed. Both values order by priority, then by age.

@@ -51,7 +51,8 @@ func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
 	}
 	for i, score := range policy.Spec.Scoring {
 		faults = append(faults, enum(fmt.Sprintf("spec.scoring[%d].name", i), string(score.Name),
-			v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky)...)
+			v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
+			v1alpha1.ScorePreference)...)
 	}
 	if value := policy.Spec.Queueing; value != "" {
 		faults = append(faults, enum("spec.queueing", string(value), v1alpha1.BestEffortFIFO, v1alpha1.StrictFIFO)...)
