@@ -58,9 +58,14 @@ func (f *Factory) NamespaceFlag() string {
 	return ptr.Deref(f.flags.Namespace, "")
 }
 
+// ContextFlag returns the value of --context, or "".
+func (f *Factory) ContextFlag() string {
+	return ptr.Deref(f.flags.Context, "")
+}
+
 // Context returns the name of the context in use, or "" without one, as in a pod.
 func (f *Factory) Context() string {
-	if name := ptr.Deref(f.flags.Context, ""); name != "" {
+	if name := f.ContextFlag(); name != "" {
 		return name
 	}
 	config, err := f.flags.ToRawKubeConfigLoader().RawConfig()

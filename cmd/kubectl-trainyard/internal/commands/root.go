@@ -26,6 +26,7 @@ const (
 	exitError       = 1
 	exitWaits       = 2   // simulate: a job would wait.
 	exitStays       = 2   // drain --wait: jobs stay on the worker.
+	exitLeft        = 2   // import multikueue: something is left to do before the cut-over.
 	exitInterrupted = 130 // A shell's code for a process that ended with SIGINT.
 )
 
@@ -77,7 +78,8 @@ func newRoot(f *Factory, s streams) *cobra.Command {
 	completeFlag(root, "namespace", completer{f}.namespaces)
 	completeFlag(root, "context", completer{f}.contexts)
 	root.AddCommand(newClusters(f, s), newExplain(f, s), newLogs(f, s), newQueue(f, s), newSimulate(f, s), newVersion(s),
-		newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s))
+		newCordon(f, s), newUncordon(f, s), newDrain(f, s), newForget(f, s), newAdopt(f, s), newRelease(f, s),
+		newImport(f, s))
 	return root
 }
 

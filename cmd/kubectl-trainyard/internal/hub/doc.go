@@ -7,7 +7,8 @@
 //	workers, err := h.Workers(ctx)
 //
 // It needs no discovery, because it knows the kinds that it reads. It reads lists in pages, to spare a large hub. It
-// writes only merge patches of single fields of WorkerClusters.
+// writes only merge patches of single fields of WorkerClusters. What is imported from MultiKueue is written by package
+// multikueue.
 //
 // A Watcher is for commands that follow changes:
 //

@@ -65,6 +65,7 @@ func mapper() meta.RESTMapper {
 	}
 	add(corev1.SchemeGroupVersion, "Namespace", "namespaces", meta.RESTScopeRoot)
 	add(corev1.SchemeGroupVersion, "Event", "events", meta.RESTScopeNamespace)
+	add(corev1.SchemeGroupVersion, "Secret", "secrets", meta.RESTScopeNamespace)
 	add(schedulingv1.SchemeGroupVersion, "PriorityClass", "priorityclasses", meta.RESTScopeRoot)
 	add(v1alpha1.GroupVersion, "WorkerCluster", "workerclusters", meta.RESTScopeRoot)
 	add(v1alpha1.GroupVersion, "DispatchPolicy", "dispatchpolicies", meta.RESTScopeRoot)
@@ -73,6 +74,12 @@ func mapper() meta.RESTMapper {
 	add(trainer.SchemeGroupVersion, trainer.TrainJobKind, "trainjobs", meta.RESTScopeNamespace)
 	add(trainer.SchemeGroupVersion, trainer.TrainingRuntimeKind, "trainingruntimes", meta.RESTScopeNamespace)
 	add(trainer.SchemeGroupVersion, trainer.ClusterTrainingRuntimeKind, "clustertrainingruntimes", meta.RESTScopeRoot)
+	add(kueueVersion, "AdmissionCheck", "admissionchecks", meta.RESTScopeRoot)
+	add(kueueVersion, "MultiKueueConfig", "multikueueconfigs", meta.RESTScopeRoot)
+	add(kueueVersion, "MultiKueueCluster", "multikueueclusters", meta.RESTScopeRoot)
+	add(kueueVersion, "ClusterQueue", "clusterqueues", meta.RESTScopeRoot)
+	add(kueueVersion, "LocalQueue", "localqueues", meta.RESTScopeNamespace)
+	add(kueueVersion, "Workload", "workloads", meta.RESTScopeNamespace)
 	return m
 }
 

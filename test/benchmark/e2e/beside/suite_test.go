@@ -33,6 +33,7 @@ const (
 // hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has the same or another one.
 type hub struct {
 	client.Client
+	cluster *fleet.Cluster
 	// kueues and ours are the workers.
 	kueues, ours *worker
 	// queue is a LocalQueue of MultiKueue.
@@ -68,7 +69,7 @@ func newHub(t *testing.T, ours int) *hub {
 	check(t, y.Start(ctx))
 	check(t, y.Connected(ctx))
 	return &hub{
-		Client: all.Hub.Admin, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
+		Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
 		kueues: newWorker(t, all.Workers[0]), ours: newWorker(t, all.Workers[ours]),
 	}
 }

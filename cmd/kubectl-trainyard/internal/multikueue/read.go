@@ -1,0 +1,202 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package multikueue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
+)
+
+// DefaultNamespace is the namespace of Trainyard's manager in its manifests.
+const DefaultNamespace = "trainyard-system"
+
+// Options say where things are.
+type Options struct {
+	// KueueNamespace is the namespace of Kueue, with the Secrets of MultiKueue.
+	KueueNamespace string
+	// Namespace is the namespace of Trainyard's manager.
+	Namespace string
+	// Context is the context of the hub in the commands that are printed, or empty for the current one.
+	Context string
+}
+
+// kubectl is how the printed commands call kubectl for the hub.
+func (o Options) kubectl() string {
+	if o.Context == "" {
+		return "kubectl"
+	}
+	return "kubectl --context " + o.Context
+}
+
+// register returns the command that registers a worker with the labels of the import.
+func (o Options) register(name string, configs []string) string {
+	command := "hack/register-worker.sh " + name
+	if o.Context != "" {
+		command += " --hub-context " + o.Context
+	}
+	if o.Namespace != DefaultNamespace {
+		command += " --namespace " + o.Namespace
+	}
+	for _, label := range labelsOf(configs) {
+		command += " --label " + label + "=" + labelValue
+	}
+	return command
+}
+
+// Observation is what the hub has of MultiKueue and of an earlier import.
+type Observation struct {
+	options  Options
+	checks   map[string]admissionCheck
+	configs  map[string]config
+	clusters map[string]cluster
+	queues   []clusterQueue
+	// local are the LocalQueues by the name of their ClusterQueue.
+	local map[string][]LocalQueue
+	// secrets are the Secrets with MultiKueue's kubeconfigs.
+	secrets map[string]*corev1.Secret
+	// objects are those in Trainyard that have a name of the import.
+	objects map[string]*unstructured.Unstructured
+	// policies is the number of all DispatchPolicies.
+	policies int
+}
+
+// LocalQueue is a LocalQueue of a ClusterQueue.
+type LocalQueue struct {
+	types.NamespacedName
+	// Workloads is the number of Workloads that have not finished, by the kind of job.
+	Workloads map[string]int
+}
+
+// Read reads the hub.
+func Read(ctx context.Context, h *hub.Hub, options Options) (*Observation, error) {
+	o := &Observation{
+		options: options, checks: map[string]admissionCheck{}, configs: map[string]config{}, clusters: map[string]cluster{},
+		local: map[string][]LocalQueue{}, secrets: map[string]*corev1.Secret{}, objects: map[string]*unstructured.Unstructured{},
+	}
+	if err := o.readKueue(ctx, h); err != nil {
+		return nil, err
+	}
+	if err := o.readTrainyard(ctx, h); err != nil {
+		return nil, err
+	}
+	return o, o.readSecrets(ctx, h)
+}
+
+func (o *Observation) readKueue(ctx context.Context, h *hub.Hub) error {
+	err := each(ctx, h, "AdmissionCheck", func(c admissionCheck) {
+		if c.Spec.ControllerName == controllerName {
+			o.checks[c.Name] = c
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if err := each(ctx, h, configKind, func(c config) { o.configs[c.Name] = c }); err != nil {
+		return err
+	}
+	if err := each(ctx, h, "MultiKueueCluster", func(c cluster) { o.clusters[c.Name] = c }); err != nil {
+		return err
+	}
+	if err := each(ctx, h, "ClusterQueue", func(q clusterQueue) { o.queues = append(o.queues, q) }); err != nil {
+		return err
+	}
+	slices.SortFunc(o.queues, func(a, b clusterQueue) int { return cmp.Compare(a.Name, b.Name) })
+	return o.readLocalQueues(ctx, h)
+}
+
+// readLocalQueues reads LocalQueues and counts their Workloads.
+func (o *Observation) readLocalQueues(ctx context.Context, h *hub.Hub) error {
+	counts := map[types.NamespacedName]map[string]int{}
+	err := each(ctx, h, "LocalQueue", func(q localQueue) {
+		key := types.NamespacedName{Namespace: q.Namespace, Name: q.Name}
+		counts[key] = map[string]int{}
+		o.local[q.Spec.ClusterQueue] = append(o.local[q.Spec.ClusterQueue], LocalQueue{NamespacedName: key, Workloads: counts[key]})
+	})
+	if err != nil {
+		return err
+	}
+	for _, queues := range o.local {
+		slices.SortFunc(queues, func(a, b LocalQueue) int { return cmp.Compare(a.String(), b.String()) })
+	}
+	return each(ctx, h, "Workload", func(w workload) {
+		count := counts[types.NamespacedName{Namespace: w.Namespace, Name: w.Spec.QueueName}]
+		if count == nil || slices.ContainsFunc(w.Status.Conditions, isFinished) {
+			return
+		}
+		kind := "?"
+		if owner := metav1.GetControllerOfNoCopy(&w); owner != nil {
+			kind = owner.Kind
+		}
+		count[kind]++
+	})
+}
+
+func isFinished(condition metav1.Condition) bool {
+	return condition.Type == "Finished" && condition.Status == metav1.ConditionTrue
+}
+
+// readTrainyard reads the objects that the import may have made.
+func (o *Observation) readTrainyard(ctx context.Context, h *hub.Hub) error {
+	workers, err := h.All(ctx, v1alpha1.GroupVersion.WithKind("WorkerCluster"))
+	if err != nil {
+		return err
+	}
+	policies, err := h.All(ctx, v1alpha1.GroupVersion.WithKind("DispatchPolicy"))
+	if err != nil {
+		return err
+	}
+	o.policies = len(policies)
+	for _, object := range slices.Concat(workers, policies) {
+		o.objects[keyOf(object)] = object
+	}
+	return nil
+}
+
+// readSecrets reads the Secrets that MultiKueue uses, and those of an earlier import.
+func (o *Observation) readSecrets(ctx context.Context, h *hub.Hub) error {
+	for name, c := range o.clusters {
+		if c.source() != fromSecret {
+			continue
+		}
+		location := c.Spec.ClusterSource.KubeConfig.Location
+		secret := &corev1.Secret{}
+		switch err := h.Get(ctx, types.NamespacedName{Namespace: o.options.KueueNamespace, Name: location}, secret); {
+		case err == nil:
+			o.secrets[location] = secret
+		case !apierrors.IsNotFound(err):
+			return h.Hint(fmt.Errorf("get Secret %q in namespace %q: %w", location, o.options.KueueNamespace, err))
+		}
+		ours := &unstructured.Unstructured{}
+		ours.SetGroupVersionKind(secretKind)
+		key := types.NamespacedName{Namespace: o.options.Namespace, Name: secretName(name)}
+		switch err := h.Get(ctx, key, ours); {
+		case err == nil:
+			o.objects[keyOf(ours)] = ours
+		case !apierrors.IsNotFound(err):
+			return h.Hint(fmt.Errorf("get Secret %q in namespace %q: %w", key.Name, key.Namespace, err))
+		}
+	}
+	return nil
+}
+
+var secretKind = corev1.SchemeGroupVersion.WithKind("Secret")
+
+// keyOf identifies an object by its kind and name: the objects of the import have no namespace, or the manager's.
+func keyOf(object *unstructured.Unstructured) string {
+	return key(object.GroupVersionKind(), object.GetName())
+}
+
+func key(kind schema.GroupVersionKind, name string) string { return kind.Kind + "/" + name }
