@@ -72,7 +72,7 @@ func newFederation(t *testing.T) *federation {
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	installRay(ctx, t, all)
-	integrations := append(kueue.Tuned().Integrations, "ray.io/rayjob")
+	integrations := append(slices.Clone(kueue.Tuned().Integrations), "ray.io/rayjob")
 	k := kueue.New(all, kueue.Tuning{Groups: 1, Integrations: integrations, Dispatcher: "trainyard.dev/gang-fit"})
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))

@@ -232,7 +232,7 @@ func (u *unequal) jobs(count int) []batchv1.Job {
 			})
 		}
 	}
-	order := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // The same order for every dispatcher.
+	order := rand.New(rand.NewPCG(1, 2)) // The same order for every dispatcher.
 	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }
