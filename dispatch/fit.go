@@ -32,7 +32,7 @@ func (g *gang) fits(n *Nodes) bool {
 	if !g.fitsQuota(n) {
 		return false
 	}
-	if n.onlyQuota() {
+	if n.queued().only() {
 		return true
 	}
 	for _, ph := range g.phases {

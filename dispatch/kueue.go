@@ -110,11 +110,8 @@ func (n *Nodes) queued() *queueQuota {
 	return n.quota
 }
 
-// onlyQuota says whether the nodes do not count for the job that looks at them.
-func (n *Nodes) onlyQuota() bool {
-	q := n.queued()
-	return q != nil && q.alone
-}
+// only says whether the nodes do not count for the job that looks at them.
+func (q *queueQuota) only() bool { return q != nil && q.alone }
 
 // boundless: no job has looked at the nodes, and for some jobs the nodes do not count. So nothing is certain about what
 // has no room.
@@ -142,7 +139,7 @@ func seenBy(job *Job, workers []Worker) []Worker {
 			seen = slices.Clone(workers)
 		}
 		w := &seen[i]
-		if w.Nodes = w.Nodes.In(local); w.Nodes.onlyQuota() {
+		if w.Nodes = w.Nodes.In(local); w.Nodes.queued().only() {
 			w.Revision = 0 // An expression sees what is free, and that depends on the queue of the job.
 		}
 	}

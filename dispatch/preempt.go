@@ -243,7 +243,7 @@ func (s *site) two() []int {
 
 // mayBeEnough says whether the sum of what two victims free is enough. It is a cheap check.
 func (s *site) mayBeEnough(i, j int) bool {
-	if s.base.onlyQuota() {
+	if s.base.queued().only() {
 		return true // Queues lend each other quota, so two victims may free more than the sum.
 	}
 	for name, amount := range s.gang.total {

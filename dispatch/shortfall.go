@@ -22,7 +22,7 @@ type Shortfall struct {
 // shortfall explains why the gang does not fit. It computes everything again, because only people read the result.
 func (g *gang) shortfall(n *Nodes) *Shortfall {
 	g.bind(n)
-	if lack := g.lackQuota(n); lack != nil || n.onlyQuota() {
+	if lack := g.lackQuota(n); lack != nil || n.queued().only() {
 		return lack
 	}
 	kinds := 0

@@ -152,7 +152,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 		return nil, reconcile.TerminalError(fmt.Errorf("read Workload %s: %w", key, err))
 	}
 	o.workload = w
-	if o.targets, err = r.targetsOf(ctx, w); err != nil || !w.awaitsNomination() || o.targets.check == "" {
+	if o.targets, err = r.kueue().targetsOf(ctx, w); err != nil || !w.awaitsNomination() || o.targets.check == "" {
 		return o, err
 	}
 	for _, name := range o.targets.clusters {

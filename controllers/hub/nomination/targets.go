@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -28,8 +29,13 @@ type targets struct {
 	fault string
 }
 
+// kueueReader reads what the hub's Kueue says of MultiKueue, from the hub's caches.
+type kueueReader struct{ hub client.Reader }
+
+func (r *Reconciler) kueue() kueueReader { return kueueReader{r.Hub} }
+
 // targetsOf reads MultiKueue's admission check of a Workload, from the hub's caches.
-func (r *Reconciler) targetsOf(ctx context.Context, w *workload) (targets, error) {
+func (k kueueReader) targetsOf(ctx context.Context, w *workload) (targets, error) {
 	for _, check := range w.Status.AdmissionChecks {
 		var fields struct {
 			Spec struct {
@@ -39,25 +45,25 @@ func (r *Reconciler) targetsOf(ctx context.Context, w *workload) (targets, error
 				} `json:"parameters"`
 			} `json:"spec"`
 		}
-		found, err := r.read(ctx, "AdmissionCheck", check.Name, &fields)
+		found, err := k.read(ctx, "AdmissionCheck", check.Name, &fields)
 		if err != nil {
 			return targets{}, err
 		}
 		if found && fields.Spec.ControllerName == v1alpha1.ManagedByMultiKueue {
-			return r.clustersOf(ctx, targets{check: check.Name, config: fields.Spec.Parameters.Name})
+			return k.clustersOf(ctx, targets{check: check.Name, config: fields.Spec.Parameters.Name})
 		}
 	}
 	return targets{}, nil
 }
 
 // clustersOf reads the clusters of a MultiKueueConfig.
-func (r *Reconciler) clustersOf(ctx context.Context, t targets) (targets, error) {
+func (k kueueReader) clustersOf(ctx context.Context, t targets) (targets, error) {
 	var config struct {
 		Spec struct {
 			Clusters []v1alpha1.ClusterName `json:"clusters"`
 		} `json:"spec"`
 	}
-	found, err := r.read(ctx, "MultiKueueConfig", t.config, &config)
+	found, err := k.read(ctx, "MultiKueueConfig", t.config, &config)
 	switch {
 	case err != nil:
 		return t, err
@@ -67,7 +73,7 @@ func (r *Reconciler) clustersOf(ctx context.Context, t targets) (targets, error)
 	}
 	t.clusters, t.inactive = config.Spec.Clusters, map[v1alpha1.ClusterName]string{}
 	for _, name := range t.clusters {
-		if t.inactive[name], err = r.inactive(ctx, name); err != nil {
+		if t.inactive[name], err = k.inactive(ctx, name); err != nil {
 			return t, err
 		}
 		if t.inactive[name] == "" {
@@ -78,13 +84,13 @@ func (r *Reconciler) clustersOf(ctx context.Context, t targets) (targets, error)
 }
 
 // inactive returns why MultiKueue cannot use a cluster, empty if it can.
-func (r *Reconciler) inactive(ctx context.Context, name v1alpha1.ClusterName) (string, error) {
+func (k kueueReader) inactive(ctx context.Context, name v1alpha1.ClusterName) (string, error) {
 	var cluster struct {
 		Status struct {
 			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"status"`
 	}
-	found, err := r.read(ctx, "MultiKueueCluster", string(name), &cluster)
+	found, err := k.read(ctx, "MultiKueueCluster", string(name), &cluster)
 	active := meta.FindStatusCondition(cluster.Status.Conditions, "Active")
 	switch {
 	case err != nil:
@@ -100,9 +106,9 @@ func (r *Reconciler) inactive(ctx context.Context, name v1alpha1.ClusterName) (s
 }
 
 // read reads a cluster-scoped object of Kueue from the hub's caches into fields. found is false if there is none.
-func (r *Reconciler) read(ctx context.Context, kind, name string, fields any) (found bool, err error) {
+func (k kueueReader) read(ctx context.Context, kind, name string, fields any) (found bool, err error) {
 	object := newObject(kind)
-	switch err := r.Hub.Get(ctx, types.NamespacedName{Name: name}, object); {
+	switch err := k.hub.Get(ctx, types.NamespacedName{Name: name}, object); {
 	case apierrors.IsNotFound(err):
 		return false, nil
 	case err != nil:

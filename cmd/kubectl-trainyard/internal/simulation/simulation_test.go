@@ -178,7 +178,7 @@ func TestFaults(t *testing.T) {
 			want: []string{
 				`spec.queueing: it is "StrictFifo", and has to be one of BestEffortFIFO, StrictFIFO (did you mean "StrictFIFO"?)`,
 				`spec.preemption: it is "Always", and has to be one of Never, LowerPriority`,
-				`spec.scoring[0].name: it is "Sticki", and has to be one of LeastAllocated, MostAllocated, Price, QueueDepth, Sticky (did you mean "Sticky"?)`,
+				`spec.scoring[0].name: it is "Sticki", and has to be one of LeastAllocated, MostAllocated, Price, QueueDepth, Sticky, Preference (did you mean "Sticky"?)`,
 			},
 		},
 	}
