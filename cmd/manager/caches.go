@@ -18,18 +18,21 @@ import (
 )
 
 // hubCaches keeps only the needed fields of finished jobs, of which a hub has many more than live ones. TrainJobs are
-// cached unstructured (package trainjobs), and of the Secrets only those in the manager's namespace.
-func hubCaches(namespace, managedBy string) cache.Options {
-	return cache.Options{
+// cached unstructured (package trainjobs), and of the Secrets only those in the manager's namespace. A kind must not be
+// named here before the hub is known to have it.
+func hubCaches(namespace, managedBy string, workloads bool) cache.Options {
+	options := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Secret{}:     {Namespaces: map[string]cache.Config{namespace: {}}},
 			trainjobs.New():      {Transform: trainjobs.StripOf(managedBy)},
 			&v1alpha1.Dispatch{}: {Transform: stripDispatch},
-			// Nobody reads them without --kueue-dispatcher.
-			nomination.NewWorkload(): {Transform: nomination.Strip},
 		},
 	}
+	if workloads {
+		options.ByObject[nomination.NewWorkload()] = cache.ByObject{Transform: nomination.Strip}
+	}
+	return options
 }
 
 // fillCaches makes the caches start with the kinds of which the hub has many. Otherwise only the leader would read

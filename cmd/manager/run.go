@@ -73,7 +73,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 	))
 	managerOptions := ctrl.Options{
 		Scheme: scheme,
-		Cache:  hubCaches(o.namespace, o.managedBy),
+		Cache:  hubCaches(o.namespace, o.managedBy, o.kueueDispatcher),
 		Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 	}
 	o.Apply(&managerOptions)
