@@ -63,7 +63,7 @@ func (r *Reconciler) explain(o *observation, what state) {
 		r.once(o, "away", corev1.EventTypeWarning, "WorkerAway", "Nominated worker %s does not answer the hub, or its Workloads cannot "+
 			"be read. It may have admitted the job, so no other worker is nominated until it answers", o.nominee())
 	case ended, unready, settled, crossed, granted, following, refused, unplaced:
-		if m := r.memories[o.key]; m != nil {
+		if m := r.remembered[o.key]; m != nil {
 			m.said = ""
 		}
 	}

@@ -69,8 +69,8 @@ func TestNominationIsKueues(t *testing.T) {
 	}
 	given["conditions"] = append(given["conditions"].([]any), is("Finished", "Succeeded", ""))
 	s.status(t, "a", given)
-	if s.turn(t, "a"); len(s.room.kept) != 0 || len(s.reconciler.memories) != 0 {
-		t.Errorf("left of a finished job are %v, %v", s.room.kept, s.reconciler.memories)
+	if s.turn(t, "a"); len(s.room.kept) != 0 || len(s.reconciler.remembered) != 0 {
+		t.Errorf("left of a finished job are %v, %v", s.room.kept, s.reconciler.remembered)
 	}
 }
 

@@ -68,8 +68,8 @@ type Options struct {
 type Reconciler struct {
 	Options
 	inbox inbox.Inbox
-	// memories are what is remembered of Workloads that are not ended.
-	memories map[types.NamespacedName]*memory
+	// remembered are what is remembered of Workloads that are not ended.
+	remembered map[types.NamespacedName]*memory
 	// line are the Workloads that need a worker. waiting says whether there are any, for other goroutines.
 	line    map[types.NamespacedName]bool
 	waiting atomic.Bool
@@ -80,7 +80,7 @@ type Reconciler struct {
 // NewReconciler makes the controller's reconciler.
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
-		Options: options, memories: map[types.NamespacedName]*memory{}, line: map[types.NamespacedName]bool{},
+		Options: options, remembered: map[types.NamespacedName]*memory{}, line: map[types.NamespacedName]bool{},
 	}
 }
 
@@ -196,14 +196,14 @@ func (r *Reconciler) clone(ctx context.Context, name v1alpha1.ClusterName, key t
 // memory returns what is remembered of a Workload. A Workload of the same name that has been created again is another
 // one.
 func (r *Reconciler) memory(key types.NamespacedName, uid types.UID) *memory {
-	m := r.memories[key]
+	m := r.remembered[key]
 	if m != nil && m.uid != uid {
 		r.Room.Release(m.uid)
 		m = nil
 	}
 	if m == nil {
 		m = &memory{uid: uid}
-		r.memories[key] = m
+		r.remembered[key] = m
 	}
 	return m
 }
@@ -235,9 +235,9 @@ func (r *Reconciler) act(ctx context.Context, o *observation, what state) (recon
 
 // forget gives everything back that a Workload has.
 func (r *Reconciler) forget(key types.NamespacedName) {
-	if m := r.memories[key]; m != nil {
+	if m := r.remembered[key]; m != nil {
 		r.Room.Release(m.uid)
-		delete(r.memories, key)
+		delete(r.remembered, key)
 	}
 }
 
