@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -117,31 +118,14 @@ func StripKueue(in any) (any, error) {
 // stripWorkload keeps the numbers of pods, and what the Workload has reserved. Templates and topologies can be large.
 func stripWorkload(object, stripped *unstructured.Unstructured) {
 	podSets, _, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "podSets")
-	setField(stripped, picked(podSets, "name", "count"), "spec", "podSets")
+	setField(stripped, trainjobs.PickItems(podSets, "name", "count"), "spec", "podSets")
 	if admission, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "admission"); has {
 		fields, _ := admission.(map[string]any)
 		setField(stripped, map[string]any{
 			"clusterQueue":      fields["clusterQueue"],
-			"podSetAssignments": picked(fields["podSetAssignments"], "name", "flavors", "resourceUsage", "count"),
+			"podSetAssignments": trainjobs.PickItems(fields["podSetAssignments"], "name", "flavors", "resourceUsage", "count"),
 		}, "status", "admission")
 	}
-}
-
-// picked returns some fields of the objects of a list.
-func picked(list any, fields ...string) []any {
-	items, _ := list.([]any)
-	kept := make([]any, 0, len(items))
-	for _, item := range items {
-		from, _ := item.(map[string]any)
-		to := make(map[string]any, len(fields))
-		for _, field := range fields {
-			if value, has := from[field]; has {
-				to[field] = value
-			}
-		}
-		kept = append(kept, to)
-	}
-	return kept
 }
 
 // setField sets a field of an object without a copy of the value.

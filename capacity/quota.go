@@ -34,8 +34,11 @@ var KueueKinds = []KueueKind{
 	{kueueGroupVersion.WithKind("Cohort"), "cohorts", false},
 	{kueueGroupVersion.WithKind("LocalQueue"), "localqueues", true},
 	{kueueGroupVersion.WithKind("ResourceFlavor"), "resourceflavors", false},
-	{kueueGroupVersion.WithKind("Workload"), "workloads", true},
+	KueueWorkloads,
 }
+
+// KueueWorkloads are the Workloads of a Kueue.
+var KueueWorkloads = KueueKind{kueueGroupVersion.WithKind("Workload"), "workloads", true}
 
 var kueueGroupVersion = schema.GroupVersion{Group: "kueue.x-k8s.io", Version: "v1beta2"}
 

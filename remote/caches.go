@@ -41,10 +41,7 @@ var (
 	ClusterTrainingRuntimeGVK = trainjobs.GroupVersionKind.GroupVersion().WithKind("ClusterTrainingRuntime")
 )
 
-// WorkloadGVK is the kind of Kueue's Workloads, which are cached with Options.Workloads, and labelMultiKueue is the label
-// of those that a MultiKueue has created.
-var WorkloadGVK = schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta2", Kind: "Workload"}
-
+// labelMultiKueue is the label of the Workloads that a MultiKueue has created. They are cached with Options.Workloads.
 const labelMultiKueue = "kueue.x-k8s.io/multikueue-origin"
 
 // optionalTypes are the names that reflectors use for the optional kinds.
@@ -62,7 +59,6 @@ var jobSetGVK = schema.GroupVersionKind{Group: "jobset.x-k8s.io", Version: "v1al
 
 const (
 	resourceJobSets         = "jobsets"
-	resourceWorkloads       = "workloads"
 	resourcePods            = "pods"
 	resourceCapacityReports = "capacityreports"
 	resourceExecutionLeases = "executionleases"
@@ -120,7 +116,7 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 			Transform: trainjobs.Strip,
 		}},
 	}...)
-	counted := func(kind cachedKind) bool { return kind.resource == resourceWorkloads }
+	counted := func(kind cachedKind) bool { return kind.gvk == capacity.KueueWorkloads.GVK }
 	if opts.Workloads && !slices.ContainsFunc(kinds, counted) { // Quota is counted from all Workloads.
 		kinds = append(kinds, cachedWorkloads())
 	}
@@ -128,11 +124,10 @@ func cachedKinds(opts Options, source capacitySource) []cachedKind {
 }
 
 func cachedWorkloads() cachedKind {
-	workload := &unstructured.Unstructured{}
-	workload.SetGroupVersionKind(WorkloadGVK)
 	ofMultiKueue, err := labels.NewRequirement(labelMultiKueue, selection.Exists, nil)
 	utilruntime.Must(err)
-	return cachedKind{resourceWorkloads, WorkloadGVK, meta.RESTScopeNamespace, workload, cache.ByObject{
+	kind := capacity.KueueWorkloads
+	return cachedKind{kind.Resource, kind.GVK, meta.RESTScopeNamespace, kind.Object(), cache.ByObject{
 		Label: labels.NewSelector().Add(*ofMultiKueue), Transform: capacity.StripKueue,
 	}}
 }

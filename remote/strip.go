@@ -4,6 +4,8 @@
 package remote
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,22 +46,17 @@ func stripJobSet(in any) (any, error) {
 	status, _ := jobSet.Object["status"].(map[string]any)
 	stripped.Object["spec"] = trainjobs.PickFields(spec, "suspend")
 	kept := trainjobs.PickFields(status, "restarts")
-	kept["replicatedJobsStatus"] = pickItems(status["replicatedJobsStatus"], nil, "name", "jobRestarts")
-	kept["conditions"] = pickItems(status["conditions"], isSuspension, "type", "status", "lastTransitionTime")
+	kept["replicatedJobsStatus"] = trainjobs.PickItems(status["replicatedJobsStatus"], "name", "jobRestarts")
+	kept["conditions"] = trainjobs.PickItems(suspensions(status["conditions"]), "type", "status", "lastTransitionTime")
 	stripped.Object["status"] = kept
 	return stripped, nil
 }
 
-func isSuspension(condition map[string]any) bool { return condition["type"] == "Suspended" }
-
-// pickItems picks fields of the wanted items of a list. If wanted is nil, it picks from all items.
-func pickItems(list any, wanted func(map[string]any) bool, keys ...string) []any {
-	items, _ := list.([]any)
-	picked := []any{}
-	for _, item := range items {
-		if fields, ok := item.(map[string]any); ok && (wanted == nil || wanted(fields)) {
-			picked = append(picked, trainjobs.PickFields(fields, keys...))
-		}
-	}
-	return picked
+// suspensions are the conditions of a JobSet that say whether it is suspended.
+func suspensions(conditions any) []any {
+	items, _ := conditions.([]any)
+	return slices.DeleteFunc(slices.Clone(items), func(item any) bool {
+		condition, _ := item.(map[string]any)
+		return condition["type"] != "Suspended"
+	})
 }

@@ -64,3 +64,15 @@ func PickFields(fields map[string]any, keys ...string) map[string]any {
 	}
 	return picked
 }
+
+// PickItems is PickFields for each object of a list. It is never nil.
+func PickItems(list any, keys ...string) []any {
+	items, _ := list.([]any)
+	picked := make([]any, 0, len(items))
+	for _, item := range items {
+		if fields, ok := item.(map[string]any); ok {
+			picked = append(picked, PickFields(fields, keys...))
+		}
+	}
+	return picked
+}

@@ -25,7 +25,7 @@ import (
 // Name is the name of the controllers that bring the events of the workers' Workloads.
 const Name = "nomination"
 
-// gatherTime is how long changes of room are gathered before the line is looked at.
+// gatherTime is how long changes of room are gathered before the waiting list is looked at.
 const gatherTime = 100 * time.Millisecond
 
 // Add adds the controller to the manager. The hub must serve Kueue's API.
@@ -40,7 +40,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 		Watches(newObject("MultiKueueConfig"), all).
 		Watches(newObject("MultiKueueCluster"), all).
 		WatchesRawSource(r.inbox.Source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // The line has one order.
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}). // The waiting list has one order.
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("add nomination controller: %w", err)
@@ -53,10 +53,10 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	}))
 }
 
-// roomChanged looks at the line if anybody is in it.
+// roomChanged looks at the waiting list if anybody is on it.
 func (r *Reconciler) roomChanged() {
-	if r.waiting.Load() {
-		r.inbox.AddAfter(theLine, gatherTime)
+	if r.anyWaiting.Load() {
+		r.inbox.AddAfter(waitingList, gatherTime)
 	}
 }
 

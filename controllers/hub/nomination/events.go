@@ -96,7 +96,7 @@ func (r *Reconciler) explainFault(o *observation, err error) {
 
 // once records an Event unless the last one was about the same.
 func (r *Reconciler) once(o *observation, topic, kind, reason, format string, args ...any) {
-	m := r.memory(o.key, o.workload.UID)
+	m := r.progress(o.key, o.workload.UID)
 	if m.said == topic {
 		return
 	}

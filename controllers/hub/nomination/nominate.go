@@ -20,7 +20,7 @@ func (r *Reconciler) nominate(
 	ctx context.Context, o *observation, worker v1alpha1.ClusterName, why string,
 ) error {
 	key := o.key
-	m := r.memory(key, o.workload.UID)
+	m := r.progress(key, o.workload.UID)
 	if m.over == o.workload.ResourceVersion {
 		return nil // The cache will show the nomination.
 	}

@@ -69,10 +69,10 @@ type Reconciler struct {
 	Options
 	inbox inbox.Inbox
 	// remembered are what is remembered of Workloads that are not ended.
-	remembered map[types.NamespacedName]*memory
-	// line are the Workloads that need a worker. waiting says whether there are any, for other goroutines.
-	line    map[types.NamespacedName]bool
-	waiting atomic.Bool
+	remembered map[types.NamespacedName]*progress
+	// waiting are the Workloads that need a worker. anyWaiting says whether there are any, for other goroutines.
+	waiting    map[types.NamespacedName]bool
+	anyWaiting atomic.Bool
 	// recalled: the room of all Workloads that were on workers at the start is taken.
 	recalled bool
 }
@@ -80,18 +80,18 @@ type Reconciler struct {
 // NewReconciler makes the controller's reconciler.
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
-		Options: options, remembered: map[types.NamespacedName]*memory{}, line: map[types.NamespacedName]bool{},
+		Options: options, remembered: map[types.NamespacedName]*progress{}, waiting: map[types.NamespacedName]bool{},
 	}
 }
 
-// These keys are not of Workloads: the line, and everything that may have to be nominated.
-var theLine, everything = types.NamespacedName{}, types.NamespacedName{Namespace: "*"}
+// These keys are not of Workloads: the waiting list, and everything that may have to be nominated.
+var waitingList, everything = types.NamespacedName{}, types.NamespacedName{Namespace: "*"}
 
 // Reconcile looks at one Workload, or nominates workers for the Workloads that need one.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
 	switch key {
-	case theLine:
+	case waitingList:
 		return requeue.AfterConflict(r.serve(ctx))
 	case everything:
 		return reconcile.Result{}, r.wakeAll(ctx)
@@ -106,7 +106,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.enter(key)
 		return reconcile.Result{}, nil
 	}
-	delete(r.line, key)
+	delete(r.waiting, key)
 	return requeue.AfterConflict(r.act(ctx, o, what))
 }
 
@@ -130,11 +130,11 @@ func (r *Reconciler) list(ctx context.Context) ([]unstructured.Unstructured, err
 	return all.Items, nil
 }
 
-// enter puts a Workload into the line.
+// enter puts a Workload on the waiting list.
 func (r *Reconciler) enter(key types.NamespacedName) {
-	r.line[key] = true
-	r.waiting.Store(true)
-	r.inbox.Add(theLine)
+	r.waiting[key] = true
+	r.anyWaiting.Store(true)
+	r.inbox.Add(waitingList)
 }
 
 // observe reads a Workload, what MultiKueue may do with it, and its clones.
@@ -167,7 +167,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (*ob
 	if policy != nil && policy.Spec.AdmissionTimeout != nil {
 		o.timeout = policy.Spec.AdmissionTimeout.Duration
 	}
-	m := r.memory(key, w.UID)
+	m := r.progress(key, w.UID)
 	m.look(o.nominee(), o.clones[o.nominee()].state, r.Clock.Now())
 	o.nominated, o.cloned = m.nominated, m.cloned
 	return o, nil
@@ -193,16 +193,16 @@ func (r *Reconciler) clone(ctx context.Context, name v1alpha1.ClusterName, key t
 	return seen, nil
 }
 
-// memory returns what is remembered of a Workload. A Workload of the same name that has been created again is another
+// progress returns what is remembered of a Workload. A Workload of the same name that has been created again is another
 // one.
-func (r *Reconciler) memory(key types.NamespacedName, uid types.UID) *memory {
+func (r *Reconciler) progress(key types.NamespacedName, uid types.UID) *progress {
 	m := r.remembered[key]
 	if m != nil && m.uid != uid {
 		r.Room.Release(m.uid)
 		m = nil
 	}
 	if m == nil {
-		m = &memory{uid: uid}
+		m = &progress{uid: uid}
 		r.remembered[key] = m
 	}
 	return m
@@ -228,7 +228,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, what state) (recon
 		if due := o.due(); what == following && !due.IsZero() {
 			return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, nil
 		}
-	case refused, unplaced: // The line.
+	case refused, unplaced: // They are on the waiting list.
 	}
 	return reconcile.Result{}, nil
 }
@@ -243,7 +243,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 
 // settle keeps the room of a Workload that is on a worker until the worker's nodes count its pods.
 func (r *Reconciler) settle(o *observation) (reconcile.Result, error) {
-	w, m := o.workload, r.memory(o.key, o.workload.UID)
+	w, m := o.workload, r.progress(o.key, o.workload.UID)
 	if m.settled.IsZero() {
 		m.settled, m.refusals, m.said = r.Clock.Now(), nil, ""
 	}

@@ -172,7 +172,7 @@ func TestDecide(t *testing.T) {
 
 // A worker that does not admit a job is asked again after longer and longer times.
 func TestRefusals(t *testing.T) {
-	m := &memory{}
+	m := &progress{}
 	at := now
 	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 		m.refuse("east", v1alpha1.ReasonRejected, "no queue", at)
@@ -192,7 +192,7 @@ func TestRefusals(t *testing.T) {
 
 // The time of a nomination begins when it is first seen, the time of its clone with the clone.
 func TestLook(t *testing.T) {
-	m := &memory{}
+	m := &progress{}
 	m.look("east", missing, now)
 	m.look("east", pending, now.Add(time.Second))
 	m.look("east", unknown, now.Add(2*time.Second))

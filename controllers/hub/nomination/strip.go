@@ -51,7 +51,7 @@ func Strip(in any) (any, error) {
 	}
 	slim := trainjobs.PickFields(status, "clusterName", "nominatedClusterNames")
 	slim["conditions"] = conditionsOf(status)
-	slim["admissionChecks"] = pickItems(status["admissionChecks"], "name", "state")
+	slim["admissionChecks"] = trainjobs.PickItems(status["admissionChecks"], "name", "state")
 	kept.Object["status"] = slim
 	return kept, nil
 }
@@ -62,7 +62,7 @@ func (w *workload) awaitsNomination() bool {
 }
 
 func conditionsOf(status map[string]any) []any {
-	return pickItems(status["conditions"], "type", "status", "reason")
+	return trainjobs.PickItems(status["conditions"], "type", "status", "reason")
 }
 
 // stripPodSets keeps what places pods: counts, requests and constraints.
@@ -75,7 +75,7 @@ func stripPodSets(list any) []any {
 		slim := trainjobs.PickFields(pod, "nodeSelector", "tolerations", "overhead", "terminationGracePeriodSeconds", "resources")
 		for _, containers := range []string{"containers", "initContainers"} {
 			if pod[containers] != nil {
-				slim[containers] = pickItems(pod[containers], "name", "resources", "restartPolicy")
+				slim[containers] = trainjobs.PickItems(pod[containers], "name", "resources", "restartPolicy")
 			}
 		}
 		if affinity, _, _ := unstructured.NestedMap(pod, "affinity", "nodeAffinity"); affinity != nil {
@@ -86,16 +86,4 @@ func stripPodSets(list any) []any {
 		kept = append(kept, one)
 	}
 	return kept
-}
-
-// pickItems picks fields of the objects of a list.
-func pickItems(list any, keys ...string) []any {
-	items, _ := list.([]any)
-	picked := []any{}
-	for _, item := range items {
-		if fields, ok := item.(map[string]any); ok {
-			picked = append(picked, trainjobs.PickFields(fields, keys...))
-		}
-	}
-	return picked
 }

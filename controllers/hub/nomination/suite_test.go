@@ -292,7 +292,7 @@ func is(kind, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": value, "reason": reason, "message": message}
 }
 
-// turn reconciles Workloads, and then the line.
+// turn reconciles Workloads, and then the waiting list.
 func (s *scene) turn(t *testing.T, names ...string) (last reconcile.Result) {
 	t.Helper()
 	for _, name := range names {
@@ -300,7 +300,7 @@ func (s *scene) turn(t *testing.T, names ...string) (last reconcile.Result) {
 		last, err = s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.namespace, Name: name}})
 		must(t, err)
 	}
-	if _, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: theLine}); err != nil {
+	if _, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: waitingList}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {

@@ -202,7 +202,6 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f obse
 
 // use writes a grant, unless a copy or Kueue has shown itself since the decider was told what the job needs.
 func (r *Reconciler) use(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) (reconcile.Result, error) {
-	f = r.observeKueue(f)
 	if heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown {
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
 		return r.wait(ctx, key, f)
@@ -255,7 +254,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	case err != nil:
 		return reconcile.Result{}, err
 	case grant != nil:
-		return r.use(ctx, key, f, grant)
+		return r.use(ctx, key, r.observeKueue(f), grant)
 	case waits.Reason == "":
 		return reconcile.Result{}, nil // The decider wakes us.
 	}

@@ -15,9 +15,9 @@ import (
 // each time twice as long, up to the other.
 const minRefusal, maxRefusal = time.Minute, 30 * time.Minute
 
-// memory is what this process remembers about a Workload. A new process can do without: it gives each nomination its
+// progress is what this process has seen of a Workload, and done. A new process can do without: it gives each nomination its
 // time again, and asks each worker again.
-type memory struct {
+type progress struct {
 	uid types.UID
 	// over is the resourceVersion of the Workload over which the last nomination was written. While the cache shows that
 	// version, it lags.
@@ -41,7 +41,7 @@ type refusal struct {
 }
 
 // look notes what is seen of a nomination and its clone.
-func (m *memory) look(nominee v1alpha1.ClusterName, state cloneState, now time.Time) {
+func (m *progress) look(nominee v1alpha1.ClusterName, state cloneState, now time.Time) {
 	if m.nominee != nominee {
 		m.nominee, m.nominated, m.cloned = nominee, now, time.Time{}
 	}
@@ -54,7 +54,7 @@ func (m *memory) look(nominee v1alpha1.ClusterName, state cloneState, now time.T
 }
 
 // refuse notes that a worker has not admitted the job. While an earlier refusal lasts, it only takes the new words.
-func (m *memory) refuse(worker v1alpha1.ClusterName, reason, message string, now time.Time) {
+func (m *progress) refuse(worker v1alpha1.ClusterName, reason, message string, now time.Time) {
 	if m.refusals == nil {
 		m.refusals = map[v1alpha1.ClusterName]refusal{}
 	}
@@ -68,7 +68,7 @@ func (m *memory) refuse(worker v1alpha1.ClusterName, reason, message string, now
 }
 
 // next is when the first refusal ends, zero if none counts.
-func (m *memory) next(now time.Time) time.Time {
+func (m *progress) next(now time.Time) time.Time {
 	var next time.Time
 	for _, r := range m.refusals {
 		if now.Before(r.until) && (next.IsZero() || r.until.Before(next)) {

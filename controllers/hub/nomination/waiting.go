@@ -25,7 +25,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// serve nominates workers for the Workloads of the line, in order: by priority, then by age.
+// serve nominates workers for the Workloads of the waiting list, in order: by priority, then by age.
 func (r *Reconciler) serve(ctx context.Context) (reconcile.Result, error) {
 	if err := r.recall(ctx); err != nil {
 		return reconcile.Result{}, err
@@ -42,12 +42,12 @@ func (r *Reconciler) serve(ctx context.Context) (reconcile.Result, error) {
 			errs = append(errs, err)
 		}
 		if placed {
-			delete(r.line, o.key)
+			delete(r.waiting, o.key)
 			continue
 		}
-		next = requeue.Earlier(next, r.memory(o.key, o.workload.UID).next(r.Clock.Now()))
+		next = requeue.Earlier(next, r.progress(o.key, o.workload.UID).next(r.Clock.Now()))
 	}
-	r.waiting.Store(len(r.line) > 0)
+	r.anyWaiting.Store(len(r.waiting) > 0)
 	if err := errors.Join(errs...); err != nil || next.IsZero() {
 		return reconcile.Result{}, err
 	}
@@ -85,16 +85,16 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// applicants reads the Workloads of the line, and takes those out that need no worker any more.
+// applicants reads the Workloads of the waiting list, and takes those out that need no worker any more.
 func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs []error) {
-	for key := range r.line {
+	for key := range r.waiting {
 		o, err := r.observe(ctx, key)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if what := decide(o, r.Clock.Now()); what != unplaced && what != refused {
-			delete(r.line, key)
+			delete(r.waiting, key)
 			r.inbox.Add(key)
 			continue
 		}
@@ -110,7 +110,7 @@ func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs [
 // serveOne nominates a worker for one Workload if a worker has room for it. full has the answers for Workloads that fit
 // nowhere: an equal one does not fit either.
 func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[string]v1alpha1.ClusterExplanation) (placed bool, err error) {
-	m := r.memory(o.key, o.workload.UID)
+	m := r.progress(o.key, o.workload.UID)
 	if m.over == o.workload.ResourceVersion {
 		return true, nil // The cache will show the nomination.
 	}
@@ -196,7 +196,7 @@ func (r *Reconciler) job(o *observation) (queue.Job, error) {
 }
 
 // excluded returns the workers that must not be nominated now, and why.
-func (r *Reconciler) excluded(ctx context.Context, o *observation, m *memory) (map[v1alpha1.ClusterName]dispatch.Exclusion, error) {
+func (r *Reconciler) excluded(ctx context.Context, o *observation, m *progress) (map[v1alpha1.ClusterName]dispatch.Exclusion, error) {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list WorkerClusters: %w", err)
