@@ -57,7 +57,7 @@ test-harness: ## Run the tests of the simulator, of the benchmark and of the fau
 	hack/test.sh harness
 
 .PHONY: test-integration
-test-integration: controlplane ## Run the tests on real API servers, two packages at a time
+test-integration: controlplane ## Run the tests on real API servers, three packages at a time
 	hack/test.sh integration
 
 .PHONY: test-contract

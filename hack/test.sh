@@ -110,10 +110,10 @@ harness)
   run_harness $(race) -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 integration)
-  # Two packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
+  # Three packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
   # go test knows.
   # shellcheck disable=SC2046
-  run integration testname $(race) -count=1 -p 2 -timeout "${TIMEOUT:-20m}" "$@"
+  run integration testname $(race) -count=1 -p 3 -timeout "${TIMEOUT:-20m}" "$@"
   run_controlplane
   ;;
 e2e)
