@@ -99,7 +99,7 @@ func Decide(job Job, policies []Policy, workers []Worker) Decision {
 	tie := newRendezvous(job.UID)
 	best, fitting := contender{}, 0
 	for i := range workers {
-		results[i] = f.judge(&workers[i])
+		results[i] = f.check(&workers[i])
 		if results[i] != fits {
 			continue
 		}
@@ -151,17 +151,17 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 	f := newFilters(job, policies)
 	workers = seenBy(&job, workers)
 	scores := newScores(f, workers)
-	type judged struct {
+	type checked struct {
 		worker *Worker
 		result filterResult
 	}
-	all := make([]judged, len(workers))
+	all := make([]checked, len(workers))
 	for i := range workers {
-		all[i] = judged{worker: &workers[i], result: f.judge(&workers[i])}
+		all[i] = checked{worker: &workers[i], result: f.check(&workers[i])}
 	}
-	byName := func(a, b judged) int { return cmp.Compare(a.worker.Name, b.worker.Name) }
+	byName := func(a, b checked) int { return cmp.Compare(a.worker.Name, b.worker.Name) }
 	if len(all) > MaxExplanation {
-		slices.SortFunc(all, func(a, b judged) int { return cmp.Or(cmp.Compare(a.result, b.result), byName(a, b)) })
+		slices.SortFunc(all, func(a, b checked) int { return cmp.Or(cmp.Compare(a.result, b.result), byName(a, b)) })
 		all = all[:MaxExplanation]
 	}
 	slices.SortFunc(all, byName)

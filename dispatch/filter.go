@@ -48,7 +48,7 @@ func (v filterResult) String() string {
 	return "unknown"
 }
 
-// filters are the filters of one job, ready to judge workers.
+// filters are the filters of one job, ready to check workers.
 type filters struct {
 	job      Job
 	gang     *gang
@@ -90,8 +90,8 @@ func newFilters(job Job, policies []Policy) *filters {
 	return f
 }
 
-// judge runs the filters, the cheap ones first.
-func (f *filters) judge(w *Worker) filterResult {
+// check runs the filters, the cheap ones first.
+func (f *filters) check(w *Worker) filterResult {
 	if v := f.open(w); v != fits || f.gang.fits(w.Nodes) {
 		return v
 	}

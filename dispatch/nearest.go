@@ -24,7 +24,7 @@ func Nearest(job Job, policies []Policy, workers []Worker) v1alpha1.ClusterExpla
 	workers = seenBy(&job, workers)
 	var nearest unfit
 	for i := range workers {
-		c := unfit{worker: &workers[i], result: f.judge(&workers[i])}
+		c := unfit{worker: &workers[i], result: f.check(&workers[i])}
 		if c.result == insufficient {
 			c.places = c.worker.Nodes.Places(job.PodSets)
 		}

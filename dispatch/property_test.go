@@ -363,7 +363,7 @@ func (s scene) scores(p *v1alpha1.DispatchPolicy) map[v1alpha1.ClusterName]map[v
 	f := newFilters(s.job, s.policies)
 	prepared, result := newScores(f, s.workers), map[v1alpha1.ClusterName]map[v1alpha1.ScoreName]points{}
 	for i := range s.workers {
-		if w := &s.workers[i]; f.judge(w) == fits {
+		if w := &s.workers[i]; f.check(w) == fits {
 			result[w.Name] = map[v1alpha1.ScoreName]points{}
 			for _, part := range p.Spec.Scoring {
 				result[w.Name][part.Name] = prepared.part(part.Name, w)

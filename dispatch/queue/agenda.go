@@ -5,7 +5,7 @@ package queue
 
 import "container/heap"
 
-// agenda has the classes that the sweep still has to consider. It is a heap, with the class whose first job is the
+// agenda has the classes that the round still has to consider. It is a heap, with the class whose first job is the
 // first in order on top. The first job of a class must not change while the class is in it.
 type agenda []*class
 

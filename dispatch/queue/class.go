@@ -41,7 +41,7 @@ type class struct {
 	// witness is a worker on which the first job would fit if no job ran there. Only strict policies need it.
 	witness v1alpha1.ClusterName
 
-	// queued: the class is on the agenda. considered is the last sweep that decided about its first job.
+	// queued: the class is on the agenda. considered is the last round that decided about its first job.
 	queued     bool
 	considered uint64
 	// visited is the last walk through its strict list that reached the class.
@@ -112,15 +112,15 @@ type strictList struct {
 	holder *class
 	// dirty: jobs have come or gone since the last report to the jobs behind the holder.
 	dirty bool
-	// walked is the last sweep that walked through the list. walks counts the walks.
+	// walked is the last round that walked through the list. walks counts the walks.
 	walked, walks uint64
 }
 
-// next returns the class whose first job is the first in order, of those not considered in a sweep. nil: there is none.
-func (l *strictList) next(sweep uint64) *class {
+// next returns the class whose first job is the first in order, of those not considered in a round. nil: there is none.
+func (l *strictList) next(round uint64) *class {
 	var next *class
 	for _, c := range l.classes {
-		if c.considered != sweep && (next == nil || c.head().isBefore(next.head())) {
+		if c.considered != round && (next == nil || c.head().isBefore(next.head())) {
 			next = c
 		}
 	}

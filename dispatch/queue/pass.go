@@ -26,15 +26,15 @@ func (q *Queue) Pass(now time.Time, fleet Fleet) []Outcome {
 	q.now = now
 	p.look()
 	for {
-		p.sweep()
+		p.round()
 		if len(p.again) == 0 {
 			break
 		}
 		// The placements may help other jobs.
 		p.changed, p.again, p.afresh = p.again, nil, false
-		q.sweeps++
+		q.rounds++
 		for _, at := range p.changed {
-			q.seen[at].changed = q.sweeps
+			q.seen[at].changed = q.rounds
 		}
 	}
 	for i := range p.workers {
@@ -67,7 +67,7 @@ type pass struct {
 // look finds the workers that have changed since the last pass.
 func (p *pass) look() {
 	q := p.q
-	q.sweeps++
+	q.rounds++
 	p.workers = p.fleet.Workers()
 	if !q.knows(p.workers) && q.learn(p.workers) {
 		p.putAllBlocked()
@@ -134,14 +134,14 @@ func (p *pass) putAllBlocked() {
 
 // touch records that a worker may have room.
 func (p *pass) touch(at int) {
-	if s := &p.q.seen[at]; s.changed != p.q.sweeps {
-		s.changed = p.q.sweeps
+	if s := &p.q.seen[at]; s.changed != p.q.rounds {
+		s.changed = p.q.rounds
 		p.changed = append(p.changed, at)
 	}
 }
 
-// sweep decides once about each class that a change could help.
-func (p *pass) sweep() {
+// round decides once about each class that a change could help.
+func (p *pass) round() {
 	q := p.q
 	p.prune()
 	for c := range q.pending {
@@ -170,17 +170,17 @@ func (p *pass) sweep() {
 func (p *pass) put(c *class) {
 	if c.strict != nil {
 		p.walk(c.strict)
-	} else if c.considered != p.q.sweeps {
+	} else if c.considered != p.q.rounds {
 		p.agenda.add(c)
 	}
 }
 
-// walk starts to walk through a strict list, once in a sweep.
+// walk starts to walk through a strict list, once in a round.
 func (p *pass) walk(l *strictList) {
-	if l.walked != p.q.sweeps {
-		l.walked = p.q.sweeps
+	if l.walked != p.q.rounds {
+		l.walked = p.q.rounds
 		l.walks++
-		p.agenda.add(l.next(p.q.sweeps))
+		p.agenda.add(l.next(p.q.rounds))
 	}
 }
 
@@ -224,7 +224,7 @@ func isOpen(w *dispatch.Worker) bool { return w.NotReady == "" && !w.Cordoned }
 
 // consider decides about the first job of a class.
 func (p *pass) consider(c *class) {
-	c.considered = p.q.sweeps
+	c.considered = p.q.rounds
 	delete(p.q.pending, c)
 	if c.strict != nil {
 		c.strict.visit(c)
@@ -242,8 +242,8 @@ func (p *pass) consider(c *class) {
 
 // advance continues a walk through a strict list, up to the first class that holds back the classes behind it.
 func (p *pass) advance(l *strictList, c *class) {
-	if len(c.entries) == 0 || c.considered != p.q.sweeps || c.witness == "" {
-		if next := l.next(p.q.sweeps); next != nil {
+	if len(c.entries) == 0 || c.considered != p.q.rounds || c.witness == "" {
+		if next := l.next(p.q.rounds); next != nil {
 			p.agenda.add(next)
 			return
 		}
@@ -254,7 +254,7 @@ func (p *pass) advance(l *strictList, c *class) {
 	}
 	l.holder, l.dirty = c, false
 	for _, other := range l.classes {
-		if other.considered != p.q.sweeps {
+		if other.considered != p.q.rounds {
 			delete(p.q.pending, other)
 			other.answer = l.queued()
 			p.tell(other, nil)

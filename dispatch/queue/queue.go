@@ -39,7 +39,7 @@ type Queue struct {
 	index map[v1alpha1.ClusterName]int
 	// ready: at least one worker is Ready.
 	ready  bool
-	sweeps uint64
+	rounds uint64
 	places places // Scratch.
 	agenda agenda // Scratch.
 
@@ -52,7 +52,7 @@ type Queue struct {
 type seenWorker struct {
 	name     v1alpha1.ClusterName
 	revision uint64
-	// changed is the last sweep before which the worker had changed.
+	// changed is the last round before which the worker had changed.
 	changed uint64
 }
 

@@ -94,3 +94,81 @@ func (q *Queue) held(e *entry, workers []dispatch.Worker, fleet Fleet) (restore 
 		}
 	}
 }
+
+// prune ends reservations whose job may not go to the worker any more, or would not fit there without other jobs.
+func (p *pass) prune() {
+	q := p.q
+	for name, r := range q.reservations {
+		at, known := q.index[name]
+		if known && (q.seen[at].changed != q.rounds || p.fitsEmpty(r.entry, at)) {
+			continue
+		}
+		q.release(r.entry)
+		r.entry.class.unreservable = false
+		p.put(r.entry.class)
+	}
+	clear(q.released) // Their workers have changed already.
+}
+
+// reserveIfDue holds a worker for a job that has been overtaken for long enough.
+func (p *pass) reserveIfDue(e *entry) {
+	q, c := p.q, e.class
+	delete(q.overdue, c)
+	if e.reservation != nil {
+		return
+	}
+	if e.due().After(p.now) {
+		c.unreservable = false
+		q.timers.push(e)
+		return
+	}
+	worker := p.choose(e, !c.unreservable)
+	if c.unreservable = worker == ""; !c.unreservable {
+		p.reserve(e, worker)
+	} else if c.strict == nil {
+		q.overdue[c] = struct{}{}
+	}
+}
+
+// choose returns the worker to hold for a job. The job would fit there if no job ran there, and no earlier job holds
+// it. Of these workers it is the one with places for the most pods now. Empty: there is none.
+func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
+	var best v1alpha1.ClusterName
+	most := int64(-1)
+	p.each(all, func(at int) bool {
+		if !p.mayReserve(e, at) {
+			return true
+		}
+		w := &p.workers[at]
+		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job)).Places(e.PodSets)
+		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
+			best, most = w.Name, places
+		}
+		return true
+	})
+	return best
+}
+
+// mayReserve is false if a worker certainly cannot be held for a job.
+func (p *pass) mayReserve(e *entry, at int) bool {
+	return !p.q.reservations[p.workers[at].Name].isBefore(e) && p.mayFitEmpty(e.class, at)
+}
+
+// reserve holds a worker for a job. The job's old reservation ends, and so does the worker's old one.
+func (p *pass) reserve(e *entry, worker v1alpha1.ClusterName) {
+	q := p.q
+	if e.reservation != nil {
+		q.release(e)
+		p.freed(e)
+	}
+	other := q.reservations[worker]
+	if other != nil {
+		q.release(other.entry)
+	}
+	q.reserve(e, worker)
+	if other != nil {
+		p.freed(other.entry)
+		other.entry.class.unreservable = false
+		p.put(other.entry.class)
+	}
+}

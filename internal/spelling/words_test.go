@@ -77,3 +77,38 @@ func wordsOf(name string) []string {
 	}
 	return words
 }
+
+// TestFilesInDocs checks that the files exist which documents and package comments name.
+func TestFilesInDocs(t *testing.T) {
+	known := map[string]bool{}
+	var texts []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch name := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == "_output" || name == "bin" || len(name) > 2 && name[0] == '.'):
+			return filepath.SkipDir
+		case name == "doc.go", strings.HasSuffix(name, ".md"):
+			texts = append(texts, path)
+			fallthrough
+		default:
+			known[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := regexp.MustCompile(`[(` + "`" + ` /]([a-z0-9_]+\.go)(?:[^.\w]|$)`)
+	for _, path := range texts {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range file.FindAllStringSubmatch(string(text), -1) {
+			if !known[match[1]] {
+				t.Errorf("%s names the file %s, which does not exist", path, match[1])
+			}
+		}
+	}
+}

@@ -137,7 +137,7 @@ func (r *Reconciler) enqueue(worker v1alpha1.ClusterName) {
 	r.inbox.Add(requestFor(worker).NamespacedName)
 }
 
-// workerChanged lets a change through that matters to judge.
+// workerChanged lets a change through that matters to the state of the worker.
 func workerChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
@@ -146,7 +146,7 @@ func workerChanged() predicate.Predicate {
 	}}
 }
 
-// readinessChanged lets a change through that matters to the judgement of other workers.
+// readinessChanged lets a change through that matters to the state of other workers.
 func readinessChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)

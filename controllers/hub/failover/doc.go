@@ -4,7 +4,7 @@
 // Package failover decides what happens to the jobs of a lost worker, and to deletions that wait for that worker.
 //
 // A key is the name of a WorkerCluster. Reconcile reads it, its connection, the other WorkerClusters and the live
-// Dispatches. Then two pure functions decide. The first is judge (worker.go). It returns the state of the worker:
+// Dispatches. Then two pure functions decide. The first is stateAt (worker.go). It returns the state of the worker:
 //
 //	notLost      it answers, or its connection has not given it up: conditions about a loss are taken back
 //	withinGrace  it is away for less than spec.failover.gracePeriod: nothing is written about its jobs

@@ -84,7 +84,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (
 			return time.Time{}, err
 		}
 	}
-	state, again := o.judge(r.Clock.Now())
+	state, again := o.stateAt(r.Clock.Now())
 	log.FromContext(ctx).V(1).Info("Judged", "workerCluster", name, "state", state)
 	count(name, state)
 	if err := r.reportPause(ctx, o, state); err != nil {

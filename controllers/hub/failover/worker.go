@@ -58,8 +58,8 @@ type observation struct {
 	cutOff bool
 }
 
-// judge returns the state of the worker, and when to judge again if no event comes, zero for never.
-func (o *observation) judge(now time.Time) (state workerState, again time.Time) {
+// stateAt returns the state of the worker, and when to look again if no event comes, zero for never.
+func (o *observation) stateAt(now time.Time) (state workerState, again time.Time) {
 	if o.worker == nil {
 		return gone, time.Time{}
 	}

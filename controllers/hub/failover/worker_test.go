@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 		contact Contact
 		cutOff  bool
 		want    workerState
-		// again is how long from now to judge again, 0 for never.
+		// again is how long from now to look again, 0 for never.
 		again time.Duration
 	}{
 		"Connected": {
@@ -160,7 +160,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := observation{name: "w", worker: test.worker, contact: test.contact, cutOff: test.cutOff}
-			state, again := o.judge(now)
+			state, again := o.stateAt(now)
 			if state != test.want {
 				t.Errorf("state is %s, want %s: %s", state, test.want, test.reason)
 			}

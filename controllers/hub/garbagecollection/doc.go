@@ -35,7 +35,7 @@
 //   - It adopts a copy whose attempt is later than the hub knows, if it believes that attempt. One write creates the
 //     Dispatch, or raises it to that attempt. If two workers have such copies, it adopts the higher attempt. If the
 //     attempts are equal, it adopts neither.
-//   - It leaves any other copy alone until an admin decides with an annotation on the WorkerCluster (decide.go), or
+//   - It leaves any other copy alone until an admin decides with an annotation on the WorkerCluster (admin.go), or
 //     until somebody deletes the copy.
 //
 // # What is believed

@@ -36,7 +36,7 @@ type Worker interface {
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but Refused, Protected, NamespaceLabel, Creations and Inherited are required.
+// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Creations and Inherited are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName

@@ -51,7 +51,7 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
 		return conflictDelay, err
 	}
-	if err := v.mayCreate(); err != nil {
+	if err := v.ownRefusal(); err != nil {
 		return v.createFailed(ctx, err)
 	}
 	end, ok := v.creations.begin(ctx, v.Clock)
@@ -80,8 +80,8 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	return v.createFailed(ctx, cmp.Or(v.attempt.creation.trouble.gaveUp, err))
 }
 
-// mayCreate returns why no creation is sent, nil if one is.
-func (v *visit) mayCreate() error {
+// ownRefusal is why the manager sends no creation, nil if it sends one.
+func (v *visit) ownRefusal() error {
 	if v.attempt.creation.trouble.gaveUp != nil {
 		return v.attempt.creation.trouble.gaveUp // No creation must be on its way when the attempt ends.
 	}

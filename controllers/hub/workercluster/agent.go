@@ -24,8 +24,8 @@ const (
 		"it runs and holds the lease fencing.trainyard.dev"
 )
 
-// judgeAgent returns reason and message of the AgentReady condition, and no reason if nothing is known.
-func judgeAgent(presence protocol.Presence) (reason, message string) {
+// agentReadiness returns reason and message of the AgentReady condition, and no reason if nothing is known.
+func agentReadiness(presence protocol.Presence) (reason, message string) {
 	switch presence {
 	case protocol.PresenceAlive:
 		return v1alpha1.ReasonAgentAnswers, messageAgentAnswers
@@ -54,7 +54,7 @@ func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.W
 	}
 	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
 	bounded := longest > 0 && longest <= protocol.FenceAfterOf(worker)
-	reason, message := judgeAgent(presence)
+	reason, message := agentReadiness(presence)
 	if !usable(ready) || reason == "" {
 		known := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterAgentReady)
 		if known != nil && known.Status == metav1.ConditionTrue && bounded {

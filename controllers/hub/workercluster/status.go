@@ -25,7 +25,7 @@ const messageLimit = 32768
 // capacity is due. Fields that the worker does not report now stay as they were.
 func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*v1alpha1.WorkerClusterStatus, time.Duration) {
 	status := worker.Status.DeepCopy()
-	reason, message := r.judge(worker, seen)
+	reason, message := r.readiness(worker, seen)
 	value := metav1.ConditionFalse
 	if reason == v1alpha1.ReasonConnected {
 		value = metav1.ConditionTrue
@@ -57,8 +57,8 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 	return status, 0
 }
 
-// judge returns reason and message of the Ready condition.
-func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (reason, message string) {
+// readiness returns reason and message of the Ready condition.
+func (r *Reconciler) readiness(worker *v1alpha1.WorkerCluster, seen observation) (reason, message string) {
 	switch {
 	case seen.credentialsFault != nil:
 		return kubeconfigs.ReasonOf(seen.credentialsFault), seen.credentialsFault.Error()
@@ -67,7 +67,7 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 	case seen.twin != "":
 		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.twin, seen.connection.ClusterID)
 	case seen.connection.State == remote.Connected:
-		return judgeCapacity(seen.connection)
+		return capacityReadiness(seen.connection)
 	case seen.connection.State == remote.IdentityChanged:
 		return v1alpha1.ReasonIdentityChanged, fmt.Sprintf(
 			"%s; if this is intended, confirm it: kubectl annotate workercluster %s %s=%s",
@@ -79,8 +79,8 @@ func (r *Reconciler) judge(worker *v1alpha1.WorkerCluster, seen observation) (re
 	}
 }
 
-// judgeCapacity returns reason and message of the Ready condition of a worker that is connected.
-func judgeCapacity(connection remote.Status) (reason, message string) {
+// capacityReadiness returns reason and message of the Ready condition of a worker that is connected.
+func capacityReadiness(connection remote.Status) (reason, message string) {
 	switch connection.Capacity {
 	case capacity.Pending:
 		return v1alpha1.ReasonConnecting, connection.CapacityMessage

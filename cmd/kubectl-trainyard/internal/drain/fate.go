@@ -47,8 +47,8 @@ func (f fate) isHere() bool {
 	return false
 }
 
-// judge returns what happens to a job that is or was on the worker. words are for people.
-func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words string) {
+// fateOf returns what happens to a job that is or was on the worker. words are for people.
+func fateOf(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words string) {
 	lost := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
 	switch {
 	case d.Spec.Cluster == "":
@@ -60,7 +60,7 @@ func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words st
 	case d.AttemptEnded():
 		return stopped, "stopped"
 	case lost != nil && lost.Status == metav1.ConditionTrue:
-		return judgeLost(lost)
+		return fateOfLost(lost)
 	case d.DeletionTimestamp != nil:
 		return deleting, "is being deleted"
 	case d.Spec.Eviction != nil:
@@ -72,8 +72,9 @@ func judge(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words st
 	return undecided, "waits for its turn"
 }
 
-// judgeLost judges a job whose worker does not answer. Such a job moves only if the worker's agent must stop its copy.
-func judgeLost(lost *metav1.Condition) (of fate, words string) {
+// fateOfLost is fateOf for a job whose worker does not answer. Such a job moves only if the worker's agent must stop its
+// copy.
+func fateOfLost(lost *metav1.Condition) (of fate, words string) {
 	if lost.Reason == v1alpha1.ReasonFencing {
 		return evicting, because("leaves when the worker, which does not answer, must have stopped it", lost.Message)
 	}

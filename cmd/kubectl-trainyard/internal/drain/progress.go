@@ -37,7 +37,7 @@ func (p *Progress) Look(dispatches []*v1alpha1.Dispatch) []string {
 	seen, changed := map[types.UID]bool{}, []job(nil)
 	for _, d := range dispatches {
 		uid := d.Spec.TrainJob.UID
-		of, words := judge(p.worker, d)
+		of, words := fateOf(p.worker, d)
 		before, known := p.jobs[uid]
 		if !known && !of.isHere() {
 			continue // Nobody has ever seen it there.

@@ -51,9 +51,9 @@ func isMarked(job *unstructured.Unstructured) bool {
 	return labels[labelQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
 }
 
-// judge answers from the Workloads of a job. controllerOf returns the controller of a check, empty for an unknown
+// answerOf answers from the Workloads of a job. controllerOf returns the controller of a check, empty for an unknown
 // check.
-func judge(job *unstructured.Unstructured, workloads []*workload, controllerOf func(check string) string) Answer {
+func answerOf(job *unstructured.Unstructured, workloads []*workload, controllerOf func(check string) string) Answer {
 	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range workloads {
 		for _, check := range w.checks {

@@ -156,7 +156,7 @@ func TestJudge(t *testing.T) {
 					workloads = append(workloads, w)
 				}
 			}
-			got := judge(job, workloads, func(check string) string {
+			got := answerOf(job, workloads, func(check string) string {
 				return map[string]string{
 					"mk": multiKueueController, "provisioning": "kueue.x-k8s.io/provisioning-request",
 				}[check]

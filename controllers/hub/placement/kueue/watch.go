@@ -101,7 +101,7 @@ func (w *Watch) Of(job *unstructured.Unstructured) Answer {
 	w.mu.Unlock()
 	switch {
 	case phase == present:
-		return judge(job, caches.of(job), caches.controllerOf)
+		return answerOf(job, caches.of(job), caches.controllerOf)
 	case phase == absent, !isMarked(job):
 		return Answer{Standing: Free}
 	case fault != "":

@@ -1,0 +1,71 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"math"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+)
+
+// preempt takes the room of jobs of lower priority. It leaves out workers that are held for jobs before this one.
+func (p *pass) preempt(e *entry) *dispatch.Preemption {
+	c := e.class
+	if worker := p.fleet.Evicting(e.UID); worker != "" {
+		c.searched = false // It does not see what changes meanwhile.
+		p.resume(e, worker)
+		return nil
+	}
+	if !c.rules.preempts {
+		return nil
+	}
+	var workers []dispatch.Worker
+	p.each(!c.searched, func(at int) bool {
+		if p.mayPreempt(c, at) {
+			workers = append(workers, p.workers[at])
+		}
+		return true
+	})
+	c.searched = true
+	if len(workers) == 0 {
+		return nil
+	}
+	preemption, ok := dispatch.Preempt(e.Job.Job, c.policies, workers, p.fleet.Occupancy)
+	if !ok {
+		return nil
+	}
+	c.searched = false
+	p.fleet.Evict(preemption, &e.Job)
+	p.workers = p.fleet.Workers()
+	p.reserve(e, preemption.Cluster)
+	return &preemption
+}
+
+// resume holds the worker on which jobs are being stopped for a job. Only a new queue does not hold it already.
+func (p *pass) resume(e *entry, worker v1alpha1.ClusterName) {
+	at, known := p.q.index[worker]
+	if r := e.reservation; known && (r == nil || r.worker != worker) && p.mayReserve(e, at) && p.fitsEmpty(e, at) {
+		p.reserve(e, worker)
+	}
+}
+
+// mayPreempt is false if the first job of a class certainly cannot preempt on a worker.
+func (p *pass) mayPreempt(c *class, at int) bool {
+	return p.mayReserve(c.head(), at) && p.lowestOn(at) < int64(c.head().Priority)
+}
+
+// lowestOn is the lowest priority of the jobs that can be preempted on a worker. It ignores jobs that are placed during
+// the pass: without them there is only the room that there was before.
+func (p *pass) lowestOn(at int) int64 {
+	if lowest, known := p.lowest[at]; known {
+		return lowest
+	}
+	lowest := int64(math.MaxInt64)
+	for _, victim := range p.fleet.Occupancy(p.workers[at].Name).Victims() {
+		lowest = min(lowest, int64(victim.Priority))
+	}
+	p.lowest[at] = lowest
+	return lowest
+}
