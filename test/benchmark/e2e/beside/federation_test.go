@@ -31,6 +31,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	testkueue "github.com/trainyard/trainyard/test/kueue"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -96,7 +97,7 @@ func newFederation(t *testing.T) *federation {
 // installRay installs the CRDs of RayJobs on all clusters.
 func installRay(ctx context.Context, t *testing.T, all *fleet.Fleet) {
 	t.Helper()
-	module, err := kueue.ModuleDir(ctx, "github.com/ray-project/kuberay/ray-operator")
+	module, err := testkueue.ModuleDir(ctx, "github.com/ray-project/kuberay/ray-operator")
 	check(t, err)
 	for _, cluster := range all.Clusters() {
 		for _, kind := range []string{"rayclusters", "rayjobs"} {

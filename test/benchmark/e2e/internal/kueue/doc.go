@@ -1,13 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kueue runs Kueue's MultiKueue for the benchmark: Kueue's own manager, built from its module (hack/build-kueue.sh), on the hub and
-// on every worker, each as a process with its webhooks, its CRDs and its own certificates.
-//
-// What is installed are the manifests of the module's config/default, as kustomize renders them, but for what needs pods or rights: the
-// Deployment, RBAC (the managers are admins, like Trainyard's) and the visibility server. The configuration is the one of the module, with
-// addresses of its own for each process and no leader election. Where a kubelet would mount the Secret with the certificates, a file is
-// written.
+// Package kueue runs Kueue's MultiKueue for the benchmark: Kueue's own manager (test/kueue) on the hub and on every worker.
 //
 // # Tuned
 //

@@ -6,16 +6,13 @@ package kueue
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/kueue"
 )
-
-const poll = 50 * time.Millisecond
 
 // Tuning says how Kueue is configured.
 type Tuning struct {
@@ -48,11 +45,34 @@ func Tuned() Tuning {
 	}}
 }
 
+// overrides are the parts of the configuration that a tuning replaces.
+func (t Tuning) overrides() map[string]any {
+	config := map[string]any{}
+	if t.QPS > 0 {
+		config["clientConnection"] = map[string]any{"qps": t.QPS, "burst": t.Burst}
+	}
+	if t.Concurrency > 0 {
+		kinds := map[string]any{}
+		for _, kind := range []string{
+			"TrainJob.trainer.kubeflow.org", "Workload.kueue.x-k8s.io", "LocalQueue.kueue.x-k8s.io", "ClusterQueue.kueue.x-k8s.io",
+			"AdmissionCheck.kueue.x-k8s.io", "MultiKueueCluster.kueue.x-k8s.io",
+		} {
+			kinds[kind] = t.Concurrency
+		}
+		config["controller"] = map[string]any{"groupKindConcurrency": kinds}
+	}
+	if t.Dispatcher != "" {
+		config["multiKueue"] = map[string]any{"dispatcherName": t.Dispatcher}
+	}
+	config["integrations"] = map[string]any{"frameworks": t.Integrations}
+	return config
+}
+
 // Kueue is one manager on each cluster of a fleet.
 type Kueue struct {
 	fleet    *fleet.Fleet
 	tuning   Tuning
-	managers []*manager // The hub's is the first.
+	managers []*kueue.Manager // The hub's is the first.
 }
 
 // New returns a Kueue that is not running.
@@ -60,13 +80,9 @@ func New(f *fleet.Fleet, tuning Tuning) *Kueue { return &Kueue{fleet: f, tuning:
 
 // Install installs Kueue on all clusters, starts the workers' managers and makes the queues.
 func (k *Kueue) Install(ctx context.Context) error {
-	source, err := findSource(ctx)
-	if err != nil {
-		return err
-	}
 	for _, cluster := range k.fleet.Clusters() {
-		m := &manager{cluster: cluster, source: source, tuning: k.tuning}
-		if err := m.install(ctx); err != nil {
+		m := kueue.New(cluster.Cluster, cluster.Admin, k.tuning.overrides())
+		if err := m.Install(ctx); err != nil {
 			return fmt.Errorf("install Kueue on cluster %q: %w", cluster.Name, err)
 		}
 		k.managers = append(k.managers, m)
@@ -74,13 +90,13 @@ func (k *Kueue) Install(ctx context.Context) error {
 	// Queues need the webhooks, so also the hub's manager runs for a moment.
 	var group errgroup.Group
 	for _, m := range k.managers {
-		group.Go(func() error { return m.start(ctx) })
+		group.Go(func() error { return m.Start(ctx) })
 	}
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	for i, worker := range k.fleet.Workers {
-		if err := k.apply(ctx, worker, slices.Concat(flavor(), queues(k.tuning, false, i))); err != nil {
+	for i := range k.fleet.Workers {
+		if err := k.managers[i+1].Apply(ctx, slices.Concat(flavor(), queues(k.tuning, false, i))...); err != nil {
 			return err
 		}
 	}
@@ -88,24 +104,24 @@ func (k *Kueue) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := k.apply(ctx, k.fleet.Hub, slices.Concat(flavor(), registrations, queues(k.tuning, true, 0))); err != nil {
+	if err := k.managers[0].Apply(ctx, slices.Concat(flavor(), registrations, queues(k.tuning, true, 0))...); err != nil {
 		return err
 	}
-	return k.managers[0].process.Stop()
+	return k.Stop()
 }
 
 // Start starts the hub's manager, and returns when it is ready.
-func (k *Kueue) Start(ctx context.Context) error { return k.managers[0].start(ctx) }
+func (k *Kueue) Start(ctx context.Context) error { return k.managers[0].Start(ctx) }
 
 // Connected returns when all workers, and all queues, are active.
 func (k *Kueue) Connected(ctx context.Context) error {
-	for _, kind := range []string{"MultiKueueCluster", "AdmissionCheck", "ClusterQueue"} {
-		if err := k.active(ctx, k.fleet.Hub, kind); err != nil {
+	for _, kind := range []string{"MultiKueueCluster", "AdmissionCheck"} {
+		if err := k.managers[0].Active(ctx, kind); err != nil {
 			return err
 		}
 	}
-	for _, worker := range k.fleet.Workers {
-		if err := k.active(ctx, worker, "ClusterQueue"); err != nil {
+	for _, m := range k.managers {
+		if err := m.Active(ctx, "ClusterQueue"); err != nil {
 			return err
 		}
 	}
@@ -113,25 +129,25 @@ func (k *Kueue) Connected(ctx context.Context) error {
 }
 
 // Stop ends the hub's manager in an orderly way. Those of the workers go with their clusters.
-func (k *Kueue) Stop() error { return k.managers[0].process.Stop() }
+func (k *Kueue) Stop() error { return k.managers[0].Process.Stop() }
 
 // LogPath is the log of the hub's manager, of all its processes one after the other.
-func (k *Kueue) LogPath() string { return k.managers[0].process.LogPath }
+func (k *Kueue) LogPath() string { return k.managers[0].Process.LogPath }
 
 // PID of the hub's manager.
-func (k *Kueue) PID() int { return k.managers[0].process.PID() }
+func (k *Kueue) PID() int { return k.managers[0].Process.PID() }
 
 // WorkerPIDs are those of the workers' managers.
 func (k *Kueue) WorkerPIDs() []int {
 	var pids []int
 	for _, m := range k.managers[1:] {
-		pids = append(pids, m.process.PID())
+		pids = append(pids, m.Process.PID())
 	}
 	return pids
 }
 
 // Pprof is where the profiles of the hub's manager are.
-func (k *Kueue) Pprof() string { return k.managers[0].pprof }
+func (k *Kueue) Pprof() string { return k.managers[0].Pprof }
 
 // Labels of the jobs: the queues in turn.
 func (k *Kueue) Labels() []map[string]string {
@@ -144,18 +160,11 @@ func (k *Kueue) Labels() []map[string]string {
 
 // RecordPath is where the Workloads are.
 func (k *Kueue) RecordPath(namespace string) string {
-	return "/apis/" + apiVersion + "/namespaces/" + namespace + "/workloads"
+	return "/apis/" + kueue.APIVersion + "/namespaces/" + namespace + "/workloads"
 }
 
 // Pause takes the hub's webhooks away: they refuse everything while nobody answers.
-func (k *Kueue) Pause(ctx context.Context) error {
-	for _, path := range webhooks() {
-		if _, err := k.fleet.Hub.API.Do(ctx, http.MethodDelete, path, "", nil); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (k *Kueue) Pause(ctx context.Context) error { return k.managers[0].RemoveWebhooks(ctx) }
 
 // Resume brings the webhooks back. The manager completes them when it starts.
-func (k *Kueue) Resume(ctx context.Context) error { return k.managers[0].install(ctx) }
+func (k *Kueue) Resume(ctx context.Context) error { return k.managers[0].Install(ctx) }

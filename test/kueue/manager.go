@@ -8,31 +8,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
 const (
-	namespace = "kueue-system"
+	// Namespace is Kueue's own.
+	Namespace = "kueue-system"
 	service   = "kueue-webhook-service"
 	secret    = "kueue-webhook-server-cert"
-)
 
-// findSource is the directory of Kueue's module.
-func findSource(ctx context.Context) (string, error) { return ModuleDir(ctx, "sigs.k8s.io/kueue") }
+	poll = 50 * time.Millisecond
+)
 
 // ModuleDir is the directory of a module that Kueue is built from: its own, or one with the CRDs of an integration.
 func ModuleDir(ctx context.Context, module string) (string, error) {
@@ -49,23 +53,35 @@ func ModuleDir(ctx context.Context, module string) (string, error) {
 	return "", fmt.Errorf("find the module %s (hack/build-kueue.sh downloads it): %w", module, err)
 }
 
-// manager is Kueue's process of one cluster.
-type manager struct {
-	cluster *fleet.Cluster
-	source  string
-	tuning  Tuning
+// Manager is Kueue's own manager beside a cluster.
+type Manager struct {
+	// Process is the latest one.
+	Process *clusters.Process
+	// Pprof is the address of its profiles.
+	Pprof string
+	// Config replaces parts of the configuration of Kueue's manifests. Install reads it.
+	Config map[string]any
 
-	process       *clusters.Process
-	config        string
-	certDir       string
-	health, pprof string
-	webhookPort   int64
+	cluster     *clusters.Cluster
+	admin       client.Client
+	config      string
+	certDir     string
+	health      string
+	webhookPort int64
 }
 
-// install applies Kueue's manifests, and writes its configuration.
-func (m *manager) install(ctx context.Context) (err error) {
-	m.certDir = filepath.Join(m.cluster.Cluster.Dir, "kueue-certs")
-	for _, address := range []*string{&m.health, &m.pprof} {
+// New returns a manager that is not running. It has the integrations of config.
+func New(cluster *clusters.Cluster, admin client.Client, config map[string]any) *Manager {
+	return &Manager{Config: config, cluster: cluster, admin: admin, certDir: filepath.Join(cluster.Dir, "kueue-certs")}
+}
+
+// Install applies Kueue's manifests, and writes its configuration. It may be repeated while the manager does not run.
+func (m *Manager) Install(ctx context.Context) (err error) {
+	source, err := ModuleDir(ctx, "sigs.k8s.io/kueue")
+	if err != nil {
+		return err
+	}
+	for _, address := range []*string{&m.health, &m.Pprof} {
 		if *address, err = ports.Free(ctx); err != nil {
 			return err
 		}
@@ -81,7 +97,7 @@ func (m *manager) install(ctx context.Context) (err error) {
 	if m.webhookPort, err = strconv.ParseInt(port, 10, 32); err != nil {
 		return err
 	}
-	rendered, err := m.cluster.Cluster.Kubectl(ctx, "kustomize", filepath.Join(m.source, "config/default"))
+	rendered, err := m.cluster.Kubectl(ctx, "kustomize", filepath.Join(source, "config/default"))
 	if err != nil {
 		return err
 	}
@@ -95,14 +111,14 @@ func (m *manager) install(ctx context.Context) (err error) {
 			wanted = append(wanted, o)
 		}
 	}
-	if err := m.cluster.Cluster.ApplyObjects(ctx, wanted...); err != nil {
+	if err := m.cluster.ApplyObjects(ctx, wanted...); err != nil {
 		return err
 	}
-	return m.configure()
+	return m.configure(source)
 }
 
 // adapt makes a manifest fit a process instead of a pod, or says that it is not wanted.
-func (m *manager) adapt(o *unstructured.Unstructured) bool {
+func (m *Manager) adapt(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "Namespace", "Secret":
 		return true
@@ -127,9 +143,9 @@ func (m *manager) adapt(o *unstructured.Unstructured) bool {
 	}
 }
 
-// configure writes the configuration: the module's own, with what is the process's, and the tuning.
-func (m *manager) configure() error {
-	text, err := os.ReadFile(filepath.Join(m.source, "config/components/manager/controller_manager_config.yaml"))
+// configure writes the configuration: the module's own, with what is the process's, and Config.
+func (m *Manager) configure(source string) error {
+	text, err := os.ReadFile(filepath.Join(source, "config/components/manager/controller_manager_config.yaml"))
 	if err != nil {
 		return err
 	}
@@ -138,10 +154,10 @@ func (m *manager) configure() error {
 		return err
 	}
 	for key, value := range map[string]any{
-		"namespace":        namespace,
+		"namespace":        Namespace,
 		"health":           map[string]any{"healthProbeBindAddress": m.health},
 		"metrics":          map[string]any{"bindAddress": "0"},
-		"pprofBindAddress": m.pprof,
+		"pprofBindAddress": m.Pprof,
 		"webhook":          map[string]any{"port": m.webhookPort, "host": "127.0.0.1", "certDir": m.certDir},
 		"leaderElection":   map[string]any{"leaderElect": false},
 		"internalCertManagement": map[string]any{
@@ -152,49 +168,24 @@ func (m *manager) configure() error {
 	} {
 		config[key] = value
 	}
-	for key, value := range m.tuning.overrides() {
-		config[key] = value
-	}
+	maps.Copy(config, m.Config)
 	if text, err = yaml.Marshal(config); err != nil {
 		return err
 	}
-	m.config = filepath.Join(m.cluster.Cluster.Dir, "kueue.yaml")
+	m.config = filepath.Join(m.cluster.Dir, "kueue.yaml")
 	return os.WriteFile(m.config, text, 0o644)
 }
 
-// overrides are the parts of the configuration that a tuning replaces.
-func (t Tuning) overrides() map[string]any {
-	config := map[string]any{}
-	if t.QPS > 0 {
-		config["clientConnection"] = map[string]any{"qps": t.QPS, "burst": t.Burst}
-	}
-	if t.Concurrency > 0 {
-		kinds := map[string]any{}
-		for _, kind := range []string{
-			"TrainJob.trainer.kubeflow.org", "Workload.kueue.x-k8s.io", "LocalQueue.kueue.x-k8s.io", "ClusterQueue.kueue.x-k8s.io",
-			"AdmissionCheck.kueue.x-k8s.io", "MultiKueueCluster.kueue.x-k8s.io",
-		} {
-			kinds[kind] = t.Concurrency
-		}
-		config["controller"] = map[string]any{"groupKindConcurrency": kinds}
-	}
-	if t.Dispatcher != "" {
-		config["multiKueue"] = map[string]any{"dispatcherName": t.Dispatcher}
-	}
-	config["integrations"] = map[string]any{"frameworks": t.Integrations}
-	return config
-}
-
-// start starts the process, mounts its certificates when it has made them, and waits until it is ready.
-func (m *manager) start(ctx context.Context) (err error) {
-	m.process, err = m.cluster.Cluster.Run(ctx, "kueue", "kueue", "--config="+m.config, "--zap-log-level=2",
-		"--kubeconfig="+m.cluster.Cluster.KubeconfigPath)
+// Start starts the process, mounts its certificates when it has made them, and waits until it is ready.
+func (m *Manager) Start(ctx context.Context) (err error) {
+	m.Process, err = m.cluster.Run(ctx, "kueue", "kueue", "--config="+m.config, "--zap-log-level=2",
+		"--kubeconfig="+m.cluster.KubeconfigPath)
 	if err != nil {
 		return err
 	}
-	return await(ctx, "be ready, see "+m.process.LogPath, func() error {
+	return Await(ctx, "be ready, see "+m.Process.LogPath, func() error {
 		select {
-		case <-m.process.Done():
+		case <-m.Process.Done():
 			return errors.New("the process has ended")
 		default:
 		}
@@ -206,9 +197,9 @@ func (m *manager) start(ctx context.Context) (err error) {
 }
 
 // mount is what a kubelet does with the Secret.
-func (m *manager) mount(ctx context.Context) error {
+func (m *Manager) mount(ctx context.Context) error {
 	var certificates corev1.Secret
-	if err := m.cluster.Admin.Get(ctx, types.NamespacedName{Namespace: namespace, Name: secret}, &certificates); err != nil {
+	if err := m.admin.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: secret}, &certificates); err != nil {
 		return err
 	}
 	if len(certificates.Data["tls.crt"]) == 0 {
@@ -229,11 +220,48 @@ func (m *manager) mount(ctx context.Context) error {
 	return nil
 }
 
-// webhooks of the cluster, by their path.
-func webhooks() []string {
-	const group = "/apis/admissionregistration.k8s.io/v1/"
-	return []string{
-		group + "mutatingwebhookconfigurations/kueue-mutating-webhook-configuration",
-		group + "validatingwebhookconfigurations/kueue-validating-webhook-configuration",
+// RemoveWebhooks takes away the webhooks, which refuse everything while nobody answers. Install brings them back.
+func (m *Manager) RemoveWebhooks(ctx context.Context) error {
+	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+	return errors.Join(
+		m.admin.Delete(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta("kueue-mutating-webhook-configuration")}),
+		m.admin.Delete(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta("kueue-validating-webhook-configuration")}),
+	)
+}
+
+// Apply applies objects of Kueue. It tries again while the webhooks are not reachable.
+func (m *Manager) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
+	return Await(ctx, "take objects on cluster "+m.cluster.Name, func() error { return m.cluster.ApplyObjects(ctx, objects...) })
+}
+
+// Active waits until all objects of a kind have the condition Active.
+func (m *Manager) Active(ctx context.Context, kind string) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.FromAPIVersionAndKind(APIVersion, kind+"List"))
+	return Await(ctx, "have every "+kind+" active on cluster "+m.cluster.Name, func() error {
+		if err := m.admin.List(ctx, list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if !IsTrue(&list.Items[i], "Active") {
+				return fmt.Errorf("%s %q is not Active: %v", kind, list.Items[i].GetName(), list.Items[i].Object["status"])
+			}
+		}
+		return nil
+	})
+}
+
+// Await waits for Kueue until a probe returns nil.
+func Await(ctx context.Context, what string, probe func() error) error {
+	for {
+		last := probe()
+		if last == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for Kueue to %s: %w; last: %w", what, ctx.Err(), last)
+		case <-time.After(poll):
+		}
 	}
 }
