@@ -50,7 +50,7 @@ func TestCutOver(t *testing.T) {
 	h.kueues.gets(t, "third")
 	h.waits(t, "third", v1alpha1.ReasonManagedByMultiKueue)
 	for _, job := range []string{"first", "second", "third"} {
-		if copies, others := h.kueues.created(job), h.ours.created(job); copies != 1 || others != 0 {
+		if copies, others := h.kueues.created(t, job), h.ours.created(t, job); copies != 1 || others != 0 {
 			t.Errorf("the worker of MultiKueue was given %d copies of %s, and the other worker %d", copies, job, others)
 		}
 	}

@@ -51,10 +51,8 @@ type federation struct {
 // site is a worker under the name that both MultiKueue and Trainyard have for it.
 type site struct {
 	client.WithWatch
-	name string
-	mu   sync.Mutex
-	// clones are how many Workloads of MultiKueue the worker was ever given, by name. Under mu.
-	clones map[string]int
+	name    string
+	cluster *fleet.Cluster
 }
 
 // owners notes what is wrong with the ownership of any version of any Workload of the hub.
@@ -69,7 +67,7 @@ func newFederation(t *testing.T) *federation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, GPUs: [][]int64{{8, 8}, {2, 2, 2, 2}}})
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true, GPUs: [][]int64{{8, 8}, {2, 2, 2, 2}}})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	installRay(ctx, t, all)
@@ -83,7 +81,7 @@ func newFederation(t *testing.T) *federation {
 	for i, s := range []**site{&f.east, &f.west} {
 		path, err := all.Workers[i].WriteKubeconfig()
 		check(t, err)
-		*s = newSite(t, all.Workers[i].Admin, fmt.Sprintf("%s-0", all.Workers[i].Name))
+		*s = &site{WithWatch: all.Workers[i].Admin, name: fmt.Sprintf("%s-0", all.Workers[i].Name), cluster: all.Workers[i]}
 		workers = append(workers, trainyard.Worker{Name: (*s).name, Kubeconfig: path})
 	}
 	f.seen = watchOwners(t, all.Hub.Admin)
@@ -113,38 +111,10 @@ func workloadList() *unstructured.UnstructuredList {
 	return list
 }
 
-// follow calls see for each Workload of a cluster that is added or changes.
-func follow(t *testing.T, c client.WithWatch, see func(watch.EventType, *unstructured.Unstructured)) {
+// given is how many clones of a Workload the worker was ever given.
+func (s *site) given(t *testing.T, workload string) int {
 	t.Helper()
-	events, err := c.Watch(t.Context(), workloadList())
-	check(t, err)
-	t.Cleanup(events.Stop)
-	go func() {
-		for event := range events.ResultChan() {
-			if w, ok := event.Object.(*unstructured.Unstructured); ok {
-				see(event.Type, w)
-			}
-		}
-	}()
-}
-
-func newSite(t *testing.T, c client.WithWatch, name string) *site {
-	t.Helper()
-	s := &site{WithWatch: c, name: name, clones: map[string]int{}}
-	follow(t, c, func(kind watch.EventType, w *unstructured.Unstructured) {
-		if kind == watch.Added && w.GetLabels()["kueue.x-k8s.io/multikueue-origin"] != "" {
-			s.mu.Lock()
-			s.clones[w.GetName()]++
-			s.mu.Unlock()
-		}
-	})
-	return s
-}
-
-func (s *site) given(workload string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.clones[workload]
+	return creations(t, s.cluster, "workloads", workload)
 }
 
 // watchOwners looks at every version of every Workload: only Kueue's manager may own the nomination, by an apply. A
@@ -153,10 +123,7 @@ func watchOwners(t *testing.T, c client.WithWatch) *owners {
 	t.Helper()
 	o := &owners{}
 	lost := map[string][]string{}
-	follow(t, c, func(kind watch.EventType, w *unstructured.Unstructured) {
-		if kind == watch.Deleted {
-			return
-		}
+	see := func(w *unstructured.Unstructured) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.versions++
@@ -195,7 +162,17 @@ func watchOwners(t *testing.T, c client.WithWatch) *owners {
 			}
 		}
 		lost[w.GetName()] = now
-	})
+	}
+	events, err := c.Watch(t.Context(), workloadList())
+	check(t, err)
+	t.Cleanup(events.Stop)
+	go func() {
+		for event := range events.ResultChan() {
+			if w, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Deleted {
+				see(w)
+			}
+		}
+	}()
 	return o
 }
 

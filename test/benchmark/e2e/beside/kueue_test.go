@@ -26,15 +26,15 @@ func TestOneDispatcher(t *testing.T) {
 		h.waits(t, "theirs", v1alpha1.ReasonManagedByMultiKueue)
 		h.submit(t, "plain", "") // It comes later, and is placed: the manager has looked at the other.
 		h.ours.gets(t, "plain")
-		if got := h.ours.created("theirs"); got != 0 {
-			t.Errorf("our worker was given %d copies of a job that MultiKueue dispatches", got)
+		if theirs, ours := h.kueues.created(t, "theirs"), h.ours.created(t, "theirs"); theirs != 1 || ours != 0 {
+			t.Errorf("MultiKueue's worker was given %d copies of a job that MultiKueue dispatches, and our worker %d", theirs, ours)
 		}
 	})
 	t.Run("Gate", func(t *testing.T) {
 		h.createQueue(t, "gate")
 		h.submit(t, "gated", "gate")
 		h.ours.gets(t, "gated")
-		if got := h.kueues.created("gated"); got != 0 {
+		if got := h.kueues.created(t, "gated"); got != 0 {
 			t.Errorf("MultiKueue's worker was given %d copies of a job in a queue without its check", got)
 		}
 	})
@@ -44,7 +44,7 @@ func TestOneDispatcher(t *testing.T) {
 		h.kueues.gets(t, "gated")
 		await(t, "have our copy deleted", func(ctx context.Context) error { return h.collected(ctx, h.ours, "gated") })
 		h.waits(t, "gated", v1alpha1.ReasonManagedByMultiKueue)
-		if got := h.ours.created("gated"); got != 1 {
+		if got := h.ours.created(t, "gated"); got != 1 {
 			t.Errorf("our worker was given %d copies of the job, want only the first", got)
 		}
 	})

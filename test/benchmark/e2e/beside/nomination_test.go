@@ -25,7 +25,7 @@ func TestNomination(t *testing.T) {
 		for _, job := range []client.Object{batchJob("job", 1, 4), jobSet("jobset", 1, 4), train, rayJob("rayjob", 4)} {
 			workload := f.create(t, job)
 			f.runs(t, job, f.east)
-			if east, west := f.east.given(workload), f.west.given(workload); east != 1 || west != 0 {
+			if east, west := f.east.given(t, workload), f.west.given(t, workload); east != 1 || west != 0 {
 				t.Errorf("%s was given to east %d times and to west %d times, want once and never", workload, east, west)
 			}
 			if note := f.told(t, workload, "Nominated"); !strings.Contains(note, f.east.name) {
@@ -48,7 +48,7 @@ func TestNomination(t *testing.T) {
 		}
 		f.remove(t, first, workloads[first])
 		f.runs(t, third, f.east)
-		if f.west.given(waiting) != 0 {
+		if f.west.given(t, waiting) != 0 {
 			t.Error("west was given a job that does not fit there")
 		}
 		f.remove(t, second, workloads[second])
@@ -116,7 +116,7 @@ func TestNomination(t *testing.T) {
 		f.east.gone(t, workload)
 		f.activate(t, job.Name, true)
 		f.runs(t, job, f.east)
-		if got := f.east.given(workload); got != 2 {
+		if got := f.east.given(t, workload); got != 2 {
 			t.Errorf("east was given %d clones, want one for each admission", got)
 		}
 		f.remove(t, job, workload)
@@ -129,7 +129,7 @@ func TestNomination(t *testing.T) {
 		check(t, f.trainyard.Start(t.Context()))
 		waiting := f.create(t, second)
 		f.told(t, waiting, "NotNominated")
-		if f.east.given(waiting)+f.west.given(waiting) != 0 {
+		if f.east.given(t, waiting)+f.west.given(t, waiting) != 0 {
 			t.Error("a job was given room that another one has")
 		}
 		f.remove(t, second, waiting)

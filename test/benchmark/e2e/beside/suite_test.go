@@ -4,16 +4,18 @@
 package beside
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
+	"net/http"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -40,12 +42,11 @@ type hub struct {
 	queue string
 }
 
-// worker notes which copies it was ever given.
+// worker is a cluster that takes jobs.
 type worker struct {
 	client.WithWatch
-	name   string
-	mu     sync.Mutex
-	copies map[string]int // under mu
+	name    string
+	cluster *fleet.Cluster
 }
 
 // newHub starts all, and stops it when the test ends. MultiKueue has the first of two workers, which has a Kueue of its own; ours is the
@@ -54,7 +55,7 @@ func newHub(t *testing.T, ours int) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	all, err := fleet.Start(ctx, fleet.Options{Workers: 2})
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
@@ -70,34 +71,43 @@ func newHub(t *testing.T, ours int) *hub {
 	check(t, y.Connected(ctx))
 	return &hub{
 		Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
-		kueues: newWorker(t, all.Workers[0]), ours: newWorker(t, all.Workers[ours]),
+		kueues: newWorker(all.Workers[0]), ours: newWorker(all.Workers[ours]),
 	}
 }
 
-// newWorker watches a worker's TrainJobs from now on.
-func newWorker(t *testing.T, cluster *fleet.Cluster) *worker {
-	t.Helper()
-	w := &worker{WithWatch: cluster.Admin, name: cluster.Name, copies: map[string]int{}}
-	events, err := w.Watch(t.Context(), trainjobs.NewList())
-	check(t, err)
-	t.Cleanup(events.Stop)
-	go func() {
-		for event := range events.ResultChan() {
-			if job, ok := event.Object.(*unstructured.Unstructured); ok && event.Type == watch.Added {
-				w.mu.Lock()
-				w.copies[job.GetName()]++
-				w.mu.Unlock()
-			}
-		}
-	}()
-	return w
+func newWorker(cluster *fleet.Cluster) *worker {
+	return &worker{WithWatch: cluster.Admin, name: cluster.Name, cluster: cluster}
 }
 
 // created is how many copies of a job the worker was ever given.
-func (w *worker) created(job string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.copies[job]
+func (w *worker) created(t *testing.T, job string) int {
+	t.Helper()
+	return creations(t, w.cluster, "trainjobs", job)
+}
+
+// creations is how many objects of a name a cluster was ever given, by its audit log.
+func creations(t *testing.T, cluster *fleet.Cluster, resource, name string) (count int) {
+	t.Helper()
+	log, err := os.ReadFile(cluster.Cluster.AuditLog())
+	check(t, err)
+	for line := range bytes.Lines(log) {
+		var event struct {
+			Verb           string
+			ObjectRef      struct{ Resource, Namespace, Name, Subresource string }
+			ResponseStatus struct{ Code int }
+			RequestURI     string
+		}
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // It is being written.
+		}
+		check(t, json.Unmarshal(line, &event))
+		ref := event.ObjectRef
+		if event.Verb == "create" && event.ResponseStatus.Code == http.StatusCreated && ref.Resource == resource && ref.Subresource == "" &&
+			ref.Namespace == fleet.Namespace && ref.Name == name && !strings.Contains(event.RequestURI, "dryRun") {
+			count++
+		}
+	}
+	return count
 }
 
 // gets waits until the worker has a copy of a job.

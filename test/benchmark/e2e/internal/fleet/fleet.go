@@ -56,6 +56,8 @@ type Options struct {
 	RTT time.Duration
 	// GarbageCollector runs that of Kubernetes on each cluster.
 	GarbageCollector bool
+	// Audit makes the API servers log their requests.
+	Audit bool
 	// GPUs are those of each node of each worker. Nil: nodes that have room for all jobs of a run.
 	GPUs [][]int64
 	// Scheduled workers run Jobs: with kube-controller-manager, kube-scheduler, and nodes that play the pods. It takes GPUs.
@@ -69,7 +71,7 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 		names[i] = fmt.Sprintf("worker-%d", i)
 	}
 	set, err := servers.StartWith(ctx, func(c *clusters.Options) {
-		c.GarbageCollector = o.GarbageCollector
+		c.GarbageCollector, c.Audit = o.GarbageCollector, o.Audit
 		if i := slices.Index(names, c.Name); i >= 0 && o.Scheduled {
 			c.ControllerManager, c.Scheduler, c.Nodes = true, true, shapesOf(o.GPUs[i])
 		}
