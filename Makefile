@@ -86,6 +86,7 @@ test-soak: build controlplane ## Break workers, links and processes for 75 s, un
 
 .PHONY: test-faults
 test-faults: build controlplane ## Run the tests of what happens when clusters, networks and processes fail, and a soak of three minutes
+	hack/build-kueue.sh
 	hack/faults.sh
 
 .PHONY: soak
@@ -94,12 +95,14 @@ soak: build controlplane ## Break everything at random, under load (SOAK_ARGS="-
 
 .PHONY: test-faults-broken
 test-faults-broken: build controlplane ## Break one promise after the other, and see that the tests of faults notice (half an hour)
+	hack/build-kueue.sh
 	hack/faults.sh broken
 
 .PHONY: test-kueue
-test-kueue: build controlplane ## Run the tests of a hub that has a real Kueue too, which is built first (minutes when cold)
+test-kueue: build controlplane ## Run the tests with a real Kueue on the hub and on workers, which is built first (minutes when cold)
 	hack/build-kueue.sh
 	go -C test/benchmark/e2e test ./beside -count=1 -timeout 20m -v
+	go -C test/faults test ./behind -count=1 -timeout 20m -v
 
 .PHONY: test-fakeservers
 test-fakeservers: controlplane ## Compare the fake workers of benchmarks with a real API server

@@ -9,7 +9,7 @@
 #   hack/faults.sh soak [flags]       # only the soak: -duration 30m -rate 5 -seed N; without a seed one is drawn, and printed
 #   hack/faults.sh broken [flags]     # break one promise after the other, and see that its tests fail: -run REGEXP chooses promises
 #
-# They take the binaries of make build and make controlplane. With FAULTS_DIR=directory the logs of all processes stay there.
+# They take the binaries of make build, make controlplane and, but for the soak, hack/build-kueue.sh. With FAULTS_DIR=directory the logs of all processes stay there.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -26,7 +26,7 @@ source hack/modules.sh
 output=_output/test
 module=$(go list -m)
 # The packages below test/ that start clusters. make test-faults, test-fakeservers, bench-hanging and test-kueue run them.
-with_clusters='faults|faults/crashes|faults/soak|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
+with_clusters='faults|faults/behind|faults/crashes|faults/soak|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
 # Prints "suite package" for each package of the main module with tests.
 list() {

@@ -32,8 +32,10 @@ func (e edit) apply(source string) (string, error) {
 	return strings.Replace(source, e.find, e.put, 1), nil
 }
 
-// scenarios is the package of the tests of faults by their names.
-const scenarios = "."
+const (
+	// scenarios is the package of the tests of faults by their names, behind of those with a Kueue on a worker.
+	scenarios, behind = ".", "behind"
+)
 
 // promises are in the order of docs/failures.md.
 var promises = []promise{
@@ -299,5 +301,50 @@ var promises = []promise{
 			put:  "statusWindow = time.Millisecond",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultStatusStorm"},
+	},
+	{
+		name: "fence-mark", words: "A Kueue does not start what the agent has stopped.",
+		edits: []edit{{
+			file: "executionlease/worker/copies.go",
+			find: "updated.Annotations[v1alpha1.AnnotationFenced] = answer",
+			put:  "updated.Annotations[v1alpha1.AnnotationFenced+\"-not\"] = answer",
+		}},
+		in: behind, seenBy: []string{"TestFaultFencedWhileAdmitted", "TestFaultFencedBeforeAdmission"},
+	},
+	{
+		name: "fence-mark-removed", words: "The hub removes the mark when the attempt goes on, and Kueue starts the copy.",
+		edits: []edit{{
+			file: "controllers/hub/mirror/suspension.go",
+			find: "setAnnotation(copy, v1alpha1.AnnotationFenced, \"\")",
+			put:  "setAnnotation(copy, v1alpha1.AnnotationFenced+\"-not\", \"\")",
+		}},
+		in: behind, seenBy: []string{"TestFaultFencedWhileAdmittedAndBack"},
+	},
+	{
+		name: "fence-deletes", words: "A copy that the agent cannot suspend is deleted in time.",
+		edits: []edit{{
+			file: "executionlease/worker/copies.go",
+			find: "if err != nil && d.Urgent && !apierrors.IsConflict(err)",
+			put:  "if err != nil && d.Urgent && apierrors.IsConflict(err)",
+		}},
+		in: behind, seenBy: []string{"TestFaultFencedWithoutKueue"},
+	},
+	{
+		name: "resumed-by-others", words: "A stopped copy that somebody has resumed is deleted.",
+		edits: []edit{{
+			file: "executionlease/protocol/copy.go",
+			find: "case c.Fenced && !c.Suspended && !c.Going:",
+			put:  "case c.Fenced && !c.Suspended && c.Going:",
+		}},
+		in: behind, seenBy: []string{"TestFaultFencedWithoutPolicy"},
+	},
+	{
+		name: "held-by-worker", words: "What the worker's Kueue has suspended is Kueue's to start.",
+		edits: []edit{{
+			file: "controllers/hub/mirror/suspension.go",
+			find: "case hasWorkload:\n\t\treturn queued, nil",
+			put:  "case hasWorkload:\n\t\treturn suspendedThere, nil",
+		}},
+		in: behind, seenBy: []string{"TestFaultQueueDrained", "TestFaultKueueKilled"},
 	},
 }

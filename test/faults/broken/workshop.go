@@ -45,7 +45,7 @@ func newWorkshop(root, logs string, patience time.Duration) (*workshop, error) {
 	if err := errors.Join(os.MkdirAll(logs, 0o750), os.Mkdir(w.bin(), 0o750)); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"controlplane", "kubectl", "jobset-manager", "kwok"} {
+	for _, name := range []string{"controlplane", "kubectl", "jobset-manager", "kwok", "kueue"} {
 		if err := os.Symlink(filepath.Join(root, "bin", name), filepath.Join(w.bin(), name)); err != nil {
 			return nil, err
 		}

@@ -1,0 +1,209 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package behind
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/kueue"
+)
+
+// kill ends Kueue with SIGKILL. Its webhooks stay, and refuse what they are asked. It is back when the test ends.
+func (s *scenario) kill() {
+	s.Helper()
+	s.must(behind.Process.Kill())
+	s.Cleanup(func() {
+		select {
+		case <-behind.Process.Done():
+			s.restart()
+		default:
+		}
+	})
+}
+
+// restart starts Kueue.
+func (s *scenario) restart() {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	s.must(behind.Start(ctx))
+}
+
+// Kueue is killed and started again. A copy that runs runs on, and a copy in the queue keeps its place and is admitted.
+func TestFaultKueueKilled(t *testing.T) {
+	s := begin(t)
+	running := s.submit()
+	s.runs(running, west, 1)
+	s.hold()
+	waiting := s.submit()
+	s.isQueued(waiting)
+	s.kill()
+	s.restart()
+	s.isQueued(waiting)
+	s.stopPolicy("None")
+	s.runs(waiting, west, 1)
+	s.runs(running, west, 1)
+	if intervals := w.Recorder.Intervals(running.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
+		t.Errorf("the job was stopped: %v", intervals)
+	}
+}
+
+// While Kueue does not run, the worker takes no copies: jobs run elsewhere.
+func TestFaultKueueAway(t *testing.T) {
+	s := begin(t)
+	s.kill()
+	job := s.submit()
+	s.runs(job, south, 2)
+	gomega.NewWithT(s).Expect(dispatchOf(gomega.NewWithT(s), job).Status.History).To(gomega.ContainElement(gomega.And(
+		gomega.HaveField("Cluster", v1alpha1.ClusterName(west)), gomega.HaveField("Outcome", v1alpha1.OutcomeRejected),
+		gomega.HaveField("Message", gomega.ContainSubstring("kueue")),
+	)))
+}
+
+// The API server of the worker dies while a copy is in the queue. The copy is admitted in the same attempt.
+func TestFaultQueuedWhileAPIServerDies(t *testing.T) {
+	s := begin(t)
+	s.hold()
+	job := s.submit()
+	s.isQueued(job)
+	cluster := w.Yard.Workers[west]
+	s.must(cluster.KillAPIServer())
+	s.eventually(func(g gomega.Gomega) {
+		worker := &v1alpha1.WorkerCluster{}
+		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: west}, worker)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionFalse(worker.Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
+	})
+	s.must(cluster.StartAPIServer(t.Context()))
+	s.heal()
+	s.alive()
+	s.isQueued(job)
+	s.stopPolicy("None")
+	s.runs(job, west, 1)
+}
+
+// alive starts Kueue again if it has ended, as it may when its API server is away. A kubelet would.
+func (s *scenario) alive() {
+	s.Helper()
+	select {
+	case <-behind.Process.Done():
+		s.restart()
+	default:
+	}
+}
+
+// The queue of the worker is drained: Kueue stops the copy. The hub leaves that to Kueue, which starts the copy again.
+func TestFaultQueueDrained(t *testing.T) {
+	s := begin(t)
+	job := s.submit()
+	s.runs(job, west, 1)
+	s.hold()
+	s.stopPolicy("HoldAndDrain")
+	s.isQueued(job)
+	before := copyOf(gomega.NewWithT(s), job)
+	s.stopPolicy("None")
+	s.runs(job, west, 1)
+	if after := copyOf(gomega.NewWithT(s), job); after.UID != before.UID || after.Generation > before.Generation+2 {
+		t.Errorf("the copy was %s in generation %d, and is %s in generation %d", before.UID, before.Generation, after.UID, after.Generation)
+	}
+}
+
+// The hub suspends a job whose copy Kueue has admitted: the copy is deleted, and nothing starts it again until the job
+// is resumed.
+func TestFaultSuspendedByTheHub(t *testing.T) {
+	s := begin(t)
+	job := s.submit()
+	s.runs(job, west, 1)
+	s.admitted(job)
+	s.suspend(job, true)
+	s.eventually(func(g gomega.Gomega) {
+		placed := meta.FindStatusCondition(dispatchOf(g, job).Status.Conditions, v1alpha1.DispatchPlaced)
+		g.Expect(placed).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonSuspended)))
+	})
+	s.gone(job)
+	// A job that comes later runs, so Kueue and the manager have seen what there was to see of the first one.
+	s.runs(s.submit(), west, 1)
+	if intervals := w.Recorder.Intervals(job.UID); len(intervals) != 1 || intervals[0].To.IsZero() {
+		t.Errorf("the job was not stopped once: %v", intervals)
+	}
+	s.suspend(job, false)
+	s.runs(job, west, 2)
+}
+
+// suspend suspends or resumes a job on the hub.
+func (s *scenario) suspend(job *trainer.TrainJob, suspend bool) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+		job.Spec.Suspend = &suspend
+		g.Expect(w.Hub.Update(context.Background(), job)).To(gomega.Succeed())
+	})
+}
+
+// configure starts Kueue with more configuration, until the test ends.
+func (s *scenario) configure(more map[string]any) {
+	s.Helper()
+	again := func(config map[string]any) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		s.must(behind.Process.Stop())
+		behind.Config = config
+		s.must(behind.Install(ctx))
+		s.must(behind.Start(ctx))
+	}
+	changed := integrations()
+	maps.Copy(changed, more)
+	again(changed)
+	s.Cleanup(func() { again(integrations()) })
+}
+
+// The worker's Kueue manages jobs without a queue, so it suspends copies that have none. It admits them when somebody
+// gives the namespace a default queue; the hub does not fight with it.
+func TestManagedWithoutQueueName(t *testing.T) {
+	s := begin(t)
+	s.configure(map[string]any{
+		"manageJobsWithoutQueueName":   true,
+		"managedJobsNamespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": metav1.NamespaceDefault}},
+	})
+	job := s.submitTo("")
+	s.isQueued(job)
+	before := copyOf(gomega.NewWithT(s), job)
+	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).WasCopied()).To(gomega.BeTrue()) })
+	if after := copyOf(gomega.NewWithT(s), job); after.Generation != before.Generation {
+		t.Errorf("the copy was in generation %d, and is in %d", before.Generation, after.Generation)
+	}
+	s.attempt(job, 1)
+}
+
+// A LocalQueue of the name default takes copies that name no queue.
+func TestDefaultQueue(t *testing.T) {
+	s := begin(t)
+	local := kueue.Object("LocalQueue", metav1.NamespaceDefault, "default")
+	local.Object["spec"] = map[string]any{"clusterQueue": queue}
+	s.must(behind.Apply(t.Context(), local))
+	t.Cleanup(func() { s.must(w.Workers[west].Delete(context.Background(), local)) })
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(w.Workers[west].Get(t.Context(), client.ObjectKeyFromObject(local), local)).To(gomega.Succeed())
+		g.Expect(kueue.IsTrue(local, "Active")).To(gomega.BeTrue())
+	})
+	job := s.submitTo("")
+	s.runs(job, west, 1)
+	s.admitted(job)
+	s.stoppedInTime(job, s.cut())
+	s.triesToStart(job)
+	s.heal()
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(podsOf(g, west, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
+	s.attempt(job, 1)
+}

@@ -1,0 +1,299 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package behind
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/history"
+	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/kueue"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// scenario is one test with its jobs. When it ends all faults end, the jobs go, and what has happened is checked.
+type scenario struct {
+	*testing.T
+	jobs []world.Job
+	// overlaps are allowed where the worker cannot keep the promise.
+	overlaps bool
+}
+
+func begin(t *testing.T) *scenario {
+	s := &scenario{T: t}
+	began := time.Now()
+	t.Cleanup(func() {
+		s.finish()
+		s.Logf("took %v", time.Since(began).Round(100*time.Millisecond))
+	})
+	return s
+}
+
+func (s *scenario) finish() {
+	ctx := context.Background()
+	s.heal()
+	for _, job := range s.jobs {
+		object := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Key.Namespace, Name: job.Key.Name}}
+		if err := client.IgnoreNotFound(w.Hub.Delete(ctx, object)); err != nil {
+			s.Error(err)
+		}
+	}
+	s.eventually(func(g gomega.Gomega) {
+		left, err := w.Left(ctx, s.jobs...)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
+	})
+	for _, job := range s.jobs {
+		faults := w.Faults(job)
+		if s.overlaps && len(w.Recorder.Overlaps(job.UID)) > 0 {
+			s.Logf("TrainJob %s could run twice, as is said: %v", job.Key, w.Recorder.Overlaps(job.UID))
+			faults = faults[len(w.Recorder.Overlaps(job.UID)):]
+		}
+		for _, fault := range faults {
+			s.Errorf("TrainJob %s: %s", job.Key, fault)
+		}
+		if s.Failed() {
+			s.Logf("TrainJob %s (%s):\n%s", job.Key, job.UID, w.Recorder.Describe(job.UID))
+		}
+	}
+}
+
+// eventually fails the test unless check succeeds in time.
+func (s *scenario) eventually(check func(g gomega.Gomega)) {
+	s.Helper()
+	gomega.NewWithT(s).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+}
+
+func (s *scenario) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// submit creates a job that runs for ever, in the queue of west.
+func (s *scenario) submit() *trainer.TrainJob { return s.submitTo(queue) }
+
+// submitTo creates a job in a queue, or in none.
+func (s *scenario) submitTo(queue string) *trainer.TrainJob {
+	s.Helper()
+	name := fmt.Sprintf("%s-%d", strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(s.Name(), "Test"), "Fault")), len(s.jobs))
+	job := yard.Job{Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "worker in (west, south)")
+	if queue != "" {
+		metav1.SetMetaDataLabel(&job.ObjectMeta, kueue.LabelQueue, queue)
+	}
+	pod := job.Spec.RuntimePatches[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
+	pod.Metadata.Annotations[clusters.TerminateForAnnotation] = "1s"
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(client.IgnoreAlreadyExists(w.Hub.Create(context.Background(), job))).To(gomega.Succeed())
+	})
+	s.jobs = append(s.jobs, world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
+	return job
+}
+
+func dispatchOf(g gomega.Gomega, job client.Object) *v1alpha1.Dispatch {
+	d := &v1alpha1.Dispatch{}
+	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+	return d
+}
+
+// copyOf is the copy on west.
+func copyOf(g gomega.Gomega, job client.Object) *trainer.TrainJob {
+	copied := &trainer.TrainJob{}
+	g.Expect(w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	return copied
+}
+
+func podsOf(g gomega.Gomega, worker string, job client.Object) []corev1.Pod {
+	var pods corev1.PodList
+	g.Expect(w.Workers[worker].List(context.Background(), &pods, client.InNamespace(job.GetNamespace()),
+		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.GetName()})).To(gomega.Succeed())
+	return pods.Items
+}
+
+// workloadOf is the Workload of the copy on west.
+func workloadOf(g gomega.Gomega, job client.Object) *unstructured.Unstructured {
+	workloads := &unstructured.UnstructuredList{}
+	workloads.SetAPIVersion(kueue.APIVersion)
+	workloads.SetKind("WorkloadList")
+	copied := copyOf(g, job)
+	g.Expect(w.Workers[west].List(context.Background(), workloads, client.InNamespace(job.GetNamespace()))).To(gomega.Succeed())
+	for i := range workloads.Items {
+		if metav1.IsControlledBy(&workloads.Items[i], copied) {
+			return &workloads.Items[i]
+		}
+	}
+	g.Expect(workloads.Items).To(gomega.BeNil(), "none of these Workloads is the copy's")
+	return nil
+}
+
+// runs waits until a job has a running pod on a worker.
+func (s *scenario) runs(job *trainer.TrainJob, worker string, attempt int32) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		d := dispatchOf(g, job)
+		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
+		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
+		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	})
+}
+
+// isQueued waits until the Dispatch says that the queue of west has the job.
+func (s *scenario) isQueued(job *trainer.TrainJob) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		d := dispatchOf(g, job)
+		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(west))
+		g.Expect(string(d.Status.Phase) + "/" + d.Status.Reason).To(gomega.Equal(string(v1alpha1.PhaseQueued) + "/" + v1alpha1.ReasonHeldByWorker))
+		g.Expect(copyOf(g, job).Spec.Suspend).To(gomega.HaveValue(gomega.BeTrue()))
+		g.Expect(podsOf(g, west, job)).To(gomega.BeEmpty())
+	})
+}
+
+// admitted waits until Kueue has admitted the copy.
+func (s *scenario) admitted(job *trainer.TrainJob) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		workload := workloadOf(g, job)
+		g.Expect(kueue.IsTrue(workload, "Admitted")).To(gomega.BeTrue(), "%v", workload.Object["status"])
+	})
+}
+
+// stopPolicy stops the queue of west, or lets it go on with the policy None.
+func (s *scenario) stopPolicy(policy string) {
+	s.Helper()
+	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"stopPolicy":%q}}`, policy))
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(w.Workers[west].Patch(context.Background(), kueue.Object("ClusterQueue", "", queue), patch)).To(gomega.Succeed())
+	})
+}
+
+// hold stops the queue of west for jobs that come, until the test ends.
+func (s *scenario) hold() {
+	s.Helper()
+	s.stopPolicy("Hold")
+	s.Cleanup(func() { s.stopPolicy("None") })
+}
+
+// cut cuts west off, and returns when.
+func (s *scenario) cut() time.Time {
+	s.Helper()
+	s.must(w.Links[west].Blackhole())
+	return time.Now()
+}
+
+// heal connects west again, and waits until it takes jobs.
+func (s *scenario) heal() {
+	s.Helper()
+	s.must(w.Links[west].Heal())
+	s.eventually(func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Name: west}, object)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
+	})
+}
+
+// stoppedInTime waits until the copy can no longer run, which has to be before the hub takes it for stopped.
+func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
+	s.Helper()
+	var first history.Interval
+	s.eventually(func(g gomega.Gomega) {
+		intervals := w.Recorder.Intervals(job.UID)
+		g.Expect(intervals).NotTo(gomega.BeEmpty())
+		first = intervals[0]
+		g.Expect(first.To.IsZero()).To(gomega.BeFalse(), "it can run: %v", intervals)
+	})
+	took := first.To.Sub(cut)
+	if limit := fenceAfter + world.FenceMargin; took > limit {
+		s.Errorf("the copy could run for %v after the last sign of life of the hub, want less than %v", took, limit)
+	}
+	s.Logf("stopped %v after the cut", took)
+}
+
+// fenced waits until the agent has marked the copy as stopped.
+func (s *scenario) fenced(job *trainer.TrainJob) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(copyOf(g, job).Annotations).To(gomega.HaveKey(v1alpha1.AnnotationFenced))
+	})
+}
+
+// refusal is what the API server answers to who resumes a fenced copy.
+const refusal = "stays suspended until the hub removes the annotation"
+
+// refusals counts how often Kueue has tried in vain to start the copy of a job.
+func (s *scenario) refusals(job *trainer.TrainJob) (count int) {
+	s.Helper()
+	log, err := os.ReadFile(behind.Process.LogPath)
+	s.must(err)
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, refusal) && strings.Contains(line, `"`+job.Name+`"`) {
+			count++
+		}
+	}
+	return count
+}
+
+// triesToStart waits until Kueue has tried again to start the copy, in vain.
+func (s *scenario) triesToStart(job *trainer.TrainJob) {
+	s.Helper()
+	before := s.refusals(job)
+	s.eventually(func(g gomega.Gomega) { g.Expect(s.refusals(job)).To(gomega.BeNumerically(">", before)) })
+}
+
+// moves waits until the job runs on south in its second attempt, and expects that it could run once on each worker, in
+// this order.
+func (s *scenario) moves(job *trainer.TrainJob, workers ...string) {
+	s.Helper()
+	s.runs(job, south, 2)
+	var ran []string
+	for _, interval := range w.Recorder.Intervals(job.UID) {
+		ran = append(ran, interval.Worker)
+	}
+	gomega.NewWithT(s).Expect(ran).To(gomega.Equal(workers), w.Recorder.Describe(job.UID))
+}
+
+// cleared heals the network, and waits until west has nothing of a job that has moved.
+func (s *scenario) cleared(job *trainer.TrainJob) {
+	s.Helper()
+	s.heal()
+	s.gone(job)
+	s.attempt(job, 2)
+}
+
+// gone waits until west has no copy and no pods of a job.
+func (s *scenario) gone(job *trainer.TrainJob) {
+	s.Helper()
+	s.eventually(func(g gomega.Gomega) {
+		err := w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
+		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+		g.Expect(err).To(gomega.HaveOccurred(), "the copy is there")
+		g.Expect(podsOf(g, west, job)).To(gomega.BeEmpty())
+	})
+}
+
+// attempt fails the test if a job is in another attempt now.
+func (s *scenario) attempt(job *trainer.TrainJob, want int32) {
+	s.Helper()
+	if d := dispatchOf(gomega.NewWithT(s), job); d.Spec.Attempt != want {
+		s.Errorf("%s is in attempt %d, want %d", job.Name, d.Spec.Attempt, want)
+	}
+}
