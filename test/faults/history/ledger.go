@@ -72,16 +72,18 @@ type life struct {
 	// gated: the worker's agent decides whether it is started at all, as its failover is Fenced. started: it has, or has
 	// had, a JobSet.
 	gated, started bool
-	pods           map[types.UID]bool // those that are alive
-	open           *Interval          // nil: none
-	closed         *Interval          // the last that was
-	created        time.Time
+	// going: it is being deleted. setGoing: its JobSet is. Of a copy of which both are, nothing makes pods any more.
+	going, setGoing bool
+	pods            map[types.UID]bool // those that are alive
+	open            *Interval          // nil: none
+	closed          *Interval          // the last that was
+	created         time.Time
 	// status is what the copy said last.
 	status map[string]any
 }
 
 func (l *life) canRun() bool {
-	return l.startable && (l.started || !l.gated) || len(l.pods) > 0
+	return l.startable && (l.started || !l.gated) && !(l.going && l.setGoing) || len(l.pods) > 0
 }
 
 // ledger makes intervals of what happens on the workers. It is not safe for concurrent use, and has no clock.
@@ -124,6 +126,7 @@ func (l *ledger) trainJob(worker string, job *unstructured.Unstructured, gone bo
 		}
 	}
 	known.startable = !gone && !trainjobs.Suspended(job) && trainjobs.Terminal(job) == nil
+	known.going = job.GetDeletionTimestamp() != nil
 	if status, ok := job.Object["status"].(map[string]any); ok && !gone {
 		known.status = status
 	}
@@ -139,6 +142,7 @@ func (l *ledger) jobSet(set *jobsetv1alpha2.JobSet, when moment) {
 	l.jobSets[set.UID] = owner.UID
 	if known := l.lives[owner.UID]; known != nil {
 		l.start(known, set.UID)
+		known.setGoing = set.DeletionTimestamp != nil
 		l.settle(known, when)
 	}
 }

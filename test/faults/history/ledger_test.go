@@ -71,6 +71,20 @@ func jobSet(at int, uid, owner string) step {
 	}}
 }
 
+// going is an object that is being deleted.
+func going(object map[string]any) {
+	object["metadata"].(map[string]any)["deletionTimestamp"] = dawn.Format(time.RFC3339)
+}
+
+func jobSetGoing(at int, uid, owner string) step {
+	return step{at: at, do: func(l *ledger, when moment) {
+		set := &jobsetv1alpha2.JobSet{}
+		set.UID, set.DeletionTimestamp = types.UID(uid), &metav1.Time{Time: second(at)}
+		set.OwnerReferences = []metav1.OwnerReference{{Kind: "TrainJob", UID: types.UID(owner), Controller: ptr.To(true)}}
+		l.jobSet(set, when)
+	}}
+}
+
 func pod(at int, uid, set string, phase corev1.PodPhase, gone bool) step {
 	return step{at: at, do: func(l *ledger, when moment) {
 		p := &corev1.Pod{}
@@ -105,6 +119,22 @@ func TestIntervals(t *testing.T) {
 				pod(3, "pod", "set", corev1.PodRunning, false), trainJob(4, "west", "1", suspended), pod(6, "pod", "set", corev1.PodFailed, false),
 			},
 			intervals: []string{"1 on west: 2 to 6"},
+		},
+		"a deletion that does not end": {
+			reason: "A copy whose JobSet is being deleted too cannot run without pods, though something keeps both.",
+			steps: []step{
+				trainJob(1, "west", "1", nil), jobSet(2, "set", "1"), pod(2, "pod", "set", corev1.PodRunning, false), trainJob(3, "west", "1", going),
+				jobSetGoing(4, "set", "1"), pod(6, "pod", "set", corev1.PodFailed, false),
+			},
+			intervals: []string{"1 on west: 1 to 6"},
+		},
+		"a deletion that leaves the JobSet": {
+			reason: "A JobSet that nobody deletes makes pods, though its copy is being deleted.",
+			steps: []step{
+				trainJob(1, "west", "1", nil), jobSet(2, "set", "1"), pod(2, "pod", "set", corev1.PodRunning, false), trainJob(3, "west", "1", going),
+				pod(6, "pod", "set", corev1.PodFailed, false),
+			},
+			intervals: []string{"1 on west: 1 to now"},
 		},
 		"pods outlive the copy": {
 			reason: "A pod that runs is a copy that runs, whether its TrainJob is there or not.",

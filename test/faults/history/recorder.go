@@ -195,7 +195,11 @@ func (r *Recorder) canRun(c Copy) (bool, error) {
 		return false, err
 	}
 	if err == nil && job.GetUID() == c.UID && !trainjobs.Suspended(job) && trainjobs.Terminal(job) == nil {
-		return true, nil
+		set := &jobsetv1alpha2.JobSet{}
+		err := worker.Get(ctx, c.Key, set)
+		if err != nil || job.GetDeletionTimestamp() == nil || set.DeletionTimestamp == nil {
+			return true, client.IgnoreNotFound(err)
+		}
 	}
 	var pods corev1.PodList
 	if err := worker.List(ctx, &pods, client.InNamespace(c.Key.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: c.Key.Name}); err != nil {
