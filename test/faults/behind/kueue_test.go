@@ -167,8 +167,8 @@ func (s *scenario) configure(more map[string]any) {
 	s.Cleanup(func() { again(integrations()) })
 }
 
-// The worker's Kueue manages jobs without a queue, so it suspends copies that have none. It admits them when somebody
-// gives the namespace a default queue; the hub does not fight with it.
+// The worker's Kueue manages jobs without a queue, so it suspends copies that have none. The hub leaves that to it, and
+// says so.
 func TestManagedWithoutQueueName(t *testing.T) {
 	s := begin(t)
 	s.configure(map[string]any{
