@@ -352,13 +352,6 @@ func (f *federation) hold(t *testing.T, s *site, policy string) {
 	check(t, s.Patch(t.Context(), queue, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"stopPolicy":%q}}`, policy))))
 }
 
-// cordon says whether Trainyard may give jobs to a worker.
-func (f *federation) cordon(t *testing.T, s *site, cordoned bool) {
-	t.Helper()
-	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
-	check(t, f.Patch(t.Context(), worker, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned))))
-}
-
 // told waits for an Event about a Workload.
 func (f *federation) told(t *testing.T, workload, reason string) string {
 	t.Helper()

@@ -60,7 +60,7 @@ func TestNomination(t *testing.T) {
 		if note := f.told(t, workload, "NotAdmitted"); !strings.Contains(note, "stays nominated") {
 			t.Errorf("the Event says %q", note)
 		}
-		f.cordon(t, f.west, false)
+		f.cordon(t, f.west.name, false)
 		f.runs(t, job, f.west)
 		f.east.gone(t, workload)
 		f.hold(t, f.east, "None")
@@ -74,14 +74,14 @@ func TestNomination(t *testing.T) {
 		f.east.clone(t, workload, "admitted", admitted)
 		f.startKueue(t)
 		f.runs(t, job, f.east)
-		f.cordon(t, f.west, false)
+		f.cordon(t, f.west.name, false)
 		f.remove(t, job, workload)
 	})
 	f.step(t, "AdmissionCrossesWithdrawal", func(t *testing.T) {
 		job := batchJob("crossing", 1, 1)
 		workload := f.refused(t, job)
 		f.stopKueue(t)
-		f.cordon(t, f.west, false)
+		f.cordon(t, f.west.name, false)
 		f.nominated(t, job.Name, f.west)
 		check(t, f.trainyard.Stop())
 		f.hold(t, f.east, "None")
@@ -197,7 +197,7 @@ func admitted(w *unstructured.Unstructured) bool { return isTrue(w, "Admitted") 
 // refused creates a job for which east is nominated, and which east does not admit. West is cordoned.
 func (f *federation) refused(t *testing.T, job client.Object) (workload string) {
 	t.Helper()
-	f.cordon(t, f.west, true)
+	f.cordon(t, f.west.name, true)
 	f.hold(t, f.east, "Hold")
 	workload = f.create(t, job)
 	f.nominated(t, job.GetName(), f.east)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -50,8 +51,8 @@ type worker struct {
 }
 
 // newHub starts all, and stops it when the test ends. MultiKueue has the first of two workers, which has a Kueue of its own; ours is the
-// one that Trainyard has.
-func newHub(t *testing.T, ours int) *hub {
+// one that Trainyard has. tune changes how the Kueues are configured.
+func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
@@ -59,6 +60,9 @@ func newHub(t *testing.T, ours int) *hub {
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
+	for _, change := range tune {
+		change(&tuning)
+	}
 	k := kueue.New(&fleet.Fleet{Hub: all.Hub, Workers: all.Workers[:1]}, tuning)
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))
@@ -126,6 +130,13 @@ func (h *hub) submit(t *testing.T, name, queue string) {
 		job.Labels = map[string]string{"kueue.x-k8s.io/queue-name": queue}
 	}
 	await(t, "create job "+name, func(ctx context.Context) error { return h.Create(ctx, job.DeepCopy()) })
+}
+
+// cordon says whether Trainyard may give jobs to a worker.
+func (h *hub) cordon(t *testing.T, worker string, cordoned bool) {
+	t.Helper()
+	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}}
+	check(t, h.Patch(t.Context(), object, client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned))))
 }
 
 // resumed waits until Kueue has resumed a job.

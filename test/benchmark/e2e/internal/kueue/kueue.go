@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -26,6 +27,8 @@ type Tuning struct {
 	Integrations []string
 	// Dispatcher is MultiKueue's. Empty: as in Kueue's manifests, all clusters at once.
 	Dispatcher string
+	// PodsReadyTimeout is when a job without ready pods loses its quota, for 10 s. 0: as in Kueue's manifests.
+	PodsReadyTimeout time.Duration
 	// GPUs are the quota of each worker's ClusterQueues. Nil: they are never full.
 	GPUs []int64
 }
@@ -63,6 +66,11 @@ func (t Tuning) overrides() map[string]any {
 	}
 	if t.Dispatcher != "" {
 		config["multiKueue"] = map[string]any{"dispatcherName": t.Dispatcher}
+	}
+	if t.PodsReadyTimeout > 0 {
+		config["waitForPodsReady"] = map[string]any{
+			"timeout": t.PodsReadyTimeout.String(), "requeuingStrategy": map[string]any{"backoffBaseSeconds": 10, "backoffMaxSeconds": 10},
+		}
 	}
 	config["integrations"] = map[string]any{"frameworks": t.Integrations}
 	return config
