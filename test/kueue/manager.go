@@ -19,7 +19,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -135,7 +134,8 @@ func (m *Manager) adapt(o *unstructured.Unstructured) bool {
 		return true
 	case "CustomResourceDefinition":
 		if _, converts, _ := unstructured.NestedMap(o.Object, "spec", "conversion", "webhook"); converts {
-			_ = unstructured.SetNestedField(o.Object, m.webhookPort, "spec", "conversion", "webhook", "clientConfig", "service", "port")
+			port := []string{"spec", "conversion", "webhook", "clientConfig", "service", "port"}
+			_ = unstructured.SetNestedField(o.Object, m.webhookPort, port...)
 		}
 		return true
 	default:
@@ -222,16 +222,18 @@ func (m *Manager) mount(ctx context.Context) error {
 
 // RemoveWebhooks takes away the webhooks, which refuse everything while nobody answers. Install brings them back.
 func (m *Manager) RemoveWebhooks(ctx context.Context) error {
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
-	return errors.Join(
-		m.admin.Delete(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta("kueue-mutating-webhook-configuration")}),
-		m.admin.Delete(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta("kueue-validating-webhook-configuration")}),
-	)
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	mutating.Name = "kueue-mutating-webhook-configuration"
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	validating.Name = "kueue-validating-webhook-configuration"
+	return errors.Join(m.admin.Delete(ctx, mutating), m.admin.Delete(ctx, validating))
 }
 
 // Apply applies objects of Kueue. It tries again while the webhooks are not reachable.
 func (m *Manager) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
-	return Await(ctx, "take objects on cluster "+m.cluster.Name, func() error { return m.cluster.ApplyObjects(ctx, objects...) })
+	return Await(ctx, "take objects on cluster "+m.cluster.Name, func() error {
+		return m.cluster.ApplyObjects(ctx, objects...)
+	})
 }
 
 // Active waits until all objects of a kind have the condition Active.

@@ -91,7 +91,8 @@ func TestFaultFencedWhileAdmittedAndBack(t *testing.T) {
 func TestFaultFencedWithoutPolicy(t *testing.T) {
 	s := begin(t)
 	s.overlaps = true
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-fence"}}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	binding.Name = "trainyard-fence"
 	s.must(w.Workers[west].Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
 	s.must(w.Workers[west].Delete(t.Context(), binding.DeepCopy()))
 	t.Cleanup(func() {

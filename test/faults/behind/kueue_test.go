@@ -114,7 +114,8 @@ func TestFaultQueueDrained(t *testing.T) {
 	s.stopPolicy("None")
 	s.runs(job, west, 1)
 	if after := copyOf(gomega.NewWithT(s), job); after.UID != before.UID || after.Generation > before.Generation+2 {
-		t.Errorf("the copy was %s in generation %d, and is %s in generation %d", before.UID, before.Generation, after.UID, after.Generation)
+		t.Errorf("the copy was %s in generation %d, and is %s in generation %d",
+			before.UID, before.Generation, after.UID, after.Generation)
 	}
 }
 
@@ -172,8 +173,10 @@ func (s *scenario) configure(more map[string]any) {
 func TestManagedWithoutQueueName(t *testing.T) {
 	s := begin(t)
 	s.configure(map[string]any{
-		"manageJobsWithoutQueueName":   true,
-		"managedJobsNamespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": metav1.NamespaceDefault}},
+		"manageJobsWithoutQueueName": true,
+		"managedJobsNamespaceSelector": map[string]any{
+			"matchLabels": map[string]any{"kubernetes.io/metadata.name": metav1.NamespaceDefault},
+		},
 	})
 	job := s.submitTo("")
 	s.isQueued(job)

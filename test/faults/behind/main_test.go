@@ -75,7 +75,8 @@ func startKueue(ctx context.Context) error {
 		"resourceGroups": []any{map[string]any{
 			"coveredResources": []any{"cpu", "nvidia.com/gpu"},
 			"flavors": []any{map[string]any{"name": "default", "resources": []any{
-				map[string]any{"name": "cpu", "nominalQuota": "1000"}, map[string]any{"name": "nvidia.com/gpu", "nominalQuota": "1000"},
+				map[string]any{"name": "cpu", "nominalQuota": "1000"},
+				map[string]any{"name": "nvidia.com/gpu", "nominalQuota": "1000"},
 			}}},
 		}},
 	}
