@@ -52,15 +52,18 @@ func newFederation(t *testing.T) *federation {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
+	took := stopwatch(t)
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true, GPUs: [][]int64{{8, 8}, {2, 2, 2, 2}}})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
+	took("start of the API servers")
 	installRay(ctx, t, all)
 	integrations := append(slices.Clone(kueue.Tuned().Integrations), "ray.io/rayjob")
 	k := kueue.New(all, kueue.Tuning{Groups: 1, Integrations: integrations, Dispatcher: "trainyard.dev/gang-fit"})
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))
 	check(t, k.Connected(ctx))
+	took("start of Kueue")
 	f := &federation{kueue: k, hub: &hub{Client: all.Hub.Admin, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"]}}
 	var workers []trainyard.Worker
 	for i, s := range []**site{&f.east, &f.west} {
@@ -74,6 +77,7 @@ func newFederation(t *testing.T) *federation {
 	check(t, f.trainyard.Install(ctx))
 	check(t, f.trainyard.Start(ctx))
 	check(t, f.trainyard.Connected(ctx))
+	took("start of Trainyard")
 	return f
 }
 

@@ -56,9 +56,11 @@ func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
+	took := stopwatch(t)
 	all, err := fleet.Start(ctx, fleet.Options{Workers: 2, Audit: true})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
+	took("start of the API servers")
 	tuning := kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations}
 	for _, change := range tune {
 		change(&tuning)
@@ -67,15 +69,27 @@ func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	check(t, k.Install(ctx))
 	check(t, k.Start(ctx))
 	check(t, k.Connected(ctx))
+	took("start of Kueue")
 	path, err := all.Workers[ours].WriteKubeconfig()
 	check(t, err)
 	y := trainyard.New(all.Hub, []trainyard.Worker{{Name: all.Workers[ours].Name, Kubeconfig: path}}, "--v=1")
 	check(t, y.Install(ctx))
 	check(t, y.Start(ctx))
 	check(t, y.Connected(ctx))
+	took("start of Trainyard")
 	return &hub{
 		Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0]["kueue.x-k8s.io/queue-name"],
 		kueues: newWorker(all.Workers[0]), ours: newWorker(all.Workers[ours]),
+	}
+}
+
+// stopwatch returns a function that logs the time since its last call.
+func stopwatch(t *testing.T) func(what string) {
+	last := time.Now()
+	return func(what string) {
+		t.Helper()
+		t.Logf("%s: %v", what, time.Since(last).Round(100*time.Millisecond))
+		last = time.Now()
 	}
 }
 
