@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/kueue"
 )
 
 // The hub is cut off while a copy runs that Kueue has admitted. Kueue tries to start what the agent has stopped.
@@ -84,6 +85,26 @@ func TestFaultFencedWhileAdmittedAndBack(t *testing.T) {
 		g.Expect(copied.Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationFenced))
 	})
 	s.attempt(job, 1)
+}
+
+// Kueue takes the quota of a fenced copy back before the hub is back. The copy waits in the queue, in the same attempt.
+func TestFaultFencedAndEvicted(t *testing.T) {
+	s := begin(t)
+	job := s.submit()
+	s.runs(job, west, 1)
+	s.hold()
+	s.stoppedInTime(job, s.cut())
+	s.stopPolicy("HoldAndDrain")
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(kueue.IsTrue(workloadOf(g, job), "QuotaReserved")).To(gomega.BeFalse())
+	})
+	s.heal()
+	s.isQueued(job)
+	s.eventually(func(g gomega.Gomega) {
+		g.Expect(copyOf(g, job).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationFenced))
+	})
+	s.stopPolicy("None")
+	s.runs(job, west, 1)
 }
 
 // The worker lacks the policy that keeps fenced copies suspended: Kueue starts the copy, the agent deletes it and says
