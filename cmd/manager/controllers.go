@@ -102,20 +102,18 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 		Protected: w.options.protected, Connections: w.fleet, UnknownCopies: w.quarantine, Shown: w.quarantine.Swept,
 		Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
-	// MultiKueue dispatches only jobs with this value, so with another value nobody needs to watch Kueue.
-	var multiKueue *kueue.Watch
-	if w.options.managedBy == v1alpha1.ManagedByMultiKueue {
-		multiKueue = kueue.New(kueue.Options{Config: w.mgr.GetConfig(), HTTPClient: w.mgr.GetHTTPClient(), Logger: w.log})
-		options.Kueue = multiKueue
+	watch := w.newKueueWatch()
+	if watch != nil {
+		options.Kueue, options.AdmissionCheck = watch, w.options.kueueAdmissionCheck
 	}
 	placer, err := placement.NewReconciler(ctx, options)
 	if err != nil {
 		return err
 	}
 	w.placer = placer
-	if multiKueue != nil {
-		multiKueue.Subscribe(placer.Reconsider)
-		if err := w.mgr.Add(multiKueue); err != nil {
+	if watch != nil {
+		watch.Subscribe(placer.Reconsider)
+		if err := w.mgr.Add(watch); err != nil {
 			return fmt.Errorf("add watch of Kueue: %w", err)
 		}
 	}
@@ -124,6 +122,19 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
 	})
 	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr), w.addNomination())
+}
+
+// newKueueWatch returns the watch of the hub's Kueue, nil if nobody needs it: MultiKueue dispatches only jobs with its own
+// value of spec.managedBy.
+func (w *wiring) newKueueWatch() *kueue.Watch {
+	options := kueue.Options{Config: w.mgr.GetConfig(), HTTPClient: w.mgr.GetHTTPClient(), Logger: w.log}
+	switch {
+	case w.options.kueueAdmissionCheck:
+		options.Checks = kueue.CheckController
+	case w.options.managedBy != v1alpha1.ManagedByMultiKueue:
+		return nil
+	}
+	return kueue.New(options)
 }
 
 // addNomination adds the dispatcher of the hub's MultiKueue, if there is to be one.

@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 )
 
@@ -40,6 +41,7 @@ type options struct {
 	failoverPauseWindow time.Duration
 	deletionGrace       time.Duration
 	kueueDispatcher     bool
+	kueueAdmissionCheck bool
 }
 
 func defaultOptions() options {
@@ -99,6 +101,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.kueueDispatcher, "kueue-dispatcher", o.kueueDispatcher,
 		"Say which worker the hub's MultiKueue gives each of its jobs to, of all kinds. It takes Kueue on the hub with "+
 			"multiKueue.dispatcherName: "+nomination.DispatcherName+", and the rights of config/kueue-dispatcher.")
+	fs.BoolVar(&o.kueueAdmissionCheck, "kueue-admission-check", o.kueueAdmissionCheck,
+		"Decide about the jobs with quota of the hub's Kueue whose ClusterQueue has an AdmissionCheck with controllerName: "+
+			kueue.CheckController+". It takes Kueue on the hub, and the rights of config/kueue-admission-check.")
 }
 
 // validate returns all faults at once.

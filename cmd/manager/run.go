@@ -40,6 +40,9 @@ func run(ctx context.Context, o options) error {
 	if o.kueueDispatcher {
 		required = append(required, process.MultiKueueAPI)
 	}
+	if o.kueueAdmissionCheck {
+		required = append(required, process.KueueAPI)
+	}
 	if err := process.Check(config, required...); err != nil {
 		return err
 	}

@@ -29,6 +29,19 @@ func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1
 	return dispatch.Nearest(job.Job, job.Policies, workers)
 }
 
+// FitsEmpty is true if a waiting job would be placed on a worker if no other job ran there.
+func (q *Queue) FitsEmpty(key types.NamespacedName, fleet Fleet) bool {
+	job := q.Job(key)
+	if job == nil {
+		return false
+	}
+	workers := slices.Clone(fleet.Workers())
+	for i := range workers {
+		workers[i].Nodes, workers[i].Revision = fleet.Empty(workers[i].Name), 0
+	}
+	return dispatch.Decide(job.Job, job.Policies, workers).Cluster != ""
+}
+
 // Excluding returns the waiting jobs that exclude a worker, in any order. It looks at one job of each class.
 func (q *Queue) Excluding(worker v1alpha1.ClusterName) []types.NamespacedName {
 	var keys []types.NamespacedName

@@ -52,6 +52,11 @@ var (
 		Resources:    []string{"workloads", "admissionchecks", "multikueueconfigs", "multikueueclusters"},
 		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-dispatcher off",
 	}
+	KueueAPI = Requirement{
+		GroupVersion: MultiKueueAPI.GroupVersion,
+		Resources:    []string{"workloads", "admissionchecks"},
+		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-admission-check off",
+	}
 )
 
 // Check returns a one-line error that names missing CRDs and how to install them. Controllers would log long errors.

@@ -65,7 +65,7 @@ func (r *Reconciler) awaitsKueue(f observation) (hushed bool, until time.Duratio
 	case kueue.Held:
 		until = workloadLag - r.Clock.Since(f.past.firstSeen)
 		return f.dispatch == nil && until > 0, max(until, 0)
-	case kueue.Free, kueue.MultiKueue:
+	case kueue.Free, kueue.QuotaReserved, kueue.MultiKueue:
 	}
 	return false, 0
 }
@@ -78,7 +78,7 @@ func kueueObstacle(f observation) *dispatch.Decision {
 		return &dispatch.Decision{Reason: v1alpha1.ReasonManagedByMultiKueue, Message: f.kueue.Message}
 	case kueue.Held:
 		return &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: f.kueue.Message}
-	case kueue.Free, kueue.Unknown:
+	case kueue.Free, kueue.QuotaReserved, kueue.Unknown:
 	}
 	return nil
 }

@@ -28,6 +28,8 @@ type past struct {
 	worker  v1alpha1.ClusterName
 	// firstSeen is when this process saw the job first, and explained is when its explanation was last written.
 	firstSeen, explained time.Time
+	// hopeless is since when no worker could take the job even if no other job ran there, zero if one could.
+	hopeless time.Time
 }
 
 // history is the past of unplaced jobs as far as the caches do not tell it.
@@ -75,6 +77,23 @@ func (h *history) explained(key types.NamespacedName) {
 		p.explained = h.clock.Now()
 		h.jobs[key] = p
 	}
+}
+
+// hope notes whether a worker could take the job if no other job ran there. It returns since when none could.
+func (h *history) hope(key types.NamespacedName, hopeful bool) (since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p, known := h.jobs[key]
+	switch {
+	case hopeful || !known:
+		p.hopeless = time.Time{}
+	case p.hopeless.IsZero():
+		p.hopeless = h.clock.Now()
+	}
+	if known {
+		h.jobs[key] = p
+	}
+	return p.hopeless
 }
 
 func (h *history) forget(key types.NamespacedName) {

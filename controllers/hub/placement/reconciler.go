@@ -36,7 +36,7 @@ const (
 	explanationInterval = 10 * time.Second
 )
 
-// Options of the controller. All are required but Protected, UnknownCopies, Shown and Kueue.
+// Options of the controller. All are required but Protected, UnknownCopies, Shown, Kueue and AdmissionCheck.
 type Options struct {
 	// Hub reads from the hub's caches: TrainJobs unstructured, Namespaces as metadata. They need the indexes of
 	// package records.
@@ -56,6 +56,8 @@ type Options struct {
 	Shown func(worker v1alpha1.ClusterName) bool
 	// Kueue knows the jobs that a Kueue on the hub has. Nil: none can be its.
 	Kueue Kueue
+	// AdmissionCheck says that the admission checks of kueue.CheckController are decided here.
+	AdmissionCheck bool
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.
@@ -138,7 +140,9 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observ
 		return r.place(ctx, key, f)
 	}
 	r.decider.Leave(key)
-	r.waiting.drop(key)
+	if r.waiting.drop(key); f.kueue.Standing == kueue.Unknown {
+		r.waiting.put(key, runtimeOf(f.job)) // It is looked at again when more is known.
+	}
 	switch what {
 	case settled:
 		r.history.forget(key)
@@ -152,6 +156,8 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observ
 		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, exactly))
 	case suspended:
 		return reconcile.Result{}, r.writer.suspend(ctx, f)
+	case held:
+		return reconcile.Result{}, r.admit(ctx, f, f.dispatch.Spec.Cluster)
 	case occupied, unplaced:
 	}
 	return reconcile.Result{}, nil
@@ -178,7 +184,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 		f.eviction = r.decider.Eviction(f.dispatch.Spec.TrainJob.UID)
 	}
 	f = r.observeKueue(f)
-	if f.eviction == nil && f.job != nil && trainjobs.Suspended(f.job) {
+	if f.eviction == nil && f.suspends() {
 		f.eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: suspensionMessage}
 	}
 	return f, nil
@@ -218,7 +224,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 		r.waiting.drop(key)
 		timeToPlace.Observe(r.Clock.Since(f.past.firstSeen).Seconds())
 		r.history.forget(key)
-		return nil
+		return r.admit(ctx, f, grant.Decision.Cluster)
 	}
 	if isRefused(err) {
 		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
@@ -233,6 +239,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 // Dispatch why the job waits.
 func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
 	r.waiting.put(key, runtimeOf(f.job)) // Before the runtime is read: a change after that wakes the job.
+	r.waiting.hasQuota(key, f.kueue.Review != nil)
 	if hushed, until := r.awaitsKueue(f); hushed {
 		r.decider.Leave(key)
 		return reconcile.Result{RequeueAfter: until}, nil // Kueue wakes us.
@@ -243,7 +250,11 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	}
 	if obstacle = cmp.Or(exhausted(f.past), heldBack(r.UnknownCopies, f), obstacle); obstacle != nil {
 		r.decider.Leave(key)
-		return reconcile.Result{}, r.writer.wait(ctx, f, job.Priority, job.PodSets, *obstacle)
+		if err := r.writer.wait(ctx, f, job.Priority, job.PodSets, *obstacle); err != nil {
+			return reconcile.Result{}, err
+		}
+		due, err := r.keepQuota(ctx, f, obstacle.Reason)
+		return reconcile.Result{RequeueAfter: due}, err
 	}
 	expire, err := r.needs.exclude(ctx, f, job)
 	if err != nil {
@@ -259,7 +270,11 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 		return reconcile.Result{}, nil // The decider wakes us.
 	}
 	delay, err := r.explain(ctx, f, job, waits)
-	return reconcile.Result{RequeueAfter: requeue.Sooner(delay, max(0, expire))}, err
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	due, err := r.keepQuota(ctx, f, waits.Reason)
+	return reconcile.Result{RequeueAfter: requeue.Sooner(due, requeue.Sooner(delay, max(0, expire)))}, err
 }
 
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,

@@ -17,6 +17,8 @@ type state int
 const (
 	// settled: nothing is to be decided. The job is not ours, is going, has ended, or is placed.
 	settled state = iota
+	// held: the job is placed and still suspended. Kueue resumes the job when the admission check says that there is room.
+	held
 	// evicted: the job has to leave its worker, which is not written yet.
 	evicted
 	// concluded: the job has ended although its attempt was given up, which its Dispatch does not say yet.
@@ -33,7 +35,7 @@ const (
 
 // String names the state, for logs and tests.
 func (s state) String() string {
-	return [...]string{"settled", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
+	return [...]string{"settled", "held", "evicted", "concluded", "orphaned", "occupied", "suspended", "unplaced"}[s]
 }
 
 // observation is what has been observed of a key. The first three may be nil.
@@ -71,12 +73,26 @@ func classify(managedBy string, f observation) state {
 		if f.eviction != nil && f.dispatch.Spec.Eviction == nil && !f.dispatch.IsFinished() {
 			return evicted
 		}
+		if f.kueue.Standing == kueue.QuotaReserved && f.eviction == nil && f.dispatch.Spec.Eviction == nil {
+			return held
+		}
 		return settled
-	case trainjobs.Suspended(f.job):
+	case trainjobs.Suspended(f.job) && !f.stands():
 		return suspended
 	default:
 		return unplaced
 	}
+}
+
+// stands is true for a suspended job that may have a worker nevertheless: it has quota and waits for room, or it is not
+// known yet whether it has.
+func (f *observation) stands() bool {
+	return f.kueue.Standing == kueue.QuotaReserved || f.kueue.Standing == kueue.Unknown
+}
+
+// suspends is true if the suspension of the job ends its attempt. A job that stands has no copy yet.
+func (f *observation) suspends() bool {
+	return f.job != nil && trainjobs.Suspended(f.job) && (!f.stands() || f.dispatch != nil && f.dispatch.WasCopied())
 }
 
 // endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that

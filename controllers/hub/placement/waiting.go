@@ -11,6 +11,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // waiting has all jobs that wait, for workers or for something else.
@@ -18,10 +19,14 @@ type waiting struct {
 	mu sync.Mutex
 	// runtimes are the runtimes that the jobs name, under mu. Runtimes of the cluster have no namespace.
 	runtimes map[types.NamespacedName]types.NamespacedName
+	// withQuota are the jobs that have quota of the hub's Kueue while they wait, under mu.
+	withQuota sets.Set[types.NamespacedName]
 }
 
 func newWaiting() *waiting {
-	return &waiting{runtimes: map[types.NamespacedName]types.NamespacedName{}}
+	return &waiting{
+		runtimes: map[types.NamespacedName]types.NamespacedName{}, withQuota: sets.Set[types.NamespacedName]{},
+	}
 }
 
 // put notes that a job waits, and the runtime that it names.
@@ -31,11 +36,28 @@ func (w *waiting) put(job, runtime types.NamespacedName) {
 	w.runtimes[job] = runtime
 }
 
+// hasQuota notes whether a waiting job has quota of the hub's Kueue.
+func (w *waiting) hasQuota(job types.NamespacedName, has bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.withQuota.Delete(job); has {
+		w.withQuota.Insert(job)
+	}
+}
+
+// keepingQuota returns the waiting jobs that have quota of the hub's Kueue.
+func (w *waiting) keepingQuota() []types.NamespacedName {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.withQuota.UnsortedList()
+}
+
 // drop notes that a job does not wait any more.
 func (w *waiting) drop(job types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.runtimes, job)
+	w.withQuota.Delete(job)
 }
 
 // naming returns the waiting jobs that name a runtime.

@@ -5,6 +5,7 @@ package placement
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -54,7 +55,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 	if err != nil {
 		return fmt.Errorf("add placement controller: %w", err)
 	}
-	if err := addValidity(mgr, r.Options); err != nil {
+	if err := errors.Join(addValidity(mgr, r.Options), addActivity(mgr, r.Options)); err != nil {
 		return err
 	}
 	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -63,6 +64,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		}
 		inventories := inventories{decider: r.decider, fleet: fleet, watched: map[v1alpha1.ClusterName]watched{}}
 		defer fleet.Subscribe(inventories.follow)()
+		defer r.decider.Subscribe(r.reviewQuota)()
 		return r.decider.Run(ctx)
 	}))
 }

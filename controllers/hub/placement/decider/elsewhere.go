@@ -57,6 +57,14 @@ func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.Clu
 	return fits(answer.Cluster)
 }
 
+// FitsEmpty is true if a waiting job would fit on a worker that takes jobs if no other job ran there. It is false for a
+// job that is not on the waiting list.
+func (d *Decider) FitsEmpty(key types.NamespacedName) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.list.FitsEmpty(key, d.fleet)
+}
+
 // fits is the answer while the promise is good.
 func fits(worker v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
 	return v1alpha1.ClusterExplanation{

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -32,17 +33,25 @@ const (
 	Unknown
 	// Held jobs are in a queue of Kueue. The caches do not show that Kueue has admitted them.
 	Held
+	// QuotaReserved jobs are suspended and have quota. Only Trainyard's admission check keeps Kueue from admitting them.
+	QuotaReserved
 	// MultiKueue means that MultiKueue dispatches the job.
 	MultiKueue
 )
 
 // String names the standing, for logs and tests.
-func (s Standing) String() string { return [...]string{"Free", "Unknown", "Held", "MultiKueue"}[s] }
+func (s Standing) String() string {
+	return [...]string{"Free", "Unknown", "Held", "QuotaReserved", "MultiKueue"}[s]
+}
 
 // Answer is the standing of a job. For Held and MultiKueue it has the reason in words.
 type Answer struct {
 	Standing Standing
 	Message  string
+	// Priority is the priority of the job's Workload, nil if the job has none.
+	Priority *int32
+	// Review has Trainyard's admission checks of a job with the standing QuotaReserved.
+	Review *Review
 }
 
 // isMarked is true if the job asks to be managed by Kueue. Kueue never admits a job without such a mark.
@@ -51,43 +60,55 @@ func isMarked(job *unstructured.Unstructured) bool {
 	return labels[labelQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
 }
 
-// answerOf answers from the Workloads of a job. controllerOf returns the controller of a check, empty for an unknown
-// check.
-func answerOf(job *unstructured.Unstructured, workloads []*workload, controllerOf func(check string) string) Answer {
+// checks says who decides about admission checks.
+type checks struct {
+	// controllerOf returns the controller of a check, empty for an unknown check.
+	controllerOf func(check string) string
+	// decided is Options.Checks.
+	decided string
+}
+
+// answerOf answers from the Workloads of a job.
+func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) Answer {
 	slices.SortFunc(workloads, func(a, b *workload) int { return cmp.Compare(a.Name, b.Name) })
 	for _, w := range workloads {
 		for _, check := range w.checks {
-			if controllerOf(check) == multiKueueController {
-				return Answer{MultiKueue, dispatched(w, check)}
+			if by.controllerOf(check.name) == multiKueueController {
+				return Answer{Standing: MultiKueue, Message: dispatched(w, check.name)}
 			}
 		}
 		if w.cluster != "" {
-			return Answer{MultiKueue, left(w)}
+			return Answer{Standing: MultiKueue, Message: left(w)}
 		}
 	}
 	for _, w := range workloads {
 		if w.admitted {
-			return admitted(w, controllerOf)
+			return admitted(w, by)
+		}
+	}
+	for _, w := range workloads {
+		if review := w.review(by); review != nil && trainjobs.Suspended(job) {
+			return Answer{Standing: QuotaReserved, Priority: &w.priority, Review: review}
 		}
 	}
 	switch {
 	case len(workloads) > 0:
-		return Answer{Held, fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)}
+		return Answer{Standing: Held, Message: fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)}
 	case isMarked(job):
-		return Answer{Held, unmade(job)}
+		return Answer{Standing: Held, Message: unmade(job)}
 	}
 	return Answer{Standing: Free}
 }
 
 // admitted is the answer for a job that Kueue lets run: Free if none of its checks can be MultiKueue's.
-func admitted(w *workload, controllerOf func(check string) string) Answer {
+func admitted(w *workload, by checks) Answer {
 	for _, check := range w.checks {
-		if controllerOf(check) == "" {
-			return Answer{Held, fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub has no "+
-				"AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check)}
+		if by.controllerOf(check.name) == "" {
+			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub has no "+
+				"AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
 		}
 	}
-	return Answer{Standing: Free}
+	return Answer{Standing: Free, Priority: &w.priority}
 }
 
 // dispatched is the message for a job with a check of MultiKueue.

@@ -156,11 +156,11 @@ func TestJudge(t *testing.T) {
 					workloads = append(workloads, w)
 				}
 			}
-			got := answerOf(job, workloads, func(check string) string {
+			got := answerOf(job, workloads, checks{decided: CheckController, controllerOf: func(check string) string {
 				return map[string]string{
-					"mk": multiKueueController, "provisioning": "kueue.x-k8s.io/provisioning-request",
+					"mk": multiKueueController, "provisioning": "kueue.x-k8s.io/provisioning-request", "room": CheckController,
 				}[check]
-			})
+			}})
 			if got.Standing != test.want {
 				t.Errorf("standing is %s, want %s: %s", got.Standing, test.want, test.reason)
 			}

@@ -181,10 +181,13 @@ func ownerOf(object any) ([]string, error) {
 
 // checksOf indexes the Workloads of TrainJobs by their admission checks.
 func checksOf(object any) ([]string, error) {
+	var names []string
 	if w, ok := object.(*workload); ok {
-		return w.checks, nil
+		for _, c := range w.checks {
+			names = append(names, c.name)
+		}
 	}
-	return nil, nil
+	return names, nil
 }
 
 // of returns the Workloads of a TrainJob. A Workload in another namespace is not the job's, whatever owner it names.

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -33,12 +34,20 @@ const (
 	minRetry, maxRetry = 200 * time.Millisecond, 30 * time.Second
 )
 
-// Options are the options of a Watch. All are required.
+// WorkloadKind is the version of Kueue's Workloads that is written.
+var WorkloadKind = schema.GroupVersionKind{Group: group, Version: preferredVersion, Kind: "Workload"}
+
+// AdmissionCheckKind is the version of Kueue's AdmissionChecks that is written.
+var AdmissionCheckKind = WorkloadKind.GroupVersion().WithKind("AdmissionCheck")
+
+// Options are the options of a Watch. All are required but Checks.
 type Options struct {
 	// Config and HTTPClient reach the hub.
 	Config     *rest.Config
 	HTTPClient *http.Client
 	Logger     logr.Logger
+	// Checks is the controller of the admission checks that the caller decides about: CheckController, or empty for none.
+	Checks string
 }
 
 // Watch watches what the hub's Kueue does with TrainJobs. Its methods are safe for concurrent use.
@@ -101,11 +110,13 @@ func (w *Watch) Of(job *unstructured.Unstructured) Answer {
 	w.mu.Unlock()
 	switch {
 	case phase == present:
-		return answerOf(job, caches.of(job), caches.controllerOf)
+		return answerOf(job, caches.of(job), checks{controllerOf: caches.controllerOf, decided: w.Checks})
 	case phase == absent, !isMarked(job):
 		return Answer{Standing: Free}
 	case fault != "":
-		return Answer{Held, "the job may be Kueue's, and whether MultiKueue dispatches it cannot be told: " + fault}
+		return Answer{
+			Standing: Held, Message: "the job may be Kueue's, and whether MultiKueue dispatches it cannot be told: " + fault,
+		}
 	}
 	return Answer{Standing: Unknown}
 }

@@ -4,6 +4,7 @@
 package kueue
 
 import (
+	"cmp"
 	"slices"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -15,8 +16,10 @@ import (
 
 // These are conditions of a Workload.
 const (
-	conditionAdmitted = "Admitted"
-	conditionEvicted  = "Evicted"
+	conditionQuotaReserved = "QuotaReserved"
+	conditionAdmitted      = "Admitted"
+	conditionEvicted       = "Evicted"
+	conditionFinished      = "Finished"
 )
 
 // workload is what the cache keeps of a Workload.
@@ -34,16 +37,29 @@ type observation struct {
 	queue, clusterQueue string
 	// cluster is the cluster to which MultiKueue has sent the job.
 	cluster string
-	// checks are the names of the admission checks, sorted.
-	checks []string
-	// admitted: Kueue lets the job run, does not take that back, and does not delete the Workload.
-	admitted bool
+	// checks are the admission checks, sorted by name.
+	checks []check
+	// priority is the priority that Kueue gives the job.
+	priority int32
+	// reserved: Kueue has reserved quota for the job. admitted: Kueue lets the job run. Both are false when Kueue takes
+	// that back, or deletes the Workload.
+	reserved, admitted bool
+}
+
+// check is the state of an admission check.
+type check struct {
+	name, state, message string
+	// since is when the state was written, in the form in which the API server has it.
+	since string
+	// retries is how many times the check has given the quota back in a row.
+	retries int64
 }
 
 func (f *observation) equal(other *observation) bool {
 	return f.job == other.job && f.owner == other.owner &&
 		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
-		f.admitted == other.admitted && slices.Equal(f.checks, other.checks)
+		f.priority == other.priority && f.reserved == other.reserved && f.admitted == other.admitted &&
+		slices.Equal(f.checks, other.checks)
 }
 
 // admissionCheck is what the cache keeps of an AdmissionCheck.
@@ -68,15 +84,28 @@ func stripWorkload(in any) (any, error) {
 	stripped.queue, _, _ = unstructured.NestedString(object.Object, "spec", "queueName")
 	stripped.clusterQueue, _, _ = unstructured.NestedString(object.Object, "status", "admission", "clusterQueue")
 	stripped.cluster, _, _ = unstructured.NestedString(object.Object, "status", "clusterName")
-	for _, check := range items(object, "admissionChecks") {
-		if name, ok := check["name"].(string); ok {
-			stripped.checks = append(stripped.checks, name)
+	priority, _, _ := unstructured.NestedInt64(object.Object, "spec", "priority")
+	stripped.priority = int32(priority) //nolint:gosec // The API server admits no larger number.
+	for _, item := range items(object, "admissionChecks") {
+		if c := newCheck(item); c.name != "" {
+			stripped.checks = append(stripped.checks, c)
 		}
 	}
-	slices.Sort(stripped.checks)
-	stripped.admitted = isTrue(object, conditionAdmitted) && !isTrue(object, conditionEvicted) &&
-		object.GetDeletionTimestamp() == nil
+	slices.SortFunc(stripped.checks, func(a, b check) int { return cmp.Compare(a.name, b.name) })
+	stays := !isTrue(object, conditionEvicted) && object.GetDeletionTimestamp() == nil
+	stripped.admitted = stays && isTrue(object, conditionAdmitted)
+	stripped.reserved = stays && isTrue(object, conditionQuotaReserved) && !isTrue(object, conditionFinished)
 	return stripped, nil
+}
+
+// newCheck reads an item of status.admissionChecks.
+func newCheck(item map[string]any) (c check) {
+	c.name, _ = item["name"].(string)
+	c.state, _ = item["state"].(string)
+	c.message, _ = item["message"].(string)
+	c.since, _ = item["lastTransitionTime"].(string)
+	c.retries, _ = item["retryCount"].(int64)
+	return c
 }
 
 // stripCheck is the cache's transform of AdmissionChecks.

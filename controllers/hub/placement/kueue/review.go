@@ -1,0 +1,105 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kueue
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// CheckController is the spec.controllerName of Trainyard's AdmissionChecks.
+	CheckController = v1alpha1.KeyPrefix + "placement"
+	// CheckOwner is the field manager that applies the states of Trainyard's checks.
+	CheckOwner = "trainyard-placement"
+)
+
+// States of an admission check.
+const (
+	// Pending: the job keeps its quota, and waits.
+	Pending = "Pending"
+	// Ready: the job may run.
+	Ready = "Ready"
+	// Retry: Kueue takes the quota back, and gives the job quota again later.
+	Retry = "Retry"
+)
+
+// Review is a Workload with quota that Trainyard's admission checks decide about.
+type Review struct {
+	workload types.NamespacedName
+	uid      types.UID
+	version  string
+	checks   []check
+}
+
+// review returns what Trainyard's checks have to decide, nil if there is nothing. They decide last: room that is held
+// for a job is kept from other jobs.
+func (w *workload) review(by checks) *Review {
+	if !w.reserved || by.decided == "" {
+		return nil
+	}
+	r := &Review{
+		workload: types.NamespacedName{Namespace: w.Namespace, Name: w.Name}, uid: w.UID, version: w.ResourceVersion,
+	}
+	for _, c := range w.checks {
+		ours := by.controllerOf(c.name) == by.decided
+		switch {
+		case ours && (c.state == Pending || c.state == Ready):
+			r.checks = append(r.checks, c)
+		case ours, c.state != Ready:
+			return nil
+		}
+	}
+	if len(r.checks) == 0 {
+		return nil
+	}
+	return r
+}
+
+// Says is true if all checks have a state and a message already.
+func (r *Review) Says(state, message string) bool {
+	for _, c := range r.checks {
+		if c.state != state || c.message != message {
+			return false
+		}
+	}
+	return true
+}
+
+// Retries is how many times the checks have given the quota of the job back in a row.
+func (r *Review) Retries() int64 {
+	var most int64
+	for _, c := range r.checks {
+		most = max(most, c.retries)
+	}
+	return most
+}
+
+// Patch returns what gives all checks a state, for an apply of the status by CheckOwner. The apply fails with a conflict
+// if the Workload has changed. A delay counts with Retry only: Kueue gives the job no quota before.
+func (r *Review) Patch(state, message string, delay time.Duration, now time.Time) *unstructured.Unstructured {
+	checks := make([]any, len(r.checks))
+	for i, c := range r.checks {
+		since := c.since
+		if c.state != state || since == "" {
+			since = now.UTC().Format(time.RFC3339)
+		}
+		fields := map[string]any{"name": c.name, "state": state, "message": message, "lastTransitionTime": since}
+		if state == Retry {
+			fields["requeueAfterSeconds"] = int64(delay / time.Second)
+		}
+		checks[i] = fields
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"admissionChecks": checks}}}
+	patch.SetGroupVersionKind(WorkloadKind)
+	patch.SetNamespace(r.workload.Namespace)
+	patch.SetName(r.workload.Name)
+	patch.SetUID(r.uid)
+	patch.SetResourceVersion(r.version)
+	return patch
+}

@@ -1,0 +1,263 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// samples has the manifests of docs/kueue.md.
+const samples = "../../../../config/samples/kueue/"
+
+// gate is a hub whose Kueue gives quota to two teams, in front of a Trainyard with one worker of two nodes with eight GPUs.
+type gate struct {
+	client.Client
+	kueue     *kueue.Kueue
+	trainyard *trainyard.Trainyard
+	worker    *worker
+}
+
+func newGate(t *testing.T) *gate {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 1, GPUs: [][]int64{{8, 8}}})
+	check(t, err)
+	t.Cleanup(func() { check(t, all.Stop()) })
+	g := &gate{
+		Client: all.Hub.Admin, worker: newWorker(t, all.Workers[0]),
+		kueue: kueue.New(&fleet.Fleet{Hub: all.Hub}, kueue.Tuning{Integrations: kueue.Tuned().Integrations}),
+	}
+	check(t, g.kueue.Install(ctx))
+	check(t, g.kueue.Start(ctx))
+	path, err := all.Workers[0].WriteKubeconfig()
+	check(t, err)
+	workers := []trainyard.Worker{{Name: g.worker.name, Kubeconfig: path}}
+	g.trainyard = trainyard.New(all.Hub, workers, "--v=1", "--kueue-admission-check")
+	check(t, g.trainyard.Install(ctx))
+	check(t, g.trainyard.Start(ctx))
+	check(t, g.trainyard.Connected(ctx))
+	await(t, "apply the manifests", func(ctx context.Context) error {
+		return all.Hub.Cluster.ApplyFiles(ctx, samples+"two-teams.yaml")
+	})
+	for _, team := range []string{"team-a", "team-b"} {
+		g.condition(t, kueueObject("ClusterQueue", "", team), "Active", "True")
+	}
+	return g
+}
+
+// condition waits until an object has a condition with a status, and returns its message.
+func (g *gate) condition(t *testing.T, o *unstructured.Unstructured, kind, status string) (message string) {
+	t.Helper()
+	await(t, fmt.Sprintf("have %s %s=%s on %s", o.GetKind(), kind, status, o.GetName()), func(ctx context.Context) error {
+		if err := g.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+		for _, c := range conditions {
+			if fields := c.(map[string]any); fields["type"] == kind && fields["status"] == status {
+				message, _ = fields["message"].(string)
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", conditions)
+	})
+	return message
+}
+
+// teamJob is a job of a team. A job without a queue is not Kueue's.
+type teamJob struct {
+	team, name string
+	nodes      int32
+	gpus       int64
+	priority   string
+	queueless  bool
+}
+
+func (j teamJob) key() client.ObjectKey { return client.ObjectKey{Namespace: j.team, Name: j.name} }
+
+func (g *gate) submit(t *testing.T, j teamJob) {
+	t.Helper()
+	job := yard.Job{Namespace: j.team, Name: j.name, Nodes: j.nodes, GPUs: j.gpus}.TrainJob()
+	job.Labels = map[string]string{}
+	if !j.queueless {
+		job.Labels["kueue.x-k8s.io/queue-name"] = "main"
+	}
+	if j.priority != "" {
+		job.Labels["kueue.x-k8s.io/priority-class"] = j.priority
+	}
+	await(t, "create job "+j.name, func(ctx context.Context) error { return g.Create(ctx, job.DeepCopy()) })
+}
+
+// workload returns the Workload of a job.
+func (g *gate) workload(ctx context.Context, j teamJob) (*unstructured.Unstructured, error) {
+	list := workloadList()
+	if err := g.List(ctx, list, client.InNamespace(j.team)); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if owner := metav1.GetControllerOf(&list.Items[i]); owner != nil && owner.Name == j.name {
+			return &list.Items[i], nil
+		}
+	}
+	return nil, errors.New("there is no Workload of " + j.name)
+}
+
+// checkState is the state of the admission check of a Workload.
+type checkState struct {
+	state, message string
+	delay, retries int64
+}
+
+func stateOf(w *unstructured.Unstructured) checkState {
+	var s checkState
+	checks, _, _ := unstructured.NestedSlice(w.Object, "status", "admissionChecks")
+	for _, c := range checks {
+		fields := c.(map[string]any)
+		s.state, _ = fields["state"].(string)
+		s.message, _ = fields["message"].(string)
+		s.delay, _ = fields["requeueAfterSeconds"].(int64)
+		s.retries, _ = fields["retryCount"].(int64)
+	}
+	return s
+}
+
+// checked waits until a job has quota, and its admission check has a state and a message with some words.
+func (g *gate) checked(t *testing.T, j teamJob, state, words string) {
+	t.Helper()
+	await(t, fmt.Sprintf("have %s checked as %s", j.name, state), func(ctx context.Context) error {
+		w, err := g.workload(ctx, j)
+		if err != nil {
+			return err
+		}
+		if seen := stateOf(w); !isTrue(w, "QuotaReserved") || seen.state != state || !strings.Contains(seen.message, words) {
+			return fmt.Errorf("its status is %v", w.Object["status"])
+		}
+		return nil
+	})
+}
+
+func (g *gate) dispatch(ctx context.Context, j teamJob) (*v1alpha1.Dispatch, error) {
+	d := &v1alpha1.Dispatch{}
+	err := g.Get(ctx, j.key(), d)
+	return d, err
+}
+
+// waits waits until the Dispatch of a job names no worker, for a reason, and returns it.
+func (g *gate) waits(t *testing.T, j teamJob, reason string) (found *v1alpha1.Dispatch) {
+	t.Helper()
+	await(t, "have the Dispatch of "+j.name+" say "+reason, func(ctx context.Context) error {
+		d, err := g.dispatch(ctx, j)
+		if err != nil {
+			return err
+		}
+		placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+		if d.Spec.Cluster != "" || placed == nil || placed.Reason != reason {
+			return fmt.Errorf("it is on %q: %+v", d.Spec.Cluster, placed)
+		}
+		found = d
+		return nil
+	})
+	return found
+}
+
+// placed waits until a job has the worker, with an attempt.
+func (g *gate) placed(t *testing.T, j teamJob, attempt int32) {
+	t.Helper()
+	await(t, "have "+j.name+" placed", func(ctx context.Context) error {
+		d, err := g.dispatch(ctx, j)
+		if err == nil && (d.Spec.Cluster == "" || d.Spec.Attempt != attempt || d.Spec.Eviction != nil || d.AttemptEnded()) {
+			err = fmt.Errorf("its spec is %+v", d.Spec)
+		}
+		return err
+	})
+}
+
+// runs waits until a job is resumed and has its copy, in an attempt.
+func (g *gate) runs(t *testing.T, j teamJob, attempt int32) {
+	t.Helper()
+	g.placed(t, j, attempt)
+	await(t, "have a copy of "+j.name, func(ctx context.Context) error {
+		job := trainjobs.New()
+		if err := g.Get(ctx, j.key(), job); err != nil {
+			return err
+		}
+		if trainjobs.Suspended(job) {
+			return errors.New("the job is suspended")
+		}
+		return g.worker.Get(ctx, j.key(), trainjobs.New())
+	})
+	w, err := g.workload(t.Context(), j)
+	check(t, err)
+	if !isTrue(w, "Admitted") {
+		t.Errorf("%s has a copy, and its Workload has the status %v", j.name, w.Object["status"])
+	}
+}
+
+// suspended is true if a job is suspended.
+func (g *gate) suspended(t *testing.T, j teamJob) bool {
+	t.Helper()
+	job := trainjobs.New()
+	check(t, g.Get(t.Context(), j.key(), job))
+	return trainjobs.Suspended(job)
+}
+
+// collected plays the garbage collector of the worker for a copy that is being deleted, and fails while there is one.
+func (g *gate) collected(ctx context.Context, j teamJob) error {
+	copy := trainjobs.New()
+	if err := g.worker.Get(ctx, j.key(), copy); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if copy.GetDeletionTimestamp() == nil {
+		return errors.New("the copy is there")
+	}
+	copy.SetFinalizers(nil)
+	return errors.Join(errors.New("the copy is being deleted"), client.IgnoreNotFound(g.worker.Update(ctx, copy)))
+}
+
+// remove deletes a job, and waits until it has no copy, no Dispatch and no Workload.
+func (g *gate) remove(t *testing.T, j teamJob) {
+	t.Helper()
+	job := trainjobs.New()
+	job.SetNamespace(j.team)
+	job.SetName(j.name)
+	check(t, g.Delete(t.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	await(t, "have nothing left of "+j.name, func(ctx context.Context) error {
+		if err := g.collected(ctx, j); err != nil {
+			return err
+		}
+		if w, err := g.workload(ctx, j); err == nil { // The hub has no garbage collector.
+			return errors.Join(errors.New("it has a Workload"), client.IgnoreNotFound(g.Delete(ctx, w)))
+		}
+		d, err := g.dispatch(ctx, j)
+		if err == nil {
+			return fmt.Errorf("it has the Dispatch %+v", d.Spec)
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+// step is a part of a test. The next steps build on it.
+func (g *gate) step(t *testing.T, name string, run func(t *testing.T)) {
+	t.Helper()
+	if !t.Run(name, run) {
+		t.FailNow()
+	}
+}
