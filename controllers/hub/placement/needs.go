@@ -101,7 +101,8 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
-	if job.Priority, err = demand.Priorities(classes.Items).Of(job.Annotations, derived.PriorityClasses, rules); errors.As(err, &wrong) {
+	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
+	if job.Priority, err = demand.Priorities(classes.Items).Of(named, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return nil, nil //nolint:nilnil // There is no obstacle before workers are asked.
@@ -131,7 +132,7 @@ func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (exp
 
 // Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
 func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
-	f := observation{job: trainJob}
+	f := r.observeKueue(observation{job: trainJob})
 	job, err := r.needs.job(ctx, f)
 	if err != nil {
 		return nil, 0, err

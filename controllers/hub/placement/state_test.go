@@ -12,6 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 )
 
 type jobOption func(*unstructured.Unstructured)
@@ -92,6 +93,32 @@ func TestClassify(t *testing.T) {
 				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w"), eviction: &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended},
 			},
 			want: evicted,
+		},
+		"SuspendedWithQuota": {
+			reason: "it waits for room", want: unplaced,
+			observation: observation{job: testJob("origin", spec("suspend", true)), kueue: kueue.Answer{Standing: kueue.QuotaReserved}},
+		},
+		"SuspendedUnknown": {
+			reason: "it may have quota", want: unplaced,
+			observation: observation{job: testJob("origin", spec("suspend", true)), kueue: kueue.Answer{Standing: kueue.Unknown}},
+		},
+		"PlacedWithQuota": {
+			reason: "Kueue has to be told", want: held,
+			observation: observation{
+				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w"), kueue: kueue.Answer{Standing: kueue.QuotaReserved},
+			},
+		},
+		"LeavingWithQuota": {
+			reason: "it has no room any more", want: settled,
+			observation: observation{
+				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w", evictedDispatch), kueue: kueue.Answer{Standing: kueue.QuotaReserved},
+			},
+		},
+		"EndedWithQuota": {
+			reason: "it waits for room again", want: unplaced,
+			observation: observation{
+				job: testJob("origin", spec("suspend", true)), dispatch: testDispatch("w", mirroredFalse(1)), kueue: kueue.Answer{Standing: kueue.QuotaReserved},
+			},
 		},
 		"AttemptEnded": {
 			reason:      "mirror has said that there is no copy and will be none",

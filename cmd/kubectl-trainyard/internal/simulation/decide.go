@@ -144,7 +144,8 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
-	if job.Priority, err = w.classes.Of(trainJob.Annotations, needs.PriorityClasses, rules); errors.As(err, &wrong) {
+	named := demand.Named{Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses}
+	if job.Priority, err = w.classes.Of(named, rules); errors.As(err, &wrong) {
 		return job, &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return job, nil, nil

@@ -5,6 +5,7 @@ package demand
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -47,14 +48,26 @@ type PriorityClass struct {
 // Priorities are the PriorityClasses of the hub.
 type Priorities []schedulingv1.PriorityClass
 
-// Of returns the priority of a job: the value of the class in its annotation, or else the highest value of its pods'
-// classes, or else the value of the default class, or 0. A class of pods that the hub does not have does not count:
-// pods are created on a worker, which may have other classes. An annotation is for the hub, so an unknown class in it
-// is a mistake. The error is a *ClassError.
+// Named is what a job says about its priority.
+type Named struct {
+	// Annotations are the TrainJob's.
+	Annotations map[string]string
+	// OfPods are the classes of its pods.
+	OfPods []PriorityClass
+	// OfWorkload is the priority of its Workload, nil if the hub's Kueue has none for the job.
+	OfWorkload *int32
+}
+
+// Of returns the priority of a job: the value of the class in its annotation, or else the priority of its Workload, or
+// else the highest value of its pods' classes, or else the value of the default class, or 0. A class of pods that the hub
+// does not have does not count: pods are created on a worker, which may have other classes. An annotation is for the hub,
+// so an unknown class in it is a mistake. The error is a *ClassError.
 //
-// In both places a job may name only classes that its policy permits: with a class of its pods, the worker would stop
-// other pods. The policy may be nil.
-func (p Priorities) Of(annotations map[string]string, ofPods []PriorityClass, policy *v1alpha1.DispatchPolicy) (int32, error) {
+// In annotation and pods a job may name only classes that its policy permits: with a class of its pods, the worker would
+// stop other pods. A user may give a Workload any WorkloadPriorityClass. So the Workload's priority counts only up to
+// the highest value that the job could have without it. The policy may be nil.
+func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, error) {
+	annotations, ofPods := named.Annotations, named.OfPods
 	for _, class := range ofPods {
 		if !p.allows(policy, class.Name) {
 			return 0, classError(v1alpha1.ReasonPriorityClassNotAllowed,
@@ -72,7 +85,25 @@ func (p Priorities) Of(annotations map[string]string, ofPods []PriorityClass, po
 		}
 		return class.Value, nil
 	}
-	return p.highest(ofPods), nil
+	own := p.highest(ofPods)
+	if named.OfWorkload == nil {
+		return own, nil
+	}
+	return min(*named.OfWorkload, max(own, p.limit(policy))), nil
+}
+
+// limit is the highest value of the classes that a job of a policy may name.
+func (p Priorities) limit(policy *v1alpha1.DispatchPolicy) int32 {
+	if policy == nil || len(policy.Spec.PriorityClasses) == 0 {
+		return highestOfUsers
+	}
+	highest := int32(math.MinInt32)
+	for _, name := range policy.Spec.PriorityClasses {
+		if class := p.find(name); class != nil {
+			highest = max(highest, class.Value)
+		}
+	}
+	return highest
 }
 
 // highest is the highest value of some classes, or else the value of the default class, or 0.

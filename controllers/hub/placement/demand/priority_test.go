@@ -29,16 +29,30 @@ func TestPriority(t *testing.T) {
 		classes Priorities
 		class   string
 		ofPods  []string
+		ofKueue *int32
 		policy  *v1alpha1.DispatchPolicy
 		want    int32
 		err     string
 	}{
-		"Annotation": {reason: "it says it for the hub", classes: classes, class: "low", ofPods: []string{"high"}, want: -5},
-		"Pods":       {reason: "the highest of them", classes: classes, ofPods: []string{"low", "high"}, want: 100},
-		"LowPods":    {reason: "their class counts even if it is below the usual", classes: classes, ofPods: []string{"low"}, want: -5},
-		"Elsewhere":  {reason: "a worker may have classes that the hub has not", classes: classes, ofPods: []string{"theirs"}, want: 10},
-		"Usual":      {reason: "the default class of the hub", classes: classes, want: 10},
-		"None":       {reason: "there are no classes", want: 0},
+		"Annotation":        {reason: "it says it for the hub", classes: classes, class: "low", ofPods: []string{"high"}, want: -5},
+		"Pods":              {reason: "the highest of them", classes: classes, ofPods: []string{"low", "high"}, want: 100},
+		"LowPods":           {reason: "their class counts even if it is below the usual", classes: classes, ofPods: []string{"low"}, want: -5},
+		"Elsewhere":         {reason: "a worker may have classes that the hub has not", classes: classes, ofPods: []string{"theirs"}, want: 10},
+		"Usual":             {reason: "the default class of the hub", classes: classes, want: 10},
+		"None":              {reason: "there are no classes", want: 0},
+		"Workload":          {reason: "Kueue orders jobs by it", classes: classes, ofPods: []string{"low"}, ofKueue: new(int32(70)), want: 70},
+		"LowWorkload":       {reason: "Kueue orders jobs by it", classes: classes, ofPods: []string{"high"}, ofKueue: new(int32(-7)), want: -7},
+		"WorkloadAnnotated": {reason: "the annotation is for Trainyard", classes: classes, class: "low", ofKueue: new(int32(70)), want: -5},
+		"WorkloadLimited": {
+			reason: "anybody may give a Workload any class", classes: classes, ofKueue: new(int32(5000)), policy: allowing("low", "high"), want: 100,
+		},
+		"WorkloadOfUsualJob": {
+			reason: "the job would have it without Kueue", classes: classes, ofKueue: new(int32(10)), policy: allowing("low"), want: 10,
+		},
+		"WorkloadOfSystem": {reason: "users have no such priority", classes: systems, ofKueue: new(int32(2000000000)), want: 1_000_000_000},
+		"WorkloadWithoutClass": {
+			reason: "the hub has none of the policy's classes", classes: classes, ofKueue: new(int32(5000)), policy: allowing("theirs"), want: 10,
+		},
 		"Misspelled": {
 			reason: "the nearest is named", classes: classes, class: "hihg",
 			err: `annotation trainyard.dev/priority-class: the hub has no PriorityClass "hihg"; did you mean "high"?`,
@@ -89,7 +103,7 @@ func TestPriority(t *testing.T) {
 			for _, name := range test.ofPods {
 				ofPods = append(ofPods, PriorityClass{ReplicatedJob: "node", Name: name})
 			}
-			got, err := test.classes.Of(annotations, ofPods, test.policy)
+			got, err := test.classes.Of(Named{Annotations: annotations, OfPods: ofPods, OfWorkload: test.ofKueue}, test.policy)
 			message := ""
 			if err != nil {
 				message = err.Error()

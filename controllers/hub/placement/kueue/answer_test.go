@@ -37,17 +37,24 @@ func testWorkload(name string, status map[string]any) *unstructured.Unstructured
 	}}
 }
 
-// status makes the status of a Workload with these conditions and checks.
+// status makes the status of a Workload with these conditions and checks, such as "room:Pending". They are Ready by default.
 func status(conditions []string, checks ...string) map[string]any {
 	var types, states []any
 	for _, condition := range conditions {
 		types = append(types, map[string]any{"type": condition, "status": "True"})
 	}
 	for _, check := range checks {
-		states = append(states, map[string]any{"name": check, "state": "Ready"})
+		name, state, given := strings.Cut(check, ":")
+		if !given {
+			state = Ready
+		}
+		states = append(states, map[string]any{"name": name, "state": state})
 	}
 	return map[string]any{"conditions": types, "admissionChecks": states}
 }
+
+// withQuota has the conditions of a Workload that waits for its checks.
+var withQuota = []string{"QuotaReserved"}
 
 // running has the conditions of a Workload whose job may run.
 var running = []string{"Admitted"}
@@ -69,6 +76,7 @@ func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason    string
 		marks     map[string]string
+		resumed   bool
 		workloads list
 		want      Standing
 		// message has words that must be in the message.
@@ -137,6 +145,43 @@ func TestJudge(t *testing.T) {
 			workloads: list{testWorkload("a", status(running)), testWorkload("b", status(nil, "mk"))},
 			message:   []string{`Workload "b"`},
 		},
+		"HasQuota": {
+			reason: "only our check is left", marks: queued, want: QuotaReserved,
+			workloads: list{testWorkload("w", status(withQuota, "room:Pending", "provisioning"))},
+		},
+		"HasQuotaAndRoom": {
+			reason: "Kueue is about to admit it", marks: queued, want: QuotaReserved,
+			workloads: list{testWorkload("w", status(withQuota, "room", "provisioning"))},
+		},
+		"OtherCheckIsPending": {
+			reason: "room that is held meanwhile would be lost for others", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status(withQuota, "room:Pending", "provisioning:Pending"))},
+			message:   []string{"has not admitted"},
+		},
+		"CheckBeforeQuota": {
+			reason: "there is nothing to hold room for", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status(nil, "room:Pending"))},
+			message:   []string{"has not admitted"},
+		},
+		"QuotaIsGivenBack": {
+			reason: "Kueue has not taken the quota yet", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status(withQuota, "room:Retry"))},
+			message:   []string{"has not admitted"},
+		},
+		"EvictedWithQuota": {
+			reason: "Kueue takes the quota", marks: queued, want: Held,
+			workloads: list{testWorkload("w", status([]string{"QuotaReserved", "Evicted"}, "room:Pending"))},
+			message:   []string{"has not admitted"},
+		},
+		"ResumedByHand": {
+			reason: "Kueue suspends it again", marks: queued, resumed: true, want: Held,
+			workloads: list{testWorkload("w", status(withQuota, "room:Pending"))},
+			message:   []string{"has not admitted"},
+		},
+		"RoomAndMultiKueue": {
+			reason: "MultiKueue makes the copy", marks: queued, want: MultiKueue,
+			workloads: list{testWorkload("w", status(withQuota, "room:Pending", "mk:Pending"))}, message: []string{`"mk"`},
+		},
 		"OfAnotherKind": {reason: "a JobSet of the same UID is no TrainJob", workloads: list{others}, want: Free},
 		"OfEarlierJob": {
 			reason: "it is not this job's", marks: queued, want: Held,
@@ -146,6 +191,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			job := testJob(test.marks)
+			job.Object["spec"] = map[string]any{"suspend": !test.resumed}
 			var workloads []*workload
 			for _, object := range test.workloads {
 				stripped, err := stripWorkload(object)
@@ -169,7 +215,7 @@ func TestJudge(t *testing.T) {
 					t.Errorf("the message is %q, want it to have %q", got.Message, words)
 				}
 			}
-			if (got.Message == "") != (test.want == Free) {
+			if (got.Message == "") != (test.want == Free || test.want == QuotaReserved) {
 				t.Errorf("the message is %q for a job that is %s", got.Message, got.Standing)
 			}
 		})
@@ -187,6 +233,7 @@ func TestChanges(t *testing.T) {
 		"PodsRun":  {after: testWorkload("w", status([]string{"Admitted", "PodsReady"}, "mk"))},
 		"Evicted":  {after: testWorkload("w", status([]string{"Admitted", "Evicted"}, "mk")), want: true},
 		"CheckOff": {after: testWorkload("w", status(running)), want: true},
+		"State":    {after: testWorkload("w", status(running, "mk:Retry")), want: true},
 		"Cluster":  {after: testWorkload("w", with(status(running, "mk"), "clusterName", "far")), want: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,7 +29,7 @@ import (
 
 const (
 	// startLimit is for all processes together, and patience for what takes seconds, on a machine that may be busy.
-	startLimit, patience = 5 * time.Minute, 2 * time.Minute
+	startLimit, patience = 10 * time.Minute, 5 * time.Minute
 	poll                 = 50 * time.Millisecond
 )
 
