@@ -22,7 +22,7 @@ const hopelessTime = time.Minute
 // admit lets Kueue admit a job whose Dispatch names a worker: the job has room there. It does nothing about a job that
 // waits for no admission check.
 func (r *Reconciler) admit(ctx context.Context, f observation, worker v1alpha1.ClusterName) error {
-	return r.answer(ctx, f, kueue.Ready, fmt.Sprintf("worker %s has room for the job, which is held", worker), 0)
+	return r.answer(ctx, f, kueue.Ready, fmt.Sprintf("worker %s holds room for the job", worker), 0)
 }
 
 // keepQuota says in the admission check of a job on the waiting list why the job waits with its quota. If nothing can

@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	multiKueueCheck, provisioningCheck = "multikueue", "provisioning"
-	admitted, evictedByKueue           = "Admitted", "Evicted"
+	multiKueueCheck, provisioningCheck, roomCheck = "multikueue", "provisioning", "room"
+	admitted, evictedByKueue, withQuota           = "Admitted", "Evicted", "QuotaReserved"
 )
 
 // kueueAPI is the API of a Kueue on the hub, whose controllers' part the test plays, and a Watch of it.
@@ -43,6 +43,7 @@ func (s *scene) withKueue(t *testing.T) *kueueAPI {
 	k := &kueueAPI{scene: s}
 	for name, controller := range map[string]string{
 		multiKueueCheck: v1alpha1.ManagedByMultiKueue, provisioningCheck: "kueue.x-k8s.io/provisioning-request",
+		roomCheck: kueue.CheckController,
 	} {
 		check := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", name)
 		check.Object["spec"] = map[string]any{"controllerName": controller}
@@ -76,7 +77,7 @@ func (k *kueueAPI) startWatch(t *testing.T) {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(k.config)
 	must(t, err)
-	k.watch = kueue.New(kueue.Options{Config: k.config, HTTPClient: httpClient, Logger: logr.Discard()})
+	k.watch = kueue.New(kueue.Options{Config: k.config, HTTPClient: httpClient, Logger: logr.Discard(), Checks: kueue.CheckController})
 	k.kueue = k.watch
 	k.restart(t)
 }
@@ -100,7 +101,7 @@ func kueueObject(apiVersion, kind, name string) *unstructured.Unstructured {
 	}}
 }
 
-// setWorkload makes the Workload of a job have these conditions and checks, and waits until the Watch says of the job
+// setWorkload makes the Workload of a job have these conditions and checks, such as "room:Pending", and waits until the Watch says of the job
 // what is wanted.
 func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, conditions []string, checks ...string) {
 	t.Helper()
@@ -121,7 +122,11 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 		types = append(types, map[string]any{"type": condition, "status": "True"})
 	}
 	for _, check := range checks {
-		states = append(states, map[string]any{"name": check, "state": "Ready"})
+		name, state, given := strings.Cut(check, ":")
+		if !given {
+			state = kueue.Ready
+		}
+		states = append(states, map[string]any{"name": name, "state": state})
 	}
 	status := map[string]any{"conditions": types, "admissionChecks": states}
 	if want == kueue.MultiKueue {
