@@ -99,6 +99,10 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 			t.Errorf("the Dispatch was written (-before +after):\n%s", cmp.Diff(d, again))
 		}
 	})
+	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota, admitted}, roomCheck)
+	if again, _ := k.reconcile(t, "gated"); !cmp.Equal(d, again) {
+		t.Errorf("Kueue is about to resume the job, and the Dispatch was written (-before +after):\n%s", cmp.Diff(d, again))
+	}
 	k.setWorkload(t, "gated", kueue.Held, []string{withQuota, evictedByKueue}, pending)
 	if d := k.placed(t, "gated", 1); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionSuspended {
 		t.Errorf("Kueue takes the quota back, and spec.eviction is %+v", d.Spec.Eviction)

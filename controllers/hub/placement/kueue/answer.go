@@ -33,7 +33,8 @@ const (
 	Unknown
 	// Held jobs are in a queue of Kueue. The caches do not show that Kueue has admitted them.
 	Held
-	// QuotaReserved jobs are suspended and have quota. Only Trainyard's admission check keeps Kueue from admitting them.
+	// QuotaReserved jobs are suspended and have quota. Only Trainyard's admission check keeps Kueue from admitting them, or
+	// Kueue has admitted them and is about to resume them.
 	QuotaReserved
 	// MultiKueue means that MultiKueue dispatches the job.
 	MultiKueue
@@ -50,7 +51,7 @@ type Answer struct {
 	Message  string
 	// Priority is the priority of the job's Workload, nil if the job has none.
 	Priority *int32
-	// Review has Trainyard's admission checks of a job with the standing QuotaReserved.
+	// Review has Trainyard's admission checks of a job with the standing QuotaReserved, nil if Kueue has admitted it.
 	Review *Review
 }
 
@@ -83,7 +84,7 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	}
 	for _, w := range workloads {
 		if w.admitted {
-			return admitted(w, by)
+			return admitted(job, w, by)
 		}
 	}
 	for _, w := range workloads {
@@ -100,15 +101,20 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	return Answer{Standing: Free}
 }
 
-// admitted is the answer for a job that Kueue lets run: Free if none of its checks can be MultiKueue's.
-func admitted(w *workload, by checks) Answer {
+// admitted is the answer for a job that Kueue lets run, if none of its checks can be MultiKueue's: Free, or QuotaReserved
+// for a job that has room by a check of Trainyard, and that Kueue has not resumed yet.
+func admitted(job *unstructured.Unstructured, w *workload, by checks) Answer {
+	answer := Answer{Standing: Free, Priority: &w.priority}
 	for _, check := range w.checks {
-		if by.controllerOf(check.name) == "" {
+		switch controller := by.controllerOf(check.name); {
+		case controller == "":
 			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub has no "+
 				"AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
+		case controller == by.decided && trainjobs.Suspended(job):
+			answer.Standing = QuotaReserved
 		}
 	}
-	return Answer{Standing: Free, Priority: &w.priority}
+	return answer
 }
 
 // dispatched is the message for a job with a check of MultiKueue.

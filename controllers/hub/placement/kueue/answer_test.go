@@ -153,6 +153,14 @@ func TestJudge(t *testing.T) {
 			reason: "Kueue is about to admit it", marks: queued, want: QuotaReserved,
 			workloads: list{testWorkload("w", status(withQuota, "room", "provisioning"))},
 		},
+		"AdmittedNotResumed": {
+			reason: "room is held for it until Kueue resumes it", marks: queued, want: QuotaReserved,
+			workloads: list{testWorkload("w", status(running, "room", "provisioning"))},
+		},
+		"AdmittedWithRoom": {
+			reason: "it runs", marks: queued, resumed: true, want: Free,
+			workloads: list{testWorkload("w", status(running, "room"))},
+		},
 		"OtherCheckIsPending": {
 			reason: "room that is held meanwhile would be lost for others", marks: queued, want: Held,
 			workloads: list{testWorkload("w", status(withQuota, "room:Pending", "provisioning:Pending"))},
