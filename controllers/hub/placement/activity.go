@@ -88,7 +88,9 @@ func (r *checkReconciler) Reconcile(ctx context.Context, request reconcile.Reque
 }
 
 // write replaces the conditions of an AdmissionCheck.
-func (r *checkReconciler) write(ctx context.Context, object *unstructured.Unstructured, conditions []metav1.Condition) error {
+func (r *checkReconciler) write(
+	ctx context.Context, object *unstructured.Unstructured, conditions []metav1.Condition,
+) error {
 	values := make([]any, len(conditions))
 	for i := range conditions {
 		value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&conditions[i])

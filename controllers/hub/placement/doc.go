@@ -23,6 +23,10 @@
 //	heldback.go     a job that somebody else may run waits
 //	kueue/          a job that MultiKueue dispatches is not ours, and a job in a queue of the hub's Kueue waits
 //
+// A suspended job with quota of the hub's Kueue may wait behind Trainyard's admission check. admissioncheck.go tells
+// Kueue whether a worker holds room for the job. The Dispatch is the record of that room, and mirror makes no copy
+// before Kueue has resumed the job. activity.go says on each AdmissionCheck of Trainyard whether it can be decided.
+//
 // elsewhere.go says whether a placed job would fit on another worker. A second, small controller (validity.go) says on
 // each DispatchPolicy whether it can be applied.
 //

@@ -79,7 +79,8 @@ func (h *history) explained(key types.NamespacedName) {
 	}
 }
 
-// hope notes whether a worker could take the job if no other job ran there. It returns since when none could.
+// hope notes whether a worker could take the job if no other job ran there. It returns since when none could, the zero
+// time if one can.
 func (h *history) hope(key types.NamespacedName, hopeful bool) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -33,8 +33,8 @@ const (
 	Unknown
 	// Held jobs are in a queue of Kueue. The caches do not show that Kueue has admitted them.
 	Held
-	// QuotaReserved jobs are suspended and have quota. Only Trainyard's admission check keeps Kueue from admitting them, or
-	// Kueue has admitted them and is about to resume them.
+	// QuotaReserved jobs are suspended and have quota. Only Trainyard's admission check keeps Kueue from admitting
+	// them, or Kueue has admitted them and is about to resume them.
 	QuotaReserved
 	// MultiKueue means that MultiKueue dispatches the job.
 	MultiKueue
@@ -94,22 +94,23 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	}
 	switch {
 	case len(workloads) > 0:
-		return Answer{Standing: Held, Message: fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)}
+		message := fmt.Sprintf("the hub's Kueue has not admitted the job's Workload %q", workloads[0].Name)
+		return Answer{Standing: Held, Message: message}
 	case isMarked(job):
 		return Answer{Standing: Held, Message: unmade(job)}
 	}
 	return Answer{Standing: Free}
 }
 
-// admitted is the answer for a job that Kueue lets run, if none of its checks can be MultiKueue's: Free, or QuotaReserved
-// for a job that has room by a check of Trainyard, and that Kueue has not resumed yet.
+// admitted is the answer for a job that Kueue lets run, if none of its checks can be MultiKueue's: Free, or
+// QuotaReserved for a job that has room by a check of Trainyard, and that Kueue has not resumed yet.
 func admitted(job *unstructured.Unstructured, w *workload, by checks) Answer {
 	answer := Answer{Standing: Free, Priority: &w.priority}
 	for _, check := range w.checks {
 		switch controller := by.controllerOf(check.name); {
 		case controller == "":
-			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub has no "+
-				"AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
+			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub "+
+				"has no AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
 		case controller == by.decided && trainjobs.Suspended(job):
 			answer.Standing = QuotaReserved
 		}

@@ -80,8 +80,8 @@ func (r *Review) Retries() int64 {
 	return most
 }
 
-// Patch returns what gives all checks a state, for an apply of the status by CheckOwner. The apply fails with a conflict
-// if the Workload has changed. A delay counts with Retry only: Kueue gives the job no quota before.
+// Patch returns what gives all checks a state, for an apply of the status by CheckOwner. The apply fails with a
+// conflict if the Workload has changed. A delay counts with Retry only: Kueue gives the job no quota before.
 func (r *Review) Patch(state, message string, delay time.Duration, now time.Time) *unstructured.Unstructured {
 	checks := make([]any, len(r.checks))
 	for i, c := range r.checks {
