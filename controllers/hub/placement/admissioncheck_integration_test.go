@@ -4,6 +4,8 @@
 package placement
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -88,17 +91,15 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	if d.Spec.Cluster != east || d.Spec.Attempt != 1 {
 		t.Fatalf("the Dispatch is %+v, want it placed", d.Spec)
 	}
-	t.Run("Restart", func(t *testing.T) {
-		k.startWatch(t)
-		if again, _ := k.reconcile(t, "gated"); !cmp.Equal(d, again) {
-			t.Errorf("before Kueue is known the Dispatch was written (-before +after):\n%s", cmp.Diff(d, again))
-		}
-		k.read(t)
-		k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending) // The write was lost.
-		if again, _ := k.checked(t, "gated", kueue.Ready, "east"); !cmp.Equal(d, again) {
-			t.Errorf("the Dispatch was written (-before +after):\n%s", cmp.Diff(d, again))
-		}
-	})
+	k.startWatch(t)
+	if again, _ := k.reconcile(t, "gated"); !cmp.Equal(d, again) {
+		t.Errorf("before Kueue is known to a new process, it wrote the Dispatch (-before +after):\n%s", cmp.Diff(d, again))
+	}
+	k.read(t)
+	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending) // The write of the state was lost.
+	if again, _ := k.checked(t, "gated", kueue.Ready, "east"); !cmp.Equal(d, again) {
+		t.Errorf("the new process wrote the Dispatch (-before +after):\n%s", cmp.Diff(d, again))
+	}
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota, admitted}, roomCheck)
 	if again, _ := k.reconcile(t, "gated"); !cmp.Equal(d, again) {
 		t.Errorf("Kueue is about to resume the job, and the Dispatch was written (-before +after):\n%s", cmp.Diff(d, again))
@@ -116,7 +117,11 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 	k.submit(t, "gated", queued, suspendedJob)
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
 	d, _ := k.checked(t, "gated", kueue.Ready, "holds")
-	k.report(t, d, v1alpha1.DispatchMirrored, "True", "")
+	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
+	})
+	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
+	must(t, k.hub.Status().Update(t.Context(), d))
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
 	if d := k.placed(t, "gated", 1); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionSuspended {
 		t.Errorf("spec.eviction is %+v", d.Spec.Eviction)
@@ -128,31 +133,27 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 func TestQuotaIsGivenBack(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
-	huge := func(job *trainer.TrainJob) {
-		job.Spec.Trainer.ResourcesPerNode.Requests[gpu] = resource.MustParse("16")
-		job.Spec.Trainer.ResourcesPerNode.Limits[gpu] = resource.MustParse("16")
-	}
-	k.submit(t, "huge", huge, queued, suspendedJob)
-	k.setWorkload(t, "huge", kueue.QuotaReserved, []string{withQuota}, pending)
-	if _, result := k.checked(t, "huge", kueue.Pending, "NoFit"); result.RequeueAfter != hopelessTime {
+	k.submit(t, "lost", pinned("region=nowhere"), queued, suspendedJob)
+	k.setWorkload(t, "lost", kueue.QuotaReserved, []string{withQuota}, pending)
+	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != hopelessTime {
 		t.Errorf("it is looked at again after %s, want %s", result.RequeueAfter, hopelessTime)
 	}
 	k.clock.Step(hopelessTime)
-	k.checked(t, "huge", kueue.Retry, "no worker could take")
-	if check := k.checkState(t, "huge"); check["requeueAfterSeconds"] != int64(60) {
+	k.checked(t, "lost", kueue.Retry, "no worker could take")
+	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != int64(60) {
 		t.Errorf("the check is %v, want another try after a minute", check)
 	}
-	k.setRetries(t, "huge", 2)
-	k.checked(t, "huge", kueue.Retry, "no worker could take")
-	if check := k.checkState(t, "huge"); check["requeueAfterSeconds"] != int64(240) {
+	k.setRetries(t, "lost", 2)
+	k.checked(t, "lost", kueue.Retry, "no worker could take")
+	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != int64(240) {
 		t.Errorf("the check is %v, want another try after four minutes", check)
 	}
-	k.setRetries(t, "huge", 3)
-	job := k.job(t, "huge")
-	job.Spec.Trainer.ResourcesPerNode.Requests[gpu] = resource.MustParse("8")
-	job.Spec.Trainer.ResourcesPerNode.Limits[gpu] = resource.MustParse("8")
-	must(t, k.hub.Update(t.Context(), job))
-	if d, _ := k.checked(t, "huge", kueue.Ready, "holds"); d.Spec.Cluster == "" {
+	k.setRetries(t, "lost", 3)
+	job := k.job(t, "lost")
+	old := job.DeepCopy()
+	job.Annotations = nil
+	must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	if d, _ := k.checked(t, "lost", kueue.Ready, "holds"); d.Spec.Cluster == "" {
 		t.Error("the job is not placed")
 	}
 }
@@ -168,4 +169,50 @@ func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 	}
 	must(t, k.hub.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)
+}
+
+// A check of Trainyard is Active unless it asks for something that nobody would do. Other checks are left alone.
+func TestActivityOfChecks(t *testing.T) {
+	k := newScene(t).withKueue(t)
+	for name, test := range map[string]struct {
+		reason, controller string
+		parameters         map[string]any
+		want               string
+	}{
+		"Plain": {reason: "jobs are decided about", controller: kueue.CheckController, want: "True/Active"},
+		"Parameters": {
+			reason: "they would be ignored", controller: kueue.CheckController, want: "False/InvalidParameters",
+			parameters: map[string]any{"apiGroup": "trainyard.dev", "kind": "DispatchPolicy", "name": "fast"},
+		},
+		"Other": {reason: "its controller says so", controller: "example.com/other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", strings.ToLower(name))
+			check.Object["spec"] = map[string]any{"controllerName": test.controller}
+			if test.parameters != nil {
+				check.Object["spec"].(map[string]any)["parameters"] = test.parameters
+			}
+			must(t, k.hub.Create(t.Context(), check))
+			t.Cleanup(func() { must(t, k.hub.Delete(context.WithoutCancel(t.Context()), check)) })
+			var versions []string
+			for range 2 {
+				_, err := (&checkReconciler{k.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(check)})
+				must(t, err)
+				must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(check), check))
+				versions = append(versions, check.GetResourceVersion())
+			}
+			got := ""
+			conditions, _, _ := unstructured.NestedSlice(check.Object, "status", "conditions")
+			for _, c := range conditions {
+				fields := c.(map[string]any)
+				got = fmt.Sprintf("%s/%s", fields["status"], fields["reason"])
+			}
+			if got != test.want {
+				t.Errorf("the condition is %q, want %q: %s", got, test.want, test.reason)
+			}
+			if versions[0] != versions[1] {
+				t.Error("the second reconcile wrote it again")
+			}
+		})
+	}
 }
