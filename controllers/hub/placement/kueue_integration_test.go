@@ -155,6 +155,16 @@ func (k *kueueAPI) awaitStanding(t *testing.T, name string, want kueue.Standing)
 		Should(gomega.Equal(want.String()), "the cache of Workloads")
 }
 
+// awaitMessage waits until the Watch says something of a job whose standing does not change.
+func (k *kueueAPI) awaitMessage(t *testing.T, name, words string) {
+	t.Helper()
+	job := trainjobs.New()
+	must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
+	message := func() string { return k.watch.Of(job).Message }
+	gomega.NewWithT(t).Eventually(message, patience, 5*time.Millisecond).
+		Should(gomega.ContainSubstring(words), "the cache of Workloads")
+}
+
 // queued gives a job a queue of Kueue.
 func queued(job *trainer.TrainJob) {
 	job.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "research"}
@@ -284,6 +294,7 @@ func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
 
 			k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted})
+			k.awaitMessage(t, "job", `cluster "far"`)
 			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `cluster "far"`)
 			k.deleteWorkload(t, "job", kueue.Held)
 			k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, "has made no Workload")

@@ -201,6 +201,10 @@ func TestStates(t *testing.T) {
 		"Unseen":       {reason: "no Dispatch yet", job: trainJob(), want: []string{"State:        Not seen by Trainyard yet", "there is no Dispatch"}},
 		"Suspended":    {reason: "the gate", job: trainJob(suspended), want: []string{"State:        Suspended", "spec.suspend is true"}},
 		"Gated":        {reason: "the gate, of a job that has a Dispatch", job: trainJob(suspended), dispatch: dispatchOf(waits(v1alpha1.ReasonSuspended, "")), want: []string{"State:        Suspended"}},
+		"WithQuota": {
+			reason: "it waits for room, and Kueue resumes it then", job: trainJob(suspended),
+			dispatch: dispatchOf(waits(v1alpha1.ReasonNoFit, "lacks 8 GPUs")), want: []string{"Waiting (NoFit)", "Message:      lacks 8 GPUs"},
+		},
 		"MultiKueue": {
 			reason: "another dispatcher has it", job: trainJob(),
 			dispatch: dispatchOf(waits(v1alpha1.ReasonManagedByMultiKueue, "take that check off")),

@@ -85,7 +85,7 @@ func (f Observation) State() State {
 		return f.stateWithoutDispatch()
 	case d.Spec.TrainJob.UID != f.Job.GetUID() || d.DeletionTimestamp != nil:
 		return Succeeding
-	case d.Spec.Cluster == "" && trainjobs.Suspended(f.Job):
+	case d.Spec.Cluster == "" && trainjobs.Suspended(f.Job) && !f.waitsWithQuota():
 		return Suspended
 	case d.Spec.Cluster == "":
 		return Waiting
@@ -101,6 +101,12 @@ func (f Observation) State() State {
 		return Running
 	}
 	return Placed
+}
+
+// waitsWithQuota is true for a suspended job that waits for room nevertheless: the hub's Kueue resumes the job then.
+func (f Observation) waitsWithQuota() bool {
+	placed := f.condition(v1alpha1.DispatchPlaced)
+	return placed != nil && placed.Status == metav1.ConditionFalse && jobs.Waits(f.Dispatch)
 }
 
 func (f Observation) stateWithoutDispatch() State {
