@@ -171,6 +171,24 @@ func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 	k.awaitStanding(t, job, kueue.QuotaReserved)
 }
 
+// A waiting job follows the priority of its Workload, which Kueue's users may change.
+func TestPriorityOfTheWorkload(t *testing.T) {
+	k := newScene(t).withKueue(t)
+	k.read(t)
+	k.submit(t, "job", pinned("region=nowhere"), queued, suspendedJob)
+	k.setWorkload(t, "job", kueue.QuotaReserved, []string{withQuota}, pending)
+	if d := k.expect(t, "job", v1alpha1.ReasonNoFit); d.Spec.Priority != 0 {
+		t.Errorf("the priority is %d", d.Spec.Priority)
+	}
+	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-job")
+	w.SetNamespace(k.namespace)
+	must(t, k.hub.Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":70}}`))))
+	gomega.NewWithT(t).Eventually(func() int32 {
+		d, _ := k.reconcile(t, "job")
+		return d.Spec.Priority
+	}, patience, 10*time.Millisecond).Should(gomega.BeEquivalentTo(70), "the priority on the Dispatch")
+}
+
 // A check of Trainyard is Active unless it asks for something that nobody would do. Other checks are left alone.
 func TestActivityOfChecks(t *testing.T) {
 	k := newScene(t).withKueue(t)
