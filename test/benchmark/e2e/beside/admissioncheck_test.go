@@ -92,6 +92,8 @@ func TestAdmissionCheck(t *testing.T) {
 		g.remove(t, filler)
 		g.runs(t, job, 1)
 		g.patch(t, queue, `{"spec":{"admissionChecksStrategy":{"admissionChecks":[{"name":"room"}]}}}`)
+		g.checked(t, job, "Pending", "")
+		g.runs(t, job, 1) // What has been admitted goes on.
 		g.remove(t, job)
 	})
 	g.step(t, "QuotaIsGivenBack", func(t *testing.T) {
