@@ -101,7 +101,7 @@ test-faults-broken: build controlplane ## Break one promise after the other, and
 .PHONY: test-kueue
 test-kueue: build controlplane ## Run the tests with a real Kueue on the hub and on workers, which is built first (minutes when cold)
 	hack/build-kueue.sh
-	go -C test/benchmark/e2e test ./beside -count=1 -timeout 20m -v
+	go -C test/benchmark/e2e test ./beside -count=1 -timeout 40m -v
 	go -C test/faults test ./behind -count=1 -timeout 20m -v
 
 .PHONY: test-fakeservers

@@ -104,7 +104,6 @@ func TestAdmissionCheck(t *testing.T) {
 		for _, delay := range []int64{60, 120} {
 			g.evicted(t, job, delay)
 		}
-		g.remove(t, job)
 	})
 	for _, name := range []string{"at-once", "waiting", "restarted", "unchecked"} {
 		if got := g.worker.created(name); got != 1 {
