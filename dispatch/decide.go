@@ -27,6 +27,11 @@ type Job struct {
 	NamespaceLabels map[string]string
 	// Priority of the TrainJob, for expressions. A higher number is more important.
 	Priority int32
+	// WorkerQueue is what the policy of the job says. QueuedOnHub: the hub's Kueue has the job in the queue of its label.
+	WorkerQueue v1alpha1.WorkerQueue
+	QueuedOnHub bool
+	// Nominated: MultiKueue brings the job to the worker, and not Trainyard.
+	Nominated bool
 	// PodSets are the demand of the job.
 	PodSets []v1alpha1.PodSet
 	// Previous is the worker on which the job ran before, for the score Sticky. Empty: it did not run before.
@@ -57,6 +62,8 @@ type Worker struct {
 	Nodes *Nodes
 	// Allocatable of all nodes together, for scores and expressions.
 	Allocatable Resources
+	// WorkerQueue is spec.kueue.workerQueue.
+	WorkerQueue v1alpha1.WorkerQueue
 	// Price is spec.price as PricesOf converts it. It can change the score of other workers, see v1alpha1.ScorePrice.
 	Price Prices
 	// Assigned counts jobs that are placed there and have not ended. Queued counts those with pods on no node yet.

@@ -4,6 +4,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,13 +13,18 @@ import (
 	"github.com/trainyard/trainyard/dispatch/quota"
 )
 
-// labelQueue is the label by which Kueue knows the LocalQueue of a job.
-const labelQueue = "kueue.x-k8s.io/queue-name"
-
-// QueueOf returns the LocalQueue of a worker into which the copy of a job comes. The name is empty for a copy that Kueue
-// does not queue. Only this function knows where the copy comes to: today the copy has the labels of the job.
-func QueueOf(job *Job) types.NamespacedName {
-	name := job.Labels[labelQueue]
+// QueueOf returns the LocalQueue of a worker into which the copy of a job comes: as the WorkerCluster says, or else the
+// job's policy. The name is empty for a copy that Kueue does not queue. Only this function decides that. mirror does for
+// an attempt what the Dispatch says.
+func QueueOf(job *Job, worker v1alpha1.WorkerQueue) types.NamespacedName {
+	name := job.Labels[v1alpha1.LabelLocalQueue]
+	switch setting := cmp.Or(worker, job.WorkerQueue); {
+	case job.Nominated, setting == v1alpha1.WorkerQueueFromJob: // MultiKueue's queues have one name on all clusters.
+	case setting == v1alpha1.WorkerQueueNone, setting == "" && job.QueuedOnHub:
+		name = ""
+	case setting != "":
+		name = string(setting)
+	}
 	if name == "" {
 		return types.NamespacedName{}
 	}
@@ -130,7 +136,7 @@ func (q *queueQuota) hold(podSets []v1alpha1.PodSet, nodes func(whole *Nodes) *N
 
 // seenBy returns the workers as a job sees them. They are the same without the quota of a Kueue.
 func seenBy(job *Job, workers []Worker) []Worker {
-	seen, local := workers, QueueOf(job)
+	seen := workers
 	for i := range workers {
 		if n := workers[i].Nodes; n == nil || n.quota == nil {
 			continue
@@ -139,7 +145,7 @@ func seenBy(job *Job, workers []Worker) []Worker {
 			seen = slices.Clone(workers)
 		}
 		w := &seen[i]
-		if w.Nodes = w.Nodes.In(local); w.Nodes.queued().only() {
+		if w.Nodes = w.Nodes.In(QueueOf(job, w.WorkerQueue)); w.Nodes.queued().only() {
 			w.Revision = 0 // An expression sees what is free, and that depends on the queue of the job.
 		}
 	}

@@ -22,7 +22,7 @@ var teamQueue = types.NamespacedName{Namespace: "team", Name: "main"}
 
 // inQueue is a job of the queue.
 func inQueue(podSets ...v1alpha1.PodSet) Job {
-	return Job{UID: "job", Name: "job", Namespace: "team", Labels: map[string]string{labelQueue: "main"}, PodSets: podSets}
+	return Job{UID: "job", Name: "job", Namespace: "team", Labels: map[string]string{v1alpha1.LabelLocalQueue: "main"}, PodSets: podSets}
 }
 
 // flavorQuota is the GPU quota of a flavor, of which some is reserved.
@@ -64,6 +64,44 @@ func teamQuota(flavors ...flavorQuota) *quota.Tree {
 
 func flavorLabels(labels map[string]string) func(*v1alpha1.KueueFlavor) {
 	return func(f *v1alpha1.KueueFlavor) { f.Labels = labels }
+}
+
+func TestQueueOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason           string
+		label            string
+		onHub, nominated bool
+		worker, policy   v1alpha1.WorkerQueue
+		want             string
+	}{
+		"NoLabel":        {reason: "a job without a queue comes into none"},
+		"Label":          {reason: "the hub's Kueue has no part in it", label: "main", want: "main"},
+		"Gate":           {reason: "the label names a queue of the hub", label: "main", onHub: true},
+		"GateFromJob":    {reason: "the policy says that the worker has the queue too", label: "main", onHub: true, policy: "FromJob", want: "main"},
+		"FromNoLabel":    {reason: "there is nothing to take from the job", policy: "FromJob"},
+		"None":           {reason: "the policy says so", label: "main", policy: "None"},
+		"Named":          {reason: "the policy names the queue", label: "main", policy: "gpus", want: "gpus"},
+		"NamedForAll":    {reason: "also of a job without a label", policy: "gpus", want: "gpus"},
+		"Worker":         {reason: "the worker's setting wins", label: "main", worker: "local", policy: "gpus", want: "local"},
+		"WorkerNone":     {reason: "the worker's setting wins", label: "main", worker: "None", policy: "gpus"},
+		"WorkerFromJob":  {reason: "the worker's setting wins", label: "main", onHub: true, worker: "FromJob", policy: "None", want: "main"},
+		"Nominated":      {reason: "MultiKueue brings the job there", label: "main", nominated: true, worker: "local", want: "main"},
+		"NominatedOnHub": {reason: "MultiKueue brings the job there", label: "main", nominated: true, onHub: true, want: "main"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := Job{
+				Namespace: "team", Labels: map[string]string{v1alpha1.LabelLocalQueue: test.label}, WorkerQueue: test.policy,
+				QueuedOnHub: test.onHub, Nominated: test.nominated,
+			}
+			want := types.NamespacedName{}
+			if test.want != "" {
+				want = types.NamespacedName{Namespace: "team", Name: test.want}
+			}
+			if got := QueueOf(&job, test.worker); got != want {
+				t.Errorf("QueueOf() = %q, want %q: %s", got, want, test.reason)
+			}
+		})
+	}
 }
 
 func TestFitsQuota(t *testing.T) {
@@ -204,7 +242,7 @@ func TestQuotaAndNodes(t *testing.T) {
 		})
 	}
 	missing := inQueue(podSet(1, 1))
-	missing.Labels = map[string]string{labelQueue: "typo"}
+	missing.Labels = map[string]string{v1alpha1.LabelLocalQueue: "typo"}
 	if got := Decide(missing, nil, worker(false, gpuNodes(1, 8))); got.Message != "w: the worker has no LocalQueue team/typo" {
 		t.Errorf("without the queue: %+v", got)
 	}

@@ -167,7 +167,7 @@ type site struct {
 
 // newSite returns nil if no set of victims is enough.
 func newSite(f *filters, w *Worker, runs Occupancy) *site {
-	s := &site{gang: f.gang, worker: w, local: QueueOf(&f.job), runs: runs}
+	s := &site{gang: f.gang, worker: w, local: QueueOf(&f.job, w.WorkerQueue), runs: runs}
 	for _, v := range runs.Victims() {
 		if v.Priority < f.job.Priority {
 			s.victims = append(s.victims, v)

@@ -68,7 +68,7 @@ type PodSet struct {
 }
 
 // EvictionReason says why an attempt must end.
-// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Suspended;ManagedByMultiKueue
+// +kubebuilder:validation:Enum=Preempted;Drained;AdmissionTimeout;CopyChanged;Rejected;Suspended;ManagedByMultiKueue
 type EvictionReason string
 
 // Reasons of an eviction. Each is also the outcome of the attempt that the eviction ends.
@@ -81,6 +81,8 @@ const (
 	EvictionAdmissionTimeout EvictionReason = ReasonAdmissionTimeout
 	// EvictionCopyChanged says that the copy differs from the hub's job, and that the hub cannot change it back.
 	EvictionCopyChanged EvictionReason = ReasonCopyChanged
+	// EvictionRejected says that the worker's Kueue will not admit the copy. It counts as a refusal.
+	EvictionRejected EvictionReason = ReasonRejected
 	// EvictionSuspended says that the TrainJob has been suspended. When it is resumed, it is placed again.
 	EvictionSuspended EvictionReason = ReasonSuspended
 	// EvictionManagedByMultiKueue says that MultiKueue of the hub's Kueue dispatches the job now.
@@ -128,6 +130,11 @@ type DispatchSpec struct {
 	// carries it for the worker's agent. Absent: Hold.
 	// +optional
 	Failover Failover `json:"failover,omitempty"`
+	// localQueue is the LocalQueue of the worker into which the copy comes, decided when the job is placed. Empty: the copy
+	// has no label of a queue. Absent: the copy has the labels of the job.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	LocalQueue *string `json:"localQueue,omitempty"`
 	// eviction ends the current attempt. It is removed when the job waits again.
 	// +optional
 	Eviction *Eviction `json:"eviction,omitempty"`

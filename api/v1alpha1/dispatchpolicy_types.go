@@ -231,6 +231,9 @@ type DispatchPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="admissionTimeout must be positive"
 	AdmissionTimeout *metav1.Duration `json:"admissionTimeout,omitempty"`
+	// workerQueue says into which LocalQueue of its worker a copy comes. The workerQueue of a WorkerCluster counts before it.
+	// +optional
+	WorkerQueue WorkerQueue `json:"workerQueue,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`

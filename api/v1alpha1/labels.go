@@ -21,6 +21,14 @@ const (
 // counts there.
 const AnnotationTTL = "trainyard.dev/ttl-seconds-after-finished"
 
+// Labels of a TrainJob that Kueue reads.
+const (
+	// LabelLocalQueue names the LocalQueue of the job.
+	LabelLocalQueue = "kueue.x-k8s.io/queue-name"
+	// LabelWorkloadPriorityClass names the WorkloadPriorityClass of the job.
+	LabelWorkloadPriorityClass = "kueue.x-k8s.io/priority-class"
+)
+
 // AnnotationPriorityClass on a hub TrainJob names the hub's PriorityClass whose value is the job's priority. Without it
 // the priority comes from the job's pods.
 const AnnotationPriorityClass = "trainyard.dev/priority-class"

@@ -398,6 +398,11 @@ func (in *DispatchPolicyStatus) DeepCopy() *DispatchPolicyStatus {
 func (in *DispatchSpec) DeepCopyInto(out *DispatchSpec) {
 	*out = *in
 	out.TrainJob = in.TrainJob
+	if in.LocalQueue != nil {
+		in, out := &in.LocalQueue, &out.LocalQueue
+		*out = new(string)
+		**out = **in
+	}
 	if in.Eviction != nil {
 		in, out := &in.Eviction, &out.Eviction
 		*out = new(Eviction)

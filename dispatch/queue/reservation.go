@@ -33,7 +33,7 @@ func (r *reservation) nodes(w *dispatch.Worker, fleet Fleet, now time.Time) *dis
 	if r.held != nil && r.revision == w.Revision && r.closed == closed {
 		return r.held
 	}
-	nodes := w.Nodes.In(dispatch.QueueOf(&e.Job.Job))
+	nodes := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue))
 	hold := nodes.Hold
 	if closed {
 		hold = nodes.Close
@@ -140,7 +140,7 @@ func (p *pass) choose(e *entry, all bool) v1alpha1.ClusterName {
 			return true
 		}
 		w := &p.workers[at]
-		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job)).Places(e.PodSets)
+		places := w.Nodes.In(dispatch.QueueOf(&e.Job.Job, w.WorkerQueue)).Places(e.PodSets)
 		if (places > most || places == most && w.Name < best) && p.fitsEmpty(e, at) {
 			best, most = w.Name, places
 		}

@@ -25,10 +25,24 @@ func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID 
 
 	labels, annotations := marks(dispatch, hubID)
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
-	copy.SetLabels(merged(carried(job.GetLabels()), labels))
+	copy.SetLabels(merged(inQueue(carried(job.GetLabels()), dispatch.Spec.LocalQueue), labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations()), annotations))
 	copy.Object["spec"] = newSpec(job)
 	return copy
+}
+
+// inQueue are the labels of a copy that comes into a LocalQueue of its worker, or, with an empty name, into none. Its
+// WorkloadPriorityClass is for a queue too. The labels stay if nothing is said about queues.
+func inQueue(labels map[string]string, name *string) map[string]string {
+	switch {
+	case name == nil:
+	case *name == "":
+		delete(labels, v1alpha1.LabelLocalQueue)
+		delete(labels, v1alpha1.LabelWorkloadPriorityClass)
+	default:
+		labels[v1alpha1.LabelLocalQueue] = *name
+	}
+	return labels
 }
 
 // sourceOf names the job and the generation of its spec.
@@ -45,7 +59,7 @@ func newSpec(job *unstructured.Unstructured) map[string]any {
 	}
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
 	if patches, ok := spec[fieldPatches].([]any); ok {
-		patches = slices.DeleteFunc(patches, func(patch any) bool { return managerOf(patch) == kueueManager })
+		patches = slices.DeleteFunc(patches, func(patch any) bool { return managerOf(patch) == trainjobs.KueueManager })
 		if spec[fieldPatches] = patches; len(patches) == 0 {
 			delete(spec, fieldPatches)
 		}

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // The copy's spec may differ from the job's without an edit: the worker's API server has defaults, and its admission
@@ -22,8 +24,6 @@ import (
 const (
 	// kueueManagers is how the field managers of Kueue begin, which changes the copies of which it has a Workload.
 	kueueManagers = "kueue"
-	// kueueManager is the key of Kueue's own entry in runtimePatches. Each cluster's Kueue looks after its own.
-	kueueManager = "kueue.x-k8s.io/manager"
 	// fieldPatches is compared manager by manager.
 	fieldPatches = "runtimePatches"
 )
@@ -95,7 +95,7 @@ func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
-		if fields, ok := patch.(map[string]any); ok && managerOf(patch) != kueueManager {
+		if fields, ok := patch.(map[string]any); ok && managerOf(patch) != trainjobs.KueueManager {
 			fields = maps.Clone(fields)
 			delete(fields, "time")
 			byManager[managerOf(patch)] = fields

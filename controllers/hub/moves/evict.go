@@ -55,7 +55,8 @@ func kindOf(f observation) string {
 	}
 	runtime, _, _ := unstructured.NestedFieldNoCopy(f.job.Object, "spec", "runtimeRef")
 	pin := f.job.GetAnnotations()[v1alpha1.AnnotationClusters]
-	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, d.Spec.Priority, d.Spec.PodSets, runtime, pin})
+	queue := f.job.GetLabels()[v1alpha1.LabelLocalQueue]
+	kind, err := json.Marshal([]any{nameOf(f.policy), d.Namespace, queue, d.Spec.Priority, d.Spec.PodSets, runtime, pin})
 	if err != nil {
 		return "" // The job is not JSON. No API server sends that.
 	}

@@ -33,7 +33,9 @@ type needs struct {
 	*Options
 	policies Policies
 	compiled compiled
-	demands  *demand.Deriver
+	// workerQueues is shared with the watches.
+	workerQueues *workerQueues
+	demands      *demand.Deriver
 }
 
 // of returns a job with all that the decision needs but what exclude adds. An obstacle says why the job waits whatever
@@ -60,7 +62,7 @@ func (n *needs) job(ctx context.Context, f observation) (*queue.Job, error) {
 		Job: dispatch.Job{
 			UID: f.job.GetUID(), Name: f.job.GetName(), Namespace: f.job.GetNamespace(),
 			Labels: f.job.GetLabels(), Annotations: f.job.GetAnnotations(), NamespaceLabels: namespaceLabels,
-			Previous: f.past.worker,
+			Previous: f.past.worker, QueuedOnHub: trainjobs.QueuedByKueue(f.job),
 		},
 		Policies: n.compiled.of(policies),
 		Created:  f.job.GetCreationTimestamp().Time,
@@ -99,6 +101,7 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	var rules *v1alpha1.DispatchPolicy
 	if policy != nil {
 		rules = policy.DispatchPolicy
+		job.WorkerQueue = policy.Spec.WorkerQueue
 	}
 	var wrong *demand.ClassError
 	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
@@ -126,7 +129,7 @@ func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (exp
 			return digest(job.Circumstances, states[worker])
 		})
 	}
-	job.Class = classOf(job)
+	job.Class = n.workerQueues.apart(classOf(job), job)
 	return expire, nil
 }
 
@@ -155,7 +158,7 @@ func waitsSince(f observation) time.Time {
 	return f.past.firstSeen
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand in the same queue and with the
+// classOf names the class of jobs for which the same decision holds: those of equal demand and with the
 // same pin under the same policy that the same workers have refused, and of which its expression says the same.
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
@@ -172,9 +175,6 @@ func classOf(job *queue.Job) string {
 	// Maps are encoded in the order of their keys, and a hash takes everything, so there is no error.
 	_ = encoder.Encode(job.PodSets)
 	_ = encoder.Encode(slices.Sorted(maps.Keys(job.Excluded)))
-	if local := dispatch.QueueOf(&job.Job); local.Name != "" {
-		_ = encoder.Encode(local) // Workers may count the quota of the queue.
-	}
 	pin, pinned := job.Annotations[v1alpha1.AnnotationClusters]
 	_ = encoder.Encode([]any{pin, pinned})
 	if policy != nil {

@@ -30,8 +30,8 @@ func (r *Reconciler) Nominate(
 	if err != nil {
 		return v1alpha1.ClusterExplanation{}, err
 	}
-	job.NamespaceLabels, job.Policies = labels, r.needs.compiled.of(policies)
-	job.Class = classOf(&job)
+	job.NamespaceLabels, job.Policies, job.Nominated = labels, r.needs.compiled.of(policies), true
+	job.Class = r.needs.workerQueues.apart(classOf(&job), &job)
 	return r.decider.Elsewhere(ctx, &job, except)
 }
 

@@ -84,7 +84,9 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	}
 	r := &Reconciler{
 		Options: &options,
-		needs:   &needs{Options: &options, policies: Policies{Hub: options.Hub}, demands: demands},
+		needs: &needs{
+			Options: &options, policies: Policies{Hub: options.Hub}, demands: demands, workerQueues: &workerQueues{},
+		},
 		writer:  &writer{&options},
 		waiting: newWaiting(),
 		history: &history{clock: options.Clock, jobs: map[types.NamespacedName]past{}},
@@ -97,7 +99,7 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 		decisions.KueueKnown = options.Kueue.Known
 	}
 	r.decider = decider.New(decisions)
-	r.watches = &watches{decider: r.decider, waiting: r.waiting, history: r.history, wake: r.wake}
+	r.watches = &watches{decider: r.decider, waiting: r.waiting, history: r.history, wake: r.wake, workerQueues: r.needs.workerQueues}
 	return r, nil
 }
 

@@ -138,6 +138,8 @@ type watches struct {
 	history *history
 	census  census
 	wake    func(jobs ...types.NamespacedName)
+
+	workerQueues *workerQueues
 }
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -155,6 +157,9 @@ func onEvent(see func(client.Object)) handler.Funcs {
 func (w *watches) workers() handler.EventHandler {
 	return onEvent(func(worker client.Object) {
 		w.wake(w.decider.RefusedBy(v1alpha1.ClusterName(worker.GetName()))...)
+		if w.workerQueues.see(worker.(*v1alpha1.WorkerCluster)) {
+			w.wakeAll()
+		}
 		w.decider.Changed()
 	})
 }

@@ -45,7 +45,7 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 	job, worker := grant.Job, grant.Worker
 	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = grant.Decision.Cluster, worker.Status.ClusterID, job.Attempt
 	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(job.PodSets), job.Priority, nil
-	d.Spec.Failover = failoverOf(grant.Decision.Policy, worker)
+	d.Spec.Failover, d.Spec.LocalQueue = failoverOf(grant.Decision.Policy, worker), localQueueOf(grant)
 	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, grant.Decision.Message)
 	noteAsked(d, digest(job.Circumstances, stateOf(worker)))
 	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)

@@ -389,6 +389,8 @@ func (e *environment) wantImported(t *testing.T, kubeconfig []byte) {
 		Priority: 10,
 		Clusters: v1alpha1.ClusterSelector{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"import.trainyard.dev/fleet": "true"}}},
 		Scoring:  []v1alpha1.Score{{Name: v1alpha1.ScorePreference, Weight: 1, Order: []v1alpha1.ClusterName{"west", "east"}}},
+
+		WorkerQueue: v1alpha1.WorkerQueueFromJob,
 	}
 	if diff := cmp.Diff(want, policy.Spec); diff != "" {
 		t.Errorf("policy (-want +got):\n%s", diff)

@@ -98,6 +98,8 @@ func policyOf(name string, clusters []string, jobs selection, queues []*Queue) *
 		"priority": int64(policyPriority),
 		"clusters": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{labelPrefix + name: labelValue}}},
 		"scoring":  []any{map[string]any{"name": string(v1alpha1.ScorePreference), "order": list(clusters)}},
+		// MultiKueue's queues have one name on all clusters.
+		"workerQueue": string(v1alpha1.WorkerQueueFromJob),
 	}
 	return policy
 }

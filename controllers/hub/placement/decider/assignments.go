@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -74,9 +75,13 @@ func newAssignments() *assignments {
 
 // assignmentOf is what a Dispatch that names a worker says.
 func assignmentOf(d *v1alpha1.Dispatch, now time.Time) *assignment {
+	var local types.NamespacedName
+	if name := ptr.Deref(d.Spec.LocalQueue, ""); name != "" {
+		local = types.NamespacedName{Namespace: d.Namespace, Name: name}
+	}
 	return &assignment{
 		key: types.NamespacedName{Namespace: d.Namespace, Name: d.Name}, uid: d.Spec.TrainJob.UID, worker: d.Spec.Cluster,
-		clusterID: d.Spec.ClusterID, attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, priority: d.Spec.Priority,
+		clusterID: d.Spec.ClusterID, attempt: d.Spec.Attempt, podSets: d.Spec.PodSets, queue: local, priority: d.Spec.Priority,
 		since: sinceOf(d), eviction: d.Spec.Eviction, evictedAt: evictedAtOf(d, now),
 	}
 }

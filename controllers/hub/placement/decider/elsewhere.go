@@ -50,8 +50,9 @@ func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.Clu
 	if answer.Reason != v1alpha1.ReasonFits {
 		return answer
 	}
+	local := dispatch.QueueOf(&job.Job, d.fleet.object(answer.Cluster).Spec.Kueue.WorkerQueue)
 	d.fleet.promise(&assignment{
-		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: dispatch.QueueOf(&job.Job),
+		key: job.Key(), uid: job.UID, worker: answer.Cluster, attempt: job.Attempt, podSets: job.PodSets, queue: local,
 		priority: job.Priority, promised: true,
 	})
 	return fits(answer.Cluster)

@@ -118,7 +118,7 @@ func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	worker := f.object(decision.Cluster)
 	f.assign(&assignment{
 		key: job.Key(), uid: job.UID, worker: decision.Cluster, clusterID: worker.Status.ClusterID, attempt: job.Attempt,
-		podSets: job.PodSets, queue: dispatch.QueueOf(&job.Job), priority: job.Priority, since: f.clock.Now(),
+		podSets: job.PodSets, queue: dispatch.QueueOf(&job.Job, worker.Spec.Kueue.WorkerQueue), priority: job.Priority, since: f.clock.Now(),
 		grant: &Grant{Job: job, Decision: decision, Worker: worker},
 	})
 }
@@ -289,7 +289,8 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	next := &snapshot{uid: worker.UID, resourceVersion: worker.ResourceVersion, nodes: nodes, Worker: dispatch.Worker{
 		Name: name, Labels: worker.Labels, NotReady: unready,
 		Cordoned: worker.Spec.Unschedulable || worker.Spec.Drain, Draining: worker.Spec.Drain,
-		Price: dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
+		WorkerQueue: worker.Spec.Kueue.WorkerQueue,
+		Price:       dispatch.PricesOf(worker.Spec.Price), Assigned: assigned,
 		KubernetesVersion: worker.Status.KubernetesVersion, NodeGroups: worker.Status.NodeGroups,
 		Revision: f.revision,
 	}}

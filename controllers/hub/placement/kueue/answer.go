@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// labelQueue on a TrainJob names the LocalQueue of a job that Kueue manages.
-	labelQueue = "kueue.x-k8s.io/queue-name"
 	// keyPrebuilt, as label or annotation, names a Workload that somebody has created for the job.
 	keyPrebuilt = "kueue.x-k8s.io/prebuilt-workload-name"
 	// multiKueueController is the spec.controllerName of MultiKueue's AdmissionChecks.
@@ -58,7 +56,7 @@ type Answer struct {
 // isMarked is true if the job asks to be managed by Kueue. Kueue never admits a job without such a mark.
 func isMarked(job *unstructured.Unstructured) bool {
 	labels := job.GetLabels()
-	return labels[labelQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
+	return labels[v1alpha1.LabelLocalQueue] != "" || labels[keyPrebuilt] != "" || job.GetAnnotations()[keyPrebuilt] != ""
 }
 
 // checks says who decides about admission checks.
@@ -127,7 +125,7 @@ func dispatched(w *workload, check string) string {
 	return fmt.Sprintf("the job's Workload %q has the admission check %q of MultiKueue, which dispatches the job, so "+
 		"Trainyard does not; for Trainyard to dispatch it, take that check off %s, or suspend the job and give it a queue "+
 		"without such a check (label %s); to use both on one hub, give Trainyard a value of spec.managedBy of its own "+
-		"(--managed-by)", w.Name, check, queue, labelQueue)
+		"(--managed-by)", w.Name, check, queue, v1alpha1.LabelLocalQueue)
 }
 
 // left is the message for a job that MultiKueue dispatched before its ClusterQueue lost the check.
@@ -140,9 +138,9 @@ func left(w *workload) string {
 
 // unmade is the message for a job without a Workload.
 func unmade(job *unstructured.Unstructured) string {
-	if queue := job.GetLabels()[labelQueue]; queue != "" {
+	if queue := job.GetLabels()[v1alpha1.LabelLocalQueue]; queue != "" {
 		return fmt.Sprintf("the job is in queue %q (label %s) of the hub's Kueue, which has made no Workload for it; if "+
-			"Kueue does not manage TrainJobs in this namespace, take the label off", queue, labelQueue)
+			"Kueue does not manage TrainJobs in this namespace, take the label off", queue, v1alpha1.LabelLocalQueue)
 	}
 	return fmt.Sprintf("the job names a Workload of the hub's Kueue (%s), and the hub has none that the job controls",
 		keyPrebuilt)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
@@ -23,7 +24,7 @@ func testJob(marks map[string]string) *unstructured.Unstructured {
 	return job
 }
 
-var queued = map[string]string{labelQueue: "research"}
+var queued = map[string]string{v1alpha1.LabelLocalQueue: "research"}
 
 // testWorkload is the Workload of that job, with a status.
 func testWorkload(name string, status map[string]any) *unstructured.Unstructured {
