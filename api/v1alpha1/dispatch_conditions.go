@@ -122,8 +122,19 @@ const (
 	ReasonWorkerLost = "WorkerLost"
 )
 
-// ReasonHeldByWorker of PhaseQueued: a queue on the worker keeps the copy suspended.
-const ReasonHeldByWorker = "HeldByWorker"
+// Reasons of PhaseQueued, and of a True DispatchMirrored meanwhile: its message has the words of the worker's Kueue.
+const (
+	// ReasonHeldByWorker: a queue on the worker keeps the copy suspended, and the hub does not know why.
+	ReasonHeldByWorker = "HeldByWorker"
+	// ReasonWaitingForQuota: the copy waits for quota in the queue of the worker's Kueue.
+	ReasonWaitingForQuota = "WaitingForQuota"
+	// ReasonInadmissible: the worker's Kueue does not try to admit the copy, as while its queue is stopped.
+	ReasonInadmissible = "Inadmissible"
+	// ReasonAdmissionChecks: the copy has quota, and waits for admission checks of the worker's Kueue.
+	ReasonAdmissionChecks = "AdmissionChecks"
+	// ReasonEvictedByKueue: the worker's Kueue has stopped the copy, which waits again. The message begins with the reason.
+	ReasonEvictedByKueue = "EvictedByKueue"
+)
 
 // Reasons of DispatchFinished.
 const (

@@ -129,6 +129,14 @@ func SetCopied(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, now
 	}, now)
 }
 
+// SetHeld is SetCopied for a copy that a queue of the worker keeps suspended, for one of the reasons of PhaseQueued.
+func SetHeld(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, message string, now time.Time) {
+	SetCopied(status, dispatch, now)
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+	}, now)
+}
+
 // SetKept is SetCopied for a copy that the worker refuses to delete. words are the worker's.
 func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words string, now time.Time) {
 	SetCopied(status, dispatch, now)

@@ -59,6 +59,7 @@ const (
 	heldBack    = "another worker has a copy that is not on record"
 	staying     = "it stays on a worker that is drained, or need not go any more"
 	changedCopy = "the copy was changed on the worker, and cannot be changed back"
+	notAdmitted = "the worker's Kueue will not admit the copy"
 	held        = "the TrainJob is suspended"
 )
 
@@ -79,7 +80,7 @@ const (
 
 // Transitions returns the table: all writes that change what a Dispatch says. Lines between the same two states are alternatives.
 func Transitions() []Transition {
-	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted, v1alpha1.EvictionSuspended), evictedFor(v1alpha1.EvictionCopyChanged)
+	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted, v1alpha1.EvictionSuspended), evictedFor(v1alpha1.EvictionCopyChanged, v1alpha1.EvictionRejected)
 	forKueue := evictedFor(v1alpha1.EvictionManagedByMultiKueue)
 	byMoves := evictedFor(v1alpha1.EvictionDrained, v1alpha1.EvictionAdmissionTimeout)
 	return []Transition{
@@ -102,6 +103,7 @@ func Transitions() []Transition {
 		{record.Placed, record.Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{record.Placed, record.Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{record.Placed, record.Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
+		{record.Placed, record.Evicting, notAdmitted, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{record.Placed, record.Lost, "the grace period is over", Failover, workerLost, onlySaid, decidesNothing},
 		{record.Placed, record.Ended, "refused, or the copy was deleted", Mirror, attemptOver, nothingRuns, over},
 		{record.Placed, record.Ended, "the worker is lost", Failover, attemptOver, mustHaveStopped, over},
@@ -115,6 +117,7 @@ func Transitions() []Transition {
 		{record.Copied, record.Evicting, multiKueue, Placement, "spec.eviction", recordBeforeAct, forKueue},
 		{record.Copied, record.Evicting, hasToLeave, Moves, "spec.eviction", recordBeforeAct, byMoves},
 		{record.Copied, record.Evicting, changedCopy, Mirror, "spec.eviction", recordBeforeAct, byMirror},
+		{record.Copied, record.Evicting, notAdmitted, Mirror, "spec.eviction", recordBeforeAct, byMirror},
 		{record.Copied, record.Placed, laterCopy, GarbageCollection, adoption, oneAttempt, adopted},
 		{record.Copied, record.Lost, "the grace period is over", Failover, workerLost, onlySaid, decidesNothing},
 		{record.Copied, record.Ended, "the copy was deleted", Mirror, attemptOver, nothingRuns, over},

@@ -80,6 +80,35 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 	}
 }
 
+// The Dispatch says into which queue the copy comes. Without a queue a WorkloadPriorityClass says nothing to the worker.
+func TestQueueOfTheCopy(t *testing.T) {
+	const queue, class = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+	job := map[string]string{queue: "main", class: "high", "team": "vision"}
+	for name, test := range map[string]struct {
+		reason  string
+		job     map[string]string
+		decided *string
+		want    map[string]string
+	}{
+		"Undecided": {reason: "as a manager of an earlier version did it", job: job, want: job},
+		"FromJob":   {reason: "the queue of the job", job: job, decided: new("main"), want: job},
+		"Other":     {reason: "another queue", job: job, decided: new("gpus"), want: map[string]string{queue: "gpus", class: "high", "team": "vision"}},
+		"None":      {reason: "the labels were for the hub's Kueue", job: job, decided: new(""), want: map[string]string{"team": "vision"}},
+		"Named":     {reason: "the job names no queue", decided: new("gpus"), want: map[string]string{queue: "gpus"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dispatch := testDispatch()
+			dispatch.Spec.LocalQueue = test.decided
+			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, "hub").GetLabels()
+			delete(labels, v1alpha1.LabelHub)
+			delete(labels, v1alpha1.LabelOriginUID)
+			if diff := cmp.Diff(test.want, labels); diff != "" {
+				t.Errorf("labels of the copy (-want +got): %s\n%s", test.reason, diff)
+			}
+		})
+	}
+}
+
 // What the worker's agent has stopped goes on when the agent lets it, what somebody has suspended goes on at once, and what the worker's
 // Kueue has suspended is left to Kueue.
 func TestResume(t *testing.T) {
@@ -105,6 +134,7 @@ func TestResume(t *testing.T) {
 		"Resumable":      {reason: "with the challenge by which the agent tells that this is no old message", why: resumable, copy: copyOf(true, stopped), may: valid, want: copyOf(false, answered)},
 		"ResumedByQueue": {reason: "whether it runs decides the worker's Kueue", why: resumedByQueue, copy: copyOf(true, stopped), may: valid, want: copyOf(true, answered)},
 		"Queued":         {reason: "the lease has nothing to do with it", why: queued, copy: copyOf(true, nil), may: valid, want: copyOf(true, nil)},
+		"Refused":        {reason: "the attempt ends", why: refused, copy: copyOf(true, nil), may: valid, want: copyOf(true, nil)},
 		"Unknown":        {reason: "Kueue may be about to say that it was Kueue", why: unknown, copy: copyOf(true, nil), may: valid, want: copyOf(true, nil)},
 		"Suspended": {
 			reason: "the agent says whether it runs, by the challenge", why: suspendedThere, copy: copyOf(true, nil), may: expired,

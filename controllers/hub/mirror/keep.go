@@ -67,8 +67,14 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 		return 0, false, err
 	}
 	var due time.Duration
-	if why == unknown {
+	switch why {
+	case unknown:
 		due = workloadCheck
+	case queued:
+		due = k.attempt.suspension.due(k.copy, k.Clock.Now())
+	case refused:
+		return 0, true, k.evictRefused(ctx)
+	default:
 	}
 	lost, outdated := lostMarks(k.copy, k.dispatch, k.HubID, may), may.ok && isOutdated(k.copy, may)
 	if !why.ends() && len(lost) == 0 && !outdated {
@@ -102,7 +108,7 @@ func (k keeper) restore(ctx context.Context) error {
 	if err != nil || live == nil || live.GetUID() != k.copy.GetUID() || live.GetGeneration() != generation {
 		return err // Its event is on its way.
 	}
-	_, queued, err := k.findWorkload(ctx, live)
+	queued, err := k.isQueued(ctx, live)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package mirror
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -128,7 +129,16 @@ func (f *observation) hasProgressed() bool {
 // phase is the phase, with its reason, of a job that has a copy.
 func (f *observation) phase() (v1alpha1.DispatchPhase, string) {
 	if f.isHeld() {
-		return v1alpha1.PhaseQueued, v1alpha1.ReasonHeldByWorker
+		return v1alpha1.PhaseQueued, cmp.Or(f.held.reason, v1alpha1.ReasonHeldByWorker)
 	}
 	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+}
+
+// heldOtherwise is true if the worker's Kueue holds the copy in other words than the Dispatch shows.
+func (h *hubSide) heldOtherwise() bool {
+	if h.held.message == "" || !h.isHeld() {
+		return false
+	}
+	mirrored := meta.FindStatusCondition(h.dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	return h.dispatch.Status.Reason != h.held.reason || mirrored == nil || mirrored.Message != record.Message(h.heldMessage())
 }

@@ -156,6 +156,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 		return v, nil
 	}
 	v.attempt = r.attemptOf(key, dispatch)
+	v.held = v.attempt.suspension.held
 	v.attempt.copy.complete(&v.observation, r.Clock.Now())
 	v.observeCourse(ctx)
 	return v, nil

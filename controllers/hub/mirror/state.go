@@ -112,6 +112,8 @@ type observation struct {
 	uid    types.UID
 	// course is what the copy's JobSet was last seen to say, nil if that is not known.
 	course *course
+	// held is what the worker's Kueue was last heard to say about the copy.
+	held held
 	// otherCluster is true if the worker's name led to another cluster when the Dispatch was made.
 	otherCluster bool
 }

@@ -6,7 +6,6 @@ package mirror
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,10 +25,18 @@ const (
 	// workloadCheck is how often, and workloadLag for how long, the mirror looks for the Workload of a suspended copy.
 	workloadLag   = 30 * time.Second
 	workloadCheck = time.Second
+	// classLag is how long a Workload may be missing until the mirror looks for the copy's WorkloadPriorityClass.
+	classLag = 5 * time.Second
+	// A Workload is read again after a back-off that doubles each time.
+	minWorkloadDelay = 5 * time.Second
+	maxWorkloadDelay = 2 * time.Minute
 )
 
 // workloadKind is Kueue's record of a job that Kueue queues, in whichever version the worker serves.
 var workloadKind = schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "Workload"}
+
+// workloadsHidden says why the Dispatch does not say what Kueue says.
+const workloadsHidden = "the hub may not read Workloads there, which say why: kubectl apply -k config/worker-kueue"
 
 // hold is why a copy does not run although its job may.
 type hold int
@@ -45,6 +52,8 @@ const (
 	resumedByQueue
 	// queued: the worker's Kueue has suspended the copy.
 	queued
+	// refused: the worker's Kueue will not admit the copy.
+	refused
 	// unknown: somebody has suspended the copy. It may be Kueue, whose Workload is not there yet.
 	unknown
 	// suspendedThere: somebody on the worker has suspended the copy.
@@ -60,9 +69,36 @@ type suspension struct {
 	queued bool
 	// unexplained measures since when the copy has been suspended without a Workload.
 	unexplained stopwatch
+	// classSeen: the copy's WorkloadPriorityClass is there, or cannot be read.
+	classSeen bool
+	// held is what Kueue said last. It is of this generation of the copy, and counts for delay until next.
+	held       held
+	generation int64
+	delay      time.Duration
+	next       time.Time
 }
 
-// holdOf says why the copy does not run. It asks the worker only if the copy is suspended and has no known Workload.
+// due is for how long what Kueue said last counts.
+func (s *suspension) due(copy *unstructured.Unstructured, now time.Time) time.Duration {
+	if copy.GetGeneration() != s.generation {
+		return 0
+	}
+	return max(0, s.next.Sub(now))
+}
+
+// note takes in what Kueue says now.
+func (s *suspension) note(says held, copy *unstructured.Unstructured, now time.Time) {
+	if copy.GetGeneration() != s.generation {
+		s.delay = 0
+	}
+	s.delay = min(max(2*s.delay, minWorkloadDelay), maxWorkloadDelay)
+	s.held, s.generation, s.next = says, copy.GetGeneration(), now.Add(s.delay)
+}
+
+// over is for a copy that is not suspended.
+func (s *suspension) over() { *s = suspension{queued: s.queued} }
+
+// holdOf says why the copy does not run. It asks the worker only if the copy is suspended.
 func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	stopped := k.isStopped()
 	switch {
@@ -71,7 +107,7 @@ func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	case stopped && !may.ok:
 		return fenced, nil
 	case !trainjobs.Suspended(k.copy):
-		k.attempt.suspension.unexplained.reset()
+		k.attempt.suspension.over()
 		if stopped {
 			return resumedByQueue, nil
 		}
@@ -81,58 +117,145 @@ func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	switch {
 	case err != nil || !stopped:
 		return owner, err
-	case owner == queued:
+	case owner == queued || owner == refused:
 		return resumedByQueue, nil
 	}
 	return resumable, nil
 }
 
-// suspensionOf says who has suspended the copy: queued, unknown or suspendedThere.
+// suspensionOf says who has suspended the copy: queued, refused, unknown or suspendedThere.
 func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
-	hasKueue, hasWorkload, err := k.findWorkload(ctx, k.copy)
-	switch {
-	case err != nil:
-		return free, err
-	case hasWorkload:
-		return queued, nil
-	case hasKueue && k.attempt.suspension.unexplained.elapsed(k.Clock.Now()) < workloadLag:
+	s, now := &k.attempt.suspension, k.Clock.Now()
+	if !s.queued || s.due(k.copy, now) == 0 {
+		answer, err := k.findWorkload(ctx, k.copy)
+		if err != nil {
+			return free, err
+		}
+		s.queued = answer.hasWorkload() || s.queued && answer.installed
+		if !s.queued {
+			return k.unexplained(ctx, answer)
+		}
+		s.note(answer.held(), k.copy, now)
+	}
+	if k.held = s.held; s.held.refuses {
+		return refused, nil
+	}
+	return queued, nil
+}
+
+// unexplained says who has suspended a copy without a Workload. Kueue makes none for a copy whose WorkloadPriorityClass is
+// missing, and only its log says so.
+func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, error) {
+	s := &k.attempt.suspension
+	since := s.unexplained.elapsed(k.Clock.Now())
+	if !answer.installed {
+		return suspendedThere, nil
+	}
+	if class := k.copy.GetLabels()[v1alpha1.LabelWorkloadPriorityClass]; class != "" && since >= classLag && !s.classSeen {
+		missing, err := k.lacksClass(ctx, class)
+		if err != nil {
+			return free, err
+		}
+		if s.classSeen = !missing; missing {
+			k.held = held{refuses: true, message: fmt.Sprintf("the worker has no WorkloadPriorityClass %s, which label %s names, and so its "+
+				"Kueue does not queue the copy", class, v1alpha1.LabelWorkloadPriorityClass)}
+			return refused, nil
+		}
+	}
+	if since < workloadLag {
 		return unknown, nil
 	}
 	return suspendedThere, nil
 }
 
-// findWorkload asks the worker for its Kueue and, until it is found, for the copy's Workload. Where Workloads may not
-// be read, the copy is taken to have one: it does less harm to leave a suspension that is not Kueue's than to have two
-// systems undo each other's writes.
-func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (hasKueue, hasWorkload bool, err error) {
-	if k.attempt.suspension.queued {
-		return true, true, nil
-	}
-	defer func() { k.attempt.suspension.queued = hasWorkload }()
-	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
+// lacksClass is true if the worker says that it has no such WorkloadPriorityClass.
+func (k keeper) lacksClass(ctx context.Context, name string) (bool, error) {
+	mapping, err := k.worker.RESTMapper().RESTMapping(schema.GroupKind{Group: workloadKind.Group, Kind: "WorkloadPriorityClass"})
 	if meta.IsNoMatchError(err) {
-		return false, false, nil
+		return false, nil
 	}
 	if err != nil {
-		return false, false, fmt.Errorf("look for Kueue on worker %q: %w", k.Cluster, err)
+		return false, fmt.Errorf("look for WorkloadPriorityClasses on worker %q: %w", k.Cluster, err)
 	}
 	live, err := k.Worker.APIReader()
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
-	workloads := &metav1.PartialObjectMetadataList{}
+	class := &metav1.PartialObjectMetadata{}
+	class.SetGroupVersionKind(mapping.GroupVersionKind)
+	switch err := live.Get(ctx, client.ObjectKey{Name: name}, class); {
+	case err == nil, apierrors.IsForbidden(err):
+		return false, nil
+	case apierrors.IsNotFound(err):
+		return true, nil
+	default:
+		return false, fmt.Errorf("get WorkloadPriorityClass %s on worker %q: %w", name, k.Cluster, err)
+	}
+}
+
+// kueueAnswer is what a worker says about its Kueue and one copy.
+type kueueAnswer struct {
+	// installed: the worker has Kueue. hidden: the hub may not read Workloads. Then the copy is taken to have one: it does
+	// less harm to leave a suspension that is not Kueue's than to have two systems undo each other's writes.
+	installed, hidden bool
+	// workload is nil if there is none.
+	workload *unstructured.Unstructured
+}
+
+func (a kueueAnswer) hasWorkload() bool { return a.hidden || a.workload != nil }
+
+// held is what Kueue says of a copy that it has in its queue.
+func (a kueueAnswer) held() held {
+	switch {
+	case a.hidden:
+		return held{reason: v1alpha1.ReasonHeldByWorker, message: workloadsHidden}
+	case a.workload == nil:
+		return held{reason: v1alpha1.ReasonHeldByWorker, message: "Kueue has no Workload for the copy now"}
+	}
+	return heldBy(a.workload)
+}
+
+// isQueued is true if the worker's Kueue has, or had, a Workload for the copy.
+func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (bool, error) {
+	if k.attempt.suspension.queued {
+		return true, nil
+	}
+	answer, err := k.findWorkload(ctx, copy)
+	k.attempt.suspension.queued = answer.hasWorkload()
+	return answer.hasWorkload(), err
+}
+
+// findWorkload asks the worker for its Kueue and for the copy's Workload.
+func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (kueueAnswer, error) {
+	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
+	if meta.IsNoMatchError(err) {
+		return kueueAnswer{}, nil
+	}
+	if err != nil {
+		return kueueAnswer{}, fmt.Errorf("look for Kueue on worker %q: %w", k.Cluster, err)
+	}
+	live, err := k.Worker.APIReader()
+	if err != nil {
+		return kueueAnswer{}, err
+	}
+	workloads := &unstructured.UnstructuredList{}
 	workloads.SetGroupVersionKind(mapping.GroupVersionKind)
 	err = live.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), client.MatchingLabels{labelJobUID: string(copy.GetUID())}, client.Limit(1))
 	switch {
 	case apierrors.IsForbidden(err):
-		return true, true, nil
+		return kueueAnswer{installed: true, hidden: true}, nil
 	case apierrors.IsNotFound(err): // Kueue has been removed.
-		return false, false, nil
+		return kueueAnswer{}, nil
 	case err != nil:
-		return true, false, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
+		return kueueAnswer{}, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
 	}
-	ours := func(workload metav1.PartialObjectMetadata) bool { return metav1.IsControlledBy(&workload, copy) }
-	return true, slices.ContainsFunc(workloads.Items, ours), nil
+	answer := kueueAnswer{installed: true}
+	for i := range workloads.Items {
+		if metav1.IsControlledBy(&workloads.Items[i], copy) {
+			answer.workload = &workloads.Items[i]
+		}
+	}
+	return answer, nil
 }
 
 // resume lets the copy go on, as far as it may, and returns the names of what somebody on the worker had changed. A

@@ -1,0 +1,121 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// held is what the worker's Kueue says about a copy that it keeps suspended. It is empty if that is not known.
+type held struct {
+	// reason is for the phase and the condition of the Dispatch. message has Kueue's words.
+	reason, message string
+	// refuses: Kueue does not admit the copy before an admin has changed something.
+	refuses bool
+}
+
+// workload is what is read of a Workload of Kueue. Version v1beta1 has these fields too.
+type workload struct {
+	Status struct {
+		Conditions      []metav1.Condition `json:"conditions"`
+		AdmissionChecks []struct {
+			Name    string `json:"name"`
+			State   string `json:"state"`
+			Message string `json:"message"`
+		} `json:"admissionChecks"`
+	} `json:"status"`
+}
+
+// heldBy says why Kueue keeps the copy of a Workload suspended.
+func heldBy(object *unstructured.Unstructured) held {
+	w := &workload{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, w); err != nil {
+		return held{reason: v1alpha1.ReasonHeldByWorker, message: fmt.Sprintf("the Workload cannot be understood: %v", err)}
+	}
+	quota := meta.FindStatusCondition(w.Status.Conditions, "QuotaReserved")
+	evicted := meta.FindStatusCondition(w.Status.Conditions, "Evicted")
+	switch {
+	case quota != nil && quota.Status == metav1.ConditionTrue && meta.IsStatusConditionTrue(w.Status.Conditions, "Admitted"):
+		return held{reason: v1alpha1.ReasonHeldByWorker, message: "the copy is admitted, and is about to start"}
+	case quota != nil && quota.Status == metav1.ConditionTrue:
+		return held{reason: v1alpha1.ReasonAdmissionChecks, message: w.pendingChecks()}
+	case evicted != nil && evicted.Status == metav1.ConditionTrue:
+		return evictedByKueue(evicted, quota)
+	case quota == nil:
+		return held{reason: v1alpha1.ReasonHeldByWorker, message: "Kueue has not looked at the copy yet"}
+	}
+	return waitingForQuota(quota)
+}
+
+// pendingChecks names the admission checks that are not Ready.
+func (w *workload) pendingChecks() string {
+	var pending []string
+	for _, check := range w.Status.AdmissionChecks {
+		switch {
+		case check.State == "Ready":
+		case check.Message == "":
+			pending = append(pending, check.Name)
+		default:
+			pending = append(pending, fmt.Sprintf("%s (%s)", check.Name, check.Message))
+		}
+	}
+	if len(pending) == 0 {
+		return "quota is reserved, and the copy is not admitted yet"
+	}
+	slices.Sort(pending)
+	return "quota is reserved, and these admission checks are not Ready: " + strings.Join(pending, ", ")
+}
+
+// evictedByKueue is for a copy that Kueue has stopped. Kueue itself gives up a Workload of which an admission check is
+// Rejected, or which it has queued too often. A Workload that an admin has deactivated waits for the admin.
+func evictedByKueue(evicted, quota *metav1.Condition) held {
+	h := held{reason: v1alpha1.ReasonEvictedByKueue, message: fmt.Sprintf("%s: %s", evicted.Reason, evicted.Message)}
+	h.refuses = evicted.Reason == "DeactivatedDueToAdmissionCheck" || evicted.Reason == "DeactivatedDueToRequeuingLimitExceeded"
+	if quota != nil && quota.Message != "" && quota.Message != evicted.Message {
+		h.message += "; " + quota.Message
+		h.refuses = h.refuses || waitingForQuota(quota).refuses
+	}
+	return h
+}
+
+// waitingForQuota is for a copy without quota. By default Kueue says Inadmissible also of a queue that is stopped, or not
+// ready yet, and only its words tell.
+func waitingForQuota(quota *metav1.Condition) held {
+	h := held{reason: v1alpha1.ReasonWaitingForQuota, message: cmp.Or(quota.Message, quota.Reason)}
+	switch quota.Reason {
+	case "Misconfigured", "ExceedsMaxQuota", "NoMatchingFlavor":
+		h.refuses = true
+	case "Inadmissible":
+		h.refuses = !strings.HasSuffix(quota.Message, " is stopped") && !strings.HasSuffix(quota.Message, " is inactive")
+	case "Pending":
+		h.refuses = quota.Message != "" && strings.Trim(noFlavor.ReplaceAllString(quota.Message, ""), ",; ") == ""
+	}
+	if h.refuses || quota.Reason == "Inadmissible" {
+		h.reason = v1alpha1.ReasonInadmissible
+	}
+	return h
+}
+
+// noFlavor is how Kueue begins to say that no flavor takes a PodSet, and what it says of a flavor that never does: the
+// flavor has too little even if nothing runs, or other labels or taints than the pods. If such words are all, no end of a
+// job helps. Whatever else Kueue says may be about jobs that end.
+var noFlavor = regexp.MustCompile(strings.Join([]string{
+	`couldn't assign flavors to pod set [^\s:]+:`,
+	`insufficient quota for \S+ in flavor \S+, previously considered podsets requests \(\S+\) \+ current podset request \(\S+\) ` +
+		`> maximum capacity \([^)]*\)`,
+	`flavor [^\s,;]+ doesn't match node affinity`,
+	`untolerated taint \{[^}]*\} in flavor [^\s,;]+`,
+	`resource [^\s,;]+ unavailable in ClusterQueue`,
+}, "|"))
