@@ -1,0 +1,216 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	notNow = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor a, 1 more needed"
+	never  = "LocalQueue gpus doesn't exist"
+)
+
+var workloads = schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "Workload"}
+
+// workloadReader counts the reads of Workloads, and refuses them while it is closed.
+type workloadReader struct {
+	client.Reader
+	reads  int
+	closed bool
+}
+
+// List implements client.Reader.
+func (r *workloadReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	if list.GetObjectKind().GroupVersionKind().GroupKind() == workloads {
+		r.reads++
+		if r.closed {
+			return apierrors.NewForbidden(schema.GroupResource{Group: "kueue.x-k8s.io", Resource: "workloads"}, "", nil)
+		}
+	}
+	return r.Reader.List(ctx, list, options...)
+}
+
+// newHeldScene makes a scene whose copy Kueue on the worker has suspended.
+func newHeldScene(t *testing.T, with setting) (*scene, *workloadReader) {
+	t.Helper()
+	s := newScene(t, with)
+	s.installKueue(t)
+	cached, err := s.connection.Client()
+	must(t, err)
+	reader := &workloadReader{Reader: s.worker}
+	s.options.Worker = stuckWorker{cached: cached, live: reader}
+	s.restart()
+	s.reconcile(t)
+	s.suspendCopy(t)
+	return s, reader
+}
+
+// says makes Kueue say something about the copy's quota.
+func (s *scene) says(t *testing.T, workload *unstructured.Unstructured, reason, message string) {
+	t.Helper()
+	workload.Object["status"] = map[string]any{"conditions": []any{map[string]any{
+		"type": "QuotaReserved", "status": "False", "reason": reason, "message": message, "lastTransitionTime": "2026-01-02T03:04:05Z",
+	}}}
+	must(t, s.worker.Update(t.Context(), workload))
+}
+
+func (s *scene) expectQueued(t *testing.T, reason, words string) {
+	t.Helper()
+	d := s.dispatch(t)
+	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if d.Status.Phase != v1alpha1.PhaseQueued || d.Status.Reason != reason || mirrored == nil ||
+		mirrored.Status != metav1.ConditionTrue || !strings.Contains(mirrored.Message, words) {
+		t.Errorf("the Dispatch says %s/%s and %+v, want Queued/%s with %q", d.Status.Phase, d.Status.Reason, mirrored, reason, words)
+	}
+}
+
+// What Kueue says of a copy that it holds is on the Dispatch. The Workload is read when the copy changes, and then with
+// a back-off.
+func TestDispatchQuotesKueue(t *testing.T) {
+	s, reader := newHeldScene(t, setting{})
+	workload := s.createWorkload(t)
+	s.says(t, workload, "Pending", notNow)
+	s.clock.Step(time.Minute)
+	if result := s.reconcile(t); result.RequeueAfter <= 0 || result.RequeueAfter > 5*time.Second {
+		t.Errorf("the next look is after %s, want 5s", result.RequeueAfter)
+	}
+	s.expectQueued(t, v1alpha1.ReasonWaitingForQuota, notNow)
+	if reader.reads != 1 {
+		t.Errorf("Workloads were read %d times, want once", reader.reads)
+	}
+	since := meta.FindStatusCondition(s.dispatch(t).Status.Conditions, v1alpha1.DispatchMirrored).LastTransitionTime
+
+	s.says(t, workload, "Inadmissible", "ClusterQueue team is stopped")
+	for range 3 {
+		s.expectQuiet(t, "the last words count for a while")
+	}
+	for range 2 { // The words are gathered like steps.
+		s.clock.Step(5 * time.Second)
+		s.reconcile(t)
+	}
+	s.expectQueued(t, v1alpha1.ReasonInadmissible, "is stopped")
+	if d := s.dispatch(t); d.Spec.Eviction != nil {
+		t.Errorf("a stopped queue ends the attempt: %+v", d.Spec.Eviction)
+	}
+	if reader.reads != 2 {
+		t.Errorf("Workloads were read %d times, want twice", reader.reads)
+	}
+	if now := meta.FindStatusCondition(s.dispatch(t).Status.Conditions, v1alpha1.DispatchMirrored).LastTransitionTime; !now.Equal(&since) {
+		t.Errorf("the time of the copy, from which admissionTimeout counts, was %s and is %s", since, now)
+	}
+	s.restart()
+	s.expectQuiet(t, "another process reads the same")
+
+	s.edit(t, func(copy *unstructured.Unstructured) { specOf(copy)["suspend"] = false })
+	s.reconcile(t)
+	s.clock.Step(20 * time.Second) // The other process has just found the copy.
+	s.reconcile(t)
+	d := s.dispatch(t)
+	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+	if d.Status.Phase != v1alpha1.PhaseRunning || mirrored.Reason != v1alpha1.ReasonCopied || strings.Contains(mirrored.Message, "stopped") {
+		t.Errorf("the copy runs, and the Dispatch says %s and %+v", d.Status.Phase, mirrored)
+	}
+	before := reader.reads
+	s.clock.Step(time.Hour)
+	s.expectQuiet(t, "the copy runs")
+	if reader.reads != before {
+		t.Error("Workloads are read for a copy that runs")
+	}
+}
+
+// What Kueue never admits is a refusal of the worker, with Kueue's words.
+func TestCopyThatKueueNeverAdmits(t *testing.T) {
+	s, _ := newHeldScene(t, setting{})
+	s.says(t, s.createWorkload(t), "Inadmissible", never)
+	s.reconcile(t)
+	d := s.dispatch(t)
+	if d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionRejected || !strings.Contains(d.Spec.Eviction.Message, never) {
+		t.Fatalf("the eviction is %+v, want Rejected with %q", d.Spec.Eviction, never)
+	}
+	s.expectRefused(t, never)
+}
+
+// expectRefused has the copy of an attempt collected that is to end, and expects that it ends as a refusal.
+func (s *scene) expectRefused(t *testing.T, words string) {
+	t.Helper()
+	s.reconcile(t)
+	s.collect(t)
+	s.reconcile(t)
+	s.expectEnd(t, v1alpha1.OutcomeRejected, words)
+	refusals := s.dispatch(t).Status.Refusals
+	if len(refusals) != 1 || refusals[0].Cluster != workerName || refusals[0].Count != 1 || !strings.Contains(refusals[0].Message, words) {
+		t.Errorf("refusals are %+v, want one of the worker with %q", refusals, words)
+	}
+}
+
+// Kueue makes no Workload for a copy whose WorkloadPriorityClass the worker does not have.
+func TestMissingWorkloadPriorityClass(t *testing.T) {
+	classed := setting{labels: map[string]string{v1alpha1.LabelWorkloadPriorityClass: "high"}}
+	crd := strings.NewReplacer("workloads.", "workloadpriorityclasses.", "kind: Workload,", "kind: WorkloadPriorityClass,",
+		"WorkloadList", "WorkloadPriorityClassList", "plural: workloads", "plural: workloadpriorityclasses", "singular: workload}",
+		"singular: workloadpriorityclass}", "Namespaced", "Cluster").Replace(workloadCRD)
+	class := &unstructured.Unstructured{}
+	class.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "WorkloadPriorityClass"})
+	class.SetName("high")
+	t.Run("Missing", func(t *testing.T) {
+		s, _ := newHeldScene(t, classed)
+		must(t, s.workerServer.Apply(t.Context(), crd))
+		s.reconcile(t)
+		if d := s.dispatch(t); d.Spec.Eviction != nil {
+			t.Fatalf("Kueue had no time to make a Workload: %+v", d.Spec.Eviction)
+		}
+		eventually(t, "API of classes", func(g gomega.Gomega) {
+			s.clock.Step(5 * time.Second)
+			s.reconcile(t)
+			d := s.dispatch(t)
+			g.Expect(d.Spec.Eviction).NotTo(gomega.BeNil())
+			g.Expect(d.Spec.Eviction.Reason).To(gomega.Equal(v1alpha1.EvictionRejected))
+		})
+		s.expectRefused(t, "the worker has no WorkloadPriorityClass high")
+	})
+	t.Run("There", func(t *testing.T) {
+		s, _ := newHeldScene(t, classed)
+		must(t, s.workerServer.Apply(t.Context(), crd))
+		eventually(t, "class", func(g gomega.Gomega) { g.Expect(s.worker.Create(t.Context(), class.DeepCopy())).To(gomega.Succeed()) })
+		t.Cleanup(func() { must(t, s.worker.Delete(context.Background(), class)) })
+		for range 2 {
+			s.reconcile(t)
+			s.clock.Step(6 * time.Second)
+		}
+		if d := s.dispatch(t); d.Spec.Eviction != nil {
+			t.Errorf("the class is there: %+v", d.Spec.Eviction)
+		}
+	})
+}
+
+// A hub that may not read Workloads says so, and what to do. With the right it quotes Kueue.
+func TestWorkloadsThatMayNotBeRead(t *testing.T) {
+	s, reader := newHeldScene(t, setting{})
+	reader.closed = true
+	workload := s.createWorkload(t)
+	s.says(t, workload, "Pending", notNow)
+	s.clock.Step(time.Minute)
+	s.reconcile(t)
+	s.expectQueued(t, v1alpha1.ReasonHeldByWorker, "kubectl apply -k config/worker-kueue")
+	reader.closed = false
+	for range 2 {
+		s.clock.Step(5 * time.Second)
+		s.reconcile(t)
+	}
+	s.expectQueued(t, v1alpha1.ReasonWaitingForQuota, notNow)
+}
