@@ -206,7 +206,7 @@ func TestWorkloadsThatMayNotBeRead(t *testing.T) {
 	s.says(t, workload, "Pending", notNow)
 	s.clock.Step(time.Minute)
 	s.reconcile(t)
-	s.expectQueued(t, v1alpha1.ReasonHeldByWorker, "kubectl apply -k config/worker-kueue")
+	s.expectQueued(t, v1alpha1.ReasonHeldByWorker, "kubectl apply -k config/worker")
 	reader.closed = false
 	for range 2 {
 		s.clock.Step(5 * time.Second)

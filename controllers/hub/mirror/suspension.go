@@ -36,7 +36,7 @@ const (
 var workloadKind = schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "Workload"}
 
 // workloadsHidden says why the Dispatch does not say what Kueue says.
-const workloadsHidden = "the hub may not read Workloads there, which say why: kubectl apply -k config/worker-kueue"
+const workloadsHidden = "the hub may not read Workloads there, which say why: kubectl apply -k config/worker"
 
 // hold is why a copy does not run although its job may.
 type hold int

@@ -261,6 +261,14 @@ func TestStates(t *testing.T) {
 				}),
 			want: []string{"State:        Queued on worker west\n", "Message:      worker west keeps the copy suspended"},
 		},
+		"HeldByKueue": {
+			reason: "Kueue says why", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "WaitingForQuota", "the Kueue of worker west holds")),
+				func(d *v1alpha1.Dispatch) {
+					d.Status.Phase, d.Status.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForQuota
+				}),
+			want: []string{"State:        Queued on worker west", "Message:      the Kueue of worker west holds"},
+		},
 		"Stays": {
 			reason: "it cannot move", job: trainJob(),
 			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),

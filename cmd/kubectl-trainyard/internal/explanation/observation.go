@@ -175,6 +175,10 @@ func (f Observation) message() string {
 	case Ended:
 		return strings.TrimSpace(trainjobs.Terminal(f.Job).Message)
 	case Queued:
+		mirrored := f.condition(v1alpha1.DispatchMirrored)
+		if mirrored != nil && mirrored.Reason != v1alpha1.ReasonCopied { // It has the words of the worker's Kueue.
+			return mirrored.Message
+		}
 		return fmt.Sprintf("worker %s keeps the copy suspended: a queue there has not admitted it", d.Spec.Cluster)
 	case Placed, Running:
 		return f.trouble()

@@ -46,6 +46,7 @@ var rights = []right{
 	{"trainyard.dev", "capacityreports", []string{"get", "list", "watch"}},
 	{"trainyard.dev", "executionleases", []string{"get", "list", "watch", "create", "patch"}},
 	{"kueue.x-k8s.io", "workloads", []string{"list"}},
+	{"kueue.x-k8s.io", "workloadpriorityclasses", []string{"get"}},
 	{"jobset.x-k8s.io", "jobsets", []string{"get", "list", "watch", "delete"}},
 }
 

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -26,6 +28,22 @@ const writesOfAdmission = 5
 func TestKueueOnBothSides(t *testing.T) {
 	h := newHub(t, 0)
 	h.createQueue(t, "gate")
+	// The flavors of the gate have no labels. The queue of the hub's label is not for the worker, although it has one of this name.
+	t.Run("OnlyTheHubs", func(t *testing.T) {
+		h.submit(t, "gated", "gate")
+		h.ours.gets(t, "gated")
+		copy, err := get(t.Context(), h.ours, "gated")
+		check(t, err)
+		if queue, has := copy.GetLabels()[v1alpha1.LabelLocalQueue]; has || trainjobs.Suspended(copy) {
+			t.Errorf("the copy is in queue %q of the worker, suspended: %t", queue, trainjobs.Suspended(copy))
+		}
+		d, err := h.dispatch(t.Context(), "gated")
+		check(t, err)
+		if d.Spec.LocalQueue == nil || *d.Spec.LocalQueue != "" {
+			t.Errorf("the Dispatch does not say that the copy comes into no queue: %v", d.Spec.LocalQueue)
+		}
+	})
+	h.setQueue(t, h.ours.name, v1alpha1.WorkerQueueFromJob)
 	t.Run("Admitted", func(t *testing.T) {
 		h.submit(t, "both", "gate")
 		h.ours.gets(t, "both")
@@ -70,11 +88,14 @@ func TestKueueOnBothSides(t *testing.T) {
 		h.ours.gets(t, "held")
 		await(t, "have the Dispatch say that the worker holds the job", func(ctx context.Context) error {
 			d, err := h.dispatch(ctx, "held")
-			if err == nil && (d.Status.Phase != v1alpha1.PhaseQueued || d.Status.Reason != v1alpha1.ReasonHeldByWorker) {
+			if err == nil && d.Status.Phase != v1alpha1.PhaseQueued {
 				err = fmt.Errorf("it says %s/%s", d.Status.Phase, d.Status.Reason)
 			}
 			return err
 		})
+		if d, err := h.dispatch(t.Context(), "held"); err != nil || d.Spec.Eviction != nil {
+			t.Errorf("a stopped queue ends the attempt: %v (%v)", d, err)
+		}
 		h.quiet(t, "held")
 	})
 }
@@ -95,6 +116,14 @@ func (h *hub) quiet(t *testing.T, name string) {
 	if generation := copy.GetGeneration(); generation > writesOfAdmission {
 		t.Errorf("the copy of %s has generation %d", name, generation)
 	}
+}
+
+// setQueue sets the LocalQueue into which copies come on a worker.
+func (h *hub) setQueue(t *testing.T, worker string, queue v1alpha1.WorkerQueue) {
+	t.Helper()
+	object := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: worker}}
+	patch := fmt.Sprintf(`{"spec":{"kueue":{"workerQueue":%q}}}`, queue)
+	check(t, h.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // activate has the hub's Kueue stop or queue a job.

@@ -1,0 +1,199 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package beside
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/kueue"
+	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// teamQueue is the LocalQueue that the policy names.
+const teamQueue = "team"
+
+// behind is a hub whose two workers have a Kueue each. All jobs come into the queue of the team, on the first worker if it takes them.
+type behind struct {
+	*hub
+	first, second *worker
+}
+
+func newBehind(t *testing.T) *behind {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
+	defer cancel()
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 2})
+	check(t, err)
+	t.Cleanup(func() { check(t, all.Stop()) })
+	k := kueue.New(all, kueue.Tuning{Groups: 1, Integrations: kueue.Tuned().Integrations})
+	check(t, k.Install(ctx))
+	check(t, k.Start(ctx))
+	check(t, k.Connected(ctx))
+	y, err := trainyard.On(all)
+	check(t, err)
+	check(t, y.Install(ctx))
+	b := &behind{
+		hub:   &hub{Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0][v1alpha1.LabelLocalQueue]},
+		first: newWorker(t, all.Workers[0]), second: newWorker(t, all.Workers[1]),
+	}
+	check(t, b.Create(t.Context(), &v1alpha1.DispatchPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: teamQueue},
+		Spec: v1alpha1.DispatchPolicySpec{
+			Priority: 10, WorkerQueue: teamQueue,
+			Scoring: []v1alpha1.Score{{
+				Name:  v1alpha1.ScorePreference,
+				Order: []v1alpha1.ClusterName{v1alpha1.ClusterName(b.first.name), v1alpha1.ClusterName(b.second.name)},
+			}},
+		},
+	}))
+	check(t, y.Start(ctx))
+	check(t, y.Connected(ctx))
+	return b
+}
+
+// A worker that has not what a copy needs to be queued refuses it, and the next worker is tried. A copy that waits in a queue says what
+// for, in Kueue's words.
+func TestQueuesOfWorkers(t *testing.T) {
+	b := newBehind(t)
+	b.createTeam(t, b.second, "1")
+	t.Run("NoLocalQueue", func(t *testing.T) {
+		b.submitJob(t, "first", 1, "")
+		b.refuses(t, "first", b.first, "LocalQueue team doesn't exist")
+		b.runs(t, "first", b.second)
+	})
+	t.Run("Full", func(t *testing.T) {
+		b.submitJob(t, "second", 1, "")
+		b.refuses(t, "second", b.first, "LocalQueue team doesn't exist")
+		b.says(t, "second", v1alpha1.ReasonWaitingForQuota, "insufficient unused quota for nvidia.com/gpu in flavor default, 1 more needed")
+		b.quiet(t, "second", b.second)
+	})
+	t.Run("TooLarge", func(t *testing.T) {
+		b.submitJob(t, "large", 2, "")
+		b.refuses(t, "large", b.first, "LocalQueue team doesn't exist")
+		b.refuses(t, "large", b.second, "> maximum capacity (1)")
+		check(t, b.Delete(t.Context(), yard.Job{Namespace: fleet.Namespace, Name: "large"}.TrainJob()))
+	})
+	t.Run("Room", func(t *testing.T) {
+		check(t, b.second.Patch(t.Context(), kueueObject("ClusterQueue", "", teamQueue), quotaPatch("8")))
+		b.runs(t, "second", b.second)
+	})
+	t.Run("NoPriorityClass", func(t *testing.T) {
+		b.createTeam(t, b.first, "8")
+		class := kueueObject("WorkloadPriorityClass", "", "urgent")
+		class.Object["value"] = int64(1000)
+		check(t, b.second.Create(t.Context(), class))
+		b.submitJob(t, "urgent", 1, "urgent")
+		b.refuses(t, "urgent", b.first, "the worker has no WorkloadPriorityClass urgent")
+		b.runs(t, "urgent", b.second)
+	})
+	// A job that has its queue keeps it, and the next job gets another one.
+	t.Run("OtherQueue", func(t *testing.T) {
+		b.setQueue(t, b.first.name, v1alpha1.WorkerQueueNone)
+		b.submitJob(t, "free", 1, "")
+		b.first.gets(t, "free")
+		copy, err := get(t.Context(), b.first, "free")
+		check(t, err)
+		if queue, has := copy.GetLabels()[v1alpha1.LabelLocalQueue]; has {
+			t.Errorf("the copy is in queue %q", queue)
+		}
+		b.runs(t, "urgent", b.second)
+	})
+}
+
+func quotaPatch(gpus string) client.Patch {
+	return client.RawPatch("application/json-patch+json", fmt.Appendf(nil,
+		`[{"op":"replace","path":"/spec/resourceGroups/0/flavors/0/resources/2/nominalQuota","value":%q}]`, gpus))
+}
+
+// createTeam creates the team's queues on a worker, like those of MultiKueue but for their GPUs.
+func (b *behind) createTeam(t *testing.T, w *worker, gpus string) {
+	t.Helper()
+	model := kueueObject("ClusterQueue", "", b.hub.queue)
+	check(t, w.Get(t.Context(), client.ObjectKeyFromObject(model), model))
+	cluster, local := kueueObject("ClusterQueue", "", teamQueue), kueueObject("LocalQueue", fleet.Namespace, teamQueue)
+	cluster.Object["spec"], local.Object["spec"] = model.Object["spec"], map[string]any{"clusterQueue": teamQueue}
+	check(t, w.Create(t.Context(), cluster))
+	check(t, w.Patch(t.Context(), cluster, quotaPatch(gpus)))
+	check(t, w.Create(t.Context(), local))
+}
+
+// submitJob creates a TrainJob that is in no queue of the hub.
+func (b *behind) submitJob(t *testing.T, name string, gpus int64, class string) {
+	t.Helper()
+	job := yard.Job{Namespace: fleet.Namespace, Name: name, GPUs: gpus}.TrainJob()
+	if class != "" {
+		job.Labels = map[string]string{v1alpha1.LabelWorkloadPriorityClass: class}
+	}
+	await(t, "create job "+name, func(ctx context.Context) error { return b.Create(ctx, job.DeepCopy()) })
+}
+
+// refuses waits until a worker has refused a job, in these words.
+func (b *behind) refuses(t *testing.T, name string, w *worker, words string) {
+	t.Helper()
+	await(t, "have job "+name+" refused by "+w.name, func(ctx context.Context) error {
+		// The clusters have no garbage collector.
+		if job, err := get(ctx, w, name); err == nil && job.GetDeletionTimestamp() != nil {
+			return b.collected(ctx, w, name)
+		}
+		d, err := b.dispatch(ctx, name)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(d.Status.Refusals, func(r v1alpha1.Refusal) bool { return string(r.Cluster) == w.name })
+		if at < 0 || !strings.Contains(d.Status.Refusals[at].Message, words) {
+			return fmt.Errorf("its refusals are %+v; it is on %q: %s/%s", d.Status.Refusals, d.Spec.Cluster, d.Status.Phase, d.Status.Reason)
+		}
+		return nil
+	})
+}
+
+// runs waits until the Kueue of a worker lets the copy of a job run, in the queue of the team.
+func (b *behind) runs(t *testing.T, name string, w *worker) {
+	t.Helper()
+	await(t, "have the copy of "+name+" admitted on "+w.name, func(ctx context.Context) error {
+		copy, err := get(ctx, w, name)
+		if err == nil && (trainjobs.Suspended(copy) || copy.GetLabels()[v1alpha1.LabelLocalQueue] != teamQueue) {
+			err = fmt.Errorf("it is suspended: %t; labels %v", trainjobs.Suspended(copy), copy.GetLabels())
+		}
+		return err
+	})
+}
+
+// says waits until the Dispatch of a job that is queued quotes Kueue.
+func (b *behind) says(t *testing.T, name, reason, words string) {
+	t.Helper()
+	await(t, "have the Dispatch of "+name+" quote Kueue", func(ctx context.Context) error {
+		d, err := b.dispatch(ctx, name)
+		if err != nil {
+			return err
+		}
+		mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
+		if mirrored == nil || d.Status.Phase != v1alpha1.PhaseQueued || d.Status.Reason != reason || !strings.Contains(mirrored.Message, words) {
+			return fmt.Errorf("it says %s/%s: %+v", d.Status.Phase, d.Status.Reason, mirrored)
+		}
+		return nil
+	})
+}
+
+// quiet expects that nobody fights about a copy that waits.
+func (b *behind) quiet(t *testing.T, name string, w *worker) {
+	t.Helper()
+	copy, err := get(t.Context(), w, name)
+	check(t, err)
+	if generation := copy.GetGeneration(); generation > writesOfAdmission {
+		t.Errorf("the copy of %s has generation %d", name, generation)
+	}
+}
