@@ -27,7 +27,8 @@
 // arrive, or nothing.
 //
 // The mirror changes a copy for three reasons only. A copy that the worker's agent has stopped goes on when the
-// worker's execution lease allows it, and a suspension that is not Kueue's is ended (suspension.go). Changes that
+// worker's execution lease allows it, and a suspension that is not Kueue's is ended (suspension.go). What Kueue says of a
+// copy that it holds is shown, and ends the attempt if Kueue will never admit the copy (workload.go). Changes that
 // others have made to the spec (edits.go), or to our labels and annotations, are changed back, with an Event; the job
 // is moved if the worker does not allow that, or if somebody changes the copy again and again.
 //
