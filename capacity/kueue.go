@@ -115,10 +115,14 @@ func StripKueue(in any) (any, error) {
 	return stripped, nil
 }
 
-// stripWorkload keeps the numbers of pods, and what the Workload has reserved. Templates and topologies can be large.
+// stripWorkload keeps the numbers of pods, what the Workload has reserved, and what it waits for. Templates and
+// topologies can be large.
 func stripWorkload(object, stripped *unstructured.Unstructured) {
 	podSets, _, _ := unstructured.NestedFieldNoCopy(object.Object, "spec", "podSets")
 	setField(stripped, trainjobs.PickItems(podSets, "name", "count"), "spec", "podSets")
+	if checks, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "admissionChecks"); has {
+		setField(stripped, trainjobs.PickItems(checks, "name", "state", "message"), "status", "admissionChecks")
+	}
 	if admission, has, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "admission"); has {
 		fields, _ := admission.(map[string]any)
 		setField(stripped, map[string]any{

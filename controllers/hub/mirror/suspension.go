@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -225,8 +226,41 @@ func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (
 	return answer.hasWorkload(), err
 }
 
+// cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one, which has
+// no Workloads at all unless their quota counts.
+func (k keeper) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
+	probe := &unstructured.Unstructured{}
+	probe.SetGroupVersionKind(remote.WorkloadGVK)
+	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
+		return nil // Not cached, or not listed yet: a list would wait for that.
+	}
+	workloads := &unstructured.UnstructuredList{}
+	workloads.SetGroupVersionKind(remote.WorkloadGVK)
+	if err := k.worker.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), ofCopy(copy)); err != nil {
+		return nil
+	}
+	return controlledBy(workloads, copy)
+}
+
+// ofCopy selects the Workload of a copy.
+func ofCopy(copy *unstructured.Unstructured) client.ListOption {
+	return client.MatchingLabels{labelJobUID: string(copy.GetUID())}
+}
+
+func controlledBy(workloads *unstructured.UnstructuredList, copy *unstructured.Unstructured) *unstructured.Unstructured {
+	for i := range workloads.Items {
+		if metav1.IsControlledBy(&workloads.Items[i], copy) {
+			return &workloads.Items[i]
+		}
+	}
+	return nil
+}
+
 // findWorkload asks the worker for its Kueue and for the copy's Workload.
 func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructured) (kueueAnswer, error) {
+	if cached := k.cachedWorkload(ctx, copy); cached != nil {
+		return kueueAnswer{installed: true, workload: cached}, nil
+	}
 	mapping, err := k.worker.RESTMapper().RESTMapping(workloadKind)
 	if meta.IsNoMatchError(err) {
 		return kueueAnswer{}, nil
@@ -240,7 +274,7 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 	}
 	workloads := &unstructured.UnstructuredList{}
 	workloads.SetGroupVersionKind(mapping.GroupVersionKind)
-	err = live.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), client.MatchingLabels{labelJobUID: string(copy.GetUID())}, client.Limit(1))
+	err = live.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), ofCopy(copy), client.Limit(1))
 	switch {
 	case apierrors.IsForbidden(err):
 		return kueueAnswer{installed: true, hidden: true}, nil
@@ -249,13 +283,7 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 	case err != nil:
 		return kueueAnswer{}, fmt.Errorf("list Workloads of TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), k.Cluster, err)
 	}
-	answer := kueueAnswer{installed: true}
-	for i := range workloads.Items {
-		if metav1.IsControlledBy(&workloads.Items[i], copy) {
-			answer.workload = &workloads.Items[i]
-		}
-	}
-	return answer, nil
+	return kueueAnswer{installed: true, workload: controlledBy(workloads, copy)}, nil
 }
 
 // resume lets the copy go on, as far as it may, and returns the names of what somebody on the worker had changed. A

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/utils/ptr"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -54,6 +55,7 @@ func head(b *bytes.Buffer, f Observation) {
 	line("State", f.headline())
 	line("Message", f.message())
 	line("Drain", f.staying())
+	line("Queue", f.queue())
 	if d := f.Dispatch; d != nil {
 		line("Decision", d.Annotations[v1alpha1.AnnotationDecision])
 		if d.Spec.Attempt > 0 {
@@ -75,6 +77,22 @@ func head(b *bytes.Buffer, f Observation) {
 
 // oneLine joins the lines of a text, such as a worker's message.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// queue names the LocalQueue of the worker. The order of the jobs in it is only on the worker, which this command has no
+// credentials for.
+func (f Observation) queue() string {
+	d := f.Dispatch
+	if d == nil || d.Spec.Cluster == "" || ptr.Deref(d.Spec.LocalQueue, "") == "" {
+		return ""
+	}
+	name := fmt.Sprintf("LocalQueue %s of worker %s", *d.Spec.LocalQueue, d.Spec.Cluster)
+	if f.State() != Queued {
+		return name
+	}
+	return fmt.Sprintf("%s; for the position there, ask the worker: kubectl --context %s get --raw "+
+		"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/%s/localqueues/%s/pendingworkloads",
+		name, d.Spec.Cluster, d.Namespace, *d.Spec.LocalQueue)
+}
 
 func (f Observation) position() string {
 	if f.Place == nil {

@@ -266,8 +266,12 @@ func TestStates(t *testing.T) {
 			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "WaitingForQuota", "the Kueue of worker west holds")),
 				func(d *v1alpha1.Dispatch) {
 					d.Status.Phase, d.Status.Reason = v1alpha1.PhaseQueued, v1alpha1.ReasonWaitingForQuota
+					d.Spec.LocalQueue = ptr.To("team")
 				}),
-			want: []string{"State:        Queued on worker west", "Message:      the Kueue of worker west holds"},
+			want: []string{
+				"Queue:        LocalQueue team of worker west; ", "kubectl --context west get --raw " +
+					"/apis/visibility.kueue.x-k8s.io/v1beta2/namespaces/research/localqueues/team/pendingworkloads\n",
+				"State:        Queued on worker west", "Message:      the Kueue of worker west holds"},
 		},
 		"Stays": {
 			reason: "it cannot move", job: trainJob(),
