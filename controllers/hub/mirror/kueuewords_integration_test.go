@@ -17,7 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -213,4 +215,76 @@ func TestWorkloadsThatMayNotBeRead(t *testing.T) {
 		s.reconcile(t)
 	}
 	s.expectQueued(t, v1alpha1.ReasonWaitingForQuota, notNow)
+}
+
+// Where the hub caches Workloads to count quota, the words of Kueue cost no request.
+func TestWorkloadFromTheCache(t *testing.T) {
+	s, counting := newScene(t, setting{}), v1alpha1.ClusterName("counting")
+	s.installQuota(t)
+	s.fleet.Ensure(counting, remote.Credentials{Config: s.workerServer.Config, Fingerprint: "admin"}, s.connection.Status().ClusterID,
+		remote.CountQuota(true))
+	t.Cleanup(func() { s.fleet.Remove(counting) })
+	connection, _ := s.fleet.Get(counting)
+	eventually(t, "cache of Workloads", func(g gomega.Gomega) {
+		err := connection.Cache().Get(context.Background(), s.key, newQuotaWorkload())
+		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "%v", err)
+		g.Expect(connection.Status().State).To(gomega.Equal(remote.Connected))
+	})
+	cached, err := connection.Client()
+	must(t, err)
+	reader := &workloadReader{Reader: s.worker}
+	s.options.Worker = stuckWorker{cached: cached, live: reader}
+	s.restart()
+	s.reconcile(t)
+	s.suspendCopy(t)
+	workload := newQuotaWorkload()
+	workload.SetNamespace(s.key.Namespace)
+	workload.SetName("trainjob-" + s.key.Name)
+	workload.SetLabels(map[string]string{"kueue.x-k8s.io/job-uid": string(s.copy(t).GetUID())})
+	workload.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s.copy(t), trainjobs.GroupVersionKind)})
+	workload.Object["status"] = map[string]any{
+		"conditions": []any{map[string]any{
+			"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "", "lastTransitionTime": "2026-01-02T03:04:05Z",
+		}},
+		"admissionChecks": []any{map[string]any{"name": "nodes", "state": "Pending", "message": "two nodes are made"}},
+	}
+	must(t, s.worker.Create(t.Context(), workload))
+	eventually(t, "Workload in the cache", func(g gomega.Gomega) {
+		g.Expect(connection.Cache().Get(context.Background(), client.ObjectKeyFromObject(workload), newQuotaWorkload())).To(gomega.Succeed())
+		seen := trainjobs.New()
+		g.Expect(cached.Get(context.Background(), s.key, seen)).To(gomega.Succeed())
+		g.Expect(trainjobs.Suspended(seen)).To(gomega.BeTrue())
+	})
+	s.clock.Step(time.Minute)
+	s.reconcile(t)
+	s.expectQueued(t, v1alpha1.ReasonAdmissionChecks, "nodes (two nodes are made)")
+	if reader.reads != 0 {
+		t.Errorf("Workloads were read %d times from the API server", reader.reads)
+	}
+}
+
+// installQuota gives the worker the CRDs of Kueue that are cached to count quota, until the test ends.
+func (s *scene) installQuota(t *testing.T) {
+	t.Helper()
+	must(t, s.workerServer.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	t.Cleanup(func() {
+		all := &unstructured.UnstructuredList{}
+		all.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"})
+		must(t, s.worker.List(context.Background(), all))
+		for i := range all.Items {
+			if strings.HasSuffix(all.Items[i].GetName(), "."+workloads.Group) {
+				must(t, s.worker.Delete(context.Background(), &all.Items[i]))
+			}
+		}
+		eventually(t, "the end of Kueue's API", func(g gomega.Gomega) {
+			err := s.worker.Get(context.Background(), s.key, newQuotaWorkload())
+			g.Expect(err != nil && !strings.Contains(err.Error(), `"`+s.key.Name+`" not found`)).To(gomega.BeTrue(), "%v", err)
+		})
+	})
+}
+
+func newQuotaWorkload() *unstructured.Unstructured {
+	workload := &unstructured.Unstructured{}
+	workload.SetGroupVersionKind(remote.WorkloadGVK)
+	return workload
 }
