@@ -266,8 +266,8 @@ var promises = []promise{
 		name: "suspension", words: "A copy that somebody has suspended is resumed.",
 		edits: []edit{{
 			file: "controllers/hub/mirror/suspension.go",
-			find: "case hasWorkload:\n\t\treturn queued, nil",
-			put:  "case hasWorkload || !hasKueue:\n\t\treturn queued, nil",
+			find: "return a.hidden || a.workload != nil",
+			put:  "return a.hidden || a.workload != nil || !a.installed",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopySuspended"},
 	},
