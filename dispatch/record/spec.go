@@ -37,7 +37,7 @@ const AdoptedDecision = "adopted: the worker had the copy of this attempt, of wh
 func Adopt(dispatch *v1alpha1.Dispatch, found v1alpha1.DispatchSpec) {
 	spec := &dispatch.Spec
 	spec.Cluster, spec.ClusterID, spec.Attempt = found.Cluster, found.ClusterID, found.Attempt
-	spec.Failover, spec.Eviction = found.Failover, nil
+	spec.Failover, spec.LocalQueue, spec.Eviction = found.Failover, found.LocalQueue, nil
 	metav1.SetMetaDataAnnotation(&dispatch.ObjectMeta, v1alpha1.AnnotationDecision, AdoptedDecision)
 	if !IsGuarded(dispatch) {
 		dispatch.Finalizers = append(dispatch.Finalizers, v1alpha1.FinalizerCopy)

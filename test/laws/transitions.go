@@ -65,12 +65,12 @@ const (
 
 // What several transitions write.
 const (
-	newAttempt  = "spec.cluster, clusterID, attempt+1, podSets, priority, failover; eviction goes; the finalizer"
+	newAttempt  = "spec.cluster, clusterID, attempt+1, podSets, priority, failover, localQueue; eviction goes; the finalizer"
 	attemptOver = "status: Mirrored=False with the outcome, history; copyUID, Evicting and WorkerLost go"
 	jobOver     = "status: Finished=True, history; Evicting and WorkerLost go"
 	copyShown   = "status: Placed=True, Mirrored=True, phase Running, copyUID, steps, restarts; Evicting=True goes"
 	workerLost  = "status: WorkerLost=True with what is done about it, phase WorkerLost"
-	adoption    = "spec.cluster, clusterID, attempt and failover of the copy; eviction goes; the finalizer"
+	adoption    = "spec.cluster, clusterID, attempt, failover and localQueue of the copy; eviction goes; the finalizer"
 	foundAgain  = "status: WorkerLost goes, phase as before"
 	stopping    = "status: Evicting=True, phase Evicting"
 	back        = "spec.cluster, clusterID, eviction and the finalizer go"

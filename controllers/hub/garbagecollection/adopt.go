@@ -35,6 +35,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 	}
 	record.Adopt(d, v1alpha1.DispatchSpec{
 		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: attemptOf(copy), Failover: failoverOf(copy),
+		LocalQueue: localQueueOf(copy),
 	})
 	a.fillNeeds(ctx, hub.job, d)
 	var err error
@@ -60,4 +61,12 @@ func (a adopter) fillNeeds(ctx context.Context, job *unstructured.Unstructured, 
 		return
 	}
 	d.Spec.PodSets, d.Spec.Priority = podSets, priority
+}
+
+// localQueueOf is the LocalQueue that the label of a copy names, nil if there is no label.
+func localQueueOf(copy client.Object) *string {
+	if name, labelled := copy.GetLabels()[v1alpha1.LabelLocalQueue]; labelled {
+		return &name
+	}
+	return nil
 }

@@ -133,7 +133,7 @@ func (w *writer) withdraw(ctx context.Context, f observation, priority int32, po
 	d := record.New(f.job)
 	if f.dispatch != nil {
 		d = f.dispatch.DeepCopy()
-		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.Eviction = "", "", "", nil
+		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.LocalQueue, d.Spec.Eviction = "", "", "", nil, nil
 		delete(d.Annotations, v1alpha1.AnnotationDecision)
 		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
 	} else {
