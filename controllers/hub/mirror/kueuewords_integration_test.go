@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -285,6 +286,6 @@ func (s *scene) installQuota(t *testing.T) {
 
 func newQuotaWorkload() *unstructured.Unstructured {
 	workload := &unstructured.Unstructured{}
-	workload.SetGroupVersionKind(remote.WorkloadGVK)
+	workload.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
 	return workload
 }

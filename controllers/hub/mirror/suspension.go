@@ -17,7 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 const (
@@ -230,12 +230,12 @@ func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (
 // no Workloads at all unless their quota counts.
 func (k keeper) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
 	probe := &unstructured.Unstructured{}
-	probe.SetGroupVersionKind(remote.WorkloadGVK)
+	probe.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
 	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
 		return nil // Not cached, or not listed yet: a list would wait for that.
 	}
 	workloads := &unstructured.UnstructuredList{}
-	workloads.SetGroupVersionKind(remote.WorkloadGVK)
+	workloads.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
 	if err := k.worker.List(ctx, workloads, client.InNamespace(copy.GetNamespace()), ofCopy(copy)); err != nil {
 		return nil
 	}

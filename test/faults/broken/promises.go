@@ -342,8 +342,8 @@ var promises = []promise{
 		name: "held-by-worker", words: "What the worker's Kueue has suspended is Kueue's to start.",
 		edits: []edit{{
 			file: "controllers/hub/mirror/suspension.go",
-			find: "case hasWorkload:\n\t\treturn queued, nil",
-			put:  "case hasWorkload:\n\t\treturn suspendedThere, nil",
+			find: "return refused, nil\n\t}\n\treturn queued, nil",
+			put:  "return refused, nil\n\t}\n\treturn suspendedThere, nil",
 		}},
 		in: behind, seenBy: []string{"TestFaultQueueDrained", "TestFaultKueueKilled"},
 	},

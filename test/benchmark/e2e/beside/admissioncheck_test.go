@@ -106,7 +106,7 @@ func TestAdmissionCheck(t *testing.T) {
 		}
 	})
 	for _, name := range []string{"at-once", "waiting", "restarted", "unchecked"} {
-		if got := g.worker.created(name); got != 1 {
+		if got := g.worker.created(t, name); got != 1 {
 			t.Errorf("the worker was given %d copies of %s", got, name)
 		}
 	}
@@ -132,8 +132,8 @@ func (g *gate) restart(t *testing.T, filler teamJob) {
 	g.submit(t, later)
 	g.waits(t, later, v1alpha1.ReasonNoFit)
 	g.placed(t, job, 1)
-	if !g.suspended(t, job) || g.worker.created(job.name) != 0 {
-		t.Errorf("the job was given %d copies before Kueue has admitted it", g.worker.created(job.name))
+	if !g.suspended(t, job) || g.worker.created(t, job.name) != 0 {
+		t.Errorf("the job was given %d copies before Kueue has admitted it", g.worker.created(t, job.name))
 	}
 	check(t, g.kueue.Resume(t.Context()))
 	check(t, g.kueue.Start(t.Context()))

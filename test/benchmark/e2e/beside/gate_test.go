@@ -42,7 +42,7 @@ func newGate(t *testing.T) *gate {
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	g := &gate{
-		Client: all.Hub.Admin, worker: newWorker(t, all.Workers[0]),
+		Client: all.Hub.Admin, worker: newWorker(all.Workers[0]),
 		kueue: kueue.New(&fleet.Fleet{Hub: all.Hub}, kueue.Tuning{Integrations: kueue.Tuned().Integrations}),
 	}
 	check(t, g.kueue.Install(ctx))

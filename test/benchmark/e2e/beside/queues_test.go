@@ -47,7 +47,7 @@ func newBehind(t *testing.T) *behind {
 	check(t, y.Install(ctx))
 	b := &behind{
 		hub:   &hub{Client: all.Hub.Admin, cluster: all.Hub, queue: k.Labels()[0][v1alpha1.LabelLocalQueue]},
-		first: newWorker(t, all.Workers[0]), second: newWorker(t, all.Workers[1]),
+		first: newWorker(all.Workers[0]), second: newWorker(all.Workers[1]),
 	}
 	check(t, b.Create(t.Context(), &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: teamQueue},

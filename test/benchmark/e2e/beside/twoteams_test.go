@@ -59,7 +59,7 @@ func TestTwoTeams(t *testing.T) {
 		if job == victim {
 			want = 2
 		}
-		if got := g.worker.created(job.name); got != want {
+		if got := g.worker.created(t, job.name); got != want {
 			t.Errorf("the worker was given %d copies of %s, want %d", got, job.name, want)
 		}
 	}
@@ -151,4 +151,22 @@ func (o *order) right(t *testing.T) {
 	case <-t.Context().Done():
 		t.Fatal("nobody has seen the quota")
 	}
+}
+
+// follow calls see for each Workload of a cluster that is added or changes.
+func follow(t *testing.T, c client.WithWatch, see func(watch.EventType, *unstructured.Unstructured)) {
+	t.Helper()
+	workloads := &unstructured.UnstructuredList{}
+	workloads.SetAPIVersion("kueue.x-k8s.io/v1beta2")
+	workloads.SetKind("WorkloadList")
+	events, err := c.Watch(t.Context(), workloads)
+	check(t, err)
+	t.Cleanup(events.Stop)
+	go func() {
+		for event := range events.ResultChan() {
+			if w, ok := event.Object.(*unstructured.Unstructured); ok {
+				see(event.Type, w)
+			}
+		}
+	}()
 }
