@@ -73,7 +73,8 @@ func (k keeper) bring(ctx context.Context) (time.Duration, bool, error) {
 	case queued:
 		due = k.attempt.suspension.due(k.copy, k.Clock.Now())
 	case refused:
-		return 0, true, k.evictRefused(ctx)
+		return 0, true, k.askEviction(ctx, v1alpha1.EvictionRejected,
+			"the worker's Kueue does not admit the copy: "+k.held.message)
 	default:
 	}
 	lost, outdated := lostMarks(k.copy, k.dispatch, k.HubID, may), may.ok && isOutdated(k.copy, may)

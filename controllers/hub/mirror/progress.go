@@ -134,11 +134,11 @@ func (f *observation) phase() (v1alpha1.DispatchPhase, string) {
 	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
 }
 
-// heldOtherwise is true if the worker's Kueue holds the copy in other words than the Dispatch shows.
-func (h *hubSide) heldOtherwise() bool {
-	if h.held.message == "" || !h.isHeld() {
+// isHeldOtherwise is true if the Kueue of the worker holds the copy in other words than the Dispatch shows.
+func (f *observation) isHeldOtherwise(worker v1alpha1.ClusterName) bool {
+	if f.held.message == "" || !f.isHeld() {
 		return false
 	}
-	mirrored := meta.FindStatusCondition(h.dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
-	return h.dispatch.Status.Reason != h.held.reason || mirrored == nil || mirrored.Message != record.Message(h.heldMessage())
+	mirrored := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchMirrored)
+	return f.dispatch.Status.Reason != f.held.reason || mirrored == nil || mirrored.Message != record.Message(f.held.on(worker))
 }

@@ -26,7 +26,7 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 		// Somebody has taken the eviction back in time.
 	case !h.dispatch.WasCopied():
 		due = h.runningDue()
-	case h.hasProgressed() || h.heldOtherwise():
+	case h.hasProgressed() || h.isHeldOtherwise(h.Cluster):
 		due = h.progressDue()
 	default:
 		h.attempt.said.progress.reset()
@@ -116,11 +116,6 @@ func (h *hubSide) evictChanged(ctx context.Context, names []string, why string) 
 		fmt.Sprintf("%s of the copy was changed on worker %q, and %s", strings.Join(names, ", "), h.Cluster, why))
 }
 
-// evictRefused asks for the end of an attempt whose copy the worker's Kueue will not admit.
-func (h *hubSide) evictRefused(ctx context.Context) error {
-	return h.askEviction(ctx, v1alpha1.EvictionRejected, "the worker's Kueue does not admit the copy: "+h.held.message)
-}
-
 // askEviction asks for the end of the attempt. The write wakes us.
 func (h *hubSide) askEviction(ctx context.Context, reason v1alpha1.EvictionReason, message string) error {
 	updated := h.dispatch.DeepCopy()
@@ -139,11 +134,6 @@ func (h *hubSide) evictionMessage() string {
 	return fmt.Sprintf("the job has to leave worker %q", h.Cluster)
 }
 
-// heldMessage says why the worker's Kueue keeps the copy suspended.
-func (h *hubSide) heldMessage() string {
-	return fmt.Sprintf("the Kueue of worker %q holds the copy: %s", h.Cluster, h.held.message)
-}
-
 // conflictMessage says that a foreign TrainJob has the name of the copy.
 func (h *hubSide) conflictMessage() string {
 	return fmt.Sprintf("worker %q has another TrainJob %s/%s, which is left alone", h.Cluster, h.dispatch.Namespace, h.dispatch.Name)
@@ -157,7 +147,7 @@ func (h *hubSide) setCopied(status *v1alpha1.DispatchStatus) {
 	h.showProgress(status)
 	h.setCopyUID(status)
 	if h.copy != nil && h.job != nil && h.isHeld() && h.held.message != "" {
-		record.SetHeld(status, h.dispatch, h.held.reason, h.heldMessage(), h.Clock.Now())
+		record.SetHeld(status, h.dispatch, h.held.reason, h.held.on(h.Cluster), h.Clock.Now())
 		return
 	}
 	record.SetCopied(status, h.dispatch, h.Clock.Now())

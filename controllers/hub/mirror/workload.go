@@ -26,6 +26,11 @@ type held struct {
 	refuses bool
 }
 
+// on says why the Kueue of a worker keeps the copy suspended.
+func (h held) on(worker v1alpha1.ClusterName) string {
+	return fmt.Sprintf("the Kueue of worker %q holds the copy: %s", worker, h.message)
+}
+
 // workload is what is read of a Workload of Kueue. Version v1beta1 has these fields too.
 type workload struct {
 	Status struct {

@@ -222,9 +222,8 @@ func (d *Decider) Forget(uid types.UID, attempt int32) {
 func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 	d.mu.Lock()
 	d.changedIf(d.fleet.follow(seen))
-	evict := seen.Spec.Eviction == nil && d.eviction(seen.Spec.TrainJob.UID) != nil
 	d.mu.Unlock()
-	if evict {
+	if seen.Spec.Eviction == nil && d.Eviction(seen.Spec.TrainJob.UID) != nil {
 		d.Wake(types.NamespacedName{Namespace: seen.Namespace, Name: seen.Name})
 	}
 }
@@ -234,11 +233,6 @@ func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.eviction(uid)
-}
-
-// eviction is Eviction. The caller holds mu.
-func (d *Decider) eviction(uid types.UID) *v1alpha1.Eviction {
 	a := d.jobs.byUID[uid]
 	if a == nil || a.eviction == nil || a.evictor.Name == "" {
 		return nil
