@@ -83,7 +83,8 @@ type life struct {
 }
 
 func (l *life) canRun() bool {
-	return l.startable && (l.started || !l.gated) && !(l.going && l.setGoing) || len(l.pods) > 0
+	goes := l.going && l.setGoing
+	return l.startable && !goes && (l.started || !l.gated) || len(l.pods) > 0
 }
 
 // ledger makes intervals of what happens on the workers. It is not safe for concurrent use, and has no clock.
