@@ -4,7 +4,14 @@
 package trainjobs
 
 import (
+	"slices"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -43,6 +50,47 @@ func TestQueuedByKueue(t *testing.T) {
 			job.Object["spec"] = map[string]any{"suspend": test.suspended, "runtimePatches": test.patches}
 			if got := QueuedByKueue(job); got != test.want {
 				t.Errorf("QueuedByKueue() = %t, want %t: %s", got, test.want, test.reason)
+			}
+		})
+	}
+}
+
+// Kueue's entry never counts as it is. What it says about nodes counts under another key, and only there.
+func TestSetHubFlavors(t *testing.T) {
+	tolerations := []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}
+	entry := HubFlavors([]trainer.ReplicatedJobPatch{
+		OnNodes("launcher", nil, nil), OnNodes("node", map[string]string{"gpu": "h100"}, tolerations),
+	})
+	entry.Manager = KueueManager
+	pod := entry.TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue.x-k8s.io/topology"}}
+	pod.Metadata = &metav1.ObjectMeta{Labels: map[string]string{"kueue.x-k8s.io/podset": "node"}}
+	flavors := HubFlavors([]trainer.ReplicatedJobPatch{OnNodes("node", map[string]string{"gpu": "h100"}, tolerations)})
+	users := trainer.RuntimePatch{Manager: "a.dev/b"}
+	forged := trainer.RuntimePatch{Manager: HubFlavorsManager}
+	for name, test := range map[string]struct {
+		reason  string
+		patches []trainer.RuntimePatch
+		count   bool
+		want    []trainer.RuntimePatch
+	}{
+		"Ignored":  {reason: "an account says nothing about nodes", patches: []trainer.RuntimePatch{*entry, users}, want: []trainer.RuntimePatch{users}},
+		"Counted":  {reason: "nodes only", patches: []trainer.RuntimePatch{*entry, users}, count: true, want: []trainer.RuntimePatch{users, *flavors}},
+		"NoKueue":  {reason: "nobody has assigned flavors", patches: []trainer.RuntimePatch{users}, count: true, want: []trainer.RuntimePatch{users}},
+		"NotYet":   {reason: "Kueue has not started the job", patches: []trainer.RuntimePatch{{Manager: KueueManager}}, count: true},
+		"Forged":   {reason: "the entry is not for users", patches: []trainer.RuntimePatch{forged}, count: true},
+		"Replaced": {reason: "nor does it come before Kueue's", patches: []trainer.RuntimePatch{forged, *entry}, count: true, want: []trainer.RuntimePatch{*flavors}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &trainer.TrainJob{}
+			job.Spec.RuntimePatches = slices.Clone(test.patches)
+			var count *trainer.RuntimePatch
+			if test.count {
+				count = KueueFlavors(job)
+			}
+			SetHubFlavors(job, count)
+			if diff := cmp.Diff(test.want, job.Spec.RuntimePatches, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("SetHubFlavors() (-want +got): %s\n%s", test.reason, diff)
 			}
 		})
 	}

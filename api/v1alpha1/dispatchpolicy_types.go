@@ -164,6 +164,20 @@ const (
 	PodSecurityIgnore PodSecurity = "Ignore"
 )
 
+// HubFlavors says what the node labels and tolerations count that the hub's Kueue has written into a job for the
+// ResourceFlavors that it has assigned.
+// +kubebuilder:validation:Enum=Ignore;Require;Propagate
+type HubFlavors string
+
+const (
+	// HubFlavorsIgnore takes flavors for accounts of the hub: they say nothing about the nodes of workers.
+	HubFlavorsIgnore HubFlavors = "Ignore"
+	// HubFlavorsRequire chooses a worker that has room on nodes with these labels. The copy does not get them.
+	HubFlavorsRequire HubFlavors = "Require"
+	// HubFlavorsPropagate is HubFlavorsRequire, and the copy gets the labels as node selectors, and the tolerations.
+	HubFlavorsPropagate HubFlavors = "Propagate"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces says whether to create the job's namespace if it is missing.
@@ -234,6 +248,10 @@ type DispatchPolicySpec struct {
 	// workerQueue says into which LocalQueue of its worker a copy comes. The workerQueue of a WorkerCluster counts before it.
 	// +optional
 	WorkerQueue WorkerQueue `json:"workerQueue,omitempty"`
+	// hubFlavors says what the node labels and tolerations of the flavors count that the hub's Kueue has assigned to a job.
+	// Absent: Ignore.
+	// +optional
+	HubFlavors HubFlavors `json:"hubFlavors,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`
@@ -273,6 +291,11 @@ type DispatchPolicy struct {
 	// status says whether the policy can be applied.
 	// +optional
 	Status DispatchPolicyStatus `json:"status,omitempty"`
+}
+
+// RequiresHubFlavors is true if a worker needs nodes with the labels of the flavors. p may be nil.
+func (p *DispatchPolicy) RequiresHubFlavors() bool {
+	return p != nil && (p.Spec.HubFlavors == HubFlavorsRequire || p.Spec.HubFlavors == HubFlavorsPropagate)
 }
 
 // DispatchPolicyList is a list of DispatchPolicies.

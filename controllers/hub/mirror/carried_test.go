@@ -38,7 +38,7 @@ func TestReservedNamesStayOnTheHub(t *testing.T) {
 				job.SetLabels(map[string]string{key: "of-the-user"})
 				job.SetAnnotations(map[string]string{key: "of-the-user"})
 			})
-			copy := newCopy(job, testDispatch(), "the-hub")
+			copy := newCopy(job, testDispatch(), nil, "the-hub")
 			if _, got := copy.GetLabels()[key]; got != want {
 				t.Errorf("the label is on the copy: %t, want %t", got, want)
 			}
@@ -57,7 +57,7 @@ func TestMarksOfTheUserAreNotOurs(t *testing.T) {
 			v1alpha1.AnnotationAttempt: "1000", v1alpha1.AnnotationFailover: "Immediate",
 		})
 	})
-	copy := newCopy(job, testDispatch(), "the-hub")
+	copy := newCopy(job, testDispatch(), nil, "the-hub")
 	wantLabels := map[string]string{v1alpha1.LabelHub: "the-hub", v1alpha1.LabelOriginUID: "origin"}
 	if diff := cmp.Diff(wantLabels, copy.GetLabels()); diff != "" {
 		t.Errorf("labels of the copy (-want +got):\n%s", diff)

@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -18,7 +20,10 @@ import (
 
 // newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, our
 // labels and annotations, and those of the job that do not stay on the hub. Owners and finalizers belong to the hub.
-func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID string) *unstructured.Unstructured {
+// policy is the job's, nil if there is none.
+func newCopy(
+	job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy, hubID string,
+) *unstructured.Unstructured {
 	copy := trainjobs.New()
 	copy.SetNamespace(job.GetNamespace())
 	copy.SetName(job.GetName())
@@ -27,7 +32,7 @@ func newCopy(job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID 
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
 	copy.SetLabels(merged(inQueue(carried(job.GetLabels()), dispatch.Spec.LocalQueue), labels))
 	copy.SetAnnotations(merged(carried(job.GetAnnotations()), annotations))
-	copy.Object["spec"] = newSpec(job)
+	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate)
 	return copy
 }
 
@@ -50,21 +55,55 @@ func sourceOf(job *unstructured.Unstructured) string {
 	return fmt.Sprintf("%s.%d", job.GetUID(), job.GetGeneration())
 }
 
-// newSpec is the spec that the copy of job is created with. The patch of the hub's Kueue stays on the hub: it names the
-// hub's queues and flavors, and the worker's Kueue makes its own patch under the same key.
-func newSpec(job *unstructured.Unstructured) map[string]any {
+// newSpec is the spec that the copy of job is created with. The entry of the hub's Kueue stays on the hub: it names the
+// hub's queues, and the worker's Kueue makes its own entry under the same key. With flavors, the copy gets what that
+// entry says about nodes.
+func newSpec(job *unstructured.Unstructured, flavors bool) map[string]any {
 	spec, _, _ := unstructured.NestedMap(job.Object, "spec") // a deep copy
 	if spec == nil {
 		spec = map[string]any{}
 	}
 	spec["managedBy"] = v1alpha1.ManagedByBuiltIn
 	if patches, ok := spec[fieldPatches].([]any); ok {
-		patches = slices.DeleteFunc(patches, func(patch any) bool { return managerOf(patch) == trainjobs.KueueManager })
-		if spec[fieldPatches] = patches; len(patches) == 0 {
+		if patches = sentPatches(patches, flavors); len(patches) == 0 {
 			delete(spec, fieldPatches)
+		} else {
+			spec[fieldPatches] = patches
 		}
 	}
 	return spec
+}
+
+// sentPatches are the runtimePatches of a job that its copy gets.
+func sentPatches(patches []any, flavors bool) []any {
+	kueue := slices.IndexFunc(patches, func(patch any) bool { return managerOf(patch) == trainjobs.KueueManager })
+	var nodes map[string]any
+	if flavors && kueue >= 0 {
+		nodes = nodesOfFlavors(patches[kueue])
+	}
+	sent := slices.DeleteFunc(patches, func(patch any) bool { return trainjobs.OfHubKueue(managerOf(patch)) })
+	if nodes != nil {
+		sent = append(sent, nodes)
+	}
+	return sent
+}
+
+// nodesOfFlavors returns what an entry of Kueue says about nodes, nil for nothing.
+func nodesOfFlavors(patch any) map[string]any {
+	fields, _ := patch.(map[string]any)
+	var entry trainer.RuntimePatch
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &entry); err != nil {
+		return nil // Nor could the demand be derived.
+	}
+	flavors := trainjobs.FlavorsOf(entry)
+	if flavors == nil {
+		return nil
+	}
+	nodes, err := runtime.DefaultUnstructuredConverter.ToUnstructured(flavors)
+	if err != nil {
+		return nil
+	}
+	return nodes
 }
 
 // marks are the labels and annotations by which a copy is recognised, and its agent knows what may be done with it.

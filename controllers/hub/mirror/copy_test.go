@@ -43,10 +43,10 @@ func TestNewCopy(t *testing.T) {
 	}
 	before := job.DeepCopy()
 	fenced := testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced })
-	if got := newCopy(job, fenced, "the-hub").GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
+	if got := newCopy(job, fenced, nil, "the-hub").GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
 		t.Errorf("the failover on the copy is %q", got)
 	}
-	if diff := cmp.Diff(want, newCopy(job, testDispatch(), "the-hub").Object); diff != "" {
+	if diff := cmp.Diff(want, newCopy(job, testDispatch(), nil, "the-hub").Object); diff != "" {
 		t.Errorf("newCopy() (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before.Object, job.Object); diff != "" {
@@ -70,8 +70,67 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 				job.Object["spec"] = map[string]any{"runtimePatches": test.patches}
 			})
 			before := job.DeepCopy()
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), "hub"))["runtimePatches"]); diff != "" {
+			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), nil, "hub"))["runtimePatches"]); diff != "" {
 				t.Errorf("newCopy() (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
+				t.Errorf("newCopy changed the hub's job, which the cache owns (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Only a policy with hubFlavors Propagate brings what the hub's Kueue says about nodes to the copy: neither labels of the
+// hub's queues nor scheduling gates, which nobody would lift there.
+func TestNewCopyWithFlavors(t *testing.T) {
+	entry := func(manager string, jobs ...any) any {
+		return map[string]any{"manager": manager, "trainingRuntimeSpec": map[string]any{
+			"template": map[string]any{"spec": map[string]any{"replicatedJobs": jobs}},
+		}}
+	}
+	job := func(name string, metadata, spec map[string]any) any {
+		template := map[string]any{"spec": spec}
+		if metadata != nil {
+			template["metadata"] = metadata
+		}
+		return map[string]any{"name": name, "template": map[string]any{"spec": map[string]any{"template": template}}}
+	}
+	queue := map[string]any{"labels": map[string]any{"kueue.x-k8s.io/cluster-queue-name": "team-a"}}
+	taint := []any{map[string]any{"key": "spot", "operator": "Exists"}}
+	kueue := entry("kueue.x-k8s.io/manager",
+		job("launcher", queue, map[string]any{"schedulingGates": []any{map[string]any{"name": "kueue.x-k8s.io/topology"}}}),
+		job("node", queue, map[string]any{
+			"nodeSelector": map[string]any{"gpu": "h100"}, "tolerations": taint,
+			"schedulingGates": []any{map[string]any{"name": "kueue.x-k8s.io/topology"}},
+		}))
+	flavors := entry("trainyard.dev/hub-flavors",
+		job("node", nil, map[string]any{"nodeSelector": map[string]any{"gpu": "h100"}, "tolerations": taint}))
+	forged := entry("trainyard.dev/hub-flavors", job("node", nil, map[string]any{"nodeSelector": map[string]any{"gpu": "b200"}}))
+	users := map[string]any{"manager": "a.dev/b"}
+	for name, test := range map[string]struct {
+		reason  string
+		flavors v1alpha1.HubFlavors
+		patches []any
+		want    any
+	}{
+		"Default":   {reason: "they are accounts", patches: []any{kueue}},
+		"Ignore":    {reason: "they are accounts", flavors: v1alpha1.HubFlavorsIgnore, patches: []any{kueue, users}, want: []any{users}},
+		"Require":   {reason: "they count for the choice only", flavors: v1alpha1.HubFlavorsRequire, patches: []any{users, kueue}, want: []any{users}},
+		"Propagate": {reason: "the pods go to such nodes", flavors: v1alpha1.HubFlavorsPropagate, patches: []any{kueue, users}, want: []any{users, flavors}},
+		"Nothing": {
+			reason: "flavors without labels say nothing", flavors: v1alpha1.HubFlavorsPropagate,
+			patches: []any{entry("kueue.x-k8s.io/manager", job("node", queue, map[string]any{}))},
+		},
+		"Forged": {reason: "the entry is not for users", flavors: v1alpha1.HubFlavorsPropagate, patches: []any{forged, kueue}, want: []any{flavors}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := testJob("origin", func(job *unstructured.Unstructured) {
+				job.Object["spec"] = map[string]any{"runtimePatches": test.patches}
+			})
+			before := job.DeepCopy()
+			policy := &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{HubFlavors: test.flavors}}
+			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), policy, "hub"))["runtimePatches"]); diff != "" {
+				t.Errorf("newCopy() (-want +got): %s\n%s", test.reason, diff)
 			}
 			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
 				t.Errorf("newCopy changed the hub's job, which the cache owns (-before +after):\n%s", diff)
@@ -99,7 +158,7 @@ func TestQueueOfTheCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dispatch := testDispatch()
 			dispatch.Spec.LocalQueue = test.decided
-			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, "hub").GetLabels()
+			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, nil, "hub").GetLabels()
 			delete(labels, v1alpha1.LabelHub)
 			delete(labels, v1alpha1.LabelOriginUID)
 			if diff := cmp.Diff(test.want, labels); diff != "" {

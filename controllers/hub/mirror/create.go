@@ -60,7 +60,10 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	}
 	defer end()
 	began := v.Clock.Now()
-	err := v.propagate(ctx)
+	policy, err := v.Policy(ctx, v.job)
+	if err == nil {
+		err = v.propagate(ctx, policy)
+	}
 	if errors.Is(err, errHub) {
 		return 0, err
 	}
@@ -72,7 +75,7 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 		if !may.ok {
 			return v.awaitLease(ctx)
 		}
-		if err = v.send(ctx, may.challenge); err == nil {
+		if err = v.send(ctx, policy, may.challenge); err == nil {
 			return v.runningDue(), nil // Then the Dispatch says Running, even if no event of the copy comes before.
 		}
 	}
@@ -95,8 +98,8 @@ func (v *visit) ownRefusal() error {
 }
 
 // send creates the copy.
-func (v *visit) send(ctx context.Context, challenge string) error {
-	copy := newCopy(v.job, v.dispatch, v.HubID)
+func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
+	copy := newCopy(v.job, v.dispatch, policy, v.HubID)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	v.attempt.creation.leaseless.reset()
 	err := v.worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))

@@ -90,12 +90,13 @@ func compared(spec map[string]any) map[string]any {
 	return spec
 }
 
-// patchesOf returns the runtimePatches of a spec by manager, without Kueue's entry and without their times.
+// patchesOf returns the runtimePatches of a spec by manager, without their times. It leaves out the entry of Kueue, and
+// that of the hub's flavors: a copy keeps the flavors with which it was created.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
 	for _, patch := range patches {
-		if fields, ok := patch.(map[string]any); ok && managerOf(patch) != trainjobs.KueueManager {
+		if fields, ok := patch.(map[string]any); ok && !trainjobs.OfHubKueue(managerOf(patch)) {
 			fields = maps.Clone(fields)
 			delete(fields, "time")
 			byManager[managerOf(patch)] = fields

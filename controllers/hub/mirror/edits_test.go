@@ -74,6 +74,12 @@ func TestEditsOf(t *testing.T) {
 			wanted: map[string]any{}, found: map[string]any{"runtimePatches": []any{patch("kueue.x-k8s.io/manager", "gpu")}},
 			owners: []metav1.ManagedFieldsEntry{owner("kueue", `{"f:spec":{"f:runtimePatches":{"k:{\"manager\":\"kueue.x-k8s.io/manager\"}":{".":{}}}}}`)},
 		},
+		"FlavorsOfTheHub": {
+			reason: "the copy keeps those with which it was created, whoever touches them and whatever the hub's Kueue says now",
+			wanted: map[string]any{"runtimePatches": []any{patch("kueue.x-k8s.io/manager", "b200"), patch("a.dev/b", "1")}},
+			found:  map[string]any{"runtimePatches": []any{patch("a.dev/b", "1"), patch("trainyard.dev/hub-flavors", "h100")}},
+			owners: []metav1.ManagedFieldsEntry{owner("kueue", `{"f:spec":{"f:runtimePatches":{"k:{\"manager\":\"trainyard.dev/hub-flavors\"}":{"f:time":{}}}}}`)},
+		},
 		"PatchOfAnother": {
 			reason: "there is no queue that would explain it", want: []string{"spec.runtimePatches[some.dev/body]"},
 			wanted: map[string]any{"runtimePatches": []any{patch("a.dev/b", "1")}},

@@ -28,11 +28,7 @@ type propagation struct {
 
 // propagate makes sure that the worker has the namespace and the runtime of the job. It changes nothing that exists
 // there already, except a runtime that Trainyard created and that has changed on the hub since.
-func (v *visit) propagate(ctx context.Context) error {
-	policy, err := v.Policy(ctx, v.job)
-	if err != nil {
-		return err
-	}
+func (v *visit) propagate(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
 	p := &propagation{reconciler: v.reconciler, worker: v.worker, job: v.job, policy: policy}
 	if err := p.namespace(ctx); err != nil {
 		return err

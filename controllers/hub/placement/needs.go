@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -78,6 +79,14 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	reference := typed.Spec.RuntimeRef
+	// What is wrong with the policies dispatch says.
+	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
+	var rules *v1alpha1.DispatchPolicy
+	if policy != nil {
+		rules = policy.DispatchPolicy
+		job.WorkerQueue = policy.Spec.WorkerQueue
+	}
+	trainjobs.SetHubFlavors(typed, hubFlavors(typed, rules))
 	derived, err := n.demands.Of(ctx, typed)
 	var status apierrors.APIStatus
 	switch {
@@ -96,19 +105,20 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	if err := n.Hub.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PriorityClasses: %w", err)
 	}
-	// What is wrong with the policies dispatch says.
-	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
-	var rules *v1alpha1.DispatchPolicy
-	if policy != nil {
-		rules = policy.DispatchPolicy
-		job.WorkerQueue = policy.Spec.WorkerQueue
-	}
 	var wrong *demand.ClassError
 	named := demand.Named{Annotations: job.Annotations, OfPods: derived.PriorityClasses, OfWorkload: f.kueue.Priority}
 	if job.Priority, err = demand.Priorities(classes.Items).Of(named, rules); errors.As(err, &wrong) {
 		return &dispatch.Decision{Reason: wrong.Reason, Message: wrong.Message}, nil
 	}
 	return nil, nil //nolint:nilnil // There is no obstacle before workers are asked.
+}
+
+// hubFlavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing.
+func hubFlavors(job *trainer.TrainJob, rules *v1alpha1.DispatchPolicy) *trainer.RuntimePatch {
+	if !rules.RequiresHubFlavors() {
+		return nil
+	}
+	return trainjobs.KueueFlavors(job)
 }
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns

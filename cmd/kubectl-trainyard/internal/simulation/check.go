@@ -60,6 +60,10 @@ func policyFaults(policy *v1alpha1.DispatchPolicy) []string {
 	if value := policy.Spec.Preemption; value != "" {
 		faults = append(faults, enum("spec.preemption", string(value), v1alpha1.PreemptNever, v1alpha1.PreemptLowerPriority)...)
 	}
+	if value := policy.Spec.HubFlavors; value != "" {
+		faults = append(faults, enum("spec.hubFlavors", string(value),
+			v1alpha1.HubFlavorsIgnore, v1alpha1.HubFlavorsRequire, v1alpha1.HubFlavorsPropagate)...)
+	}
 	return faults
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/fleet"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
@@ -124,7 +125,17 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		w.note("TrainJob %q has spec.suspend: true, which is ignored here: the hub places the job only when it is false",
 			name)
 	}
-	needs, err := w.demands.Of(ctx, trainJob.DeepCopy())
+	var rules *v1alpha1.DispatchPolicy
+	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.
+		rules = policy.DispatchPolicy
+	}
+	placed := trainJob.DeepCopy()
+	var flavors *trainer.RuntimePatch
+	if rules.RequiresHubFlavors() {
+		flavors = trainjobs.KueueFlavors(placed)
+	}
+	trainjobs.SetHubFlavors(placed, flavors)
+	needs, err := w.demands.Of(ctx, placed)
 	switch {
 	case errors.Is(err, demand.ErrRuntimeNotFound):
 		return job, nil, w.runtimeMissing(ctx, trainJob)
@@ -138,10 +149,6 @@ func (w *world) job(ctx context.Context, trainJob *trainer.TrainJob) (dispatch.J
 		if !w.classes.Has(class.Name) {
 			w.note("there is no PriorityClass %q, which the pods of a runtime name: it is ignored", class.Name)
 		}
-	}
-	var rules *v1alpha1.DispatchPolicy
-	if policy, _, _ := dispatch.SelectPolicy(w.policies, job); policy != nil { // The decision names faults of policies.
-		rules = policy.DispatchPolicy
 	}
 	var wrong *demand.ClassError
 	named := demand.Named{Annotations: trainJob.Annotations, OfPods: needs.PriorityClasses}
