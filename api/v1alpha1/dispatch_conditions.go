@@ -98,7 +98,8 @@ const (
 	// ReasonManagedByMultiKueue: MultiKueue of the hub's Kueue dispatches the job, so Trainyard does not. The message says
 	// how to change that. As a reason of DispatchMirrored: the copy was stopped for this reason.
 	ReasonManagedByMultiKueue = "ManagedByMultiKueue"
-	// ReasonWaitingForWorkload: the job is in a queue of the hub's Kueue. Its Workload does not show an admission yet.
+	// ReasonWaitingForWorkload: the job is in a queue of the hub's Kueue. Its Workload does not show an admission yet,
+	// or the hub does not have a ResourceFlavor that Kueue has assigned, and that hubFlavors of the policy requires.
 	ReasonWaitingForWorkload = "WaitingForWorkload"
 )
 

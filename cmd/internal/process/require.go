@@ -54,7 +54,7 @@ var (
 	}
 	KueueAPI = Requirement{
 		GroupVersion: MultiKueueAPI.GroupVersion,
-		Resources:    []string{"workloads", "admissionchecks"},
+		Resources:    []string{"workloads", "admissionchecks", "resourceflavors"},
 		Install:      "install Kueue v0.19 or later on the hub, or take the flag --kueue-admission-check off",
 	}
 )

@@ -50,7 +50,9 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 			recorder, policy := events.NewFakeRecorder(10), &v1alpha1.DispatchPolicy{}
 			policy.Spec.HubFlavors = test.flavors
 			s.options.Recorder = recorder
-			s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) { return policy, nil }
+			s.options.Policy = func(context.Context, *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
+				return policy, nil
+			}
 			s.restart()
 			s.getUnderWay(t)
 			want := append([]any{}, test.want...)

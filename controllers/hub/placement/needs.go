@@ -86,7 +86,11 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		rules = policy.DispatchPolicy
 		job.WorkerQueue = policy.Spec.WorkerQueue
 	}
-	trainjobs.SetHubFlavors(typed, hubFlavors(typed, rules))
+	flavors, err := hubFlavors(f, typed, rules)
+	if err != nil {
+		return &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: err.Error()}, nil //nolint:nilerr // As above.
+	}
+	trainjobs.SetHubFlavors(typed, flavors)
 	derived, err := n.demands.Of(ctx, typed)
 	var status apierrors.APIStatus
 	switch {
@@ -113,12 +117,16 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	return nil, nil //nolint:nilnil // There is no obstacle before workers are asked.
 }
 
-// hubFlavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing.
-func hubFlavors(job *trainer.TrainJob, rules *v1alpha1.DispatchPolicy) *trainer.RuntimePatch {
-	if !rules.RequiresHubFlavors() {
-		return nil
+// hubFlavors returns what the flavors that the hub's Kueue has assigned to a job say about nodes, nil for nothing that
+// counts. Kueue writes it into the job when it resumes the job. Before that, the Workload names the flavors.
+func hubFlavors(f observation, job *trainer.TrainJob, rules *v1alpha1.DispatchPolicy) (*trainer.RuntimePatch, error) {
+	switch {
+	case !rules.RequiresHubFlavors():
+		return nil, nil //nolint:nilnil // Nil is an entry that says nothing.
+	case f.kueue.Flavors != nil:
+		return f.kueue.Flavors.Entry()
 	}
-	return trainjobs.KueueFlavors(job)
+	return trainjobs.KueueFlavors(job), nil
 }
 
 // exclude adds the workers whose refusals of the job count, and the class of the job, which depends on them. It returns

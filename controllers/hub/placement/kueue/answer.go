@@ -51,6 +51,8 @@ type Answer struct {
 	Priority *int32
 	// Review has Trainyard's admission checks of a job with the standing QuotaReserved, nil if Kueue has admitted it.
 	Review *Review
+	// Flavors are the flavors of a job with the standing QuotaReserved.
+	Flavors *Flavors
 }
 
 // isMarked is true if the job asks to be managed by Kueue. Kueue never admits a job without such a mark.
@@ -65,6 +67,12 @@ type checks struct {
 	controllerOf func(check string) string
 	// decided is Options.Checks.
 	decided string
+	// flavor returns a ResourceFlavor, nil for an unknown one.
+	flavor func(name string) *flavor
+}
+
+func (c checks) flavorsOf(w *workload) *Flavors {
+	return &Flavors{assigned: w.assigned, find: c.flavor}
 }
 
 // answerOf answers from the Workloads of a job.
@@ -87,7 +95,7 @@ func answerOf(job *unstructured.Unstructured, workloads []*workload, by checks) 
 	}
 	for _, w := range workloads {
 		if review := w.review(by); review != nil && trainjobs.Suspended(job) {
-			return Answer{Standing: QuotaReserved, Priority: &w.priority, Review: review}
+			return Answer{Standing: QuotaReserved, Priority: &w.priority, Review: review, Flavors: by.flavorsOf(w)}
 		}
 	}
 	switch {
@@ -110,7 +118,7 @@ func admitted(job *unstructured.Unstructured, w *workload, by checks) Answer {
 			return Answer{Standing: Held, Message: fmt.Sprintf("the job's Workload %q has the admission check %q, and the hub "+
 				"has no AdmissionCheck of this name that could say whether MultiKueue dispatches the job", w.Name, check.name)}
 		case controller == by.decided && trainjobs.Suspended(job):
-			answer.Standing = QuotaReserved
+			answer.Standing, answer.Flavors = QuotaReserved, by.flavorsOf(w)
 		}
 	}
 	return answer

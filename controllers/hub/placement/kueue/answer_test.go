@@ -203,7 +203,7 @@ func TestJudge(t *testing.T) {
 			job.Object["spec"] = map[string]any{"suspend": !test.resumed}
 			var workloads []*workload
 			for _, object := range test.workloads {
-				stripped, err := stripWorkload(object)
+				stripped, err := stripWorkload(object, true)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -233,21 +233,27 @@ func TestJudge(t *testing.T) {
 
 // A job wakes only when something changes that its answer depends on.
 func TestChanges(t *testing.T) {
-	before := status(running, "mk")
+	assigned := func(flavor string) map[string]any {
+		return with(status(running, "mk"), "admission", map[string]any{"podSetAssignments": []any{
+			map[string]any{"name": "node", "flavors": map[string]any{"cpu": flavor, "nvidia.com/gpu": "h100"}},
+		}})
+	}
+	before := assigned("h100")
 	for name, test := range map[string]struct {
 		after *unstructured.Unstructured
 		want  bool
 	}{
-		"Same":     {after: testWorkload("w", status(running, "mk"))},
-		"PodsRun":  {after: testWorkload("w", status([]string{"Admitted", "PodsReady"}, "mk"))},
+		"Same":     {after: testWorkload("w", assigned("h100"))},
+		"PodsRun":  {after: testWorkload("w", with(assigned("h100"), "conditions", status([]string{"Admitted", "PodsReady"})["conditions"]))},
+		"Flavor":   {after: testWorkload("w", assigned("cpus")), want: true},
 		"Evicted":  {after: testWorkload("w", status([]string{"Admitted", "Evicted"}, "mk")), want: true},
 		"CheckOff": {after: testWorkload("w", status(running)), want: true},
 		"State":    {after: testWorkload("w", status(running, "mk:Retry")), want: true},
 		"Cluster":  {after: testWorkload("w", with(status(running, "mk"), "clusterName", "far")), want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			was, _ := stripWorkload(testWorkload("w", before))
-			is, _ := stripWorkload(test.after)
+			was, _ := stripWorkload(testWorkload("w", before), true)
+			is, _ := stripWorkload(test.after, true)
 			told := false
 			tellChange(func(key types.NamespacedName) { told = key.Name == "llm" }, was, is)
 			if told != test.want {

@@ -23,8 +23,9 @@ import (
 )
 
 const (
-	// indexOwner finds Workloads by the UID of their TrainJob, indexCheck by the names of their admission checks.
-	indexOwner, indexCheck = "owner", "check"
+	// indexOwner finds Workloads by the UID of their TrainJob, indexCheck by the names of their admission checks, and
+	// indexFlavor by those of their flavors.
+	indexOwner, indexCheck, indexFlavor = "owner", "check", "flavor"
 )
 
 var definitions = schema.GroupVersionResource{
@@ -119,10 +120,13 @@ func (w *Watch) read(ctx context.Context, version string) (stop func(), err erro
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { c.workloads.RunWithContext(ctx) })
-	running.Go(func() { c.checks.RunWithContext(ctx) })
+	var synced []toolscache.InformerSynced
+	for _, informer := range c.all() {
+		running.Go(func() { informer.RunWithContext(ctx) })
+		synced = append(synced, informer.HasSynced)
+	}
 	running.Go(func() {
-		if toolscache.WaitForCacheSync(ctx.Done(), c.workloads.HasSynced, c.checks.HasSynced) {
+		if toolscache.WaitForCacheSync(ctx.Done(), synced...) {
 			w.enter(present, c)
 			c.tellAll(w.tellJob)
 		}
@@ -136,6 +140,15 @@ func (w *Watch) read(ctx context.Context, version string) (stop func(), err erro
 // caches hold the Workloads and AdmissionChecks of the hub.
 type caches struct {
 	workloads, checks toolscache.SharedIndexInformer
+	// flavors are the ResourceFlavors, nil if nothing is decided about jobs before Kueue has resumed them.
+	flavors toolscache.SharedIndexInformer
+}
+
+func (c *caches) all() []toolscache.SharedIndexInformer {
+	if c.flavors == nil {
+		return []toolscache.SharedIndexInformer{c.workloads, c.checks}
+	}
+	return []toolscache.SharedIndexInformer{c.workloads, c.checks, c.flavors}
 }
 
 func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, error) {
@@ -144,7 +157,7 @@ func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, er
 		return dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
 	}
 	c := &caches{
-		workloads: informer("workloads", toolscache.Indexers{indexOwner: ownerOf, indexCheck: checksOf}),
+		workloads: informer("workloads", toolscache.Indexers{indexOwner: ownerOf, indexCheck: checksOf, indexFlavor: flavorsOf}),
 		checks:    informer("admissionchecks", toolscache.Indexers{}),
 	}
 	_, workloadsErr := c.workloads.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
@@ -153,22 +166,40 @@ func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, er
 		DeleteFunc: func(object any) { tellWorkload(w.tellJob, object) },
 	})
 	_, checksErr := c.checks.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(object any) { c.tellCheck(w.tellJob, object) },
+		AddFunc: func(object any) { c.tellJobs(w.tellJob, indexCheck, object) },
 		UpdateFunc: func(before, after any) {
 			if before.(*admissionCheck).controller != after.(*admissionCheck).controller {
-				c.tellCheck(w.tellJob, after)
+				c.tellJobs(w.tellJob, indexCheck, after)
 			}
 		},
-		DeleteFunc: func(object any) { c.tellCheck(w.tellJob, object) },
+		DeleteFunc: func(object any) { c.tellJobs(w.tellJob, indexCheck, object) },
 	})
 	err := errors.Join(workloadsErr, checksErr,
-		c.workloads.SetTransform(stripWorkload), c.checks.SetTransform(stripCheck),
+		c.workloads.SetTransform(func(in any) (any, error) { return stripWorkload(in, w.Checks != "") }), c.checks.SetTransform(stripCheck),
 		c.workloads.SetWatchErrorHandlerWithContext(w.failsToRead("Workloads")),
 		c.checks.SetWatchErrorHandlerWithContext(w.failsToRead("AdmissionChecks")))
+	if w.Checks != "" {
+		c.flavors = informer("resourceflavors", toolscache.Indexers{})
+		err = errors.Join(err, w.watchFlavors(c))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watch Kueue: %w", err)
 	}
 	return c, nil
+}
+
+func (w *Watch) watchFlavors(c *caches) error {
+	_, err := c.flavors.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { c.tellJobs(w.tellJob, indexFlavor, object) },
+		UpdateFunc: func(before, after any) {
+			if !before.(*flavor).equal(after.(*flavor)) {
+				c.tellJobs(w.tellJob, indexFlavor, after)
+			}
+		},
+		DeleteFunc: func(object any) { c.tellJobs(w.tellJob, indexFlavor, object) },
+	})
+	return errors.Join(err, c.flavors.SetTransform(stripFlavor),
+		c.flavors.SetWatchErrorHandlerWithContext(w.failsToRead("ResourceFlavors")))
 }
 
 // ownerOf indexes Workloads by the UID of their TrainJob.
@@ -185,6 +216,17 @@ func checksOf(object any) ([]string, error) {
 	if w, ok := object.(*workload); ok {
 		for _, c := range w.checks {
 			names = append(names, c.name)
+		}
+	}
+	return names, nil
+}
+
+// flavorsOf indexes the Workloads of TrainJobs by their flavors.
+func flavorsOf(object any) ([]string, error) {
+	var names []string
+	if w, ok := object.(*workload); ok {
+		for _, a := range w.assigned {
+			names = append(names, a.flavors...)
 		}
 	}
 	return names, nil
@@ -217,6 +259,16 @@ func (c *caches) controllerOf(check string) string {
 	return ""
 }
 
+// flavor returns a ResourceFlavor, nil if the hub has none of that name.
+func (c *caches) flavor(name string) *flavor {
+	if c.flavors == nil {
+		return nil
+	}
+	object, _, _ := c.flavors.GetIndexer().GetByKey(name)
+	found, _ := object.(*flavor)
+	return found
+}
+
 // tellAll calls tell for all TrainJobs that have a Workload.
 func (c *caches) tellAll(tell func(types.NamespacedName)) {
 	for _, object := range c.workloads.GetStore().List() {
@@ -224,13 +276,13 @@ func (c *caches) tellAll(tell func(types.NamespacedName)) {
 	}
 }
 
-// tellCheck calls tell for the TrainJobs whose Workloads have this admission check.
-func (c *caches) tellCheck(tell func(types.NamespacedName), object any) {
+// tellJobs calls tell for the TrainJobs whose Workloads have this admission check or flavor.
+func (c *caches) tellJobs(tell func(types.NamespacedName), index string, object any) {
 	name, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
 		return
 	}
-	for _, w := range c.indexed(indexCheck, name) {
+	for _, w := range c.indexed(index, name) {
 		tell(w.job)
 	}
 }

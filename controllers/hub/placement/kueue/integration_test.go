@@ -53,7 +53,7 @@ func (e *environment) uninstall(t *testing.T) {
 	ctx := context.WithoutCancel(t.Context())
 	gone := func() bool {
 		left := false
-		for _, plural := range []string{"workloads", "admissionchecks"} {
+		for _, plural := range []string{"workloads", "admissionchecks", "resourceflavors"} {
 			definition := &unstructured.Unstructured{}
 			definition.SetAPIVersion("apiextensions.k8s.io/v1")
 			definition.SetKind("CustomResourceDefinition")

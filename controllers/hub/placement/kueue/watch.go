@@ -110,7 +110,7 @@ func (w *Watch) Of(job *unstructured.Unstructured) Answer {
 	w.mu.Unlock()
 	switch {
 	case phase == present:
-		return answerOf(job, caches.of(job), checks{controllerOf: caches.controllerOf, decided: w.Checks})
+		return answerOf(job, caches.of(job), checks{controllerOf: caches.controllerOf, decided: w.Checks, flavor: caches.flavor})
 	case phase == absent, !isMarked(job):
 		return Answer{Standing: Free}
 	case fault != "":

@@ -39,6 +39,8 @@ type observation struct {
 	cluster string
 	// checks are the admission checks, sorted by name.
 	checks []check
+	// assigned are the flavors of the PodSets, in the order of the Workload.
+	assigned []assignment
 	// priority is the priority that Kueue gives the job.
 	priority int32
 	// reserved: Kueue has reserved quota for the job. admitted: Kueue lets the job run. Both are false when Kueue takes
@@ -59,7 +61,7 @@ func (f *observation) equal(other *observation) bool {
 	return f.job == other.job && f.owner == other.owner &&
 		f.queue == other.queue && f.clusterQueue == other.clusterQueue && f.cluster == other.cluster &&
 		f.priority == other.priority && f.reserved == other.reserved && f.admitted == other.admitted &&
-		slices.Equal(f.checks, other.checks)
+		slices.Equal(f.checks, other.checks) && slices.EqualFunc(f.assigned, other.assigned, assignment.equal)
 }
 
 // admissionCheck is what the cache keeps of an AdmissionCheck.
@@ -68,8 +70,8 @@ type admissionCheck struct {
 	controller string
 }
 
-// stripWorkload is the cache's transform of Workloads.
-func stripWorkload(in any) (any, error) {
+// stripWorkload is the cache's transform of Workloads. The flavors are kept if they are needed.
+func stripWorkload(in any, flavors bool) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
 		// The object was transformed before, or the watch missed its deletion.
@@ -90,6 +92,9 @@ func stripWorkload(in any) (any, error) {
 		if c := newCheck(item); c.name != "" {
 			stripped.checks = append(stripped.checks, c)
 		}
+	}
+	if flavors {
+		stripped.assigned = assignments(object)
 	}
 	slices.SortFunc(stripped.checks, func(a, b check) int { return cmp.Compare(a.name, b.name) })
 	stays := !isTrue(object, conditionEvicted) && object.GetDeletionTimestamp() == nil
