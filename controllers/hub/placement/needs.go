@@ -88,7 +88,8 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 	}
 	flavors, err := hubFlavors(f, typed, rules)
 	if err != nil {
-		return &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: err.Error()}, nil //nolint:nilerr // As above.
+		waits := &dispatch.Decision{Reason: v1alpha1.ReasonWaitingForWorkload, Message: err.Error()}
+		return waits, nil //nolint:nilerr // As above.
 	}
 	trainjobs.SetHubFlavors(typed, flavors)
 	derived, err := n.demands.Of(ctx, typed)

@@ -174,10 +174,11 @@ func TestFaults(t *testing.T) {
 		"Kind":       {reason: "a kind of runtime that there is not", documents: []string{torch, strings.Replace(job("a", 1), "{name: torch}", "{kind: Runtime, name: torch}", 1)}, want: []string{`kind "Runtime" of group "trainer.kubeflow.org" is not known`}},
 		"Expression": {reason: "line and column", documents: []string{job("a", 1), policy("p", "clusters: {expression: worker.nam == 'a'}")}, want: []string{`document 2 (DispatchPolicy "p"): spec.clusters.expression: line 1, column 7: undefined field 'nam'`}},
 		"Policy": {
-			reason: "all faults", documents: []string{job("a", 1), policy("p", "queueing: StrictFifo, preemption: Always, scoring: [{name: Sticki}]")},
+			reason: "all faults", documents: []string{job("a", 1), policy("p", "queueing: StrictFifo, preemption: Always, hubFlavors: Requires, scoring: [{name: Sticki}]")},
 			want: []string{
 				`spec.queueing: it is "StrictFifo", and has to be one of BestEffortFIFO, StrictFIFO (did you mean "StrictFIFO"?)`,
 				`spec.preemption: it is "Always", and has to be one of Never, LowerPriority`,
+				`spec.hubFlavors: it is "Requires", and has to be one of Ignore, Require, Propagate (did you mean "Require"?)`,
 				`spec.scoring[0].name: it is "Sticki", and has to be one of LeastAllocated, MostAllocated, Price, QueueDepth, Sticky, Preference (did you mean "Sticky"?)`,
 			},
 		},

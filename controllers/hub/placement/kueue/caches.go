@@ -157,8 +157,10 @@ func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, er
 		return dynamicinformer.NewFilteredDynamicInformer(client, resource, metav1.NamespaceAll, 0, indexers, nil).Informer()
 	}
 	c := &caches{
-		workloads: informer("workloads", toolscache.Indexers{indexOwner: ownerOf, indexCheck: checksOf, indexFlavor: flavorsOf}),
-		checks:    informer("admissionchecks", toolscache.Indexers{}),
+		workloads: informer("workloads", toolscache.Indexers{
+			indexOwner: ownerOf, indexCheck: checksOf, indexFlavor: flavorsOf,
+		}),
+		checks: informer("admissionchecks", toolscache.Indexers{}),
 	}
 	_, workloadsErr := c.workloads.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { tellWorkload(w.tellJob, object) },
@@ -175,7 +177,8 @@ func (w *Watch) newCaches(client dynamic.Interface, version string) (*caches, er
 		DeleteFunc: func(object any) { c.tellJobs(w.tellJob, indexCheck, object) },
 	})
 	err := errors.Join(workloadsErr, checksErr,
-		c.workloads.SetTransform(func(in any) (any, error) { return stripWorkload(in, w.Checks != "") }), c.checks.SetTransform(stripCheck),
+		c.workloads.SetTransform(func(in any) (any, error) { return stripWorkload(in, w.Checks != "") }),
+		c.checks.SetTransform(stripCheck),
 		c.workloads.SetWatchErrorHandlerWithContext(w.failsToRead("Workloads")),
 		c.checks.SetWatchErrorHandlerWithContext(w.failsToRead("AdmissionChecks")))
 	if w.Checks != "" {

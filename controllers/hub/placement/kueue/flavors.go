@@ -74,8 +74,8 @@ type Flavors struct {
 	find     func(name string) *flavor
 }
 
-// Entry returns what Kueue is about to write into the job's runtimePatches about nodes, nil for nothing. The error names
-// a ResourceFlavor that is not known.
+// Entry returns what Kueue is about to write into the job's runtimePatches about nodes, nil for nothing. The error names a
+// ResourceFlavor that is not known.
 func (f *Flavors) Entry() (*trainer.RuntimePatch, error) {
 	var jobs []trainer.ReplicatedJobPatch
 	for _, a := range f.assigned {
@@ -83,7 +83,7 @@ func (f *Flavors) Entry() (*trainer.RuntimePatch, error) {
 		for _, name := range a.flavors {
 			found := f.find(name)
 			if found == nil {
-				return nil, fmt.Errorf("the hub's Kueue has assigned ResourceFlavor %q to the job, and the hub has none of this name", name)
+				return nil, fmt.Errorf("the hub's Kueue has assigned ResourceFlavor %q, and the hub has none of this name", name)
 			}
 			maps.Copy(labels, found.Spec.NodeLabels)
 			tolerations = append(tolerations, found.Spec.Tolerations...)

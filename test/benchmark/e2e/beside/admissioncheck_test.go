@@ -27,6 +27,7 @@ func TestAdmissionCheck(t *testing.T) {
 		g.checked(t, job, "Ready", g.worker.name)
 		g.remove(t, job)
 	})
+	g.step(t, "Flavors", g.flavors)
 	g.step(t, "WaitsForRoom", func(t *testing.T) {
 		job := teamJob{team: "team-a", name: "waiting", gpus: 8}
 		g.submit(t, filler)
@@ -105,7 +106,7 @@ func TestAdmissionCheck(t *testing.T) {
 			g.evicted(t, job, delay)
 		}
 	})
-	for _, name := range []string{"at-once", "waiting", "restarted", "unchecked"} {
+	for _, name := range []string{"at-once", "flavored", "waiting", "restarted", "unchecked"} {
 		if got := g.worker.created(t, name); got != 1 {
 			t.Errorf("the worker was given %d copies of %s", got, name)
 		}
