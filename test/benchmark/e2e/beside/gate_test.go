@@ -38,7 +38,7 @@ func newGate(t *testing.T) *gate {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	all, err := fleet.Start(ctx, fleet.Options{Workers: 1, GPUs: [][]int64{{8, 8}}})
+	all, err := fleet.Start(ctx, fleet.Options{Workers: 1, GPUs: [][]int64{{8, 8}}, Audit: true})
 	check(t, err)
 	t.Cleanup(func() { check(t, all.Stop()) })
 	g := &gate{
