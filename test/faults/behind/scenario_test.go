@@ -164,7 +164,8 @@ func (s *scenario) isQueued(job *trainer.TrainJob) {
 		d := dispatchOf(g, job)
 		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(west))
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseQueued))
-		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonHeldByWorker))
+		g.Expect(d.Status.Reason).To(gomega.BeElementOf(
+			v1alpha1.ReasonWaitingForQuota, v1alpha1.ReasonInadmissible, v1alpha1.ReasonEvictedByKueue))
 		g.Expect(copyOf(g, job).Spec.Suspend).To(gomega.HaveValue(gomega.BeTrue()))
 		g.Expect(podsOf(g, west, job)).To(gomega.BeEmpty())
 	})
