@@ -43,7 +43,9 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 	}{
 		"Ignore":    {flavors: v1alpha1.HubFlavorsIgnore, later: v1alpha1.HubFlavorsPropagate},
 		"Require":   {flavors: v1alpha1.HubFlavorsRequire, later: v1alpha1.HubFlavorsPropagate},
-		"Propagate": {flavors: v1alpha1.HubFlavorsPropagate, later: v1alpha1.HubFlavorsIgnore, want: []any{kueueEntry(ours, "h100")}},
+		"Propagate": {
+			flavors: v1alpha1.HubFlavorsPropagate, later: v1alpha1.HubFlavorsIgnore, want: []any{kueueEntry(ours, "h100")},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{spec: map[string]any{"runtimePatches": []any{kueueEntry(kueue, "h100")}}})

@@ -48,7 +48,7 @@ func (s *scene) labelNodes(t *testing.T, worker v1alpha1.ClusterName, labels map
 	}
 }
 
-// The flavors of a job that the hub's Kueue has started say on which nodes there is room for it, if its policy wants that.
+// The flavors of a job that the hub's Kueue has started say which nodes have room for it, if its policy wants that.
 func TestFlavorsOfAStartedJob(t *testing.T) {
 	for _, flavors := range []v1alpha1.HubFlavors{"", v1alpha1.HubFlavorsIgnore} {
 		s := newScene(t)
@@ -117,14 +117,15 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	}
 }
 
-// decideTheRest makes all checks of a job but Trainyard's Ready, and waits until the Watch says that the job has quota.
+// decideTheRest makes all checks of a job but Trainyard's Ready, and waits until the Watch says so.
 func (k *kueueAPI) decideTheRest(t *testing.T, job string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
 	must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
-		map[string]any{"name": provisioningCheck, "state": kueue.Ready}, map[string]any{"name": roomCheck, "state": kueue.Pending},
+		map[string]any{"name": provisioningCheck, "state": kueue.Ready},
+		map[string]any{"name": roomCheck, "state": kueue.Pending},
 	}
 	must(t, k.hub.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)

@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// flavors lets a policy propagate the flavors of Kueue: a job waits for nodes with their labels before Kueue resumes it,
-// and its copy gets what Kueue has written into the job.
+// flavors lets a policy propagate the flavors of Kueue: a job waits for nodes with their labels before Kueue resumes the
+// job, and its copy gets what Kueue has written into the job.
 func (g *gate) flavors(t *testing.T) {
 	t.Helper()
 	policy := &v1alpha1.DispatchPolicy{
@@ -74,8 +74,9 @@ func (g *gate) patchNodes(t *testing.T, change string) {
 		if err := g.worker.List(ctx, &nodes); err != nil {
 			return err
 		}
+		patch := client.RawPatch("application/merge-patch+json", []byte(change))
 		for i := range nodes.Items {
-			if err := g.worker.Patch(ctx, &nodes.Items[i], client.RawPatch("application/merge-patch+json", []byte(change))); err != nil {
+			if err := g.worker.Patch(ctx, &nodes.Items[i], patch); err != nil {
 				return err
 			}
 		}
