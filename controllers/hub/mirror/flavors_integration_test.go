@@ -41,8 +41,8 @@ func TestFlavorsOfTheCopy(t *testing.T) {
 		flavors, later v1alpha1.HubFlavors
 		want           []any
 	}{
-		"Ignore":    {flavors: v1alpha1.HubFlavorsIgnore, later: v1alpha1.HubFlavorsPropagate},
-		"Require":   {flavors: v1alpha1.HubFlavorsRequire, later: v1alpha1.HubFlavorsPropagate},
+		"Ignore":  {flavors: v1alpha1.HubFlavorsIgnore, later: v1alpha1.HubFlavorsPropagate},
+		"Require": {flavors: v1alpha1.HubFlavorsRequire, later: v1alpha1.HubFlavorsPropagate},
 		"Propagate": {
 			flavors: v1alpha1.HubFlavorsPropagate, later: v1alpha1.HubFlavorsIgnore, want: []any{kueueEntry(ours, "h100")},
 		},
