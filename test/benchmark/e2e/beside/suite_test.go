@@ -121,7 +121,7 @@ func creations(t *testing.T, cluster *fleet.Cluster, resource, name string) (cou
 		check(t, json.Unmarshal(line, &event))
 		ref := event.ObjectRef
 		if event.Verb == "create" && event.ResponseStatus.Code == http.StatusCreated && ref.Resource == resource && ref.Subresource == "" &&
-			ref.Namespace == fleet.Namespace && ref.Name == name && !strings.Contains(event.RequestURI, "dryRun") {
+			ref.Name == name && !strings.Contains(event.RequestURI, "dryRun") {
 			count++
 		}
 	}
