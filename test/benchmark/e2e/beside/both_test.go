@@ -141,9 +141,7 @@ func (h *hub) activate(t *testing.T, job string, active bool) {
 
 // workload is that of a job of the hub.
 func (h *hub) workload(ctx context.Context, job string) (*unstructured.Unstructured, error) {
-	workloads := &unstructured.UnstructuredList{}
-	workloads.SetAPIVersion("kueue.x-k8s.io/v1beta2")
-	workloads.SetKind("WorkloadList")
+	workloads := workloadList()
 	if err := h.List(ctx, workloads, client.InNamespace(fleet.Namespace)); err != nil {
 		return nil, err
 	}
@@ -155,16 +153,6 @@ func (h *hub) workload(ctx context.Context, job string) (*unstructured.Unstructu
 		}
 	}
 	return nil, errors.New("there is no Workload of " + job)
-}
-
-func isTrue(workload *unstructured.Unstructured, condition string) bool {
-	conditions, _, _ := unstructured.NestedSlice(workload.Object, "status", "conditions")
-	for _, c := range conditions {
-		if fields, ok := c.(map[string]any); ok && fields["type"] == condition {
-			return fields["status"] == "True"
-		}
-	}
-	return false
 }
 
 func (h *hub) dispatch(ctx context.Context, name string) (*v1alpha1.Dispatch, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
+	objects "github.com/trainyard/trainyard/test/kueue"
 )
 
 // A job has one dispatcher, whatever Kueue on the hub is to it.
@@ -50,14 +51,7 @@ func TestOneDispatcher(t *testing.T) {
 	})
 }
 
-func kueueObject(kind, namespace, name string) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{}
-	o.SetAPIVersion("kueue.x-k8s.io/v1beta2")
-	o.SetKind(kind)
-	o.SetNamespace(namespace)
-	o.SetName(name)
-	return o
-}
+var kueueObject, isTrue = objects.Object, objects.IsTrue
 
 // createQueue creates a ClusterQueue like MultiKueue's, but without admission checks, and its LocalQueue.
 func (h *hub) createQueue(t *testing.T, name string) {

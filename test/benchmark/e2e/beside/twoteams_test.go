@@ -156,10 +156,7 @@ func (o *order) right(t *testing.T) {
 // follow calls see for each Workload of a cluster that is added or changes.
 func follow(t *testing.T, c client.WithWatch, see func(watch.EventType, *unstructured.Unstructured)) {
 	t.Helper()
-	workloads := &unstructured.UnstructuredList{}
-	workloads.SetAPIVersion("kueue.x-k8s.io/v1beta2")
-	workloads.SetKind("WorkloadList")
-	events, err := c.Watch(t.Context(), workloads)
+	events, err := c.Watch(t.Context(), workloadList())
 	check(t, err)
 	t.Cleanup(events.Stop)
 	go func() {
