@@ -229,8 +229,7 @@ func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (
 // cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one, which has
 // no Workloads at all unless their quota counts.
 func (k keeper) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
-	probe := &unstructured.Unstructured{}
-	probe.SetGroupVersionKind(capacity.KueueWorkloads.GVK)
+	probe := capacity.KueueWorkloads.Object()
 	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
 		return nil // Not cached, or not listed yet: a list would wait for that.
 	}
