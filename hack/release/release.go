@@ -1,0 +1,134 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/trainyard/trainyard/hack/release/internal/build"
+	"github.com/trainyard/trainyard/hack/release/internal/bundle"
+)
+
+// linuxPlatforms are the platforms of images.
+var linuxPlatforms = []string{"linux/amd64", "linux/arm64"}
+
+// pluginPlatforms are the platforms of people, in the order of krew's manifest.
+var pluginPlatforms = []build.Platform{
+	{OS: "darwin", Arch: "amd64"}, {OS: "darwin", Arch: "arm64"},
+	{OS: "linux", Arch: "amd64"}, {OS: "linux", Arch: "arm64"},
+	{OS: "windows", Arch: "amd64"}, {OS: "windows", Arch: "arm64"},
+}
+
+// buildRelease writes everything that a release has into an empty folder.
+func buildRelease(ctx context.Context, out io.Writer, o options) error {
+	source, err := readSource(ctx, o)
+	if err != nil {
+		return err
+	}
+	o.version, o.platforms = source.Version, linuxPlatforms
+	folder := output(source, "release")
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+		return err
+	}
+	images, err := buildImages(ctx, out, o)
+	if err != nil {
+		return err
+	}
+	var names []bundle.Image
+	var binaries []build.Binary
+	for _, image := range images {
+		names = append(names, image.image)
+		binaries = append(binaries, image.binaries...)
+		if err := addImage(source, image, folder); err != nil {
+			return err
+		}
+	}
+	if err := bundle.WriteManifests(source.Root, names, folder); err != nil {
+		return err
+	}
+	if err := addBinaries(ctx, out, source, binaries, folder, o.downloads); err != nil {
+		return err
+	}
+	switch err := bundle.WriteChart(ctx, source, names, folder); {
+	case errors.Is(err, bundle.ErrNoChart):
+		fmt.Fprintf(out, "The release has no chart: %v\n", err)
+	case err != nil:
+		return err
+	}
+	if err := bundle.WriteChecksums(folder); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "The release %s is in %s\n", source.Version, folder)
+	if source.Dirty() {
+		fmt.Fprintln(out, "Do not publish it: files differ from the commit.")
+	}
+	return nil
+}
+
+// addImage adds the OCI layout of an image, as an archive, and its bills of materials.
+func addImage(source build.Source, image built, folder string) error {
+	program := image.image.Program
+	archive := fmt.Sprintf("%s_%s_image.tar", program, source.Version)
+	layout := output(source, "images", program)
+	if err := bundle.PackFolder(layout, filepath.Join(folder, archive), source.Time); err != nil {
+		return err
+	}
+	for _, binary := range image.binaries {
+		name := billOfMaterials(binary)
+		data, err := os.ReadFile(output(source, "images", name))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(folder, name), data, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addBinaries adds archives of the programs: those of the images, which it gets compiled, and the plugin for the other
+// platforms of people.
+func addBinaries(
+	ctx context.Context, out io.Writer, source build.Source, compiled []build.Binary, folder, downloads string,
+) error {
+	var program build.Program
+	plugins := map[build.Platform]build.Binary{}
+	for _, binary := range compiled {
+		if binary.Program.Name == build.Plugin {
+			program, plugins[binary.Platform] = binary.Program, binary
+			continue
+		}
+		if err := bundle.WriteArchive(source, binary, folder); err != nil {
+			return err
+		}
+	}
+	var all []build.Binary
+	for _, platform := range pluginPlatforms {
+		binary, found := plugins[platform]
+		if !found {
+			fmt.Fprintf(out, "Compiling %s for %s\n", build.Plugin, platform)
+			more, err := build.Compile(ctx, source, []build.Program{program}, platform, output(source, "binaries"))
+			if err != nil {
+				return err
+			}
+			binary = more[0]
+		}
+		if err := bundle.WriteArchive(source, binary, folder); err != nil {
+			return err
+		}
+		all = append(all, binary)
+	}
+	if downloads == "" {
+		downloads = "https://github.com/trainyard/trainyard/releases/download/" + source.Version
+	}
+	if err := bundle.WriteKrewManifest(source, all, downloads, folder); err != nil {
+		return err
+	}
+	return bundle.CheckKrewManifest(ctx, source, folder)
+}
