@@ -18,6 +18,10 @@ const (
 	// DispatchWorkerLost is True while the job's worker has not answered for longer than its grace period. The reason says
 	// what happens to the job.
 	DispatchWorkerLost = "WorkerLost"
+	// DispatchHealthy is False while something keeps the copy from making progress: the reason is one of internal/health or
+	// of the worker's agent, and the message has the worker's words. It is True when that is over, and Unknown while the
+	// hub does not know. A job that had no trouble does not have the condition.
+	DispatchHealthy = "Healthy"
 	// DispatchWriteRefused is True while the hub's API server refuses a write of the manager for its content. The reason
 	// says which object, and the message why. It is tried again with a back-off and when the job changes.
 	DispatchWriteRefused = "WriteRefused"
@@ -31,6 +35,17 @@ const (
 	ReasonDispatchStatusRefused = "DispatchStatusRefused"
 	// ReasonTrainJobStatusRefused: the API server refuses the TrainJob's status that the worker reports.
 	ReasonTrainJobStatusRefused = "TrainJobStatusRefused"
+)
+
+// Reasons of DispatchHealthy, beside those of a trouble.
+const (
+	// ReasonRecovered: the trouble is over.
+	ReasonRecovered = "Recovered"
+	// ReasonUnschedulable: the scheduler of the worker has found no node for a pod for some time. The job's policy can say
+	// when it moves (admissionTimeout).
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonNotVisible: the copy has no ready pods, the worker has no agent, and the hub may not read pods there.
+	ReasonNotVisible = "NotVisible"
 )
 
 // Reasons of DispatchWorkerLost.

@@ -9,7 +9,7 @@ import (
 )
 
 // DispatchPhase sums up a Dispatch for people. Controllers read conditions.
-// +kubebuilder:validation:Enum=Pending;Waiting;Queued;Running;Evicting;WorkerLost;Finished
+// +kubebuilder:validation:Enum=Pending;Waiting;Queued;Starting;Running;Restarting;Evicting;WorkerLost;Finished
 type DispatchPhase string
 
 const (
@@ -19,8 +19,14 @@ const (
 	PhaseWaiting DispatchPhase = "Waiting"
 	// PhaseQueued means that the copy exists on the worker, but the worker does not let it run yet.
 	PhaseQueued DispatchPhase = "Queued"
-	// PhaseRunning means that the copy exists on the worker, may run, and has not finished.
+	// PhaseStarting means that the copy exists on the worker and may run, and that no step of it has begun to run, or that
+	// the next step has not.
+	PhaseStarting DispatchPhase = "Starting"
+	// PhaseRunning means that a step of the copy runs: all its pods are ready. Older releases wrote it for PhaseStarting and
+	// PhaseRestarting too.
 	PhaseRunning DispatchPhase = "Running"
+	// PhaseRestarting means that a step of the copy has run, and that its pods are started again.
+	PhaseRestarting DispatchPhase = "Restarting"
 	// PhaseEvicting means that the copy is being stopped, so that the job can be placed again.
 	PhaseEvicting DispatchPhase = "Evicting"
 	// PhaseWorkerLost means that the worker has not answered for longer than its grace period.
@@ -58,6 +64,15 @@ type Attempt struct {
 	Cluster ClusterName `json:"cluster"`
 	// to is when the attempt ended, by the hub's clock.
 	To metav1.Time `json:"to"`
+	// startTime is when the copy's JobSet was created or last resumed, by the worker's clock. Absent: it did not start, or
+	// the hub did not see it.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// gpuSeconds is the number of GPUs that the pods of the attempt request, times the seconds from startTime to the end or
+	// the deletion of the copy, both by the worker's clock. Absent: a time is not known, or the job requests no GPUs.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	GPUSeconds *int64 `json:"gpuSeconds,omitempty"`
 	// outcome is the outcome of the attempt.
 	Outcome Outcome `json:"outcome"`
 	// message has the worker's words, shortened.
@@ -163,7 +178,7 @@ type DispatchStatus struct {
 	// completionTime is when the copy became Complete or Failed, by the worker's clock.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
-	// conditions are Placed, Mirrored and Finished, and Evicting, WorkerLost and WriteRefused when they apply.
+	// conditions are Placed, Mirrored and Finished, and Healthy, Evicting, WorkerLost and WriteRefused when they apply.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

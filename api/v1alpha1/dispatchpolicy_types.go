@@ -178,6 +178,18 @@ const (
 	HubFlavorsPropagate HubFlavors = "Propagate"
 )
 
+// UnmanagedJobs says what happens to new TrainJobs that name no manager.
+// +kubebuilder:validation:Enum=Ignore;Dispatch
+type UnmanagedJobs string
+
+const (
+	// UnmanagedIgnore leaves them to the hub's own controller, unless their namespace has LabelDispatch.
+	UnmanagedIgnore UnmanagedJobs = "Ignore"
+	// UnmanagedDispatch lets the hub's webhook give them the manager's value of spec.managedBy, unless their namespace has
+	// LabelDispatch with another value than DispatchYes.
+	UnmanagedDispatch UnmanagedJobs = "Dispatch"
+)
+
 // Propagation says what Trainyard may create on a worker because a job needs it.
 type Propagation struct {
 	// namespaces says whether to create the job's namespace if it is missing.
@@ -240,8 +252,8 @@ type DispatchPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConcurrentMoves *int32 `json:"maxConcurrentMoves,omitempty"`
-	// admissionTimeout is how long the worker's own queue may keep a copy suspended, or a copy may have no pods, until the
-	// job is moved to another worker. Absent: for ever.
+	// admissionTimeout is how long the worker's own queue may keep a copy suspended, or a copy may have no pods or a pod
+	// without a node, until the job is moved to another worker that has room. Absent: for ever.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="admissionTimeout must be positive"
 	AdmissionTimeout *metav1.Duration `json:"admissionTimeout,omitempty"`
@@ -252,6 +264,10 @@ type DispatchPolicySpec struct {
 	// Absent: Ignore.
 	// +optional
 	HubFlavors HubFlavors `json:"hubFlavors,omitempty"`
+	// unmanagedJobs says whether new TrainJobs that name no manager, and to which the policy would apply, are dispatched. The
+	// hub's webhook does that. Absent: Ignore.
+	// +optional
+	UnmanagedJobs UnmanagedJobs `json:"unmanagedJobs,omitempty"`
 	// propagate says what may be created on a worker because a job needs it. Absent: namespaces and runtimes.
 	// +optional
 	Propagate *Propagation `json:"propagate,omitempty"`
@@ -259,6 +275,12 @@ type DispatchPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="retention must not be negative"
 	Retention *metav1.Duration `json:"retention,omitempty"`
+	// ttlSecondsAfterFinished is for how many seconds a TrainJob stays on the hub after its end. Then the manager deletes
+	// it, and what is left of its copy. The annotation trainyard.dev/ttl-seconds-after-finished of a job counts before it.
+	// Absent: for ever.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
 // DispatchPolicyStatus says whether the policy can be applied.

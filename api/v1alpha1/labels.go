@@ -15,10 +15,10 @@ const (
 	ManagedByDispatcher = "trainyard.dev/dispatcher"
 )
 
-// AnnotationTTL on a TrainJob says for how many seconds it stays after it has become Complete or Failed. Then the agent
-// of its cluster deletes the TrainJob and its objects, unless it has another manager. Without the annotation, a
-// TrainJob stays. The annotation replaces a field that the API does not have yet. Copies do not have it: retention
-// counts there.
+// AnnotationTTL on a TrainJob says for how many seconds it stays after it has become Complete or Failed. Then whoever
+// runs it deletes it with its objects: the manager a job of the hub, the agent a TrainJob of its own cluster. Without
+// the annotation, a job of the hub stays as long as its DispatchPolicy says, and other TrainJobs stay. The annotation
+// replaces a field that the API does not have yet. Copies do not have it: retention counts there.
 const AnnotationTTL = "trainyard.dev/ttl-seconds-after-finished"
 
 // Labels of a TrainJob that Kueue reads.
@@ -33,13 +33,33 @@ const (
 // the priority comes from the job's pods.
 const AnnotationPriorityClass = "trainyard.dev/priority-class"
 
+// LabelDispatch on a hub namespace, with the value DispatchYes, lets the hub's webhook give the manager's value of
+// spec.managedBy to each new TrainJob that names no other manager. Then unmodified clients are dispatched.
+const LabelDispatch = "trainyard.dev/dispatch"
+
+// AnnotationDispatch on a TrainJob that names no manager says whether it is dispatched, if its namespace has LabelDispatch
+// or its policy takes such jobs. The CRD gives the built-in value to
+// a job that names no manager. So nobody can tell such a job from one that names the built-in manager, and only
+// DispatchNo keeps a job on the hub.
+const AnnotationDispatch = LabelDispatch
+
+// Values of LabelDispatch and AnnotationDispatch.
+const (
+	DispatchYes = "true"
+	DispatchNo  = "false"
+	// DispatchByNamespace and DispatchByPolicy are written by the hub's webhook: the job has its spec.managedBy from the
+	// webhook, because of LabelDispatch or of a policy's unmanagedJobs.
+	DispatchByNamespace = "namespace"
+	DispatchByPolicy    = "policy"
+)
+
 // KeyPrefix begins the labels and annotations that Trainyard defines. On TrainJobs, users may write UserAnnotations.
 // Only Trainyard may write the others: config/admission makes the cluster refuse them from other users.
 const KeyPrefix = "trainyard.dev/"
 
 // UserAnnotations returns the annotations under KeyPrefix that users may write on a TrainJob.
 func UserAnnotations() []string {
-	return []string{AnnotationClusters, AnnotationPriorityClass, AnnotationTTL}
+	return []string{AnnotationClusters, AnnotationDispatch, AnnotationPriorityClass, AnnotationTTL}
 }
 
 // Labels and annotations on objects that Trainyard creates on a worker.
@@ -59,6 +79,9 @@ const (
 	// AnnotationFenced is on a copy that the worker's agent has suspended because the hub was silent. It is the last
 	// challenge that the hub had answered. The hub removes it when it resumes the copy.
 	AnnotationFenced = "trainyard.dev/fenced"
+	// AnnotationStalled is on a copy that makes no progress: "reason: message", in the words of the worker's agent. The agent
+	// writes it, and removes it when the trouble is over. The hub shows it on the Dispatch.
+	AnnotationStalled = "trainyard.dev/stalled"
 	// AnnotationLaterAttempt is on a copy that the worker's agent does not run because it has seen a later attempt of the
 	// job. It is that attempt. The hub counts on from it.
 	AnnotationLaterAttempt = "trainyard.dev/later-attempt"
@@ -79,6 +102,15 @@ const (
 	// runs any more. The manager places its jobs again at once, whatever their failover is, and waits for no deletion
 	// there. If the cluster returns, the manager first deletes their copies there.
 	AnnotationForget = "trainyard.dev/forget"
+	// AnnotationClusterProfile on a WorkerCluster is "namespace/name" of the ClusterProfile that it follows, where the
+	// manager reads ClusterProfiles. The manager writes it on WorkerClusters that it makes. An admin may write it too.
+	AnnotationClusterProfile = "trainyard.dev/cluster-profile"
+	// AnnotationClusterProfileLabels are the keys of the labels of a WorkerCluster that come from its ClusterProfile,
+	// separated by commas.
+	AnnotationClusterProfileLabels = "trainyard.dev/cluster-profile-labels"
+	// AnnotationCordonedFor on a WorkerCluster is the reason for which the manager has cordoned the worker. When that is
+	// over, it uncordons the worker.
+	AnnotationCordonedFor = "trainyard.dev/cordoned-for"
 	// AnnotationDecisionPrefix begins the annotation of a WorkerCluster that has an admin's decision about an unknown
 	// copy. The UID of the copy follows.
 	AnnotationDecisionPrefix = "decision.trainyard.dev/"
@@ -107,3 +139,11 @@ func OfAnotherHub(copy metav1.Object, hubID string) bool {
 	hub, labelled := copy.GetLabels()[LabelHub]
 	return labelled && hub != hubID
 }
+
+// LabelRenew on a Secret with a worker's kubeconfig says who renews the credentials in it. "kubectl trainyard join" sets
+// it. The manager leaves Secrets without it alone.
+const (
+	LabelRenew = "trainyard.dev/renew"
+	// RenewToken is the value of LabelRenew with which the manager renews the token.
+	RenewToken = "token"
+)

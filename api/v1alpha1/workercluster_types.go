@@ -76,6 +76,19 @@ const (
 	ReasonWorkersReturned = "WorkersReturned"
 )
 
+// WorkerClusterCredentialsExpiring is the condition type that is True while the hub's credentials of the worker expire, and
+// somebody has to do something about that. The message says when they expire.
+const WorkerClusterCredentialsExpiring = "CredentialsExpiring"
+
+// Reasons of WorkerClusterCredentialsExpiring.
+const (
+	// ReasonExpiresSoon: the credentials expire within a week, or a fifth of their life is left, and the manager does not
+	// renew them.
+	ReasonExpiresSoon = "ExpiresSoon"
+	// ReasonRenewalFailed: the manager has tried to renew the token, and could not. It tries again each minute.
+	ReasonRenewalFailed = "RenewalFailed"
+)
+
 // WorkerClusterUnknownCopies is the condition type that is True while the worker has copies of this hub that are not on
 // record, as after a restore from a backup. The manager leaves them alone until an admin decides about them.
 const WorkerClusterUnknownCopies = "UnknownCopies"
@@ -108,6 +121,14 @@ const (
 	ReasonRunsElsewhere = "RunsElsewhere"
 	// ReasonNotAsked: it is not known yet whether the worker that the Dispatch names has the job's copy.
 	ReasonNotAsked = "NotAsked"
+)
+
+// Reasons of Events about ClusterProfiles.
+const (
+	// ReasonClusterProfileMissing: the ClusterProfile of a worker is gone or no longer selected, so the worker is cordoned.
+	ReasonClusterProfileMissing = "ClusterProfileMissing"
+	// ReasonWorkerClusterExists: there is a WorkerCluster with the name of a ClusterProfile that does not follow it.
+	ReasonWorkerClusterExists = "WorkerClusterExists"
 )
 
 // CapacitySource says from where the hub reads what a worker has and what its pods use.
@@ -272,7 +293,8 @@ type UnknownCopy struct {
 
 // WorkerClusterStatus is what the hub knows of a worker.
 type WorkerClusterStatus struct {
-	// conditions are Ready and AgentReady, and FailoverPaused, UnknownCopies and SweepRefused while they are True.
+	// conditions are Ready and AgentReady, and FailoverPaused, CredentialsExpiring, UnknownCopies and SweepRefused while they
+	// are True.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
