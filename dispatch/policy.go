@@ -143,14 +143,24 @@ func pinOf(job Job) (labels.Selector, error) {
 	if !pinned {
 		return labels.Everything(), nil
 	}
-	if len(text) > maxPin {
-		return nil, fmt.Errorf("annotation %s: it has %d bytes, and may have at most %d", v1alpha1.AnnotationClusters, len(text), maxPin)
-	}
-	pin, err := labels.Parse(text)
+	pin, err := parsePin(text)
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", v1alpha1.AnnotationClusters, err)
 	}
 	return pin, nil
+}
+
+// CheckPin says what is wrong with the value of the annotation v1alpha1.AnnotationClusters.
+func CheckPin(text string) error {
+	_, err := parsePin(text)
+	return err
+}
+
+func parsePin(text string) (labels.Selector, error) {
+	if len(text) > maxPin {
+		return nil, fmt.Errorf("it has %d bytes, and may have at most %d", len(text), maxPin)
+	}
+	return labels.Parse(text)
 }
 
 // selector converts a label selector of the API. nil selects everything.

@@ -184,12 +184,16 @@ func (most fewerQueued) For(*Job) func(*Worker) (bool, error) {
 func (r random) scoring() []v1alpha1.Score {
 	names := []v1alpha1.ScoreName{
 		v1alpha1.ScoreLeastAllocated, v1alpha1.ScoreMostAllocated, v1alpha1.ScorePrice, v1alpha1.ScoreQueueDepth, v1alpha1.ScoreSticky,
+		v1alpha1.ScorePreference,
 	}
 	var parts []v1alpha1.Score
 	for _, i := range r.Perm(len(names))[:r.IntN(len(names)+1)] {
 		part := v1alpha1.Score{Name: names[i], Weight: 1 + r.Int32N(100)}
 		if part.Name == v1alpha1.ScorePrice {
 			part.Ceiling = v1alpha1.Prices{gpu: resource.MustParse("3"), corev1.ResourceCPU: resource.MustParse("200m")}
+		}
+		if part.Name == v1alpha1.ScorePreference {
+			part.Order = []v1alpha1.ClusterName{"worker-2", "worker-0", "worker-1"}
 		}
 		parts = append(parts, part)
 	}

@@ -4,8 +4,6 @@
 package expressions
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	apiservercel "k8s.io/apiserver/pkg/cel"
@@ -65,7 +63,7 @@ func workerValue(w *dispatch.Worker) map[string]any {
 	for name, amount := range w.Allocatable {
 		allocatable[string(name)] = value(name, amount)
 		free[string(name)] = value(name, w.Nodes.Free(name))
-		if isGPU(name) {
+		if dispatch.IsGPU(name) {
 			gpus += allocatable[string(name)]
 			freeGPUs += free[string(name)]
 		}
@@ -139,10 +137,4 @@ func value(name corev1.ResourceName, amount int64) float64 {
 		return float64(amount) / 1000
 	}
 	return float64(amount)
-}
-
-// isGPU is true if, as in WorkerClusters, an extended resource's last part contains gpu or its domain begins with gpu.
-func isGPU(name corev1.ResourceName) bool {
-	domain, last, extended := strings.Cut(string(name), "/")
-	return extended && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu."))
 }

@@ -5,13 +5,19 @@ package queue_test
 
 import (
 	"flag"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
@@ -100,6 +106,47 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
+// summed is Waiting, from the answer to each job. A reserved job counts as Queued if it is not the first of its class.
+func summed(q *queue.Queue, jobs []queue.Job) []queue.Waiting {
+	jobs = slices.Clone(jobs)
+	slices.SortFunc(jobs, func(a, b queue.Job) int { return first(&a, &b) })
+	seen := map[string]bool{}
+	sums := map[string]*queue.Waiting{}
+	for i := range jobs {
+		j := &jobs[i]
+		answer, _ := q.Answer(j.Key())
+		policy, class := "", fmt.Sprint(j.Class, j.Priority)
+		if p, _, err := dispatch.SelectPolicy(j.Policies, j.Job); err == nil && p != nil {
+			policy = p.Name
+		}
+		sum := sums[policy]
+		if sum == nil {
+			sum = &queue.Waiting{
+				Policy: policy, Jobs: map[string]int{}, Devices: dispatch.Resources{}, First: j.Since, Oldest: j.Since,
+			}
+			sums[policy] = sum
+		}
+		switch {
+		case !seen[class] && j.Since.Before(sum.Oldest):
+			sum.Oldest = j.Since
+		case seen[class] && answer.Reason == v1alpha1.ReasonReserved:
+			answer.Reason = v1alpha1.ReasonQueued
+		}
+		seen[class] = true
+		sum.Jobs[answer.Reason]++
+		for i := range j.PodSets {
+			if set := &j.PodSets[i]; dispatch.PhaseOf(set) != 0 && set.Requests.Name(gpu, resource.DecimalSI).Value() > 0 {
+				sum.Devices[gpu] += int64(set.Count) * set.Requests.Name(gpu, resource.DecimalSI).Value()
+			}
+		}
+	}
+	list := []queue.Waiting{}
+	for _, policy := range slices.Sorted(maps.Keys(sums)) {
+		list = append(list, *sums[policy])
+	}
+	return list
+}
+
 // TestInvariants: a second pass changes nothing and asks for nothing. All jobs have an answer. No waiting job fits on
 // what it may use, unless its policy is strict. The fleet checks that no worker is over-filled.
 func TestInvariants(t *testing.T) {
@@ -118,6 +165,9 @@ func TestInvariants(t *testing.T) {
 			}
 			if outcomes := w.Pass(w.now, w.fleet); len(outcomes) > 0 {
 				t.Fatalf("seed %d, step %d: passing again gives %+v", seed, at, outcomes[0])
+			}
+			if got, want := q.Waiting(), summed(q, w.waiting); !cmp.Equal(got, want) {
+				t.Fatalf("seed %d, step %d: the waiting list is summed up as\n%+v\nand has\n%+v", seed, at, got, want)
 			}
 			for _, j := range w.waiting {
 				answer, ok := q.Answer(j.Key())

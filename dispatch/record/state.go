@@ -35,9 +35,17 @@ const (
 	Leaving
 )
 
+// States returns all states.
+func States() []State {
+	return []State{None, Waiting, Placed, Copied, Evicting, Lost, Ended, Finished, Leaving}
+}
+
 // String names the state.
 func (s State) String() string {
-	return [...]string{"None", "Waiting", "Placed", "Copied", "Evicting", "Lost", "Ended", "Finished", "Leaving"}[s]
+	return [...]string{
+		None: "None", Waiting: "Waiting", Placed: "Placed", Copied: "Copied", Evicting: "Evicting", Lost: "Lost", Ended: "Ended",
+		Finished: "Finished", Leaving: "Leaving",
+	}[s]
 }
 
 // StateOf reads the state from the record. Nil has the state None.

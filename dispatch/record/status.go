@@ -56,6 +56,7 @@ func Lose(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, reason, 
 	}, now)
 	if !dispatch.IsFinished() {
 		status.Phase, status.Reason = v1alpha1.PhaseWorkerLost, reason
+		doubtHealth(status, dispatch, now)
 	}
 }
 
@@ -66,7 +67,7 @@ func Return(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch) {
 	case dispatch.Spec.Eviction != nil:
 		status.Phase, status.Reason = v1alpha1.PhaseEvicting, string(dispatch.Spec.Eviction.Reason)
 	case dispatch.WasCopied():
-		status.Phase, status.Reason = v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+		status.Phase, status.Reason = CopiedPhase(status, status), v1alpha1.ReasonCopied
 	default:
 		status.Phase, status.Reason = v1alpha1.PhasePending, ""
 	}
@@ -146,14 +147,10 @@ func SetKept(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, words
 	}, now)
 }
 
-// ClearProgress removes what is shown of a copy.
-func ClearProgress(status *v1alpha1.DispatchStatus) {
-	status.Steps, status.Restarts, status.StartTime, status.CompletionTime = nil, 0, nil, nil
-}
-
-// clearTroubles removes the conditions that are there only while they say something: Evicting, WorkerLost and
-// WriteRefused. What was refused was about the attempt that is over.
+// clearTroubles removes the conditions that are there only while they say something: Evicting, Healthy, WorkerLost and
+// WriteRefused. What was refused, and what kept the copy from making progress, was about the attempt that is over.
 func clearTroubles(status *v1alpha1.DispatchStatus) {
+	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchHealthy)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchEvicting)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWorkerLost)
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)

@@ -118,7 +118,7 @@ func TestReturn(t *testing.T) {
 		reason string
 	}{
 		"Placed":         {want: Placed, phase: v1alpha1.PhasePending},
-		"Copied":         {copied: true, want: Copied, phase: v1alpha1.PhaseRunning, reason: v1alpha1.ReasonCopied},
+		"Copied":         {copied: true, want: Copied, phase: v1alpha1.PhaseStarting, reason: v1alpha1.ReasonCopied},
 		"Evicting":       {copied: true, evict: v1alpha1.EvictionDrained, want: Evicting, phase: v1alpha1.PhaseEvicting, reason: "Drained"},
 		"EvictingPlaced": {evict: v1alpha1.EvictionDrained, want: Evicting, phase: v1alpha1.PhaseEvicting, reason: "Drained"},
 	} {

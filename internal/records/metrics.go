@@ -18,8 +18,13 @@ var (
 		Name: "trainyard_jobs_finished_total",
 		Help: "Jobs that ended, by worker and outcome (Complete, Failed).",
 	}, []string{"cluster", "outcome"})
+	gpuSeconds = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "trainyard_gpu_seconds_total",
+		Help: "GPUs that the pods of ended attempts request, times the seconds that their copies ran, by namespace, worker and GPU product " +
+			"(the resource, where the product is not known). Attempts with unknown times are not in it.",
+	}, []string{"namespace", "cluster", "product"})
 )
 
 func init() {
-	metrics.Registry.MustRegister(attemptsEnded, jobsFinished)
+	metrics.Registry.MustRegister(attemptsEnded, jobsFinished, gpuSeconds)
 }

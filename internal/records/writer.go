@@ -91,18 +91,31 @@ func (w Writer) patchStatus(ctx context.Context, before, after *v1alpha1.Dispatc
 // End records on the Dispatch that the current attempt has no copy and will have none, so that the job is placed again.
 // It does one write, or none if the attempt has ended already.
 func (w Writer) End(ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string) error {
+	return w.EndCopy(ctx, d, outcome, message, func(*v1alpha1.DispatchStatus) {})
+}
+
+// EndCopy is End for an attempt whose copy is known to be gone. With show the caller says what it saw of the copy last:
+// startTime and, as completionTime, when its deletion began. That counts for the history only.
+func (w Writer) EndCopy(
+	ctx context.Context, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, show func(*v1alpha1.DispatchStatus),
+) error {
 	switch record.AttemptOf(d) {
 	case record.Placed, record.Copied, record.Evicting, record.Lost:
 	case record.None, record.Waiting, record.Ended, record.Finished, record.Leaving:
 		return nil
 	}
+	var spent usage
 	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+		show(status)
+		spent = usageOf(d, status, w.Clock.Now())
 		record.End(status, d, outcome, message, w.Clock.Now())
+		spent.addTo(status)
 	})
 	if err != nil {
 		return err
 	}
 	attemptsEnded.WithLabelValues(string(d.Spec.Cluster), string(outcome)).Inc()
+	w.count(ctx, d, spent)
 	return nil
 }
 
@@ -114,14 +127,18 @@ func (w Writer) Finish(
 	if state := record.AttemptOf(d); state == record.Finished || state == record.Waiting {
 		return nil
 	}
+	var spent usage
 	err := w.UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		record.Finish(status, d, end, w.Clock.Now())
 		show(status)
+		spent = usageOf(d, status, w.Clock.Now())
+		spent.addTo(status)
 	})
 	if err != nil {
 		return err
 	}
 	jobsFinished.WithLabelValues(string(d.Spec.Cluster), end.Type).Inc()
+	w.count(ctx, d, spent)
 	return nil
 }
 

@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/internal/health"
 )
 
 const (

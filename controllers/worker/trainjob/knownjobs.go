@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/internal/health"
 )
 
 // knownJobs is what this process remembers of jobs that have not ended. It saves work and Events, and decides nothing.
@@ -38,12 +38,28 @@ type knownJob struct {
 	toldAt time.Time
 	// trouble is the last known trouble with pods. Empty: none.
 	trouble health.Trouble
+	// warning is what an Event said of why no pod is ready, while that is the trouble.
+	warning warning
 	// restarts is the JobSet's last known number of restarts. -1: not known yet.
 	restarts int32
 	// waitingSince is when the job began to wait for a deletion that others do. Zero: it does not wait.
 	waitingSince time.Time
 	// waited: no step of the job has begun since its creation or last resumption, and this process has seen it wait.
 	waited bool
+}
+
+// warningLife is how long the words of an Event count until Events are read again. None: the Event may be to come.
+func warningLife(words string) time.Duration {
+	if words == "" {
+		return 30 * time.Second
+	}
+	return 5 * time.Minute
+}
+
+// warning is what an Event said when Events were read. The zero value: not read yet.
+type warning struct {
+	words string
+	read  time.Time
 }
 
 // built says for which versions of TrainJob and JobSet the objects were built.

@@ -17,7 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/internal/health"
 )
 
 type observer struct {
@@ -98,15 +99,33 @@ func (o *observer) observeHealth(ctx context.Context, f *observation) error {
 		return err
 	}
 	f.health = health.Input{Pods: pods, Since: runningSince(f.jobSet), Progress: f.trainJob.Status.TrainerStatus}
-	standing := standingTrouble(f.trainJob, o.known.recall(f.trainJob).trouble)
-	o.known.health.Observe(key, &f.health, standing, o.clock.Now())
+	past, now := o.known.recall(f.trainJob), o.clock.Now()
+	standing := standingTrouble(f.trainJob, past.trouble)
+	o.known.health.Observe(key, &f.health, standing, now)
+	if standing != health.NoPodReady {
+		past.warning = warning{}
+		return nil
+	}
+	if now.Sub(past.warning.read) >= warningLife(past.warning.words) {
+		past.warning.words, err = health.WarningOf(ctx, o.clients.Live, f.jobSet, pods)
+		if err != nil && !apierrors.IsForbidden(err) { // An agent may be newer than its rights.
+			return err
+		}
+		past.warning.read = now
+	}
+	f.health.Warning = past.warning.words
 	return nil
 }
 
-// standingTrouble is the trouble in the job's condition or, without the condition, the trouble that this process knows.
+// standingTrouble is the trouble that the job says it has or, if it says nothing, the trouble that this process knows.
 func standingTrouble(job *trainer.TrainJob, known health.Trouble) string {
 	if c := meta.FindStatusCondition(job.Status.Conditions, ConditionStalled); c != nil && c.Status == metav1.ConditionTrue {
 		return c.Reason
+	}
+	if known.Reason == "" {
+		if said := trainjobs.TroubleOf(job); said != nil {
+			return said.Reason
+		}
 	}
 	return known.Reason
 }

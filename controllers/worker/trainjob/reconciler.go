@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	} else {
 		r.follow(ctx, f, d, past, now)
 	}
-	return result(d, err)
+	return result(d, errors.Join(err, r.tellHub(ctx, f, d, err))) // Last: the status is written with a lock.
 }
 
 func (r *Reconciler) act(ctx context.Context, f observation, d decision, past *knownJob) error {

@@ -22,7 +22,7 @@ import (
 	schedulerpluginsv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	volcanov1beta1 "volcano.sh/apis/pkg/apis/scheduling/v1beta1"
 
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/internal/health"
 )
 
 // runtimesMu serializes calls of runtimecore.New. New passes its TrainingRuntime to the ClusterTrainingRuntime through

@@ -21,7 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/internal/health"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -213,6 +213,9 @@ func decideLive(f observation, r rules, now time.Time) decision {
 		d.trouble, d.recheck = health.Diagnose(f.health, r.limits, now)
 		if d.trouble == nil && len(f.health.Pods) == 0 && f.lastTrouble.Reason != "" {
 			d.trouble = &f.lastTrouble // The trouble is not over just because the pods are gone.
+		}
+		if d.trouble != nil && d.trouble.Reason == health.NoPodReady && d.recheck == 0 {
+			d.recheck = warningLife(f.health.Warning) // An Event says more.
 		}
 	}
 	// A JobSet that is being deleted is recreated later. An object that is applied now would be deleted with it.

@@ -22,6 +22,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 func namespacedRuntime(name string) func(*trainer.TrainJob) {
@@ -455,6 +458,44 @@ func TestRuntimesOfSeveralClustersAtOnce(t *testing.T) {
 	for range 8 {
 		if got := len(<-made); got != len(supported) {
 			t.Errorf("got %d kinds of runtime, want %d", got, len(supported))
+		}
+	}
+}
+
+// TestCopySaysItsTrouble: a copy says in an annotation what keeps it from running, and only then. Other TrainJobs have
+// no hub that reads it.
+func TestCopySaysItsTrouble(t *testing.T) {
+	e := env(t)
+	ns := e.namespace(t)
+	copied := func(j *trainer.TrainJob) {
+		j.Labels = map[string]string{v1alpha1.LabelHub: "hub", v1alpha1.LabelOriginUID: "origin"}
+	}
+	late := namespacedRuntime("late")
+	local := e.createJob(t, ns, "local", late)
+	sick := e.createJob(t, ns, "sick", late, copied)
+	well := e.createJob(t, ns, "well", copied)
+	e.awaitJobSet(t, well)
+	eventually(t, "trouble of the copy", func(g gomega.Gomega) {
+		trouble := trainjobs.TroubleOf(e.get(t, sick))
+		g.Expect(trouble).NotTo(gomega.BeNil())
+		g.Expect(trouble.Reason).To(gomega.Equal(ReasonRuntimeNotFound))
+		g.Expect(trouble.Message).To(gomega.ContainSubstring(`"late" not found`))
+	})
+	before := e.get(t, sick).ResourceVersion
+	e.fence(t, ns)
+	if after := e.get(t, sick).ResourceVersion; after != before {
+		t.Error("the same trouble was written again")
+	}
+	e.create(t, e.runtimeLike(t, ns, "late"))
+	e.awaitJobSet(t, sick)
+	eventually(t, "end of the trouble", func(g gomega.Gomega) {
+		g.Expect(e.get(t, sick).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationStalled))
+	})
+	for _, j := range []*trainer.TrainJob{local, well} {
+		for _, entry := range e.get(t, j).ManagedFields {
+			if entry.Subresource == "" && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Manager != j.ManagedFields[0].Manager {
+				t.Errorf("%s was written by %s", j.Name, entry.Manager)
+			}
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Reasons of a Trouble, the worst first. A reason that explains others stands before them: a lost node makes pods on
@@ -28,12 +30,19 @@ const (
 	// CrashLoop: a container, or one pod after the other in the same place, ends again and again.
 	CrashLoop = "CrashLoop"
 	// Unschedulable: the scheduler has found no node for a pod for some time.
-	Unschedulable = "Unschedulable"
+	Unschedulable = v1alpha1.ReasonUnschedulable
 	// NoPodReady: no pod has been ready for some time.
 	NoPodReady = "NoPodReady"
 	// NoProgress: pods run, but a job that reports its progress has reported none for some time.
 	NoProgress = "NoProgress"
 )
+
+// Reasons returns all reasons of a Trouble, the worst first.
+func Reasons() []string {
+	return []string{
+		NodeLost, Evicted, ImagePullFailed, ContainerConfigError, ContainerStartFailed, CrashLoop, Unschedulable, NoPodReady, NoProgress,
+	}
+}
 
 // settle is how long a container that has crashed too often must run before it counts as well. After the same time,
 // twice its longest back-off, the kubelet resets its back-off. settle must be longer than that back-off (5 min).
@@ -95,6 +104,8 @@ type Input struct {
 	ProgressSeen time.Time
 	// Seen is what else the caller has seen, and when. Jobs.Observe sets it.
 	Seen Seen
+	// Warning is what an Event says of why no pod is ready, if the caller has asked WarningOf. It only counts for words.
+	Warning string
 }
 
 // Seen is what one process has seen of a job, by its own clock. Zero: no change, and limits count from Input.Since.
@@ -195,7 +206,10 @@ func (d diagnosis) noPodReady() (*Trouble, time.Duration) {
 	}
 	t := d.first(NoPodReady, func(p place) string { return "no pod is ready; this one " + p.current.waits })
 	if t == nil {
-		t = &Trouble{NoPodReady, "no pod exists; the Events of the JobSet and its Jobs can say why"}
+		t = &Trouble{NoPodReady, "no pod exists"}
+	}
+	if d.in.Warning != "" {
+		t.Message += "; " + d.in.Warning
 	}
 	return d.after(t, d.limits.NoPodReady, d.in.Seen.Idle)
 }

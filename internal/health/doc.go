@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health says from a job's pods why the job makes no progress, and where. Only List does I/O: it reads a cache.
+// Package health says from a job's pods why the job makes no progress, and where. Only List and WarningOf do I/O: List reads a cache.
 //
 //	var jobs health.Jobs // one per process
 //
@@ -20,7 +20,8 @@
 // its job may lack ready pods. A pod that is being deleted is no trouble unless it lost its node or was evicted.
 //
 // A pod does not show that a volume cannot be mounted: the kubelet reports this in Events only. Such a pod waits for
-// "its volumes or its network" until NoPodReady. The scheduler reports missing or unbound claims: Unschedulable.
+// "its volumes or its network" until NoPodReady, which has the words of WarningOf. The scheduler reports missing or
+// unbound claims: Unschedulable.
 //
 // # Messages
 //

@@ -371,7 +371,7 @@ func TestDiagnose(t *testing.T) {
 		"NoPodReady/NoPods": {
 			reason: "a quota, or Pod Security, keeps pods from being created",
 			after:  15 * time.Minute,
-			want:   &Trouble{NoPodReady, "no pod exists; the Events of the JobSet and its Jobs can say why"},
+			want:   &Trouble{NoPodReady, "no pod exists"},
 		},
 		"NoPodReady/NotYet": {
 			reason:      "a crash of a job that was ready a minute ago is counted from then",

@@ -66,6 +66,8 @@ func TestOnACluster(t *testing.T) {
 		t.Errorf("a job whose pods run: %v", got)
 	}
 
+	w.readWarnings()
+
 	if err := cluster.Process("kwok").Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +77,72 @@ func TestOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.await("running", NodeLost, "^pod running-node-0-0-[a-z0-9]+ \\(trainer 0\\) on node "+node.Name+"( and others)?: the node does not exist any more$")
+}
+
+// readWarnings checks what Events of the real Job controller say, and of a kubelet that cannot mount a volume.
+func (w *witness) readWarnings() {
+	w.t.Helper()
+	ctx := w.t.Context()
+	poor := metav1.ObjectMeta{Namespace: "poor", Name: "no-pods"}
+	quota := &corev1.ResourceQuota{ObjectMeta: poor, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")},
+	}}
+	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: poor.Namespace}}, quota} {
+		if err := w.admin.Create(ctx, object); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	g := gomega.NewWithT(w.t)
+	g.Eventually(func(g gomega.Gomega) {
+		g.Expect(w.admin.Get(ctx, client.ObjectKeyFromObject(quota), quota)).To(gomega.Succeed())
+		g.Expect(quota.Status.Hard).NotTo(gomega.BeEmpty())
+	}).WithTimeout(waitLimit).Should(gomega.Succeed())
+	refused := jobSet("refused", 1, podTemplate(0, nil))
+	refused.Namespace = poor.Namespace
+	if err := w.admin.Create(ctx, refused); err != nil {
+		w.t.Fatal(err)
+	}
+	g.Eventually(func() (string, error) {
+		if err := w.admin.Get(ctx, client.ObjectKeyFromObject(refused), refused); err != nil {
+			return "", err
+		}
+		return WarningOf(ctx, w.admin, refused, nil)
+	}).WithTimeout(waitLimit).
+		Should(gomega.Equal("FailedCreate: exceeded quota: no-pods, requested: pods=1, used: pods=0, limited: pods=0"))
+
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: poor.Namespace, Name: "refused-node-0-0-x"},
+		Spec:       corev1.PodSpec{NodeName: "gpu-0", Containers: []corev1.Container{{Name: "main"}}},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	of := func(pod *corev1.Pod) (string, error) { return WarningOf(ctx, w.admin, refused, []*corev1.Pod{pod}) }
+	if words, err := of(pod); words != "" || err != nil {
+		w.t.Errorf("a pod without Events: %q, %v", words, err)
+	}
+	now := metav1.Now()
+	for name, event := range map[string]corev1.Event{
+		"earlier": {Reason: "FailedScheduling", Type: corev1.EventTypeWarning, LastTimestamp: metav1.NewTime(now.Add(-time.Second))},
+		"normal":  {Reason: "Pulled", Type: corev1.EventTypeNormal, LastTimestamp: metav1.NewTime(now.Add(time.Second))},
+		"old":     {Reason: "Old", Type: corev1.EventTypeWarning, LastTimestamp: metav1.NewTime(refused.CreationTimestamp.Add(-time.Hour))},
+		"newest": {
+			Reason: "FailedMount", Type: corev1.EventTypeWarning, LastTimestamp: now,
+			Message: `MountVolume.SetUp failed for volume "data" of pod 0123abcd-0000-4000-8000-0123456789ab : configmap "llm" not found`,
+		},
+	} {
+		event.ObjectMeta = metav1.ObjectMeta{Namespace: poor.Namespace, Name: "x." + name}
+		event.InvolvedObject = corev1.ObjectReference{Kind: "Pod", Namespace: poor.Namespace, Name: pod.Name}
+		if err := w.admin.Create(ctx, &event); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	want := `FailedMount: MountVolume.SetUp failed for volume "data" of pod ... : configmap "llm" not found`
+	if words, err := of(pod); words != want || err != nil {
+		w.t.Errorf("got %q, %v, want %q", words, err, want)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if words, err := of(pod); words != "" || err != nil {
+		w.t.Errorf("a pod that waits for nothing: %q, %v", words, err)
+	}
 }
 
 // trainingCluster has two nodes of 8 GPUs. A node counts as lost when kwok has missed two renewals of its lease.
