@@ -25,8 +25,9 @@ type Credentials struct {
 	Config *rest.Config
 	// Fingerprint is a hash of everything in Config. It is safe to show. It changes if and only if Config changes.
 	Fingerprint string
-	// Expires is the earlier end of the client certificate and the token. Zero: unknown.
-	Expires time.Time
+	// Expires is the earlier end of the client certificate and the token, and Issued the beginning of the same one. Zero:
+	// unknown.
+	Issued, Expires time.Time
 }
 
 // Parse returns a kubeconfig's credentials, or an *Error with all faults. Expired certificates and tokens are faults.
@@ -75,7 +76,7 @@ func (p *parser) parse() *Credentials {
 	if chosen == nil {
 		return nil
 	}
-	config, expires := &rest.Config{}, time.Time{}
+	config, issued, expires := &rest.Config{}, time.Time{}, time.Time{}
 	if server := servers[chosen.Cluster]; server != nil {
 		config.Host = server.host
 		config.DisableCompression = server.disableCompression
@@ -86,9 +87,9 @@ func (p *parser) parse() *Credentials {
 		config.BearerToken = user.token
 		config.TLSClientConfig.CertData = user.cert
 		config.TLSClientConfig.KeyData = user.key
-		expires = user.expires
+		issued, expires = user.issued, user.expires
 	}
-	return &Credentials{Config: config, Fingerprint: fingerprint(config), Expires: expires}
+	return &Credentials{Config: config, Fingerprint: fingerprint(config), Issued: issued, Expires: expires}
 }
 
 // context returns the only possible context, or nil.

@@ -19,7 +19,7 @@ import (
 
 const (
 	embed    = `embed the credentials, as "kubectl config view --raw --minify --flatten" does`
-	useToken = "give a token of a service account, as hack/worker-kubeconfig.sh does"
+	useToken = "give a token of a service account, as \"kubectl trainyard join\" does"
 	address  = "give https://<host>:<port>"
 )
 
@@ -431,7 +431,7 @@ func TestParseAccepts(t *testing.T) {
 		expires time.Time
 	}{
 		"Token": {
-			reason: "The form that hack/worker-kubeconfig.sh prints.",
+			reason: "The form that \"kubectl trainyard join\" writes.",
 			change: func(*config) {},
 			want: func(c *config) *rest.Config {
 				return &rest.Config{

@@ -5,17 +5,16 @@ package kubeconfigs
 
 import (
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
 	"strings"
 	"time"
 )
 
 type userCredentials struct {
-	token   string
-	cert    []byte
-	key     []byte
-	expires time.Time
+	token string
+	cert  []byte
+	key   []byte
+	// issued and expires are of the credentials that expire first.
+	issued, expires time.Time
 }
 
 // users checks every user entry. It returns faulty entries too, so that their contexts are not faults as well.
@@ -35,11 +34,12 @@ func (p *parser) user(path string, u user) *userCredentials {
 	credentials := &userCredentials{}
 	if u.Token != "" {
 		credentials.token = u.Token
-		credentials.expires = p.token(path+".token", u.Token)
+		credentials.issued, credentials.expires = p.token(path+".token", u.Token)
 	}
 	if u.ClientCertificateData != "" || u.ClientKeyData != "" {
-		if end := p.keyPair(path, u, credentials); credentials.expires.IsZero() || (!end.IsZero() && end.Before(credentials.expires)) {
-			credentials.expires = end
+		start, end := p.keyPair(path, u, credentials)
+		if credentials.expires.IsZero() || (!end.IsZero() && end.Before(credentials.expires)) {
+			credentials.issued, credentials.expires = start, end
 		}
 	}
 	// If the refused fields are the credentials, missing credentials are not another fault.
@@ -52,7 +52,7 @@ func (p *parser) user(path string, u user) *userCredentials {
 // refused reports every refused kind of credentials. It returns whether there is one.
 func (p *parser) refused(path string, u user) bool {
 	const embed = "embed the credentials, as " + minify + " does"
-	const token = "give a token of a service account, as hack/worker-kubeconfig.sh does"
+	const token = "give a token of a service account, as \"kubectl trainyard join\" does"
 	refusals := []struct {
 		present                bool
 		field, problem, remedy string
@@ -82,65 +82,45 @@ func (p *parser) refused(path string, u user) bool {
 }
 
 // token checks a bearer token and returns its expiry, if it is a JWT with one. Only the worker can check its signature.
-func (p *parser) token(path, token string) time.Time {
+func (p *parser) token(path, token string) (issued, end time.Time) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		p.invalid(path, "has a space, a line break or another character that no token has", "give the token alone")
-		return time.Time{}
+		return time.Time{}, time.Time{}
 	}
-	end := expiryOfJWT(token)
+	of, _ := claimsOf(token)
+	end = timeOf(of.Exp)
 	if !end.IsZero() && !p.now.Before(end) {
 		p.invalid(path, "has expired on "+end.UTC().Format(time.DateOnly), "give a new one")
 	}
-	return end
+	return timeOf(of.Iat), end
 }
 
-// expiryOfJWT returns zero if the token is no JWT or has no valid exp.
-func expiryOfJWT(token string) time.Time {
-	parts := strings.Split(token, ".")
-	if len(parts) != 3 {
-		return time.Time{}
-	}
-	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err != nil {
-		return time.Time{}
-	}
-	var claims struct {
-		Exp float64 `json:"exp"`
-	}
-	const year9999 = 253402300799
-	if err := json.Unmarshal(payload, &claims); err != nil || claims.Exp < 1 || claims.Exp > year9999 {
-		return time.Time{}
-	}
-	return time.Unix(int64(claims.Exp), 0)
-}
-
-// keyPair checks client-certificate-data and client-key-data. It returns the expiry of the certificate.
-func (p *parser) keyPair(path string, u user, credentials *userCredentials) time.Time {
+// keyPair checks client-certificate-data and client-key-data. It returns the life of the certificate.
+func (p *parser) keyPair(path string, u user, credentials *userCredentials) (start, end time.Time) {
 	certPath, keyPath := path+".client-certificate-data", path+".client-key-data"
 	if u.ClientCertificateData == "" {
 		p.invalid(certPath, "is missing", "give the certificate that belongs to client-key-data")
-		return time.Time{}
+		return time.Time{}, time.Time{}
 	}
-	end := time.Time{}
 	credentials.cert = p.decode64(certPath, u.ClientCertificateData)
 	certs := p.certificates(certPath, credentials.cert)
 	if len(certs) > 0 {
-		if end = certs[0].NotAfter; p.now.After(end) {
+		if start, end = certs[0].NotBefore, certs[0].NotAfter; p.now.After(end) {
 			p.invalid(certPath, "has expired on "+end.UTC().Format(time.DateOnly), "give a new certificate and key")
 		}
 	}
 	if u.ClientKeyData == "" {
 		p.invalid(keyPath, "is missing", "give the key that belongs to client-certificate-data")
-		return end
+		return start, end
 	}
 	credentials.key = p.decode64(keyPath, u.ClientKeyData)
 	if len(certs) == 0 || credentials.key == nil {
-		return end
+		return start, end
 	}
 	if _, err := tls.X509KeyPair(credentials.cert, credentials.key); err != nil && strings.Contains(err.Error(), "match") {
 		p.invalid(keyPath, "does not belong to client-certificate-data", "give the certificate and its own key")
 	} else if err != nil {
 		p.invalid(keyPath, "is not an unencrypted private key in PEM form", "give the key that belongs to client-certificate-data")
 	}
-	return end
+	return start, end
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-const messageUnauthorized = "the worker answers 401 Unauthorized: give new credentials"
+const messageUnauthorized = "the worker answers 401 Unauthorized: give new credentials, for instance with \"kubectl trainyard join\""
 
 // observation is what the loop has found out about a worker.
 type observation struct {

@@ -84,7 +84,7 @@ func (p *prober) identity(ctx context.Context) (types.UID, answer, error) {
 		return "", none, errors.New("its kube-system namespace has no UID: check that the address is that of a Kubernetes " +
 			"API server")
 	case apierrors.IsUnauthorized(err):
-		return "", unauthorized, errors.New("the worker answers 401 Unauthorized: give new credentials")
+		return "", unauthorized, errors.New(messageUnauthorized)
 	case apierrors.IsForbidden(err):
 		return "", forbidden, errors.New("the worker forbids \"get namespaces\" for kube-system: grant it to the hub's user")
 	}

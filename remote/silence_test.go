@@ -47,22 +47,21 @@ type front struct {
 	*net.TCPListener
 	server *httptest.Server
 
-	fault atomic.Int32
 	// taken counts the connections that were accepted during a fault.
 	taken atomic.Int32
 
 	mu sync.Mutex
-	// held are connections that are neither answered nor closed. mended is closed when there is no fault. mu guards both.
-	held   []net.Conn
-	mended chan struct{}
+	// mu guards what follows. changed is closed when the fault changes. held are connections that are neither answered nor closed.
+	fault   fault
+	changed chan struct{}
+	held    []net.Conn
 }
 
 func newFront(t *testing.T) *front {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	f := &front{TCPListener: listener.(*net.TCPListener), mended: make(chan struct{})}
-	close(f.mended)
+	f := &front{TCPListener: listener.(*net.TCPListener), changed: make(chan struct{})}
 	// With a backlog of 0, one waiting connection fills the queue. Linux then drops connection requests.
 	raw, err := f.SyscallConn()
 	must(t, err)
@@ -90,24 +89,27 @@ func (f *front) credentials() remote.Credentials {
 }
 
 func (f *front) serve(w http.ResponseWriter, req *http.Request) {
-	switch fault(f.fault.Load()) {
-	case none:
-		if strings.HasPrefix(req.URL.Path, "/apis/") { // It has neither Trainer nor JobSet.
-			http.NotFound(w, req)
+	for {
+		now, changed := f.current()
+		switch now {
+		case none:
+			if strings.HasPrefix(req.URL.Path, "/apis/") { // It has neither Trainer nor JobSet.
+				http.NotFound(w, req)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "gitVersion": "v1.36.0",
+				"metadata": {"name": "kube-system", "uid": "the-id"}}`)
 			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		fmt.Fprint(w, `{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "gitVersion": "v1.36.0",
-			"metadata": {"name": "kube-system", "uid": "the-id"}}`)
-	case failing:
-		w.WriteHeader(http.StatusInternalServerError)
-	case blackholed, resetting, mute, babbling:
-		f.mu.Lock()
-		mended := f.mended
-		f.mu.Unlock()
-		select {
-		case <-mended:
-		case <-req.Context().Done():
+		case failing:
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		case blackholed, resetting, mute, babbling:
+			select {
+			case <-changed:
+			case <-req.Context().Done():
+				return
+			}
 		}
 	}
 }
@@ -115,11 +117,9 @@ func (f *front) serve(w http.ResponseWriter, req *http.Request) {
 // Accept implements net.Listener.
 func (f *front) Accept() (net.Conn, error) {
 	for {
-		f.mu.Lock()
-		mended := f.mended
-		f.mu.Unlock()
-		if fault(f.fault.Load()) == blackholed {
-			<-mended
+		if now, changed := f.current(); now == blackholed {
+			<-changed
+			continue
 		}
 		conn, err := f.TCPListener.Accept()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -128,13 +128,20 @@ func (f *front) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		now := fault(f.fault.Load())
+		now, _ := f.current()
 		if now == none || now == failing {
 			return conn, nil
 		}
 		f.taken.Add(1)
 		f.mistreat(conn, now)
 	}
+}
+
+// current returns the fault, and a channel that is closed when it changes.
+func (f *front) current() (fault, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.fault, f.changed
 }
 
 func (f *front) mistreat(conn net.Conn, now fault) {
@@ -152,14 +159,10 @@ func (f *front) mistreat(conn net.Conn, now fault) {
 	}
 }
 
-// suffer starts a fault.
+// suffer starts a fault, or changes from one to another: nothing is answered in between.
 func (f *front) suffer(t *testing.T, what fault) {
 	t.Helper()
-	f.mend()
-	f.mu.Lock()
-	f.mended = make(chan struct{})
-	f.mu.Unlock()
-	f.fault.Store(int32(what))
+	f.become(what)
 	if what != blackholed {
 		return
 	}
@@ -177,15 +180,16 @@ func (f *front) suffer(t *testing.T, what fault) {
 
 // mend ends the fault.
 func (f *front) mend() {
-	f.fault.Store(int32(none))
+	f.become(none)
+}
+
+func (f *front) become(what fault) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	select {
-	case <-f.mended:
-	default:
-		_ = f.SetDeadline(time.Time{})
-		close(f.mended)
-	}
+	f.fault = what
+	_ = f.SetDeadline(time.Time{})
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // nervousFleet returns a fleet that soon reports a worker as Unreachable.

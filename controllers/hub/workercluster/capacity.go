@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
+	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
@@ -96,11 +97,10 @@ func leastOf(a, b capacity.Resources) capacity.Resources {
 	return least
 }
 
-// gpuResource is the extended resource of a node's GPUs: the first by name that has "gpu" in its last part.
+// gpuResource is the resource of a node's GPUs: the first by name that the node has.
 func gpuResource(allocatable capacity.Resources) corev1.ResourceName {
 	for _, name := range slices.Sorted(maps.Keys(allocatable)) {
-		domain, last, extended := strings.Cut(string(name), "/")
-		if extended && allocatable[name] > 0 && (strings.Contains(last, "gpu") || strings.HasPrefix(domain, "gpu.")) {
+		if allocatable[name] > 0 && dispatch.IsGPU(name) {
 			return name
 		}
 	}

@@ -56,8 +56,8 @@ func TestHubIsNoWorker(t *testing.T) {
 	s := newScene(t)
 	s.register(t, "self", s.hub)
 	worker := s.become(t, "self", v1alpha1.ReasonDuplicate)
-	if message := messageOf(worker); !strings.Contains(message, "hub itself") {
-		t.Errorf("the message does not say that it is the hub: %s", message)
+	if message := messageOf(worker); !strings.Contains(message, "hub itself") || !strings.Contains(message, "docs/install.md") {
+		t.Errorf("the message does not say that it is the hub, and what to do instead: %s", message)
 	}
 	if worker.Status.ClusterID != "" {
 		t.Errorf("the hub was pinned as a worker, with the ID %q", worker.Status.ClusterID)
