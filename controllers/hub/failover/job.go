@@ -197,6 +197,8 @@ func (f *jobObservation) decideDeletion(now time.Time) decision {
 		return decision{do: leave}
 	case f.worker == forgotten, record.AttemptOf(d) == record.Ended:
 		return decision{do: release}
+	case f.worker == gone && record.AttemptOf(d) == record.Finished:
+		return decision{do: release} // Nothing runs there, and nobody is known who could delete the copy sooner.
 	}
 	due := d.DeletionTimestamp.Time
 	if f.since.After(due) {
@@ -204,7 +206,7 @@ func (f *jobObservation) decideDeletion(now time.Time) decision {
 	}
 	due = due.Add(f.deletionGrace)
 	if now.Before(due) {
-		return decision{do: pending, words: pendingWords(d), again: due}
+		return decision{do: pending, words: f.pendingWords(), again: due}
 	}
 	return decision{do: release}
 }

@@ -223,6 +223,8 @@ func TestDecide(t *testing.T) {
 		"DeletionOfUnusable":      {reason: "whatever the reason is", dispatch: newDispatch(deleted(15 * time.Minute)), worker: unclear, want: release},
 		"DeletionOfForgotten":     {reason: "at once", dispatch: newDispatch(deleted(0)), worker: forgotten, want: release},
 		"DeletionOfGone":          {reason: "it does not wait for ever either", dispatch: newDispatch(deleted(15 * time.Minute)), worker: gone, want: release},
+		"DeletionOfGoneWaits":     {reason: "it may run there", dispatch: newDispatch(deleted(0)), worker: gone, want: pending, words: pendingGoneWords(newDispatch()), again: 15 * time.Minute},
+		"DeletionOfGoneFinished":  {reason: "the worker has left, and nothing runs there", dispatch: newDispatch(isFinished, deleted(0)), worker: gone, want: release},
 		"DeletionOfEnded":         {reason: "there is nothing to wait for", dispatch: newDispatch(refused, deleted(0)), worker: lost, want: release},
 		"FinishedDeleted":         {reason: "a finished copy is left there too", dispatch: newDispatch(isFinished, deleted(time.Hour)), worker: lost, want: release},
 		"DeletedByHandWhenOver":   {reason: "it does not run again", dispatch: newDispatch(deleted(time.Hour)), job: newJob(complete), worker: lost, want: release},
@@ -291,7 +293,7 @@ func TestWords(t *testing.T) {
 		"hold": holdWords(long.Spec.Cluster), "answered": answeredWords(long.Spec.Cluster), "noAgent": noAgentWords(long.Spec.Cluster),
 		"fencing": fencingWords(long.Spec.Cluster), "pausing": pausingWords(long.Spec.Cluster), "gone": goneWords(long),
 		"elsewhere": elsewhereWords(long), "unusable": unusableWords(long.Spec.Cluster, v1alpha1.ReasonCapacityReportMissing),
-		"pending": pendingWords(long), "forgotten": forgottenWords(long.Spec.Cluster), "immediate": immediateWords(long.Spec.Cluster),
+		"pending": pendingWords(long), "pendingGone": pendingGoneWords(long), "forgotten": forgottenWords(long.Spec.Cluster), "immediate": immediateWords(long.Spec.Cluster),
 		"fenced": fencedWords(long.Spec.Cluster),
 	} {
 		if len(words) > 1000 {

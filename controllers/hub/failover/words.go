@@ -65,6 +65,20 @@ func unusableWords(worker v1alpha1.ClusterName, reason string) string {
 		"the conditions of the WorkerCluster say what to do", worker, reason)
 }
 
+func (f *jobObservation) pendingWords() string {
+	if f.worker == gone {
+		return pendingGoneWords(f.dispatch)
+	}
+	return pendingWords(f.dispatch)
+}
+
+// pendingGoneWords do not name the command: it needs a WorkerCluster.
+func pendingGoneWords(d *v1alpha1.Dispatch) string {
+	return fmt.Sprintf("the job was deleted; WorkerCluster %q was deleted too, and the copy may be running there: the hub "+
+		"deletes the copy if an admin creates the WorkerCluster again; after a while the hub writes a Tombstone for the copy "+
+		"and stops waiting", d.Spec.Cluster)
+}
+
 func pendingWords(d *v1alpha1.Dispatch) string {
 	return fmt.Sprintf("the job was deleted; the hub deletes its copy when worker %q answers again; after a while the "+
 		"hub writes a Tombstone for the copy and stops waiting; if nothing runs on the worker any more, an admin can end "+

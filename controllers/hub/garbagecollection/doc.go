@@ -55,7 +55,7 @@
 //
 // The manager deletes a finished copy when its retention is over and no burst of jobs is under way (pace.go), in the
 // background if no pod of the copy is alive. If the worker's garbage collector forgets the copy's JobSet, the manager
-// deletes the JobSet too (leftover.go).
+// deletes the JobSet too (jobsets.go).
 //
 // # What to watch out for
 //

@@ -32,7 +32,7 @@ const (
 	whatStands = "what is outdated on the worker cannot be deleted, so nothing new is created there: "
 	whatFails  = "the hub cannot look at its copies there, so nothing new is created: "
 	whatToDo   = "; the hub's user needs the verbs list and delete on trainjobs.trainer.kubeflow.org there, in all namespaces: " +
-		"hack/worker-kubeconfig.sh grants them"
+		"\"kubectl trainyard join\" grants them"
 )
 
 // refusalOf returns the refusal in an error that would be the same at the next try. Other errors pass, or are reported

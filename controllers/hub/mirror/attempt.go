@@ -6,6 +6,7 @@ package mirror
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -24,10 +25,14 @@ type attempt struct {
 	verified bool
 	// ended is true once this attempt has been reported as ended without a copy. The cache may not show that yet.
 	ended bool
+	// started is true once the start of the copy has been measured.
+	started bool
 	// warned is true once an Event has said why nothing is done.
 	warned bool
 	// course is what the copy's JobSet said last, nil if it was never seen. The JobSet may be gone before its copy ends.
 	course *course
+	// stopped is when the deletion of the copy began, by the worker's clock, nil if that was never seen.
+	stopped *metav1.Time
 	// finishing measures since when the copy has been Complete or Failed.
 	finishing stopwatch
 
@@ -36,6 +41,8 @@ type attempt struct {
 	said       said
 	suspension suspension
 	restored   restored
+	look       look
+	told       told
 }
 
 // attemptOf returns the Dispatch's attempt, and drops any other attempt of the key. It assumes that the creation of an
@@ -53,6 +60,14 @@ func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Disp
 	}
 	r.attempts.Store(key, a)
 	return a
+}
+
+// showStop says from when until when a copy ran that is gone. It says nothing that was not seen.
+func (a *attempt) showStop(status *v1alpha1.DispatchStatus) {
+	if a.course != nil {
+		status.StartTime = a.course.startTime // Nil if the JobSet was suspended first: nobody knows when.
+	}
+	status.CompletionTime = a.stopped
 }
 
 // stopwatch measures since when something has been so.

@@ -288,8 +288,7 @@ func TestLeftOutNamesAreTold(t *testing.T) {
 		t.Errorf("annotations of the copy (-want +got):\n%s", diff)
 	}
 	s.expectEvent(t, recorder, `Warning NamesLeftOut The copy on worker "worker" was created without annotation trainyard.dev/fenced: `+
-		`names under trainyard.dev/ are reserved; users may write the annotations trainyard.dev/clusters, `+
-		`trainyard.dev/priority-class, trainyard.dev/ttl-seconds-after-finished`)
+		`names under trainyard.dev/ are reserved; users may write the annotations `+strings.Join(v1alpha1.UserAnnotations(), ", "))
 	if len(recorder.Events) > 0 {
 		t.Errorf("something was told again: %s", <-recorder.Events)
 	}

@@ -76,7 +76,7 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 			return v.awaitLease(ctx)
 		}
 		if err = v.send(ctx, policy, may.challenge); err == nil {
-			return v.runningDue(), nil // Then the Dispatch says Running, even if no event of the copy comes before.
+			return v.runningDue(), nil // Then the Dispatch says so, even if no event of the copy comes before.
 		}
 	}
 	v.attempt.creation.trouble.noteHang(v.Cluster, err, v.Clock.Since(began))
@@ -111,7 +111,7 @@ func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, chall
 	v.attempt.creation.unanswered.copyAnswered = true
 	v.attempt.copy.believe(copy, now)
 	timeToCopy.Observe(now.Sub(v.attempt.noticed).Seconds())
-	v.recordLeftOut()
+	announcer{&v.hubSide}.leftOut()
 	return nil
 }
 
@@ -143,6 +143,8 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 		return 0, findErr
 	case found.copy == nil && exists:
 		return conflictDelay, nil // It has gone since.
+	case found.presence == arriving:
+		return found.wait, nil
 	case found.copy == nil:
 		return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, refusalWords(err))
 	case found.presence == current:
@@ -161,6 +163,8 @@ func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case found.presence == arriving && found.copy != nil:
+		return found.wait, nil
 	case found.presence == foreign:
 		return v.nameTaken(ctx, found.copy)
 	}

@@ -32,6 +32,8 @@
 // others have made to the spec (edits.go), or to our labels and annotations, are changed back, with an Event; the job
 // is moved if the worker does not allow that, or if somebody changes the copy again and again.
 //
+// Nothing of the job but its suspension reaches a copy later. An Event says what did not (uncopied.go).
+//
 // The Dispatch shows steps and restarts of the copy (progress.go), from its status and its JobSet. They ride on writes
 // that are made anyway, or are gathered for a second. A JobSet may be hidden, late or gone: nothing waits for it.
 //

@@ -303,8 +303,8 @@ func TestEvictionTakenBack(t *testing.T) {
 	s.restart()
 	s.reconcile(t)
 	d = s.dispatch(t)
-	if d.Status.Phase != v1alpha1.PhaseRunning || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting) != nil {
-		t.Errorf("the status is %+v, want Running without Evicting", d.Status)
+	if d.Status.Phase != v1alpha1.PhaseStarting || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting) != nil {
+		t.Errorf("the status is %+v, want Starting without Evicting", d.Status)
 	}
 }
 

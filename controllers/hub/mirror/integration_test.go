@@ -514,7 +514,7 @@ func TestStatusIsGathered(t *testing.T) {
 	}
 }
 
-// A Dispatch says Running when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends the
+// A Dispatch says Starting when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends the
 // attempt: no other copy is made in its name.
 func TestRunningAndCopyDeleted(t *testing.T) {
 	s := newScene(t, setting{})
@@ -530,8 +530,8 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 	s.clock.Step(time.Second)
 	s.reconcile(t)
 	running := s.dispatch(t)
-	if running.Status.Phase != v1alpha1.PhaseRunning || running.Status.CopyUID != s.copy(t).GetUID() {
-		t.Errorf("status of the Dispatch is %+v, want Running with the copy's UID", running.Status)
+	if running.Status.Phase != v1alpha1.PhaseStarting || running.Status.CopyUID != s.copy(t).GetUID() {
+		t.Errorf("status of the Dispatch is %+v, want Starting with the copy's UID", running.Status)
 	}
 	s.clock.Step(time.Hour)
 	s.reconcile(t)

@@ -144,11 +144,14 @@ func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructur
 	case isRefusal(err) && len(names) > 0:
 		return false, k.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
 	case err != nil:
+		if isRefusal(err) {
+			announcer{&k.hubSide}.refusal(err)
+		}
 		return false, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", from.GetNamespace(), from.GetName(), k.Cluster, err)
 	}
 	if len(names) > 0 {
 		restored.count, restored.last = restored.count+1, k.Clock.Now()
-		k.recordRestored(names)
+		announcer{&k.hubSide}.restored(names)
 	}
 	return true, nil
 }

@@ -125,7 +125,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 	s.reconcile(t)
 	d := s.dispatch(t)
 	mirrored := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchMirrored)
-	if d.Status.Phase != v1alpha1.PhaseRunning || mirrored.Reason != v1alpha1.ReasonCopied || strings.Contains(mirrored.Message, "stopped") {
+	if d.Status.Phase != v1alpha1.PhaseStarting || mirrored.Reason != v1alpha1.ReasonCopied || strings.Contains(mirrored.Message, "stopped") {
 		t.Errorf("the copy runs, and the Dispatch says %s and %+v", d.Status.Phase, mirrored)
 	}
 	before := reader.reads

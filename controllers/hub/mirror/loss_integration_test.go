@@ -71,8 +71,8 @@ func TestWorkerReturns(t *testing.T) {
 
 	s.reconcile(t)
 	d := s.dispatch(t)
-	if d.Status.Phase != v1alpha1.PhaseRunning || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost) != nil {
-		t.Errorf("the status is %+v, want Running without WorkerLost", d.Status)
+	if d.Status.Phase != v1alpha1.PhaseStarting || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost) != nil {
+		t.Errorf("the status is %+v, want Starting without WorkerLost", d.Status)
 	}
 	if diff := cmp.Diff(before, s.copy(t)); diff != "" {
 		t.Errorf("the copy was touched before it was on record that the worker is back (-before +after):\n%s", diff)
@@ -204,7 +204,7 @@ func TestOutdatedChallengeIsRenewed(t *testing.T) {
 	}
 }
 
-// reportRunning brings the scene to where the Dispatch says Running.
+// reportRunning brings the scene to where the Dispatch says that there is a copy.
 func (s *scene) reportRunning(t *testing.T) {
 	t.Helper()
 	s.clock.Step(time.Minute)

@@ -52,7 +52,7 @@ func (v *visit) lookForCopy(ctx context.Context) (finding, error) {
 	wait := v.mayArrive() // Before the request: a creation that arrives between the two is not overlooked.
 	copy, err := v.find(ctx)
 	found := finding{presence: v.presenceOf(copy), copy: copy}
-	if copy == nil && wait > 0 {
+	if wait > 0 && (copy == nil || found.presence == foreign) { // A foreign TrainJob may go before the creation arrives.
 		found.presence, found.wait = arriving, wait
 	}
 	return found, err

@@ -117,21 +117,36 @@ func endSteps(steps []v1alpha1.Step, end string) {
 
 // hasProgressed is true if the Dispatch has to show another phase, other steps or restarts.
 func (f *observation) hasProgressed() bool {
-	shown := &f.dispatch.Status
-	if phase, _ := f.phase(); phase != shown.Phase {
+	shown, current := &f.dispatch.Status, f.progress()
+	if phase, _ := f.phaseAt(&current); phase != shown.Phase {
 		return true
 	}
-	current := v1alpha1.DispatchStatus{Restarts: shown.Restarts}
-	f.showProgress(&current)
 	return current.Restarts != shown.Restarts || !equality.Semantic.DeepEqual(current.Steps, shown.Steps)
+}
+
+// progress is what the Dispatch has to show of the copy's progress.
+func (f *observation) progress() v1alpha1.DispatchStatus {
+	current := v1alpha1.DispatchStatus{Restarts: f.dispatch.Status.Restarts}
+	f.showProgress(&current)
+	return current
 }
 
 // phase is the phase, with its reason, of a job that has a copy.
 func (f *observation) phase() (v1alpha1.DispatchPhase, string) {
+	current := f.progress()
+	return f.phaseAt(&current)
+}
+
+// phaseAt is phase for progress that is known already.
+func (f *observation) phaseAt(current *v1alpha1.DispatchStatus) (v1alpha1.DispatchPhase, string) {
 	if f.isHeld() {
 		return v1alpha1.PhaseQueued, cmp.Or(f.held.reason, v1alpha1.ReasonHeldByWorker)
 	}
-	return v1alpha1.PhaseRunning, v1alpha1.ReasonCopied
+	shown := v1alpha1.DispatchStatus{}
+	if f.dispatch.WasCopied() {
+		shown = f.dispatch.Status
+	}
+	return record.CopiedPhase(&shown, current), v1alpha1.ReasonCopied
 }
 
 // isHeldOtherwise is true if the Kueue of the worker holds the copy in other words than the Dispatch shows.

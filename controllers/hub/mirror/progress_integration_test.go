@@ -27,7 +27,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// runningDelay is how long a copy lives before its Dispatch says Running.
+// runningDelay is how long a copy lives before its Dispatch says that it is there.
 const runningDelay = 10 * time.Second
 
 // Two moments of the worker.
@@ -125,14 +125,14 @@ func (s *scene) trains(t *testing.T, counter, end string) {
 	s.settle(t)
 }
 
-// run brings the scene to where its Dispatch says Running.
+// run brings the scene to where its Dispatch says that there is a copy.
 func (s *scene) run(t *testing.T) {
 	t.Helper()
 	s.reconcile(t)
 	s.clock.Step(runningDelay)
 	s.reconcile(t)
-	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseRunning {
-		t.Fatalf("phase is %s, want Running", phase)
+	if d := s.dispatch(t); !d.WasCopied() {
+		t.Fatalf("phase is %s, and no copy is reported", d.Status.Phase)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestProgressIsGathered(t *testing.T) {
 	created := moment(ptr.To(s.jobSet(t, 0, "").GetCreationTimestamp()))
 	s.trains(t, "", "")
 	s.run(t)
-	s.expectCourse(t, "with Running", course{Steps: trainerStep(v1alpha1.StepWaiting), Start: created})
+	s.expectCourse(t, "with the copy", course{Steps: trainerStep(v1alpha1.StepWaiting), Start: created})
 	s.clock.Step(2 * statusWindow)
 	s.reconcile(t) // The TrainJob has got its status, too.
 
@@ -251,7 +251,7 @@ func TestProgressIsGathered(t *testing.T) {
 	})
 }
 
-// A job that waited says Running at once, and yet costs no other write if it is short.
+// A job that waited says Starting at once, and yet costs no other write if it is short.
 func TestProgressOfAJobThatWaited(t *testing.T) {
 	s := newScene(t, setting{})
 	waiting := s.dispatch(t)
@@ -259,8 +259,8 @@ func TestProgressOfAJobThatWaited(t *testing.T) {
 	must(t, s.hub.Status().Update(t.Context(), waiting))
 	s.reconcile(t)
 	s.reconcile(t)
-	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseRunning {
-		t.Fatalf("phase is %s, want Running", phase)
+	if phase := s.dispatch(t).Status.Phase; phase != v1alpha1.PhaseStarting {
+		t.Fatalf("phase is %s, want Starting", phase)
 	}
 	s.trains(t, "ready", "")
 	s.expectQuiet(t, "it may be short")
@@ -375,7 +375,7 @@ func TestWorkerThatHidesItsJobSets(t *testing.T) {
 	s.jobSet(t, 1, resumedAt)
 	s.trains(t, "ready", "")
 	s.run(t)
-	s.expectCourse(t, "with Running", course{Steps: trainerStep(v1alpha1.StepRunning)})
+	s.expectCourse(t, "with the copy", course{Steps: trainerStep(v1alpha1.StepRunning)})
 	s.trains(t, "succeeded", "Complete")
 	s.reconcile(t)
 	s.expectCourse(t, "at the end, which waits for nothing", course{Steps: trainerStep(v1alpha1.StepSucceeded), End: endedAt})

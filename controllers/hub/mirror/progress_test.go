@@ -149,7 +149,7 @@ func TestShowProgress(t *testing.T) {
 		reason      string
 		observation observation
 		want        v1alpha1.DispatchStatus
-		// progress is whether a Dispatch that says Running is written for it.
+		// progress is whether a Dispatch that says that there is a copy is written for it.
 		progress bool
 	}{
 		"NothingKnown": {

@@ -86,7 +86,7 @@ func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
 	case conflicting:
 		return v.conflict(ctx)
 	case misplaced:
-		v.warnMisplaced()
+		announcer{&v.hubSide}.misplaced()
 	case returned:
 		return 0, v.reportReturned(ctx)
 	case mirrored:
@@ -109,14 +109,17 @@ func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
 // mirror keeps the copy what it should be and brings its status to the hub. No step waits for the one before to
 // succeed. The first error is returned as it is: a conflict keeps its type, and is retried without a log line.
 func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
+	announcer{&v.hubSide}.uncopied()
 	keepDue, keepErr := keeper{v}.keep(ctx)
 	statusDue, statusErr := v.syncStatus(ctx)
+	checkup{v}.measureStart()
+	healthDue, healthErr := checkup{v}.observe(ctx)
 	runningDue, runningErr := v.reportRunning(ctx)
-	due := requeue.Sooner(keepDue, requeue.Sooner(statusDue, runningDue))
+	due := requeue.Sooner(requeue.Sooner(keepDue, healthDue), requeue.Sooner(statusDue, runningDue))
 	if v.believed {
 		due = requeue.Sooner(due, createLag-v.Clock.Since(v.attempt.copy.since))
 	}
-	return due, cmp.Or(keepErr, statusErr, runningErr)
+	return due, cmp.Or(keepErr, statusErr, healthErr, runningErr)
 }
 
 // visit is one reconcile of one job. Its methods do what the state of the job asks for.
@@ -174,6 +177,9 @@ func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*
 // observeCourse reads the JobSet of the copy, if it is there and the hub may read it. Nothing fails without it.
 func (v *visit) observeCourse(ctx context.Context) {
 	if v.isCurrent(v.copy) {
+		if stopped := v.copy.GetDeletionTimestamp(); stopped != nil {
+			v.attempt.stopped = stopped
+		}
 		jobSet := newJobSet()
 		err := v.worker.Get(ctx, client.ObjectKeyFromObject(v.copy), jobSet)
 		if err == nil && metav1.IsControlledBy(jobSet, v.copy) {

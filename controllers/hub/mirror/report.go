@@ -15,32 +15,41 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// runningDelay is how long a copy lives before its Dispatch says Running. A shorter job is one status write cheaper.
+// runningDelay is how long a copy lives before its Dispatch says that it is there. A shorter job is one status write cheaper.
 const runningDelay = 10 * time.Second
 
 // reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on how the copy gets on.
 func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	var due time.Duration
+	healthy, later := h.healthy()
 	switch {
 	case h.dispatch.Status.Phase == v1alpha1.PhaseEvicting:
 		// Somebody has taken the eviction back in time.
 	case !h.dispatch.WasCopied():
 		due = h.runningDue()
-	case h.hasProgressed() || h.isHeldOtherwise(h.Cluster):
+	case h.hasProgressed() || h.isHeldOtherwise(h.Cluster) || !h.saysHealth(healthy):
 		due = h.progressDue()
 	default:
 		h.attempt.said.progress.reset()
-		return 0, nil
+		return later, nil
 	}
 	if due > 0 {
 		return due, nil
 	}
 	h.attempt.said.progress.reset()
-	return 0, h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
+	err := h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopied(status)
 		record.GoOn(status)
 		status.Phase, status.Reason = h.phase()
+		if healthy != nil {
+			record.SetHealth(status, h.dispatch, *healthy, h.Clock.Now())
+		}
 	})
+	if err != nil {
+		return 0, err
+	}
+	announcer{h}.health(healthy)
+	return later, nil
 }
 
 // runningDue is how long until the Dispatch has to say Running. A Dispatch that says Waiting has to say so at once.
@@ -96,17 +105,17 @@ func (h *hubSide) reportFinished(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.recordFailed(end)
+	announcer{h}.failed(end)
 	return nil
 }
 
 // endAttempt says on the Dispatch that the attempt has no copy and will have none, so that placement decides again.
 func (h *hubSide) endAttempt(ctx context.Context, outcome v1alpha1.Outcome, message string) error {
-	if err := h.records().End(ctx, h.dispatch, outcome, message); err != nil {
+	if err := h.records().EndCopy(ctx, h.dispatch, outcome, message, h.attempt.showStop); err != nil {
 		return err
 	}
 	h.attempt.ended = true
-	h.recordEnded(outcome, message)
+	announcer{h}.ended(outcome, message)
 	return nil
 }
 

@@ -114,6 +114,8 @@ type observation struct {
 	course *course
 	// held is what the worker's Kueue was last heard to say about the copy.
 	held held
+	// well is what is known of the copy's health.
+	well well
 	// otherCluster is true if the worker's name led to another cluster when the Dispatch was made.
 	otherCluster bool
 }
@@ -124,7 +126,7 @@ type presence int
 const (
 	// nothing: there is no TrainJob of the name. From lookFor also: no pod is alive, and no creation can arrive.
 	nothing presence = iota
-	// arriving: there is no TrainJob of the name, but a creation that got no answer may still make one.
+	// arriving: there is no TrainJob of the name but a foreign one, and a creation that got no answer may still make ours.
 	arriving
 	// podsAlive: the copy is gone, but its JobSet is there or one of its pods may run.
 	podsAlive

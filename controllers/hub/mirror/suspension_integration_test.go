@@ -21,7 +21,7 @@ import (
 )
 
 // Kueue on the worker suspends a copy when it is created, and makes a Workload for it. The copy is left to Kueue, its Dispatch says
-// that the worker holds the job, and says Running when Kueue lets it run.
+// that the worker holds the job, and says Starting when Kueue lets it run.
 func TestCopyInAQueueOfTheWorker(t *testing.T) {
 	s := newScene(t, setting{})
 	s.installKueue(t)
@@ -56,8 +56,8 @@ func TestCopyInAQueueOfTheWorker(t *testing.T) {
 		s.reconcile(t)
 		s.clock.Step(time.Minute)
 	}
-	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseRunning || status.Reason != v1alpha1.ReasonCopied {
-		t.Errorf("the Dispatch says %s/%s, want Running/Copied", status.Phase, status.Reason)
+	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseStarting || status.Reason != v1alpha1.ReasonCopied {
+		t.Errorf("the Dispatch says %s/%s, want Starting/Copied", status.Phase, status.Reason)
 	}
 	if now := s.copy(t); now.GetResourceVersion() != version {
 		t.Errorf("the copy was written after Kueue had admitted it:\n%v", specOf(now))
@@ -129,6 +129,8 @@ func TestFieldAddedOnTheHub(t *testing.T) {
 	if _, brought := specOf(s.copy(t))["activeDeadlineSeconds"]; brought {
 		t.Error("the field was brought to a copy that runs")
 	}
+	s.expectEvent(t, recorder, `Warning ChangeNotCopied The copy on worker "worker" does not get the change of spec.activeDeadlineSeconds, `+
+		`spec.runtimePatches[a.dev/b], because it was made before; to bring the change to a new copy, suspend the TrainJob, and resume it`)
 	s.expectEvent(t, recorder, `Warning CopyRestored Undid changes that somebody made to the copy on worker "worker": spec.suspend`)
 	if len(recorder.Events) > 0 {
 		t.Errorf("the worker is said to have edited the copy: %s", <-recorder.Events)

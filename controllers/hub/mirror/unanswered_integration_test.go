@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -25,6 +26,7 @@ import (
 // released, and the job runs nowhere else.
 func TestUnansweredCreation(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, jobName, nil)
+	taken := apierrors.NewAlreadyExists(schema.GroupResource{Resource: "trainjobs"}, jobName)
 	cases := map[string]struct {
 		reason string
 		// after the creation got no answer.
@@ -54,6 +56,16 @@ func TestUnansweredCreation(t *testing.T) {
 				must(t, client.IgnoreNotFound(err))
 				return err != nil
 			},
+		},
+		"NameTaken": {
+			reason: "A foreign TrainJob has the name now, and may go before the creation arrives.",
+			after:  func(t *testing.T, s *scene, w *fickleWorker) { w.err = taken; s.takeName(t) },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
+		},
+		"NameTakenAndEvicted": {
+			reason: "The same, for a job that has to leave.",
+			after:  func(t *testing.T, s *scene, _ *fickleWorker) { s.takeName(t); s.evict(t) },
+			ended:  func(t *testing.T, s *scene) bool { return s.dispatch(t).AttemptEnded() },
 		},
 		"Arrived": {
 			reason: "The copy is the one that got no answer, and there is no other.",
@@ -100,6 +112,17 @@ func TestUnansweredCreation(t *testing.T) {
 			}
 		})
 	}
+}
+
+// takeName gives the name of the copy to a foreign TrainJob.
+func (s *scene) takeName(t *testing.T) {
+	t.Helper()
+	foreign := trainjobs.New()
+	foreign.SetNamespace(s.key.Namespace)
+	foreign.SetName(s.key.Name)
+	foreign.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "torch-distributed"}, "suspend": true}
+	must(t, s.worker.Create(t.Context(), foreign))
+	s.settle(t)
 }
 
 // What a mirror was doing when it ended, the next one does not know: a creation of its may be under way. An attempt that has no copy on

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // mayBeHeld is false for a Dispatch that says that the job runs or has no copy yet. Then nobody has to read the job.
@@ -23,15 +24,25 @@ func mayBeHeld(d *v1alpha1.Dispatch) bool {
 	return d.WasCopied() && !slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning })
 }
 
-// isHeld is true for a job whose copy is suspended on its worker or has no pods, as the status of the hub's job shows.
+// isHeld is true for a job whose copy is suspended on its worker or has no pods, as the status of the hub's job shows, or
+// has a pod for which there is no node.
 func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
 	if !mayBeHeld(d) {
 		return false
+	}
+	if isUnschedulable(d) {
+		return true
 	}
 	started := slices.ContainsFunc(trainjobs.JobsStatus(job), func(step trainer.JobStatus) bool {
 		return ptr.Deref(step.Active, 0)+ptr.Deref(step.Ready, 0)+ptr.Deref(step.Succeeded, 0)+ptr.Deref(step.Failed, 0) > 0
 	})
 	return !started || trainjobs.HasCondition(job, trainer.TrainJobSuspended)
+}
+
+// isUnschedulable is true for a job that has a pod for which its worker has no node.
+func isUnschedulable(d *v1alpha1.Dispatch) bool {
+	trouble := record.Trouble(d)
+	return trouble != nil && trouble.Reason == v1alpha1.ReasonUnschedulable
 }
 
 // confirmTime is how long this process must see a job held before the job can be overdue: after a restart, and when a
@@ -42,7 +53,8 @@ const confirmTime = 30 * time.Second
 type patience struct {
 	attempt int32
 	// interrupted: in this attempt the job was not always held, or its worker was away. Then since is when this process
-	// saw the job held again. Otherwise since is when the copy was reported, which a restart does not forget.
+	// saw the job held again. Otherwise, and for a job that has not begun to run, since is when the copy was reported,
+	// which a restart does not forget.
 	interrupted bool
 	// since is the start of the timeout. seen is when this process first saw the job held. Both are zero for other jobs.
 	since, seen time.Time
@@ -68,13 +80,19 @@ func (w waiting) look(d *v1alpha1.Dispatch, isHeld bool, now time.Time) patience
 	switch {
 	case !isHeld:
 		p.since, p.seen, p.interrupted = time.Time{}, time.Time{}, true
-	case p.seen.IsZero() && p.interrupted:
+	case p.seen.IsZero() && p.interrupted && !isNew(d):
 		p.since, p.seen = now, now
 	case p.seen.IsZero():
 		p.since, p.seen = copiedAt(d, now), now
 	}
 	w[d.Spec.TrainJob.UID] = p
 	return p
+}
+
+// isNew is true for a job whose pods have begun nothing: they exist, and the worker has not found nodes for all.
+func isNew(d *v1alpha1.Dispatch) bool {
+	return d.Status.Phase == v1alpha1.PhaseStarting && isUnschedulable(d) &&
+		!slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State != v1alpha1.StepWaiting })
 }
 
 // copiedAt is when the copy was reported, by the hub's clock.

@@ -305,3 +305,42 @@ func TestAdmissionTimeout(t *testing.T) {
 	s.change(t, worker, ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
 	expect("it begins anew", 10*time.Minute, "queued AdmissionTimeout")
 }
+
+// A gang for whose pods its worker finds no node leaves after the admissionTimeout, counted from when the copy was made.
+// Pods that have a node, and pull an image, do not count.
+func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
+	s := newScene(t)
+	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})
+	worker := s.worker(t, "a")
+	s.place(t, "pulls", worker)
+	s.place(t, "wide", worker)
+	pending := trainer.TrainJobStatus{JobsStatus: []trainer.JobStatus{{
+		Name: "node", Ready: new(int32(0)), Active: new(int32(2)), Succeeded: new(int32(0)), Failed: new(int32(0)), Suspended: new(int32(0)),
+	}}}
+	sick := func(name, reason string) {
+		t.Helper()
+		d := s.dispatch(t, name)
+		d.Status.Phase = v1alpha1.PhaseStarting
+		record.SetHealth(&d.Status, d, metav1.Condition{
+			Type: v1alpha1.DispatchHealthy, Status: metav1.ConditionFalse, Reason: reason, Message: "words",
+		}, s.clock.Now())
+		must(t, s.hub.Admin.Status().Update(t.Context(), d))
+	}
+	for _, name := range []string{"pulls", "wide"} {
+		s.says(t, name, pending)
+	}
+	s.reconcile(t, worker)
+	s.clock.Step(6 * time.Minute)
+	sick("pulls", "ImagePullFailed")
+	sick("wide", v1alpha1.ReasonUnschedulable)
+	if result := s.reconcile(t, worker); result.RequeueAfter != 4*time.Minute {
+		t.Errorf("looked at again after %s, want 4m: the gang has waited for 6 of its 10 minutes", result.RequeueAfter)
+	}
+	s.clock.Step(4 * time.Minute)
+	s.room.lacksAll = "lacks room"
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "it would only lose its place")
+	s.room.lacksAll = ""
+	s.reconcile(t, worker)
+	s.wantEvicted(t, "there is room", "wide AdmissionTimeout")
+}

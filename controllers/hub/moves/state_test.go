@@ -215,6 +215,10 @@ func TestIsHeld(t *testing.T) {
 	waiting := func(d *v1alpha1.Dispatch) {
 		d.Status.Steps = []v1alpha1.Step{{Name: v1alpha1.StepTrainer, State: v1alpha1.StepWaiting}}
 	}
+	unschedulable := func(d *v1alpha1.Dispatch) {
+		healthy := metav1.Condition{Type: v1alpha1.DispatchHealthy, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonUnschedulable}
+		record.SetHealth(&d.Status, d, healthy, time.Now())
+	}
 	one := func(counter string) map[string]any { return map[string]any{counter: int64(1)} }
 	for name, test := range map[string]struct {
 		reason   string
@@ -227,6 +231,7 @@ func TestIsHeld(t *testing.T) {
 		"Queued":      {reason: "the worker's queue has suspended it", dispatch: testDispatch(waiting), job: testJob("origin", says("Suspended", one("suspended"))), want: true},
 		"NoPods":      {reason: "it is not suspended, and has no pods", dispatch: testDispatch(waiting), job: testJob("origin", says("", one("suspended"))), want: true},
 		"Pods":        {reason: "they are pending, which is the scheduler's matter", dispatch: testDispatch(waiting), job: testJob("origin", says("", one("active")))},
+		"NoNode":      {reason: "the scheduler finds no node", dispatch: testDispatch(waiting, unschedulable), job: testJob("origin", says("", one("active"))), want: true},
 		"Running":     {reason: "it runs", dispatch: testDispatch(running), job: testJob("origin", says("", one("ready")))},
 		"PutBack":     {reason: "the worker's queue has suspended it again", dispatch: testDispatch(waiting), job: testJob("origin", says("Suspended", one("active"))), want: true},
 		"Initialized": {reason: "it has done something", dispatch: testDispatch(waiting), job: testJob("origin", says("", one("succeeded")))},

@@ -99,7 +99,7 @@ func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.Na
 	err = worker.Delete(ctx, jobSet, background, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
 		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, worker.name, err)
-		if apierrors.IsForbidden(err) { // Another try would not help. hack/worker-kubeconfig.sh grants the permission.
+		if apierrors.IsForbidden(err) { // Another try would not help. "kubectl trainyard join" grants the permission.
 			failed = reconcile.TerminalError(failed)
 		}
 		return reconcile.Result{}, failed

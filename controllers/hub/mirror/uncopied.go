@@ -1,0 +1,87 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// told is what Events have said of the copy, so that they say it once.
+type told struct {
+	// generation of the job that was last compared with the copy.
+	generation int64
+	// refusal of a write to the copy.
+	refusal string
+}
+
+// settable are the fields of a spec that the CRD lets a user set or remove once the job is there, besides runtimePatches.
+var settable = []string{"activeDeadlineSeconds", "initializer", "trainer"}
+
+// uncopied says once for each generation of the job what the user has changed since the copy was made: a copy keeps
+// the spec with which it was created. The hub's webhook refuses such a change, where it is served.
+func (a announcer) uncopied() {
+	generation := a.job.GetGeneration()
+	if a.attempt.told.generation == generation || a.copy.GetAnnotations()[v1alpha1.AnnotationSource] == sourceOf(a.job) {
+		return
+	}
+	a.attempt.told.generation = generation
+	if trainjobs.Suspended(a.job) {
+		return // The next copy has the change.
+	}
+	if names := uncopied(newSpec(a.job, false), specOf(a.copy)); len(names) > 0 {
+		a.record(corev1.EventTypeWarning, "ChangeNotCopied",
+			"The copy on worker %q does not get the change of %s, because it was made before; to bring the change to a new copy, "+
+				"suspend the TrainJob, and resume it", a.Cluster, strings.Join(names, ", "))
+	}
+}
+
+// uncopied returns the fields in which a copy differs from what a new copy would have. The worker may have added defaults.
+func uncopied(wanted, found map[string]any) []string {
+	var names []string
+	for _, field := range settable {
+		if differs(wanted[field], found[field]) {
+			names = append(names, "spec."+field)
+		}
+	}
+	want, got := patchesOf(wanted), patchesOf(found)
+	for _, manager := range slices.Sorted(maps.Keys(union(want, got))) {
+		if differs(want[manager], got[manager]) {
+			names = append(names, edit{path: []string{fieldPatches, manager}}.String())
+		}
+	}
+	return names
+}
+
+// differs is true if something of wanted is missing in found, or if only one of them is there.
+func differs(wanted, found any) bool {
+	want, isMap := wanted.(map[string]any)
+	got, wasMap := found.(map[string]any)
+	if !isMap || !wasMap {
+		return !equality.Semantic.DeepEqual(wanted, found)
+	}
+	for key, value := range want {
+		if _, has := got[key]; !has || differs(value, got[key]) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal says once that the worker refuses a write to the copy which nobody's edit has made necessary.
+func (a announcer) refusal(err error) {
+	words := refusalWords(err)
+	if a.attempt.told.refusal == words {
+		return
+	}
+	a.attempt.told.refusal = words
+	a.record(corev1.EventTypeWarning, "ChangeRefused", "Worker %s refuses to let the copy go on: %s", a.Cluster, words)
+}
