@@ -128,7 +128,7 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 	}
 }
 
-// A job that no worker could take gives its quota back after a minute, and for longer each time. A job that has become
+// A job that no worker could take gives its quota back after a minute, and later each time. A job that has become
 // possible meanwhile does not.
 func TestQuotaIsGivenBack(t *testing.T) {
 	k := newScene(t).withKueue(t)
@@ -140,14 +140,15 @@ func TestQuotaIsGivenBack(t *testing.T) {
 	}
 	k.clock.Step(hopelessTime)
 	k.checked(t, "lost", kueue.Retry, "no worker could take")
-	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != int64(60) {
-		t.Errorf("the check is %v, want another try after a minute", check)
+	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != nil {
+		t.Errorf("the check is %v, and a delay in it keeps Kueue from taking the quota back", check)
 	}
 	k.setRetries(t, "lost", 2)
-	k.checked(t, "lost", kueue.Retry, "no worker could take")
-	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != int64(240) {
-		t.Errorf("the check is %v, want another try after four minutes", check)
+	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != 4*hopelessTime {
+		t.Errorf("the third time it is looked at again after %s, want %s", result.RequeueAfter, 4*hopelessTime)
 	}
+	k.clock.Step(4 * hopelessTime)
+	k.checked(t, "lost", kueue.Retry, "no worker could take")
 	k.setRetries(t, "lost", 3)
 	job := k.job(t, "lost")
 	old := job.DeepCopy()

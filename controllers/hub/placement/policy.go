@@ -30,14 +30,19 @@ type Policies struct {
 // one is dispatch.Decide's to say.
 func (p Policies) For(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
 	policies, labels, err := p.inputs(ctx, job)
-	if err != nil || len(policies) == 0 {
+	if err != nil {
 		return nil, err
 	}
+	return policyOf(policies, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
+}
+
+// policyOf returns the policy that applies to a job, nil if there is none.
+func policyOf(policies []v1alpha1.DispatchPolicy, job dispatch.Job) (*v1alpha1.DispatchPolicy, error) {
 	plain := make([]dispatch.Policy, len(policies))
 	for i := range policies {
 		plain[i].DispatchPolicy = &policies[i]
 	}
-	policy, _, err := dispatch.SelectPolicy(plain, dispatch.Job{Labels: job.GetLabels(), NamespaceLabels: labels})
+	policy, _, err := dispatch.SelectPolicy(plain, job)
 	if err != nil || policy == nil {
 		return nil, err
 	}
@@ -55,14 +60,23 @@ func (p Policies) Retention(ctx context.Context, job *unstructured.Unstructured)
 
 // inputs reads all policies, and the labels of the job's namespace. What is returned is shared with the cache.
 func (p Policies) inputs(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.DispatchPolicy, map[string]string, error) {
-	var policies v1alpha1.DispatchPolicyList
-	if err := p.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, fmt.Errorf("list DispatchPolicies: %w", err)
+	policies, err := p.all(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	namespace := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Namespace"}}
-	err := p.Hub.Get(ctx, types.NamespacedName{Name: job.GetNamespace()}, namespace)
+	err = p.Hub.Get(ctx, types.NamespacedName{Name: job.GetNamespace()}, namespace)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, nil, fmt.Errorf("get Namespace %q: %w", job.GetNamespace(), err)
 	}
-	return policies.Items, namespace.Labels, nil
+	return policies, namespace.Labels, nil
+}
+
+// all returns the policies of the hub, which the caller must not change.
+func (p Policies) all(ctx context.Context) ([]v1alpha1.DispatchPolicy, error) {
+	var policies v1alpha1.DispatchPolicyList
+	if err := p.Hub.List(ctx, &policies, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list DispatchPolicies: %w", err)
+	}
+	return policies.Items, nil
 }

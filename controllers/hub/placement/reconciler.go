@@ -224,7 +224,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 	if err == nil {
 		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
 		r.waiting.drop(key)
-		timeToPlace.Observe(r.Clock.Since(f.past.firstSeen).Seconds())
+		timeToPlace.WithLabelValues(policyName(grant.Decision.Policy)).Observe(r.Clock.Since(f.past.firstSeen).Seconds())
 		r.history.forget(key)
 		return r.admit(ctx, f, grant.Decision.Cluster)
 	}

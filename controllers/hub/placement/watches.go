@@ -65,6 +65,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		inventories := inventories{decider: r.decider, fleet: fleet, watched: map[v1alpha1.ClusterName]watched{}}
 		defer fleet.Subscribe(inventories.follow)()
 		defer r.decider.Subscribe(r.reviewQuota)()
+		defer r.show(ctx)()
 		return r.decider.Run(ctx)
 	}))
 }

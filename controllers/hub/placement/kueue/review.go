@@ -81,19 +81,15 @@ func (r *Review) Retries() int64 {
 }
 
 // Patch returns what gives all checks a state, for an apply of the status by CheckOwner. The apply fails with a
-// conflict if the Workload has changed. A delay counts with Retry only: Kueue gives the job no quota before.
-func (r *Review) Patch(state, message string, delay time.Duration, now time.Time) *unstructured.Unstructured {
+// conflict if the Workload has changed.
+func (r *Review) Patch(state, message string, now time.Time) *unstructured.Unstructured {
 	checks := make([]any, len(r.checks))
 	for i, c := range r.checks {
 		since := c.since
 		if c.state != state || since == "" {
 			since = now.UTC().Format(time.RFC3339)
 		}
-		fields := map[string]any{"name": c.name, "state": state, "message": message, "lastTransitionTime": since}
-		if state == Retry {
-			fields["requeueAfterSeconds"] = int64(delay / time.Second)
-		}
-		checks[i] = fields
+		checks[i] = map[string]any{"name": c.name, "state": state, "message": message, "lastTransitionTime": since}
 	}
 	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"admissionChecks": checks}}}
 	patch.SetGroupVersionKind(WorkloadKind)

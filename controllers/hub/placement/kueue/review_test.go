@@ -27,18 +27,14 @@ func TestPatch(t *testing.T) {
 			},
 		},
 		"Retry": {
-			reason: "Kueue waits from the transition on", state: Retry, want: []any{
-				map[string]any{
-					"name": "a", "state": "Retry", "message": "words", "lastTransitionTime": "2026-11-23T12:00:00Z", "requeueAfterSeconds": int64(90),
-				},
-				map[string]any{
-					"name": "b", "state": "Retry", "message": "words", "lastTransitionTime": "2026-11-23T12:00:00Z", "requeueAfterSeconds": int64(90),
-				},
+			reason: "both are new", state: Retry, want: []any{
+				map[string]any{"name": "a", "state": "Retry", "message": "words", "lastTransitionTime": "2026-11-23T12:00:00Z"},
+				map[string]any{"name": "b", "state": "Retry", "message": "words", "lastTransitionTime": "2026-11-23T12:00:00Z"},
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			patch := review.Patch(test.state, "words", 90*time.Second, now)
+			patch := review.Patch(test.state, "words", now)
 			got := patch.Object["status"].(map[string]any)["admissionChecks"]
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("the checks are wrong (%s) (-want +got):\n%s", test.reason, diff)

@@ -1,0 +1,235 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/spelling"
+)
+
+var annotationsPath = field.NewPath("metadata", "annotations")
+
+// AnnotationFaults returns the annotations of a TrainJob under v1alpha1.KeyPrefix whose values mean nothing, whatever the
+// hub has. Another package checks the TTL, which is not about placement.
+func AnnotationFaults(annotations map[string]string) field.ErrorList {
+	var faults field.ErrorList
+	if text, pinned := annotations[v1alpha1.AnnotationClusters]; pinned {
+		if err := dispatch.CheckPin(text); err != nil {
+			path := annotationsPath.Key(v1alpha1.AnnotationClusters)
+			faults = append(faults, field.Invalid(path, record.Cut(text, shownValue),
+				fmt.Sprintf("must be a label selector that selects WorkerClusters, such as region=east: %v", err)))
+		}
+	}
+	if name, named := annotations[v1alpha1.AnnotationPriorityClass]; named {
+		if messages := validation.IsDNS1123Subdomain(name); len(messages) > 0 {
+			faults = append(faults, field.Invalid(annotationsPath.Key(v1alpha1.AnnotationPriorityClass),
+				record.Cut(name, shownValue), "must be the name of a PriorityClass of the hub: "+messages[0]))
+		}
+	}
+	return faults
+}
+
+const (
+	// shownValue is how much of a user's value an answer repeats, in bytes.
+	shownValue = 253
+	// mostNamed is how many workers or names an answer has.
+	mostNamed = 10
+)
+
+// Reviewer answers questions about jobs before they are created or changed.
+type Reviewer struct{ *Reconciler }
+
+// Review says what the hub knows of a job that does not exist yet, or is to be changed. Faults are what can never work.
+// Warnings are what the job would wait for: policies, workers and classes may change. Any replica can answer, because
+// Review reads objects of the hub only: the nodes of workers are those in the status of the WorkerClusters.
+func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field.ErrorList, []string, error) {
+	if faults := AnnotationFaults(trainJob.Annotations); len(faults) > 0 {
+		return faults, nil, nil
+	}
+	warnings := unknownKeys(trainJob)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(trainJob)
+	if err != nil {
+		return nil, warnings, fmt.Errorf("convert TrainJob %s/%s: %w", trainJob.Namespace, trainJob.Name, err)
+	}
+	object := &unstructured.Unstructured{Object: content}
+	object.SetGroupVersionKind(trainjobs.GroupVersionKind)
+	if r.Protected != nil && r.Protected(trainJob.Namespace) {
+		return nil, append(warnings, "metadata.namespace: "+protectedNamespace(trainJob.Namespace).Message), nil
+	}
+	f := observation{job: object}
+	job, err := r.needs.job(ctx, f)
+	if err != nil {
+		return nil, warnings, err
+	}
+	obstacle, err := r.needs.demand(ctx, f, job)
+	switch {
+	case err != nil:
+		return nil, warnings, err
+	case obstacle == nil:
+	case obstacle.Reason == v1alpha1.ReasonTooLarge:
+		return field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, obstacle.Message)}, warnings, nil
+	case obstacle.Reason == v1alpha1.ReasonRuntimeNotFound:
+		return nil, warnings, nil // Whoever looks at the form of the job says it.
+	default:
+		warnings = append(warnings, obstacle.Message)
+	}
+	workers, err := r.workers(ctx)
+	if err != nil {
+		return nil, warnings, err
+	}
+	return nil, append(warnings, prospects(job, workers)...), nil
+}
+
+// TakesUnmanaged says whether a policy takes jobs that name no manager.
+func (r Reviewer) TakesUnmanaged(ctx context.Context) (bool, error) {
+	policies, err := r.needs.policies.all(ctx)
+	return slices.ContainsFunc(policies, func(p v1alpha1.DispatchPolicy) bool {
+		return p.Spec.UnmanagedJobs == v1alpha1.UnmanagedDispatch
+	}), err
+}
+
+// PolicyOf returns the policy of a job that does not exist yet, nil if it has none.
+func (r Reviewer) PolicyOf(
+	ctx context.Context, job *metav1.ObjectMeta, namespaceLabels map[string]string,
+) (*v1alpha1.DispatchPolicy, error) {
+	policies, err := r.needs.policies.all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return policyOf(policies, dispatch.Job{Labels: job.Labels, NamespaceLabels: namespaceLabels})
+}
+
+// unknownKeys warns of names under v1alpha1.KeyPrefix that have no effect: most are misspelt.
+func unknownKeys(job *trainer.TrainJob) []string {
+	var unknown []string
+	known := v1alpha1.UserAnnotations()
+	for key := range job.Annotations {
+		if strings.HasPrefix(key, v1alpha1.KeyPrefix) && !slices.Contains(known, key) {
+			unknown = append(unknown, fmt.Sprintf("%s: has no effect, because users may write only the annotations %s under %s%s",
+				annotationsPath.Key(key), strings.Join(known, ", "), v1alpha1.KeyPrefix, didYouMean(key, known)))
+		}
+	}
+	for key := range job.Labels {
+		if strings.HasPrefix(key, v1alpha1.KeyPrefix) {
+			unknown = append(unknown, fmt.Sprintf("%s: has no effect, because labels under %s are Trainyard's",
+				field.NewPath("metadata", "labels").Key(key), v1alpha1.KeyPrefix))
+		}
+	}
+	slices.Sort(unknown)
+	if more := len(unknown) - mostNamed; more > 0 { // A user can bring thousands.
+		unknown = append(unknown[:mostNamed:mostNamed], fmt.Sprintf("%d more names under %s have no effect", more, v1alpha1.KeyPrefix))
+	}
+	return unknown
+}
+
+func didYouMean(name string, candidates []string) string {
+	if best := spelling.Nearest(name, candidates); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
+}
+
+// prospects warns if no worker that the hub knows could take the job, even if no other job ran there. Workers that are
+// cordoned or away count as if they were there, because that passes.
+func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
+	workers, unknown := emptyWorkers(registered)
+	decision := dispatch.Decide(job.Job, job.Policies, workers)
+	switch {
+	case decision.Cluster != "":
+		return nil
+	case decision.Reason == v1alpha1.ReasonNoPolicy || decision.Reason == v1alpha1.ReasonInvalidPolicy:
+		return []string{"the job waits: " + decision.Message}
+	case len(registered) == 0:
+		return []string{"the job waits: no WorkerCluster is registered"}
+	}
+	nearest := dispatch.Nearest(job.Job, job.Policies, workers)
+	switch {
+	case nearest.Reason == v1alpha1.ReasonPinMismatch:
+		return []string{fmt.Sprintf("%s: %q matches none of the workers that the job's policy allows: %s",
+			annotationsPath.Key(v1alpha1.AnnotationClusters), job.Annotations[v1alpha1.AnnotationClusters], namesOf(workers))}
+	case nearest.Reason == v1alpha1.ReasonPolicyMismatch:
+		return []string{fmt.Sprintf("the job waits: its policy allows no worker; nearest is worker %q: %s", nearest.Cluster, nearest.Message)}
+	case len(job.PodSets) == 0 || unknown[nearest.Cluster] || mayFitUnknown(job, workers, unknown):
+		return nil
+	}
+	return []string{fmt.Sprintf("no worker could hold the job even if no other job ran there; nearest is worker %q: %s",
+		nearest.Cluster, nearest.Message)}
+}
+
+// emptyWorkers returns the workers as if no job ran there. unknown are those of which the hub has not seen a node.
+func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worker, unknown map[v1alpha1.ClusterName]bool) {
+	unknown = map[v1alpha1.ClusterName]bool{}
+	for i := range registered {
+		w := &registered[i]
+		var groups []dispatch.NodeGroup
+		for _, group := range w.Status.NodeGroups {
+			groups = append(groups, dispatch.NodeGroup{
+				Labels: group.Labels, Taints: group.Taints, Free: dispatch.FromList(group.Allocatable), Count: int(group.Nodes),
+			})
+		}
+		name := v1alpha1.ClusterName(w.Name)
+		unknown[name] = len(groups) == 0
+		workers = append(workers, dispatch.Worker{
+			Name: name, Labels: w.Labels, Nodes: dispatch.NewNodes(groups), WorkerQueue: w.Spec.Kueue.WorkerQueue,
+			KubernetesVersion: w.Status.KubernetesVersion, NodeGroups: w.Status.NodeGroups,
+		})
+	}
+	return workers, unknown
+}
+
+// mayFitUnknown is true if the job may run on a worker of which no node is known.
+func mayFitUnknown(job *queue.Job, workers []dispatch.Worker, unknown map[v1alpha1.ClusterName]bool) bool {
+	for i := range workers {
+		if !unknown[workers[i].Name] {
+			continue
+		}
+		answer := dispatch.Nearest(job.Job, job.Policies, workers[i:i+1])
+		if answer.Reason == v1alpha1.ReasonFits || answer.Reason == v1alpha1.ReasonInsufficientResources {
+			return true
+		}
+	}
+	return false
+}
+
+func namesOf(workers []dispatch.Worker) string {
+	var names []string
+	for i := range workers {
+		names = append(names, string(workers[i].Name))
+	}
+	slices.Sort(names)
+	if more := len(names) - mostNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
+
+// PlacedOn returns the worker of a TrainJob that has, or is about to have, a copy. It is empty if there is none.
+func (r Reviewer) PlacedOn(ctx context.Context, job types.NamespacedName, uid types.UID) (v1alpha1.ClusterName, error) {
+	var d v1alpha1.Dispatch
+	if err := r.Hub.Get(ctx, job, &d); err != nil {
+		return "", client.IgnoreNotFound(fmt.Errorf("get Dispatch %s: %w", job, err))
+	}
+	if d.Spec.TrainJob.UID != uid || d.IsFinished() || d.AttemptEnded() {
+		return "", nil
+	}
+	return d.Spec.Cluster, nil
+}

@@ -1,0 +1,163 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// showNodes writes into the status of a WorkerCluster that it has nodes with eight GPUs each, as its controller does.
+func (s *scene) showNodes(t *testing.T, name v1alpha1.ClusterName, nodes int32) {
+	t.Helper()
+	worker := &v1alpha1.WorkerCluster{}
+	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	worker.Status.NodeGroups = []v1alpha1.NodeGroup{{Resource: gpu, Nodes: nodes, Allocatable: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),
+	}}}
+	if nodes == 0 {
+		worker.Status.NodeGroups = nil
+	}
+	must(t, s.hub.Status().Update(t.Context(), worker))
+}
+
+// TestReview: what the hub says of a job before it is there. The workers are not asked, so a standby says the same.
+func TestReview(t *testing.T) {
+	s := newScene(t)
+	for _, name := range []v1alpha1.ClusterName{east, west} {
+		s.showNodes(t, name, 2)
+		defer s.showNodes(t, name, 0)
+	}
+	annotated := func(key, value string) func(*trainer.TrainJob) {
+		return func(j *trainer.TrainJob) { metav1.SetMetaDataAnnotation(&j.ObjectMeta, key, value) }
+	}
+	sized := func(nodes int32, gpus string) func(*trainer.TrainJob) {
+		return func(j *trainer.TrainJob) {
+			j.Spec.Trainer.NumNodes = new(nodes)
+			j.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Limits: corev1.ResourceList{gpu: resource.MustParse(gpus)}}
+		}
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*trainer.TrainJob)
+		// fault and warning are a part of the answer, empty for none.
+		fault, warning string
+	}{
+		"Fits": {reason: "It fits on a worker.", change: sized(2, "8")},
+		"TooManyPods": {
+			reason: "Two nodes hold two such pods, whatever runs there.", change: sized(3, "8"),
+			warning: `no worker could hold the job even if no other job ran there; nearest is worker "east": lacks 8 nvidia.com/gpu`,
+		},
+		"TooLargePods": {reason: "No node has so many.", change: sized(1, "16"), warning: "no worker could hold the job"},
+		"BadPin": {
+			reason: "It can never select a worker.", change: annotated(v1alpha1.AnnotationClusters, "region in east"),
+			fault: `metadata.annotations[trainyard.dev/clusters]: Invalid value: "region in east": must be a label selector`,
+		},
+		"LongPin":  {reason: "It is checked against each worker.", change: annotated(v1alpha1.AnnotationClusters, strings.Repeat("a", 5000)), fault: "5000 bytes"},
+		"GoodPin":  {reason: "It selects a worker.", change: annotated(v1alpha1.AnnotationClusters, "region=east")},
+		"EmptyPin": {reason: "It selects all workers.", change: annotated(v1alpha1.AnnotationClusters, "")},
+		"NoSuchWorker": {
+			reason: "Such a worker may be registered.", change: annotated(v1alpha1.AnnotationClusters, "region=north"),
+			warning: `metadata.annotations[trainyard.dev/clusters]: "region=north" matches none of the workers that the job's policy allows: east, west`,
+		},
+		"PriorityClass": {
+			reason: "Such a class may be created.", change: annotated(v1alpha1.AnnotationPriorityClass, "urgent"),
+			warning: `the hub has no PriorityClass "urgent"`,
+		},
+		"NoPriorityClass": {
+			reason: "No class can have that name.", change: annotated(v1alpha1.AnnotationPriorityClass, "Very urgent"),
+			fault: `metadata.annotations[trainyard.dev/priority-class]: Invalid value: "Very urgent"`,
+		},
+		"Misspelt": {
+			reason: "It has no effect.", change: annotated("trainyard.dev/cluster", "region=east"),
+			warning: `metadata.annotations[trainyard.dev/cluster]: has no effect, because users may write only the annotations ` +
+				`trainyard.dev/clusters, trainyard.dev/dispatch, trainyard.dev/priority-class, trainyard.dev/ttl-seconds-after-finished ` +
+				`under trainyard.dev/; did you mean "trainyard.dev/clusters"?`,
+		},
+		"Flood": {
+			reason: "The answer stays short.", change: func(j *trainer.TrainJob) {
+				for i := range 1000 {
+					annotated(fmt.Sprintf("trainyard.dev/%d", i), "")(j)
+				}
+			},
+			warning: "990 more names under trainyard.dev/ have no effect",
+		},
+		"Huge":      {reason: "No hub counts so many pods.", change: sized(1<<30, "1"), fault: "the job is too large"},
+		"NoRuntime": {reason: "The form of the job tells.", change: func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = "none" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			job := &trainer.TrainJob{
+				ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "job"},
+				Spec: trainer.TrainJobSpec{
+					ManagedBy: new(v1alpha1.ManagedByMultiKueue), RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"}, Trainer: &trainer.Trainer{},
+				},
+			}
+			tc.change(job)
+			faults, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), job)
+			must(t, err)
+			for _, answer := range []struct{ what, got, want string }{
+				{"faults", textOf(faults), tc.fault}, {"warnings", strings.Join(warnings, "\n"), tc.warning},
+			} {
+				if (answer.want == "") != (answer.got == "") || !strings.Contains(answer.got, answer.want) {
+					t.Errorf("%s The %s are %q, want %q", tc.reason, answer.what, answer.got, answer.want)
+				}
+			}
+		})
+	}
+}
+
+// TestReviewOfUnknownWorkers: a worker of which no node has been seen may hold anything.
+func TestReviewOfUnknownWorkers(t *testing.T) {
+	s := newScene(t)
+	s.showNodes(t, east, 1)
+	defer s.showNodes(t, east, 0)
+	s.submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
+	_, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), s.job(t, "large"))
+	must(t, err)
+	if len(warnings) > 0 {
+		t.Errorf("warnings: %q", warnings)
+	}
+}
+
+// TestPlacedOn: only a job with a live attempt has, or will have, a copy.
+func TestPlacedOn(t *testing.T) {
+	s := newScene(t)
+	s.submit(t, "job")
+	at := func() v1alpha1.ClusterName {
+		t.Helper()
+		job := s.job(t, "job")
+		worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
+		must(t, err)
+		return worker
+	}
+	if worker := at(); worker != "" {
+		t.Errorf("before it is placed: %q", worker)
+	}
+	s.reconcile(t, "job")
+	if worker := at(); worker != east && worker != west {
+		t.Errorf("placed: %q", worker)
+	}
+	worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), types.NamespacedName{Namespace: s.namespace, Name: "job"}, "another")
+	if must(t, err); worker != "" {
+		t.Errorf("an earlier job of the name: %q", worker)
+	}
+}
+
+func textOf(faults field.ErrorList) string {
+	if len(faults) == 0 {
+		return ""
+	}
+	return faults.ToAggregate().Error()
+}
