@@ -37,7 +37,7 @@ type validatorDeps struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// NewRuntimes makes the runtime framework, by "Kind.group".
-	NewRuntimes func(context.Context, client.Client, client.FieldIndexer) (map[string]trainerruntime.Runtime, error)
+	NewRuntimes NewRuntimes
 	// Clock measures how long an answer takes.
 	Clock clock.PassiveClock
 }
@@ -103,10 +103,7 @@ func (v *TrainJobValidator) ValidateDelete(context.Context, *trainer.TrainJob) (
 }
 
 func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
-	found := checkResult{faults: ttlFaults(job)}
-	if _, limited, _ := trainjobs.TTL(job.Annotations); limited && trainjobutil.IsManagedByExternalController(job) {
-		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that another controller manages", v1alpha1.AnnotationTTL)
-	}
+	found := ttlResult(job)
 	if kinds := v.kindFaults(job); len(kinds) > 0 {
 		found.faults = append(found.faults, kinds...)
 		return found, nil
@@ -116,11 +113,7 @@ func (v *TrainJobValidator) created(ctx context.Context, job *trainer.TrainJob) 
 		found.add(withoutRuntime(job, missing))
 		return found, err
 	}
-	warnings, theirs := v.opinion(ctx, job, r)
-	found.add(checkResult{
-		faults:   withOpinion(append(patchFaults(job, allPatches(job), r), envFaults(job, r)...), theirs),
-		warnings: warnings,
-	})
+	found.add(v.form(ctx, job, r))
 	if len(found.faults) == 0 && !trainjobutil.IsManagedByExternalController(job) {
 		found.add(v.dryRun(ctx, job, r))
 	}
@@ -157,6 +150,15 @@ func (v *TrainJobValidator) updated(ctx context.Context, old, job *trainer.Train
 	return found, nil
 }
 
+// form checks the form of a new TrainJob.
+func (v *TrainJobValidator) form(ctx context.Context, job *trainer.TrainJob, r *recipe) checkResult {
+	warnings, theirs := v.opinion(ctx, job, r)
+	return checkResult{
+		faults:   withOpinion(append(patchFaults(job, allPatches(job), r), envFaults(job, r)...), theirs),
+		warnings: warnings,
+	}
+}
+
 // withoutRuntime handles a TrainJob whose runtime is missing. The TrainJob cannot run here. If another controller
 // manages it, it may wait for the runtime or need no runtime here, so the user only gets a warning.
 func withoutRuntime(job *trainer.TrainJob, missing []fault) (found checkResult) {
@@ -185,9 +187,22 @@ func (v *TrainJobValidator) answer(
 	if err != nil {
 		return found.warnings, apierrors.NewInternalError(err)
 	}
-	slices.SortStableFunc(found.faults, func(a, b fault) int { return byPath(a.err.Field, b.err.Field) })
-	faults := slices.CompactFunc(found.faults, func(a, b fault) bool { return a.err.Error() == b.err.Error() })
-	return found.warnings, refuse(trainJobWebhook, trainer.TrainJobKind, job.Name, faults)
+	return found.warnings, refuse(trainJobWebhook, trainer.TrainJobKind, job.Name, inOrder(found.faults))
+}
+
+// inOrder returns each fault once, sorted by path.
+func inOrder(faults []fault) []fault {
+	slices.SortStableFunc(faults, func(a, b fault) int { return byPath(a.err.Field, b.err.Field) })
+	return slices.CompactFunc(faults, func(a, b fault) bool { return a.err.Error() == b.err.Error() })
+}
+
+// ttlResult checks the TTL of a new TrainJob.
+func ttlResult(job *trainer.TrainJob) checkResult {
+	found := checkResult{faults: ttlFaults(job)}
+	if _, limited, _ := trainjobs.TTL(job.Annotations); limited && trainjobutil.IsManagedByExternalController(job) {
+		found.warn("metadata.annotations[%s]: has no effect on a TrainJob that another controller manages", v1alpha1.AnnotationTTL)
+	}
+	return found
 }
 
 // ttlFaults returns faults for TTL annotations that the controller cannot read.

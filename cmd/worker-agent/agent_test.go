@@ -5,8 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -37,10 +36,7 @@ func TestTorchDistributedCompletes(t *testing.T) {
 	if got, err := fetch(a.health, "/healthz"); err != nil || got != "ok" {
 		t.Errorf("/healthz: got %q, error %v", got, err)
 	}
-	body, err := fetch(a.metrics, "/metrics")
-	if line := `trainyard_trainjobs_finished_total{condition="Complete",reason="AllJobsCompleted"} 1`; !strings.Contains(body, line) {
-		t.Errorf("/metrics lacks %q, error %v", line, err)
-	}
+	a.awaitMetric(t, `trainyard_trainjobs_finished_total{condition="Complete",reason="AllJobsCompleted"} 1`)
 	a.checkRights(t)
 	if !strings.Contains(a.log(t), "Admission webhooks are not served; to serve them set --webhook-cert-dir or --webhook-service") {
 		t.Error("the log does not say that no webhooks are served")
@@ -124,7 +120,8 @@ func TestStopReleasesLease(t *testing.T) {
 	}
 }
 
-func TestMissingCRDsAreNamed(t *testing.T) {
+// TestMissingCRDsAreAwaited checks that an agent without its CRDs is alive, names them, and works as soon as they are there.
+func TestMissingCRDsAreAwaited(t *testing.T) {
 	setUp(t)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
 	if err != nil {
@@ -135,24 +132,79 @@ func TestMissingCRDsAreNamed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	out, err := exec.CommandContext(t.Context(), world.binary, "--kubeconfig="+bare.KubeconfigPath,
-		"--health-probe-bind-address=0", "--metrics-bind-address=0").CombinedOutput()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		t.Errorf("exit: got %v, want code 1", err)
+	a := &agent{health: freeAddress(t)}
+	a.Process, err = bare.Run(t.Context(), "worker-agent", world.binary, "--kubeconfig="+bare.KubeconfigPath,
+		"--health-probe-bind-address="+a.health, "--metrics-bind-address=0", "--leader-elect=false")
+	if err != nil {
+		t.Fatal(err)
 	}
-	message := strings.TrimSpace(string(out))
-	for _, part := range []string{
-		"lacks the CustomResourceDefinitions", "jobsets.jobset.x-k8s.io/v1alpha2 (install JobSet: kubectl apply",
-		"clustertrainingruntimes.trainer.kubeflow.org/v1alpha1, trainingruntimes.trainer.kubeflow.org/v1alpha1, trainjobs.trainer.kubeflow.org/v1alpha1",
-	} {
-		if !strings.Contains(message, part) {
-			t.Errorf("the message does not say %q", part)
+	const (
+		trainerCRDs = "clustertrainingruntimes.trainer.kubeflow.org/v1alpha1, trainingruntimes.trainer.kubeflow.org/v1alpha1, " +
+			"trainjobs.trainer.kubeflow.org/v1alpha1 (install Kubeflow Trainer's CRDs: kubectl apply"
+		jobSetCRD = "jobsets.jobset.x-k8s.io/v1alpha2 (install JobSet: kubectl apply"
+	)
+	lacks := func(want types.GomegaMatcher) {
+		t.Helper()
+		eventually(t, "the reason why the agent waits", func(g gomega.Gomega) {
+			reason, err := fetch(a.health, "/readyz")
+			g.Expect(err).To(gomega.MatchError("503 Service Unavailable"))
+			g.Expect(reason).To(want)
+			g.Expect(a.log(t)).To(gomega.ContainSubstring(strings.TrimSpace(reason)))
+			g.Expect(fetch(a.health, "/healthz")).To(gomega.Equal("ok"))
+		})
+	}
+	lacks(gomega.And(gomega.ContainSubstring(trainerCRDs), gomega.ContainSubstring(jobSetCRD)))
+	installCRDs(t, bare, clusters.JobSetCRDs)
+	lacks(gomega.And(gomega.ContainSubstring(trainerCRDs), gomega.Not(gomega.ContainSubstring(jobSetCRD))))
+	installCRDs(t, bare, clusters.TrainerCRDs)
+	eventually(t, "the agent to be ready", func(g gomega.Gomega) {
+		g.Expect(fetch(a.health, "/readyz")).To(gomega.Equal("ok"))
+	})
+}
+
+func installCRDs(t *testing.T, cluster *clusters.Cluster, files clusters.ModuleFile) {
+	t.Helper()
+	paths, err := clusters.ModulePaths(t.Context(), files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cluster.InstallCRDs(t.Context(), paths...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNoPodOfAJob: a job whose pods a quota refuses says so in the Job controller's words. It may be too early for the
+// Event when the trouble begins, and the condition follows.
+func TestNoPodOfAJob(t *testing.T) {
+	setUp(t)
+	startAgent(t, "--extended-conditions", "--no-pod-ready-after=1s", "--webhook-bind-address=0") // A webhook would refuse the job.
+	j := createJob(t, "refused", func(j *trainer.TrainJob) { j.Spec.Suspend = new(true) })
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: "no-pods"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
+	}
+	if err := world.client.Create(t.Context(), quota); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := world.client.Delete(context.Background(), quota); err != nil {
+			t.Error(err)
 		}
-	}
-	if t.Failed() || strings.Contains(message, "\n") {
-		t.Errorf("want one line, got:\n%s", message)
-	}
+	})
+	eventually(t, "quota to count", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(quota), quota)).To(gomega.Succeed())
+		g.Expect(quota.Status.Hard).NotTo(gomega.BeEmpty())
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		j.Spec.Suspend = new(false)
+		g.Expect(world.client.Update(t.Context(), j)).To(gomega.Succeed())
+	})
+	eventually(t, "words of the Event", func(g gomega.Gomega) {
+		g.Expect(world.client.Get(t.Context(), client.ObjectKeyFromObject(j), j)).To(gomega.Succeed())
+		stalled := meta.FindStatusCondition(j.Status.Conditions, "Stalled")
+		g.Expect(stalled).NotTo(gomega.BeNil())
+		g.Expect(stalled.Reason).To(gomega.Equal("NoPodReady"))
+		g.Expect(stalled.Message).To(gomega.ContainSubstring("no pod exists; FailedCreate: exceeded quota: no-pods"))
+	})
 }
 
 // TestExtendedConditions checks that a job whose pods fit on no node reports that, and continues when there is a node.
@@ -162,6 +214,7 @@ func TestExtendedConditions(t *testing.T) {
 	j := createJob(t, "extended", func(j *trainer.TrainJob) {
 		j.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"example.com/fpga": resource.MustParse("1")}}
 		j.Spec.Trainer.ResourcesPerNode.Limits = j.Spec.Trainer.ResourcesPerNode.Requests
+		j.Spec.RuntimePatches = []trainer.RuntimePatch{runForever()}
 	})
 	await := func(kind string, status metav1.ConditionStatus, reason, words string) {
 		t.Helper()
@@ -185,15 +238,28 @@ func TestExtendedConditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	await("Started", metav1.ConditionTrue, "Trainer", "") // A job of which no pass sees that it runs has no time of start.
+	endPods(t, j)
 	await("Complete", metav1.ConditionTrue, "AllJobsCompleted", "")
 	await("Stalled", metav1.ConditionFalse, "NotRunning", "")
-	body, err := fetch(a.metrics, "/metrics")
 	for _, metric := range []string{
 		`trainyard_trainjob_stalls_total{reason="Unschedulable"} 1`, "trainyard_trainjob_start_seconds_count 1",
 		"trainyard_trainjob_jobset_seconds_count 1", `trainyard_trainjob_finish_seconds_count{condition="Complete"} 1`,
 	} {
-		if !strings.Contains(body, metric+"\n") {
-			t.Errorf("/metrics lacks %q, error %v", metric, err)
+		a.awaitMetric(t, metric)
+	}
+}
+
+// endPods makes the pods of a job that run forever succeed.
+func endPods(t *testing.T, j *trainer.TrainJob) {
+	t.Helper()
+	pods := podsOf(gomega.NewWithT(t), t, j)["node"]
+	for i := range pods {
+		pod := &pods[i]
+		before := pod.DeepCopy()
+		pod.Status.Phase = corev1.PodSucceeded
+		if err := world.client.Status().Patch(t.Context(), pod, client.MergeFrom(before)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

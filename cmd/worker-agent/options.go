@@ -13,8 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/trainyard/trainyard/cmd/internal/process"
-	"github.com/trainyard/trainyard/controllers/worker/trainjob/health"
+	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
+	"github.com/trainyard/trainyard/internal/health"
 )
 
 const (
@@ -33,7 +34,7 @@ type options struct {
 	kueueQuota         bool
 	fencing            bool
 	health             health.Limits
-	webhooks           webhookOptions
+	webhooks           webhookserver.Options
 }
 
 func defaultOptions() options {
@@ -43,7 +44,7 @@ func defaultOptions() options {
 		capacityReport: true,
 		fencing:        true,
 		health:         health.DefaultLimits(),
-		webhooks:       webhookOptions{address: ":9443"},
+		webhooks:       webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
 	}
 }
 
@@ -70,7 +71,7 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"How long a job that reports its progress may be silent, before an Event reports it. 0: no limit.")
 	fs.Int32Var(&o.health.CrashLoops, "crash-loop-after", o.health.CrashLoops,
 		"How often one place of a job may crash, before an Event reports a crash loop. 0: no limit.")
-	o.webhooks.addFlags(fs)
+	o.webhooks.AddFlags(fs, webhookWords)
 }
 
 // validate returns all faults at once.
@@ -83,7 +84,7 @@ func (o *options) validate() error {
 		faults = multierror.Append(faults, fmt.Errorf("--concurrency is %d: must be positive", o.concurrency))
 	}
 	faults = multierror.Append(faults, o.validateHealth()...)
-	faults = multierror.Append(faults, o.webhooks.validate()...)
+	faults = multierror.Append(faults, o.webhooks.Validate()...)
 	return faults.ErrorOrNil()
 }
 

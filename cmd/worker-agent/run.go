@@ -27,7 +27,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if err := process.Check(config, process.JobSetAPI, process.TrainerAPI); err != nil {
+	if err := o.AwaitAPIs(ctx, config, log, process.JobSetAPI, process.TrainerAPI); err != nil || ctx.Err() != nil {
 		return err
 	}
 	scheme := apiruntime.NewScheme()
@@ -36,12 +36,12 @@ func run(ctx context.Context, o options) error {
 	}
 	managerOptions := ctrl.Options{Scheme: scheme, Cache: trainjob.CacheOptions()}
 	o.Apply(&managerOptions)
-	server, certs, err := o.webhooks.newWebhookServer()
+	server, certs, err := o.webhooks.New()
 	if err != nil {
 		return err
 	}
 	if certs != nil {
-		defer certs.remove()
+		defer certs.Remove()
 	}
 	managerOptions.WebhookServer = server
 	mgr, err := ctrl.NewManager(config, managerOptions)

@@ -154,7 +154,7 @@ func startAgent(t *testing.T, flags ...string) *agent {
 	agents++
 	a := &agent{health: freeAddress(t), metrics: freeAddress(t)}
 	flags = append([]string{
-		"--kubeconfig=" + world.kubeconfig, "--health-probe-bind-address=" + a.health, "--metrics-bind-address=" + a.metrics,
+		"--kubeconfig=" + world.kubeconfig, "--health-probe-bind-address=" + a.health, "--metrics-bind-address=" + a.metrics, "--metrics-secure=false",
 		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms",
 		"--log-format=json", "-v=1",
 	}, flags...)
@@ -200,6 +200,16 @@ func fetch(address, path string) (string, error) {
 		err = errors.New(response.Status)
 	}
 	return string(body), err
+}
+
+// awaitMetric waits until the metrics have a line. The agent counts what a status says after it has written the status.
+func (a *agent) awaitMetric(t *testing.T, line string) {
+	t.Helper()
+	eventually(t, "/metrics with "+line, func(g gomega.Gomega) {
+		body, err := fetch(a.metrics, "/metrics")
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		g.Expect(strings.Split(body, "\n")).To(gomega.ContainElement(line))
+	})
 }
 
 // log returns what an agent has logged so far.

@@ -27,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -99,7 +100,9 @@ func TestWebhooksWithGivenFiles(t *testing.T) {
 func TestWebhooksMakeTheirCertificates(t *testing.T) {
 	setUp(t)
 	servers := []*clusters.WebhookServer{newWebhookServer(t, "first"), newWebhookServer(t, "second")}
-	applyWebhooks(t, func(objects []*unstructured.Unstructured) error { return throughService(servers[0], objects) })
+	applyWebhooks(t, func(objects []*unstructured.Unstructured) error {
+		return clusters.WebhookServices(servers[0], objects...)
+	})
 	var all []*agent
 	for _, server := range servers {
 		all = append(all, startAgent(t, "--webhook-bind-address="+address(server), "--webhook-service="+agentNamespace+"/"+webhookService))
@@ -259,33 +262,6 @@ func applyWebhooks(t *testing.T, change func([]*unstructured.Unstructured) error
 	}
 }
 
-// throughService makes the Service an alias of this machine. The tests' API server is not in a cluster network, so it
-// can follow only an alias.
-func throughService(server *clusters.WebhookServer, objects []*unstructured.Unstructured) error {
-	for _, object := range objects {
-		if object.GetKind() == "Service" {
-			object.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": server.Host}
-			continue
-		}
-		webhooks, _, err := unstructured.NestedSlice(object.Object, "webhooks")
-		if err != nil {
-			return err
-		}
-		for _, webhook := range webhooks {
-			if err := unstructured.SetNestedField(webhook.(map[string]any), int64(server.Port), "clientConfig", "service", "port"); err != nil {
-				return err
-			}
-		}
-		if len(webhooks) == 0 {
-			continue
-		}
-		if err := unstructured.SetNestedSlice(object.Object, webhooks, "webhooks"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // awaitRefusal waits until the API server asks the agent and gets an answer with a reason.
 func awaitRefusal(t *testing.T) {
 	t.Helper()
@@ -334,7 +310,7 @@ func authority(t *testing.T) []byte {
 
 func copyFiles(t *testing.T, from, to string) {
 	t.Helper()
-	for _, name := range []string{keyFile, certFile} {
+	for _, name := range []string{webhookserver.KeyFile, webhookserver.CertFile} {
 		data, err := os.ReadFile(filepath.Join(from, name))
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ package process
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
@@ -27,6 +29,10 @@ type Options struct {
 	// HealthAddress and MetricsAddress are host:port, or "0" for none.
 	HealthAddress  string
 	MetricsAddress string
+	// MetricsSecure serves metrics with TLS, to callers that the API server knows and that may get /metrics.
+	MetricsSecure bool
+	// MetricsCertDir has the certificate of the metrics, as tls.crt and tls.key. Empty: one is made at the start.
+	MetricsCertDir string
 	// PprofAddress is host:port, or "0" for none.
 	PprofAddress string
 	// LeaderElect says whether to elect a leader, with the lease LeaseName in LeaseNamespace and these durations.
@@ -41,6 +47,8 @@ type Options struct {
 	LogVerbosity int
 
 	tenure *Tenure
+	// config is the last result of RestConfig, before its users have changed it.
+	config *rest.Config
 }
 
 // DefaultOptions returns valid options. The durations are the defaults of client-go's leader election.
@@ -49,7 +57,8 @@ func DefaultOptions(leaseName, leaseNamespace string) Options {
 		QPS:            500,
 		Burst:          1000,
 		HealthAddress:  ":8081",
-		MetricsAddress: ":8080",
+		MetricsAddress: ":8443",
+		MetricsSecure:  true,
 		PprofAddress:   "0",
 		LeaderElect:    true,
 		LeaseName:      leaseName,
@@ -68,9 +77,13 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS, "Requests per second to the API server, on average.")
 	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "Requests that may exceed the average for a moment.")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
-		"`host:port` of /healthz (the process runs) and /readyz (its caches are filled), or 0 for none.")
+		"`host:port` of /healthz (the process runs) and /readyz (the cluster has the CRDs that it needs, and its caches are filled), or 0 for none.")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
-		"`host:port` of the Prometheus metrics at /metrics (plain HTTP), or 0 for none.")
+		"`host:port` of the Prometheus metrics at /metrics, or 0 for none.")
+	fs.BoolVar(&o.MetricsSecure, "metrics-secure", o.MetricsSecure, "Serve the metrics with TLS, and only to callers with a token "+
+		"of this cluster that may get the path /metrics. Off: plain HTTP, for everybody who can reach the port.")
+	fs.StringVar(&o.MetricsCertDir, "metrics-cert-dir", o.MetricsCertDir, "`directory` with the certificate of the metrics, "+
+		"tls.crt and tls.key, which is read again when it changes. Without it, a self-signed certificate is made at the start.")
 	fs.StringVar(&o.PprofAddress, "pprof-bind-address", o.PprofAddress,
 		"`host:port` of Go's profiles at /debug/pprof/ (plain HTTP), or 0 for none. Without a host, only processes of this machine can reach them.")
 	fs.BoolVar(&o.LeaderElect, "leader-elect", o.LeaderElect,
@@ -104,6 +117,9 @@ func (o *Options) Validate() error {
 	}
 	if err := CheckAddress(o.MetricsAddress); err != nil {
 		fault("--metrics-bind-address: %w", err)
+	}
+	if o.MetricsCertDir != "" && !o.MetricsSecure {
+		fault("--metrics-cert-dir is %q: must be empty with --metrics-secure=false", o.MetricsCertDir)
 	}
 	if err := CheckAddress(o.PprofAddress); err != nil {
 		fault("--pprof-bind-address: %w", err)
@@ -170,15 +186,19 @@ func (o *Options) RestConfig(userAgent string) (*rest.Config, error) {
 	}
 	config.QPS, config.Burst = o.QPS, o.Burst
 	config.UserAgent = userAgent
+	o.config = rest.CopyConfig(config)
 	return config, nil
 }
+
+// UnwrappedConfig returns a copy of the last result of RestConfig, before its users have changed it.
+func (o *Options) UnwrappedConfig() *rest.Config { return rest.CopyConfig(o.config) }
 
 // Apply copies these options to the options of a controller manager.
 func (o *Options) Apply(to *ctrl.Options) {
 	// With the priority queue of controller-runtime v0.24.1, stopping can take half a minute and end in an error
 	// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538). The next leader would wait for the lease.
 	to.Controller.UsePriorityQueue = ptr.To(false)
-	to.Metrics = metricsserver.Options{BindAddress: o.MetricsAddress}
+	to.Metrics = o.metricsServer()
 	to.HealthProbeBindAddress = o.HealthAddress
 	to.PprofBindAddress = localByDefault(o.PprofAddress)
 	to.LeaderElection = o.LeaderElect
@@ -193,4 +213,22 @@ func (o *Options) Apply(to *ctrl.Options) {
 	}
 	// The process ends as soon as the manager has stopped, so nothing works without the lease.
 	to.LeaderElectionReleaseOnCancel = true
+}
+
+// metricsServer says how metrics are served. The callers are checked with the unchanged configuration: replicas that do
+// not lead must not write, and a TokenReview is created.
+func (o *Options) metricsServer() metricsserver.Options {
+	server := metricsserver.Options{BindAddress: o.MetricsAddress}
+	if !o.MetricsSecure || o.MetricsAddress == "0" {
+		return server
+	}
+	server.SecureServing, server.CertDir = true, o.MetricsCertDir
+	server.FilterProvider = func(*rest.Config, *http.Client) (metricsserver.Filter, error) {
+		client, err := rest.HTTPClientFor(o.config)
+		if err != nil {
+			return nil, fmt.Errorf("make the client that checks who reads metrics: %w", err)
+		}
+		return filters.WithAuthenticationAndAuthorization(o.config, client)
+	}
+	return server
 }

@@ -44,7 +44,7 @@ var (
 	}
 	TrainyardAPI = Requirement{
 		GroupVersion: v1alpha1.GroupVersion,
-		Resources:    []string{"dispatches", "dispatchpolicies", "workerclusters"},
+		Resources:    []string{"dispatches", "dispatchpolicies", "tombstones", "workerclusters"},
 		Install:      "install Trainyard's CRDs: kubectl apply --server-side -k config/crd",
 	}
 	MultiKueueAPI = Requirement{
@@ -59,26 +59,27 @@ var (
 	}
 )
 
-// Check returns a one-line error that names missing CRDs and how to install them. Controllers would log long errors.
-func Check(config *rest.Config, requirements ...Requirement) error {
+// lacks returns one line that names the CRDs that the cluster lacks and says how to install them. It is empty if the
+// cluster has all of them.
+func lacks(config *rest.Config, requirements []Requirement) (string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", config.Host, err)
+		return "", fmt.Errorf("connect to %s: %w", config.Host, err)
 	}
 	var faults []string
 	for _, required := range requirements {
 		served, err := client.ServerResourcesForGroupVersion(required.GroupVersion.String())
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("ask %s for %s: %w", config.Host, required.GroupVersion, err)
+			return "", fmt.Errorf("ask %s for %s: %w", config.Host, required.GroupVersion, err)
 		}
 		if missing := required.missing(served); len(missing) > 0 {
 			faults = append(faults, fmt.Sprintf("%s (%s)", strings.Join(missing, ", "), required.Install))
 		}
 	}
-	if len(faults) > 0 {
-		return fmt.Errorf("%s lacks the CustomResourceDefinitions %s", config.Host, strings.Join(faults, " and "))
+	if len(faults) == 0 {
+		return "", nil
 	}
-	return nil
+	return fmt.Sprintf("%s lacks the CustomResourceDefinitions %s", config.Host, strings.Join(faults, " and ")), nil
 }
 
 // missing returns the full names of the resources that the cluster does not serve.

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package webhookserver
 
 import (
 	"bytes"
@@ -25,16 +25,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook.
-const webhookConfiguration = "trainyard-worker-agent"
-
-// certificates are the certificates that the agents make, with cert-controller's rotator. The first agent puts an
-// authority and a certificate into the Secret. Each agent writes the authority into the webhook configurations. The
+// Certificates are the certificates that processes make, with cert-controller's rotator. The first replica puts an
+// authority and a certificate into the Secret. Each replica writes the authority into the webhook configurations. The
 // rotator renews both 90 days before they end. This type copies the certificate from the Secret to files, from which
 // the webhook server reloads it. A mounted Secret would work too, but a kubelet needs a minute or more to update it.
-type certificates struct {
+type Certificates struct {
 	service types.NamespacedName
-	// dir is readable for this process only. remove deletes it.
+	// configuration is the name of the webhook configurations.
+	configuration string
+	// dir is readable for this process only. Remove deletes it.
 	dir string
 	// written is closed when the files exist.
 	written chan struct{}
@@ -45,23 +44,23 @@ type certificates struct {
 	log  logr.Logger
 }
 
-func newCertificates(service types.NamespacedName) (*certificates, error) {
+func newCertificates(service types.NamespacedName, configuration string) (*Certificates, error) {
 	dir, err := os.MkdirTemp("", "trainyard-webhook-") // mode 0700
 	if err != nil {
 		return nil, fmt.Errorf("make directory for certificates: %w", err)
 	}
-	return &certificates{
-		service: service, dir: dir, written: make(chan struct{}), injected: make(chan struct{}),
+	return &Certificates{
+		service: service, configuration: configuration, dir: dir, written: make(chan struct{}), injected: make(chan struct{}),
 		log: ctrl.Log.WithName("webhook-certificates"),
 	}, nil
 }
 
-func (c *certificates) secret() types.NamespacedName {
+func (c *Certificates) secret() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.service.Namespace, Name: c.service.Name + "-cert"}
 }
 
-// addTo adds to the manager what makes, renews and writes the certificates.
-func (c *certificates) addTo(ctx context.Context, mgr ctrl.Manager) error {
+// AddTo adds to the manager what makes, renews and writes the certificates.
+func (c *Certificates) AddTo(ctx context.Context, mgr ctrl.Manager) error {
 	if err := c.watchSecret(ctx, mgr); err != nil {
 		return err
 	}
@@ -72,23 +71,20 @@ func (c *certificates) addTo(ctx context.Context, mgr ctrl.Manager) error {
 		CAOrganization: "trainyard",
 		DNSName:        c.service.Name + "." + c.service.Namespace + ".svc",
 		IsReady:        c.injected,
-		FieldOwner:     "trainyard-worker-agent",
+		FieldOwner:     c.configuration,
 		Webhooks: []rotator.WebhookInfo{
-			{Type: rotator.Validating, Name: webhookConfiguration},
-			{Type: rotator.Mutating, Name: webhookConfiguration},
+			{Type: rotator.Validating, Name: c.configuration},
+			{Type: rotator.Mutating, Name: c.configuration},
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("set up certificates of webhooks: %w", err)
 	}
-	if err := mgr.AddReadyzCheck("webhook-authority", c.checkInjected); err != nil {
-		return fmt.Errorf("add readiness check of webhooks: %w", err)
-	}
 	return nil
 }
 
 // watchSecret uses its own cache, because the manager's cache has no contents of Secrets.
-func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error {
+func (c *Certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error {
 	only := fields.OneTermEqualSelector("metadata.name", c.secret().Name)
 	secrets, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
@@ -114,17 +110,17 @@ func (c *certificates) watchSecret(ctx context.Context, mgr ctrl.Manager) error 
 }
 
 // take writes certificate and key from the Secret to files, if valid and new. The authority's key stays in the Secret.
-func (c *certificates) take(object any) {
+func (c *Certificates) take(object any) {
 	secret, ok := object.(*corev1.Secret)
-	if !ok || len(secret.Data[certFile]) == 0 {
+	if !ok || len(secret.Data[CertFile]) == 0 {
 		return // The rotator has not filled the Secret yet.
 	}
-	if _, err := tls.X509KeyPair(secret.Data[certFile], secret.Data[keyFile]); err != nil {
+	if _, err := tls.X509KeyPair(secret.Data[CertFile], secret.Data[KeyFile]); err != nil {
 		c.log.Error(err, "Secret has no usable certificate", "secret", c.secret().String())
 		return
 	}
 	// The key is written first. Until the certificate follows, the server keeps the old pair and tries again.
-	for _, name := range []string{keyFile, certFile} {
+	for _, name := range []string{KeyFile, CertFile} {
 		if err := c.write(name, secret.Data[name]); err != nil {
 			c.log.Error(err, "Write certificate of webhooks")
 			return
@@ -134,7 +130,7 @@ func (c *certificates) take(object any) {
 }
 
 // write replaces the file at once, if its contents differ.
-func (c *certificates) write(name string, data []byte) error {
+func (c *Certificates) write(name string, data []byte) error {
 	path := filepath.Join(c.dir, name)
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil
@@ -145,8 +141,8 @@ func (c *certificates) write(name string, data []byte) error {
 	return os.Rename(path+".new", path)
 }
 
-// checkInjected is a readiness check. Before the injection, the API server does not trust the webhooks.
-func (c *certificates) checkInjected(*http.Request) error {
+// CheckInjected is a readiness check. Before the injection, the API server does not trust the webhooks.
+func (c *Certificates) CheckInjected(*http.Request) error {
 	select {
 	case <-c.injected:
 		return nil
@@ -155,7 +151,8 @@ func (c *certificates) checkInjected(*http.Request) error {
 	}
 }
 
-func (c *certificates) remove() {
+// Remove deletes the files.
+func (c *Certificates) Remove() {
 	if err := os.RemoveAll(c.dir); err != nil {
 		c.log.Error(err, "Remove certificates of webhooks")
 	}

@@ -1,10 +1,11 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package webhookserver
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"os"
@@ -17,7 +18,28 @@ import (
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
+
+const waitLimit = 60 * time.Second
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
+}
+
+// handshake returns nil if the server has a certificate for the name from the authority.
+func handshake(ctx context.Context, address, name string, ca []byte) error {
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	dialer := tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: name}}
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
 
 // issue returns the contents of a Secret as the rotator writes it.
 func issue(t *testing.T) (*corev1.Secret, []byte) {
@@ -37,8 +59,12 @@ func issue(t *testing.T) (*corev1.Secret, []byte) {
 
 // TestServesWhenThereAreCertificates checks that the server waits for certificates, and reloads newer ones.
 func TestServesWhenThereAreCertificates(t *testing.T) {
-	o := webhookOptions{address: freeAddress(t), service: "test/agent"}
-	server, certs, err := o.newWebhookServer()
+	address, err := ports.Free(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Address: address, Service: "test/agent"}
+	server, certs, err := o.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +81,7 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 	certs.take(&corev1.Secret{}) // As in config/webhook.
 	secret, ca := issue(t)
 	certs.take(&corev1.Secret{Data: map[string][]byte{"tls.crt": secret.Data["tls.crt"], "tls.key": []byte("torn")}})
-	if server.StartedChecker()(nil) == nil || certs.checkInjected(nil) == nil {
+	if server.StartedChecker()(nil) == nil || certs.CheckInjected(nil) == nil {
 		t.Error("ready without certificates")
 	}
 	if entries, err := os.ReadDir(certs.dir); err != nil || len(entries) > 0 {
@@ -65,17 +91,17 @@ func TestServesWhenThereAreCertificates(t *testing.T) {
 	certs.take(secret)
 	eventually(t, "server to be ready", func(g gomega.Gomega) {
 		g.Expect(server.StartedChecker()(nil)).To(gomega.Succeed())
-		g.Expect(handshake(t.Context(), o.address, "agent.test.svc", ca)).To(gomega.Succeed())
+		g.Expect(handshake(t.Context(), address, "agent.test.svc", ca)).To(gomega.Succeed())
 	})
 	close(certs.injected)
-	if err := certs.checkInjected(nil); err != nil {
+	if err := certs.CheckInjected(nil); err != nil {
 		t.Error(err)
 	}
 
 	newer, newerCA := issue(t)
 	certs.take(newer)
 	eventually(t, "newer certificate", func(g gomega.Gomega) {
-		g.Expect(handshake(t.Context(), o.address, "agent.test.svc", newerCA)).To(gomega.Succeed())
+		g.Expect(handshake(t.Context(), address, "agent.test.svc", newerCA)).To(gomega.Succeed())
 	})
 }
 
@@ -91,7 +117,7 @@ func TestServerThatNeverStarts(t *testing.T) {
 
 // TestKeysAreKept checks that only this user can read the key, and that the authority's key is not copied.
 func TestKeysAreKept(t *testing.T) {
-	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"})
+	certs, err := newCertificates(types.NamespacedName{Namespace: "test", Name: "agent"}, "configuration")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +138,7 @@ func TestKeysAreKept(t *testing.T) {
 	if diff := cmp.Diff(map[string]os.FileMode{".": 0o700, "tls.crt": 0o600, "tls.key": 0o600}, modes); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	certs.remove()
+	certs.Remove()
 	if _, err := os.Stat(certs.dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the directory is still there, error %v", err)
 	}

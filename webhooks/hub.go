@@ -1,0 +1,283 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package webhooks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+const (
+	// hubWebhook is the webhook's name in metrics.
+	hubWebhook       = "hub-trainjob"
+	hubValidatorPath = "/validate-trainyard-hub-trainjob"
+
+	ruleHub = "Hub"
+
+	// hubLimit is the time for an answer, below the webhook's own timeout in config/webhook-hub. What was found by then
+	// counts, and a warning says what was not checked. After the webhook's timeout the API server would say nothing.
+	hubLimit = 3 * time.Second
+)
+
+// HubOptions configures the webhooks of a hub. All fields are required except Protected and Clock.
+type HubOptions struct {
+	// ManagedBy is the value of spec.managedBy of the jobs that the manager owns. Other jobs are not looked at.
+	ManagedBy string
+	// Protected says that no job of a namespace is dispatched.
+	Protected func(namespace string) bool
+	// Reader reads from caches: runtimes. Live reads from the API server.
+	Reader, Live client.Reader
+	// DryRuns is used for dry runs only.
+	DryRuns client.Client
+	// Hub knows what the objects of the hub say of a job.
+	Hub Hub
+	// NewRuntimes is as in Options.
+	NewRuntimes NewRuntimes
+	// Clock measures how long an answer takes. nil: the real clock.
+	Clock clock.PassiveClock
+}
+
+// Hub is what only the hub knows of a job.
+type Hub interface {
+	// Review returns what can never work, and what the job would wait for.
+	Review(ctx context.Context, job *trainer.TrainJob) (field.ErrorList, []string, error)
+	// PlacedOn returns the worker of a job that has a copy, or will have one, empty if there is none.
+	PlacedOn(ctx context.Context, job types.NamespacedName, uid types.UID) (v1alpha1.ClusterName, error)
+	// TakesUnmanaged says whether any DispatchPolicy takes jobs that name no manager.
+	TakesUnmanaged(ctx context.Context) (bool, error)
+	// PolicyOf returns the policy of a new job in a namespace with the labels, nil if it has none.
+	PolicyOf(ctx context.Context, job *metav1.ObjectMeta, namespaceLabels map[string]string) (*v1alpha1.DispatchPolicy, error)
+}
+
+// HubWebhooks are the webhooks of a hub.
+type HubWebhooks struct {
+	validator *hubValidator
+	// adopter goes by labels of namespaces, and policyAdopter by policies.
+	adopter, policyAdopter *adopter
+}
+
+// NewHubWebhooks returns the webhooks of a hub, which can be registered with one server after another.
+func NewHubWebhooks(ctx context.Context, opts HubOptions) (*HubWebhooks, error) {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Protected == nil {
+		opts.Protected = func(string) bool { return false }
+	}
+	runtimes, err := opts.NewRuntimes(ctx, newOnPaper(emptyCluster{opts.DryRuns}), noIndexes{})
+	if err != nil {
+		return nil, fmt.Errorf("make the runtime framework of the hub's webhook: %w", err)
+	}
+	onHub := cachedClient{Client: opts.DryRuns, reader: opts.Reader}
+	return &HubWebhooks{
+		validator: &hubValidator{HubOptions: opts, jobs: &TrainJobValidator{
+			client: onHub, live: opts.Live, runtimes: runtimes, clock: opts.Clock,
+		}},
+		adopter:       &adopter{managedBy: opts.ManagedBy, protected: opts.Protected, wish: wishOfNamespace(opts.Live)},
+		policyAdopter: &adopter{managedBy: opts.ManagedBy, protected: opts.Protected, wish: wishOfPolicy(opts.Hub, opts.Live)},
+	}, nil
+}
+
+// Register registers the webhooks with a server.
+func (h *HubWebhooks) Register(server webhook.Server) {
+	server.Register(hubValidatorPath, &admission.Webhook{Handler: h.validator})
+	server.Register(adopterPath, &admission.Webhook{Handler: h.adopter})
+	server.Register(policyAdopterPath, &admission.Webhook{Handler: h.policyAdopter})
+}
+
+// hubValidator validates the TrainJobs that a manager dispatches, as the worker's agent would validate their copies. It
+// adds what only the hub knows.
+//
+// It fails open: what cannot be checked is a warning, and never a refusal. The worker checks the copy again.
+type hubValidator struct {
+	HubOptions
+	jobs *TrainJobValidator
+}
+
+// Handle answers one request.
+func (h *hubValidator) Handle(ctx context.Context, request admission.Request) (response admission.Response) {
+	ctx, cancel := context.WithTimeout(ctx, hubLimit)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			ctrl.LoggerFrom(ctx).Error(nil, "Check of a TrainJob panicked", "panic", p, "stack", string(debug.Stack()))
+			response = admission.Allowed("").WithWarnings("Trainyard cannot check the TrainJob: its webhook has failed")
+		}
+	}()
+	job, old, err := decodeJobs(request)
+	if err != nil {
+		return admission.Allowed("").WithWarnings(fmt.Sprintf("Trainyard cannot check the TrainJob: %v", err))
+	}
+	if ptr.Deref(job.Spec.ManagedBy, v1alpha1.ManagedByBuiltIn) != h.ManagedBy || !job.DeletionTimestamp.IsZero() {
+		return admission.Allowed("")
+	}
+	start := h.Clock.Now()
+	var found checkResult
+	if old == nil {
+		found, err = h.created(ctx, job)
+	} else {
+		found, err = h.updated(ctx, old, job)
+	}
+	if err != nil {
+		found.warn("Trainyard cannot check all of the TrainJob, the worker will: %v", err)
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("trainJob", klog.KObj(job))
+	log.V(1).Info("Validated", "faults", len(found.faults), "duration", h.Clock.Since(start))
+	return answerOf(job, found)
+}
+
+// decodeJobs returns the job of a request, and the job before, nil for a creation.
+func decodeJobs(request admission.Request) (job, old *trainer.TrainJob, err error) {
+	job = &trainer.TrainJob{}
+	if err := json.Unmarshal(request.Object.Raw, job); err != nil {
+		return nil, nil, fmt.Errorf("decode TrainJob: %w", err)
+	}
+	if job.Namespace == "" {
+		job.Namespace = request.Namespace
+	}
+	if request.Operation != admissionv1.Update {
+		return job, nil, nil
+	}
+	old = &trainer.TrainJob{}
+	if err := json.Unmarshal(request.OldObject.Raw, old); err != nil {
+		return nil, nil, fmt.Errorf("decode old TrainJob: %w", err)
+	}
+	return job, old, nil
+}
+
+// answerOf returns a response with all warnings, and a refusal if there are faults.
+func answerOf(job *trainer.TrainJob, found checkResult) admission.Response {
+	response := admission.Allowed("")
+	var status apierrors.APIStatus
+	if err := refuse(hubWebhook, trainer.TrainJobKind, job.Name, inOrder(found.faults)); errors.As(err, &status) {
+		result := status.Status()
+		response = admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &result}}
+	}
+	return response.WithWarnings(found.warnings...)
+}
+
+func (h *hubValidator) created(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
+	found := ttlResult(job)
+	local := asCopy(job)
+	if kinds := h.jobs.kindFaults(local); len(kinds) > 0 {
+		found.faults = append(found.faults, kinds...)
+		return found, nil
+	}
+	r, missing, err := h.jobs.liveRecipe(ctx, local)
+	switch {
+	case err != nil:
+		return found, err
+	case r == nil:
+		found.add(withoutRuntime(job, missing)) // A warning: the runtime may come later, and the job waits for it.
+	default:
+		found.add(h.jobs.form(ctx, local, r))
+	}
+	if r != nil && len(found.faults) == 0 {
+		found.add(h.dryRun(ctx, local, r))
+	}
+	known, err := h.review(ctx, job)
+	found.add(known)
+	return found, err
+}
+
+// updated checks what a request changes. Everything but the suspension reaches a copy only when it is created.
+func (h *hubValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (checkResult, error) {
+	var found checkResult
+	if job.Annotations[v1alpha1.AnnotationTTL] != old.Annotations[v1alpha1.AnnotationTTL] {
+		found.faults = ttlFaults(job)
+	}
+	late, err := h.tooLate(ctx, old, job)
+	found.add(late)
+	if err != nil {
+		return found, err
+	}
+	if changed := changedAnnotations(old, job); len(changed) > 0 {
+		known, err := h.review(ctx, job)
+		if err != nil {
+			return found, err
+		}
+		// A request is refused only for what it brings.
+		known.faults = keep(known.faults, func(f fault) bool { return changed[f.err.Field] })
+		found.add(known)
+	}
+	indices, changed := changedPatches(old, job)
+	if !changed || len(found.faults) > 0 {
+		return found, nil
+	}
+	return h.changedPatches(ctx, old, job, indices, found)
+}
+
+// changedPatches checks new and changed patches of a job without a copy.
+func (h *hubValidator) changedPatches(
+	ctx context.Context, old, job *trainer.TrainJob, indices []int, found checkResult,
+) (checkResult, error) {
+	local := asCopy(job)
+	r, missing, err := h.jobs.liveRecipe(ctx, local)
+	if err != nil || r == nil {
+		found.add(withoutRuntime(job, missing))
+		return found, err
+	}
+	found.add(h.jobs.changedForm(ctx, asCopy(old), local, indices, r))
+	if len(found.faults) == 0 {
+		found.add(h.dryRun(ctx, local, r))
+	}
+	return found, nil
+}
+
+func (h *hubValidator) review(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
+	faults, warnings, err := h.Hub.Review(ctx, job)
+	found := checkResult{warnings: warnings}
+	for _, f := range faults {
+		found.faults = append(found.faults, fault{rule: ruleHub, err: f})
+	}
+	return found, err
+}
+
+// asCopy returns the job as a worker would get it: the cluster's own controller manages it there.
+func asCopy(job *trainer.TrainJob) *trainer.TrainJob {
+	local := job.DeepCopy()
+	local.Spec.ManagedBy = ptr.To(v1alpha1.ManagedByBuiltIn)
+	return local
+}
+
+// changedAnnotations returns the paths of the user's annotations under our prefix that have been set or changed.
+func changedAnnotations(old, job *trainer.TrainJob) map[string]bool {
+	changed := map[string]bool{}
+	for _, name := range v1alpha1.UserAnnotations() {
+		value, has := job.Annotations[name]
+		if before, had := old.Annotations[name]; has && (!had || before != value) {
+			changed[field.NewPath("metadata", "annotations").Key(name).String()] = true
+		}
+	}
+	return changed
+}
+
+func keep(faults []fault, wanted func(fault) bool) (kept []fault) {
+	for _, f := range faults {
+		if wanted(f) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
+}
