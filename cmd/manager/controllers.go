@@ -15,6 +15,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/moves"
@@ -80,7 +81,8 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 	w.members = perworker.NewSet(mgr.GetCache(), log, w.perWorkerControllers()...)
 	return errors.Join(
 		mgr.Add(w.leases), mgr.Add(w.members), w.quarantine.Add(mgr),
-		w.addWorkerClusters(), w.addFailover(), w.addPlacement(ctx),
+		w.addWorkerClusters(), w.addClusterProfiles(), w.addFailover(), w.addPlacement(ctx),
+		w.addExpiry(name), w.addWebhooks(ctx),
 	)
 }
 
@@ -88,11 +90,15 @@ func addControllers(ctx context.Context, mgr ctrl.Manager, o options, hubID type
 func (w *wiring) addWorkerClusters() error {
 	var workers *workercluster.Reconciler
 	files := kubeconfigs.NewFileWatcher(w.log, func(path string) { workers.EnqueuePath(path) })
+	loader := &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}}
+	renewer := credentials.NewReconciler(credentials.Options{
+		Hub: w.mgr.GetClient(), Loader: loader, Clock: clock.RealClock{}, Timeout: w.options.workerTimeout,
+	})
 	workers = workercluster.NewReconciler(workercluster.Options{
 		Hub: w.mgr.GetClient(), HubID: w.hubID, Fleet: w.fleet, Members: w.members, Files: files, Agents: w.leases.Agents(), Clock: clock.RealClock{},
-		Credentials: &kubeconfigs.Loader{Reader: w.mgr.GetClient(), Namespace: w.options.namespace, Clock: clock.RealClock{}},
+		Credentials: loader,
 	})
-	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr))
+	return errors.Join(w.mgr.Add(files), workers.Add(w.mgr), renewer.Add(w.mgr))
 }
 
 // addPlacement adds the controllers that place and move jobs.

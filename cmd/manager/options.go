@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
+	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
@@ -42,6 +43,9 @@ type options struct {
 	deletionGrace       time.Duration
 	kueueDispatcher     bool
 	kueueAdmissionCheck bool
+	clusterProfiles     clusterProfileOptions
+	archive             archiveOptions
+	webhooks            webhookserver.Options
 }
 
 func defaultOptions() options {
@@ -62,6 +66,7 @@ func defaultOptions() options {
 		failoverPauseAt:     0.5,
 		failoverPauseWindow: 5 * time.Minute,
 		deletionGrace:       15 * time.Minute,
+		webhooks:            webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
 	}
 }
 
@@ -104,6 +109,9 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.kueueAdmissionCheck, "kueue-admission-check", o.kueueAdmissionCheck,
 		"Decide about the jobs with quota of the hub's Kueue whose ClusterQueue has an AdmissionCheck with controllerName: "+
 			kueue.CheckController+". It takes Kueue on the hub, and the rights of config/kueue-admission-check.")
+	o.clusterProfiles.addFlags(fs)
+	o.archive.addFlags(fs)
+	o.webhooks.AddFlags(fs, webhookWords)
 }
 
 // validate returns all faults at once.
@@ -122,9 +130,12 @@ func (o *options) validate() error {
 	if messages := validation.IsDNS1123Label(o.namespace); len(messages) > 0 {
 		fault("--namespace is %q: %s", o.namespace, messages[0])
 	}
-	if err := o.validateNamespaces(); err != nil {
-		faults = multierror.Append(faults, err)
+	for _, err := range []error{o.validateNamespaces(), o.clusterProfiles.validate(), o.archive.validate()} {
+		if err != nil {
+			faults = multierror.Append(faults, err)
+		}
 	}
+	faults = multierror.Append(faults, o.webhooks.Validate()...)
 	if o.workerQPS == 0 {
 		fault("--worker-api-qps is 0: must be positive, or negative for no limit")
 	}

@@ -15,6 +15,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	inventory "sigs.k8s.io/cluster-inventory-api/apis/v1alpha1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
@@ -43,7 +44,7 @@ func run(ctx context.Context, o options) error {
 	if o.kueueAdmissionCheck {
 		required = append(required, process.KueueAPI)
 	}
-	if err := process.Check(config, required...); err != nil {
+	if err := o.AwaitAPIs(ctx, config, log, required...); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if err := o.Elect(config); err != nil {
@@ -73,6 +74,7 @@ func newManager(config *rest.Config, o options) (ctrl.Manager, error) {
 		trainer.AddToScheme(scheme),
 		// The trainer module's runtime framework needs these types.
 		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme),
+		inventory.AddToScheme(scheme), // For Events about ClusterProfiles.
 	))
 	managerOptions := ctrl.Options{
 		Scheme: scheme,

@@ -1,0 +1,278 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
+	"github.com/trainyard/trainyard/test/servers"
+)
+
+const (
+	waitLimit      = 90 * time.Second
+	webhookService = "trainyard-manager-webhook"
+)
+
+// world is a hub with JobSet, the rights and the webhooks of config/hub, and no manager. The tests share it.
+type world struct {
+	hub        *clusters.Cluster
+	admin      client.Client
+	warnings   *warnings // that admin has got
+	scheme     *runtime.Scheme
+	server     *clusters.WebhookServer
+	binary     string
+	kubeconfig string // of the manager's service account
+}
+
+var shared = servers.ShareWith(startWorld)
+
+// build builds the manager. On a busy machine the linker needs more time than clusters may take to start.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "manager-")
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "manager")
+	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build manager: %w: %s", err, out)
+	}
+	return binary, nil
+})
+
+// hub returns the world. The first test that asks for it starts it.
+func hub(t *testing.T) *world {
+	t.Helper()
+	binary, err := build()
+	must(t, err)
+	w := shared.Get(t)
+	w.binary = binary
+	return w
+}
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+func startWorld(ctx context.Context, cleanup func(func() error)) (*world, error) {
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
+	if err != nil {
+		return nil, err
+	}
+	options := clusters.Full("hub")
+	options.CRDs = crds
+	w := &world{scheme: runtime.NewScheme(), warnings: &warnings{}}
+	if w.hub, err = clusters.Start(ctx, options); err != nil {
+		return nil, err
+	}
+	cleanup(w.hub.Stop)
+	cleanup(func() error {
+		binary, err := build() // It was built before.
+		return errors.Join(err, os.RemoveAll(filepath.Dir(binary)))
+	})
+	err = errors.Join(clientgoscheme.AddToScheme(w.scheme), trainer.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme),
+		jobsetv1alpha2.AddToScheme(w.scheme))
+	if err != nil {
+		return nil, err
+	}
+	admin := rest.CopyConfig(w.hub.Config)
+	admin.WarningHandler = w.warnings
+	if w.admin, err = client.New(admin, client.Options{Scheme: w.scheme}); err != nil {
+		return nil, err
+	}
+	if w.server, err = w.hub.NewWebhookServer("manager"); err != nil {
+		return nil, err
+	}
+	return w, errors.Join(w.install(ctx), w.hub.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml"))
+}
+
+// install applies config/hub without its Deployment, and makes a kubeconfig of the service account in it.
+func (w *world) install(ctx context.Context) error {
+	objects, err := clusters.ReadObjects("../../config/namespace", "../../config/rbac", "../../config/webhook-hub")
+	if err != nil {
+		return err
+	}
+	if err := clusters.WebhookServices(w.server, objects...); err != nil {
+		return err
+	}
+	if err := w.hub.ApplyObjects(ctx, objects...); err != nil {
+		return err
+	}
+	account := types.NamespacedName{Namespace: defaultNamespace, Name: "trainyard-manager"}
+	kubeconfig, err := w.hub.ServiceAccountKubeconfig(ctx, account, time.Hour)
+	if err != nil {
+		return err
+	}
+	w.kubeconfig = filepath.Join(w.hub.Dir, "manager.kubeconfig")
+	return os.WriteFile(w.kubeconfig, kubeconfig, 0o600)
+}
+
+type manager struct {
+	*clusters.Process
+	health string
+}
+
+var managers int
+
+// start starts a manager with short lease durations and more flags, waits until it is ready, and stops it after the test.
+func (w *world) start(t *testing.T, flags ...string) *manager {
+	t.Helper()
+	managers++
+	health, err := ports.Free(t.Context())
+	must(t, err)
+	m := &manager{health: health}
+	flags = append([]string{
+		"--kubeconfig=" + w.kubeconfig, "--namespace=" + defaultNamespace, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
+		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms", "-v=1",
+	}, flags...)
+	m.Process, err = w.hub.Run(t.Context(), fmt.Sprintf("manager-%d", managers), w.binary, flags...)
+	must(t, err)
+	t.Cleanup(func() {
+		if err := m.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", m.Name, m.log(t))
+		}
+	})
+	eventually(t, m.Name+" to be ready", func(g gomega.Gomega) { g.Expect(ports.Ready(t.Context(), health)).To(gomega.Succeed()) })
+	return m
+}
+
+func (m *manager) log(t *testing.T) string {
+	t.Helper()
+	log, err := os.ReadFile(m.LogPath)
+	must(t, err)
+	return string(log)
+}
+
+// startServing starts a manager that leads and serves no webhooks, and then one that serves them and does not lead.
+func (w *world) startServing(t *testing.T) (leader, standby *manager) {
+	t.Helper()
+	leader = w.start(t, "--webhook-bind-address=0")
+	eventually(t, "a leader", func(g gomega.Gomega) {
+		lease := &coordinationv1.Lease{}
+		g.Expect(w.admin.Get(t.Context(), client.ObjectKey{Namespace: defaultNamespace, Name: leaseName}, lease)).To(gomega.Succeed())
+		g.Expect(lease.Spec.HolderIdentity).NotTo(gomega.BeNil())
+		g.Expect(*lease.Spec.HolderIdentity).NotTo(gomega.BeEmpty())
+	})
+	standby = w.start(t, w.serving()...)
+	w.awaitWebhook(t)
+	return leader, standby
+}
+
+// awaitWebhook waits until the API server asks a manager.
+func (w *world) awaitWebhook(t *testing.T) {
+	t.Helper()
+	bad := w.job("default", "bad", reservedEnv)
+	eventually(t, "the webhook to be asked", func(g gomega.Gomega) {
+		g.Expect(apierrors.IsInvalid(w.admin.Create(t.Context(), bad.DeepCopy(), client.DryRunAll))).To(gomega.BeTrue())
+	})
+}
+
+// holdLease keeps managers from leading until the test ends.
+func (w *world) holdLease(t *testing.T) {
+	t.Helper()
+	key := metav1.ObjectMeta{Namespace: defaultNamespace, Name: leaseName}
+	must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: key})))
+	now := metav1.NewMicroTime(time.Now())
+	must(t, w.admin.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: key, Spec: coordinationv1.LeaseSpec{
+		HolderIdentity: new("the test"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now,
+	}}))
+	t.Cleanup(func() {
+		if err := w.admin.Delete(context.Background(), &coordinationv1.Lease{ObjectMeta: key}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (w *world) serving() []string {
+	address := net.JoinHostPort(w.server.Host, strconv.Itoa(w.server.Port))
+	return []string{"--webhook-bind-address=" + address, "--webhook-service=" + defaultNamespace + "/" + webhookService}
+}
+
+// job returns a TrainJob that the manager owns.
+func (w *world) job(namespace, name string, changes ...func(*trainer.TrainJob)) *trainer.TrainJob {
+	j := &trainer.TrainJob{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: trainer.TrainJobSpec{
+			ManagedBy: new(v1alpha1.ManagedByMultiKueue), RuntimeRef: trainer.RuntimeRef{Name: "torch-distributed"}, Trainer: &trainer.Trainer{},
+		},
+	}
+	for _, change := range changes {
+		change(j)
+	}
+	return j
+}
+
+func unmanaged(j *trainer.TrainJob) { j.Spec.ManagedBy = nil }
+
+func reservedEnv(j *trainer.TrainJob) {
+	j.Spec.Trainer.Env = []corev1.EnvVar{{Name: "PET_NNODES", Value: "2"}}
+}
+
+// namespace makes a namespace whose new TrainJobs are dispatched.
+func (w *world) namespace(t *testing.T, name string) {
+	t.Helper()
+	labels := map[string]string{v1alpha1.LabelDispatch: v1alpha1.DispatchYes}
+	must(t, w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
+}
+
+// warnings collects the API server's warnings.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string // under mu
+}
+
+// HandleWarningHeader stores a warning. client-go calls it.
+func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// take returns the warnings since the last call.
+func (w *warnings) take() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	texts := strings.Join(w.texts, "\n")
+	w.texts = nil
+	return texts
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
+}

@@ -1,0 +1,213 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/ports"
+)
+
+// TestWebhooksOfAStandby: a manager that does not lead makes certificates, refuses what a worker would refuse, and gives
+// new jobs of a namespace to the manager that leads. Jobs of others are not looked at. Its rights are enough.
+func TestWebhooksOfAStandby(t *testing.T) {
+	w := hub(t)
+	leader, standby := w.startServing(t)
+
+	path := filepath.Join(t.TempDir(), "job.json")
+	must(t, os.WriteFile(path, []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"name":"j",
+		"annotations":{"trainyard.dev/clusters":"region in"}},"spec":{"managedBy":"kueue.x-k8s.io/multikueue",
+		"runtimeRef":{"name":"torch-distributed"},"trainer":{"env":[{"name":"PET_NNODES","value":"2"}]}}}`), 0o600))
+	_, err := w.hub.Kubectl(t.Context(), "apply", "--dry-run=server", "-f", path)
+	for _, words := range []string{
+		"spec.trainer.env[0].name: Invalid value: \"PET_NNODES\": reserved: the torch policy of runtime \"torch-distributed\" sets it",
+		"metadata.annotations[trainyard.dev/clusters]: Invalid value: \"region in\": must be a label selector",
+	} {
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("kubectl apply --dry-run=server does not say %q: %v", words, err)
+		}
+	}
+	for _, name := range []string{"torch-distributed", "deepspeed-distributed"} {
+		good := w.job("default", "good", func(j *trainer.TrainJob) { j.Spec.RuntimeRef.Name = name })
+		w.warnings.take()
+		if err := w.admin.Create(t.Context(), good, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if texts := w.warnings.take(); !strings.Contains(texts, "no WorkerCluster is registered") || strings.Contains(texts, "cannot check") {
+			t.Errorf("%s: warnings %q", name, texts)
+		}
+	}
+	must(t, w.admin.Create(t.Context(), w.job("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
+		j.Spec.RuntimeRef.Name = "none"
+	})))
+	if texts := w.warnings.take(); texts != "" {
+		t.Errorf("a job of the hub's own controller has warnings: %q", texts)
+	}
+
+	for _, m := range []*manager{leader, standby} {
+		if log := m.log(t); strings.Contains(log, "forbidden") || strings.Contains(log, "not leading") {
+			t.Errorf("%s lacks rights:\n%s", m.Name, log)
+		}
+	}
+}
+
+// TestUnmodifiedClients: new jobs of a namespace with the label are dispatched, unless they name a manager or are to stay.
+func TestUnmodifiedClients(t *testing.T) {
+	w := hub(t)
+	w.startServing(t)
+	w.namespace(t, "unmodified")
+	w.warnings.take()
+	adopted := w.job("unmodified", "sdk", unmanaged)
+	must(t, w.admin.Create(t.Context(), adopted))
+	if got := *adopted.Spec.ManagedBy; got != v1alpha1.ManagedByMultiKueue || adopted.Annotations[v1alpha1.AnnotationDispatch] != v1alpha1.DispatchByNamespace {
+		t.Errorf("an unmodified job has spec.managedBy %q and annotations %v", got, adopted.Annotations)
+	}
+	if texts := w.warnings.take(); !strings.Contains(texts, `spec.managedBy: set to "kueue.x-k8s.io/multikueue", because namespace "unmodified"`) {
+		t.Errorf("warnings %q", texts)
+	}
+	eventually(t, "the leader to look at the job", func(g gomega.Gomega) {
+		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(adopted), &v1alpha1.Dispatch{})).To(gomega.Succeed())
+	})
+	if err := w.admin.Create(t.Context(), w.job("unmodified", "bad", unmanaged, reservedEnv)); !apierrors.IsInvalid(err) {
+		t.Errorf("an adopted job is not checked: %v", err)
+	}
+	w.warnings.take()
+	for name, change := range map[string]func(*trainer.TrainJob){
+		"stays": func(j *trainer.TrainJob) {
+			unmanaged(j)
+			j.Annotations = map[string]string{v1alpha1.AnnotationDispatch: v1alpha1.DispatchNo}
+		},
+		"explicit": func(j *trainer.TrainJob) {
+			j.Spec.ManagedBy, j.Annotations = new(v1alpha1.ManagedByBuiltIn), map[string]string{v1alpha1.AnnotationDispatch: v1alpha1.DispatchNo}
+		},
+	} {
+		job := w.job("unmodified", name, change)
+		must(t, w.admin.Create(t.Context(), job))
+		if got := *job.Spec.ManagedBy; got != v1alpha1.ManagedByBuiltIn {
+			t.Errorf("%s: spec.managedBy is %q", name, got)
+		}
+	}
+	if texts := w.warnings.take(); texts != "" {
+		t.Errorf("jobs that stay have warnings: %q", texts)
+	}
+}
+
+// TestChangeOfAPlacedJob: the API server refuses a change that would reach no copy, and takes it when the job is suspended.
+func TestChangeOfAPlacedJob(t *testing.T) {
+	w := hub(t)
+	w.holdLease(t) // No controller looks at the Dispatch.
+	w.start(t, w.serving()...)
+	w.awaitWebhook(t)
+	job := w.job("default", "placed")
+	must(t, w.admin.Create(t.Context(), job))
+	must(t, w.admin.Create(t.Context(), &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: job.UID}, Cluster: "east", Attempt: 1},
+	}))
+	patched := job.DeepCopy()
+	patched.Spec.RuntimePatches = []trainer.RuntimePatch{{Manager: "acme.io/tuner"}}
+	eventually(t, "the change to be refused", func(g gomega.Gomega) {
+		err := w.admin.Update(t.Context(), patched.DeepCopy(), client.DryRunAll)
+		g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring(
+			`spec.runtimePatches: Forbidden: the entries of acme.io/tuner may change only while the TrainJob is suspended: its copy on worker "east"`)))
+	})
+	patched.Spec.Suspend = new(true)
+	must(t, w.admin.Update(t.Context(), patched))
+}
+
+// TestWebhooksFailOpen: while no manager runs, jobs are accepted at once, and whoever creates a job that should have been
+// dispatched learns that it is not.
+func TestWebhooksFailOpen(t *testing.T) {
+	w := hub(t)
+	_, standby := w.startServing(t)
+	w.namespace(t, "open")
+	must(t, standby.Stop())
+	w.warnings.take()
+	must(t, w.admin.Create(t.Context(), w.job("open", "unchecked", reservedEnv)))
+	if texts := w.warnings.take(); texts != "" {
+		t.Errorf("warnings %q", texts)
+	}
+	job := w.job("open", "unmodified", unmanaged)
+	must(t, w.admin.Create(t.Context(), job))
+	if *job.Spec.ManagedBy != v1alpha1.ManagedByBuiltIn {
+		t.Errorf("somebody has set %q", *job.Spec.ManagedBy)
+	}
+	if texts := w.warnings.take(); !strings.Contains(texts, "this TrainJob is not dispatched although its namespace has the label trainyard.dev/dispatch") {
+		t.Errorf("warnings %q", texts)
+	}
+}
+
+// TestDispatchesWithoutCertificates: a manager that cannot make certificates is ready, looks at jobs, and says in its log
+// what it does not do.
+func TestDispatchesWithoutCertificates(t *testing.T) {
+	w := hub(t)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: webhookService + "-cert"}}
+	must(t, w.admin.Delete(t.Context(), secret))
+	t.Cleanup(func() { // As config/webhook-hub has it.
+		if err := w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+			Namespace: secret.Namespace, Name: secret.Name,
+		}}); err != nil {
+			t.Error(err)
+		}
+	})
+	m := w.start(t, w.serving()...)
+	eventually(t, "log", func(g gomega.Gomega) {
+		g.Expect(m.log(t)).To(gomega.And(gomega.ContainSubstring("Admission webhooks are not served now"),
+			gomega.ContainSubstring(secret.Name)))
+	})
+	job := w.job("default", "without-certificates")
+	must(t, w.admin.Create(t.Context(), job))
+	eventually(t, "the job to be looked at", func(g gomega.Gomega) {
+		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})).To(gomega.Succeed())
+	})
+	must(t, ports.Ready(t.Context(), m.health))
+}
+
+// TestManagerMayOnlyTry: whoever has the manager's credentials can run no pods on the hub with them.
+func TestManagerMayOnlyTry(t *testing.T) {
+	w := hub(t)
+	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
+	must(t, err)
+	asManager, err := client.New(config, client.Options{Scheme: w.scheme})
+	must(t, err)
+	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	jobSet := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "js"}}
+	jobSet.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{{Name: "node", Replicas: 1}}
+	jobSet.Spec.ReplicatedJobs[0].Template.Spec.Template = pod
+	jobSet.Spec.ReplicatedJobs[0].Template.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	template := &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pt"}, Template: pod}
+	for _, object := range []client.Object{jobSet, template} {
+		if err := asManager.Create(t.Context(), object.DeepCopyObject().(client.Object), client.DryRunAll); err != nil {
+			t.Errorf("dry run: %v", err)
+		}
+		eventually(t, "the policy to refuse", func(g gomega.Gomega) {
+			copy := object.DeepCopyObject().(client.Object)
+			err := asManager.Create(t.Context(), copy)
+			if err == nil {
+				_ = w.admin.Delete(t.Context(), copy)
+			}
+			g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("in dry runs only")))
+		})
+		must(t, w.admin.Create(t.Context(), object.DeepCopyObject().(client.Object))) // Others may.
+		must(t, w.admin.Delete(t.Context(), object))
+	}
+	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: pod.Spec}
+	if err := asManager.Create(t.Context(), own, client.DryRunAll); !apierrors.IsForbidden(err) {
+		t.Errorf("the manager may create pods: %v", err)
+	}
+}
