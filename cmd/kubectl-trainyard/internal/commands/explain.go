@@ -43,10 +43,11 @@ func newExplain(f *Factory, s streams) *cobra.Command {
 		Use:   "explain TRAINJOB",
 		Short: "Say where a TrainJob runs and why, or why it waits",
 		Long: `Say on which worker a TrainJob is, and why it is there. If the TrainJob waits, say why each of the workers does not take it, what would
-make it fit, and how many jobs come before it.
+make it fit, and how many jobs come before it. If the job has a copy that makes no progress, say why, and what to do.
 
 This needs the rights to get TrainJobs and Dispatches. The position is printed only with the rights to list Dispatches and
-TrainJobs in all namespaces, the policy only with the rights to list DispatchPolicies and get Namespaces. -o json and the other formats
+TrainJobs in all namespaces, the policy only with the rights to list DispatchPolicies and get Namespaces, and warnings only with the
+right to list Events. -o json and the other formats
 print the Dispatch.`,
 		Example:           explainExamples,
 		ValidArgsFunction: completer{f}.job,
@@ -92,6 +93,9 @@ func (o *explainOptions) run(ctx context.Context, name string) error {
 
 // completeObservation reads optional data, as far as the user has the rights.
 func completeObservation(ctx context.Context, h *hub.Hub, observation *explanation.Observation) {
+	if warnings, err := h.Warnings(ctx, observation.Job); err == nil {
+		observation.Warnings = warnings
+	}
 	if observation.State() == explanation.Waiting {
 		if list, err := readList(ctx, h, ""); err == nil {
 			observation.Place, observation.Length = list.Find(observation.Job.GetUID())

@@ -35,11 +35,14 @@ type Factory struct {
 func NewFactory() *Factory {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.CacheDir = nil // The plugin needs no discovery.
-	return &Factory{flags: flags.WithWrapConfigFn(func(config *rest.Config) *rest.Config {
-		config.QPS, config.Burst = qps, burst
-		config.UserAgent = "kubectl-trainyard"
-		return config
-	})}
+	return &Factory{flags: flags.WithWrapConfigFn(limitRate)}
+}
+
+// limitRate says who sends the requests, and limits their rate.
+func limitRate(config *rest.Config) *rest.Config {
+	config.QPS, config.Burst = qps, burst
+	config.UserAgent = "kubectl-trainyard"
+	return config
 }
 
 // AddFlags adds the common flags.

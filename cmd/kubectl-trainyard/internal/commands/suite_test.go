@@ -56,7 +56,7 @@ var world struct {
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	code := m.Run()
-	if err := clusters.StopAll(world.cluster); err != nil {
+	if err := clusters.StopAll(world.cluster, far.cluster); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch"
 )
 
 // Describe prints what is known of a job.
@@ -28,7 +30,7 @@ func Describe(out io.Writer, f Observation, wide bool) error {
 	sections := []struct {
 		name  string
 		table *metav1.Table
-	}{{"Demand", f.demand()}, {"Workers", f.workers()}, {"Attempts", f.attempts()}}
+	}{{"Demand", f.demand()}, {"Workers", f.workers()}, {"Attempts", f.attempts()}, {"Warnings", f.warnings()}}
 	for _, section := range sections {
 		if len(section.table.Rows) == 0 {
 			continue
@@ -54,6 +56,8 @@ func head(b *bytes.Buffer, f Observation) {
 	line("Managed By", trainjobs.ManagedBy(f.Job))
 	line("State", f.headline())
 	line("Message", f.message())
+	line("Health", f.health())
+	line("To Do", f.advice())
 	line("Drain", f.staying())
 	line("Queue", f.queue())
 	if d := f.Dispatch; d != nil {
@@ -71,6 +75,7 @@ func head(b *bytes.Buffer, f Observation) {
 	if f.Dispatch != nil {
 		line("Needs", jobs.Needs(f.Dispatch.Spec.PodSets))
 	}
+	line("Cost", f.cost())
 	line("Age", output.Age(f.Job.GetCreationTimestamp(), f.Now))
 	_ = w.Flush() // It writes to memory.
 }
@@ -144,12 +149,52 @@ func (f Observation) workers() *metav1.Table {
 
 func (f Observation) attempts() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Attempt"}, output.Column{Name: "Worker"}, output.Column{Name: "Ended"},
-		output.Column{Name: "Outcome"}, output.Column{Name: "Message"})
+		output.Column{Name: "Outcome"}, output.Column{Name: "GPU-Hours", Wide: true}, output.Column{Name: "Message"})
 	if f.Dispatch == nil {
 		return table
 	}
 	for _, a := range f.Dispatch.Status.History {
-		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, oneLine(a.Message))
+		output.Add(table, a.Attempt, a.Cluster, output.Age(a.To, f.Now)+" ago", a.Outcome, gpuHours(a.GPUSeconds), oneLine(a.Message))
 	}
 	return table
+}
+
+// cost sums up what the ended attempts in the history have cost.
+func (f Observation) cost() string {
+	if f.Dispatch == nil || !slices.ContainsFunc(f.Dispatch.Spec.PodSets, requestsGPUs) || len(f.Dispatch.Status.History) == 0 {
+		return ""
+	}
+	total, unknown := int64(0), 0
+	for _, a := range f.Dispatch.Status.History {
+		switch {
+		case a.GPUSeconds != nil:
+			total += *a.GPUSeconds
+		case a.Outcome != v1alpha1.OutcomeRejected && a.Outcome != v1alpha1.OutcomeNameConflict: // These never ran.
+			unknown++
+		}
+	}
+	if total == 0 && unknown == 0 {
+		return ""
+	}
+	cost := fmt.Sprintf("%s GPU-hours in ended attempts", gpuHours(&total))
+	if unknown > 0 {
+		cost += fmt.Sprintf("; not known for %d of %d attempts", unknown, len(f.Dispatch.Status.History))
+	}
+	return cost
+}
+
+func requestsGPUs(podSet v1alpha1.PodSet) bool {
+	for name := range podSet.Requests {
+		if dispatch.IsGPU(name) {
+			return true
+		}
+	}
+	return false
+}
+
+func gpuHours(seconds *int64) string {
+	if seconds == nil {
+		return output.None
+	}
+	return fmt.Sprintf("%.2f", float64(*seconds)/3600)
 }

@@ -90,6 +90,16 @@ func explained(d *v1alpha1.Dispatch) {
 	d.Status.Refusals = []v1alpha1.Refusal{{Cluster: "east", Count: 3}}
 }
 
+// cost adds attempts that ran, and one whose end nobody has seen.
+func cost(d *v1alpha1.Dispatch) {
+	d.Spec.PodSets = []v1alpha1.PodSet{{Name: "node", Count: 4, Requests: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")}}}
+	ended := metav1.NewTime(now.Add(-20 * time.Minute))
+	d.Status.History = append(d.Status.History,
+		v1alpha1.Attempt{Attempt: 2, Cluster: "east", To: ended, Outcome: v1alpha1.OutcomeWorkerLost, StartTime: &ended},
+		v1alpha1.Attempt{Attempt: 3, Cluster: "east", To: ended, Outcome: v1alpha1.OutcomePreempted, GPUSeconds: ptr.To[int64](9000)},
+		v1alpha1.Attempt{Attempt: 4, Cluster: "east", To: ended, Outcome: v1alpha1.OutcomeComplete, GPUSeconds: ptr.To[int64](3600)})
+}
+
 func TestDescribe(t *testing.T) {
 	noFit := with(condition(v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonNoFit, "east: lacks 8 nvidia.com/gpu"))
 	clusters := []v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.WorkerClusterStatus{
@@ -111,6 +121,7 @@ Name:         llama
 Namespace:    research
 Managed By:   kueue.x-k8s.io/multikueue
 State:        Waiting (NoFit)
+To Do:        wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks
 Priority:     7
 Position:     3 of 9: 2 waiting jobs come before it
 Policy:       gold
@@ -134,6 +145,7 @@ Name:         llama
 Namespace:    research
 Managed By:   kueue.x-k8s.io/multikueue
 State:        Waiting (NoFit)
+To Do:        wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks
 Priority:     7
 Needs:        4x8 nvidia.com/gpu
 Age:          60m
@@ -145,6 +157,40 @@ Workers:
   west     Fits                    40      <unknown>   <unknown>   <unknown>   0          LeastAllocated 40
   north    Fits                    20      <unknown>   <unknown>   <unknown>   0          LeastAllocated 20
   east     InsufficientResources   -       True        0/0         3           3          lacks 8 nvidia.com/gpu
+`,
+		},
+		"Sick": {
+			reason: "how it is, and what to do",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed,
+				with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),
+				with(condition(v1alpha1.DispatchHealthy, metav1.ConditionFalse, "CrashLoop", "on worker \"west\": pod llama-node-0-0: exit code 1")),
+				func(d *v1alpha1.Dispatch) {
+					d.Status.Phase = v1alpha1.PhaseRestarting
+					d.Status.Conditions[len(d.Status.Conditions)-1].LastTransitionTime = metav1.NewTime(now.Add(-5 * time.Minute))
+				}), Warnings: warnings()},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Restarting on worker west (CrashLoop)
+Health:       CrashLoop for 5m: on worker "west": pod llama-node-0-0: exit code 1
+To Do:        read what the container wrote: kubectl trainyard logs llama --previous
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME    MESSAGE
+  1         east     30m ago   Rejected   no quota
+Warnings:
+  LAST-SEEN   REASON      MESSAGE
+  6m ago      Six         x
+  5m ago      Five        x
+  4m ago      Four        x
+  3m ago      Three       x
+  60s ago     Restarted   on worker west: two lines
 `,
 		},
 		"Running": {
@@ -164,6 +210,32 @@ Age:          60m
 Attempts:
   ATTEMPT   WORKER   ENDED     OUTCOME    MESSAGE
   1         east     30m ago   Rejected   no quota
+`,
+		},
+		"Cost": {
+			reason: "GPU-hours of the attempts that ended, and for how many nobody knows them; a refused attempt never ran", wide: true,
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed, cost)},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Placed on worker west
+Decision:     score 50: LeastAllocated 50; the only worker on which the job fits
+Attempt:      2
+Failover:     Hold
+Priority:     7
+Needs:        4x8 nvidia.com/gpu
+Cost:         3.50 GPU-hours in ended attempts; not known for 1 of 4 attempts
+Age:          60m
+Demand:
+  PODSET   PODS   EACH-REQUESTS      ROLE     NODE-SELECTOR
+  node     4      8 nvidia.com/gpu   <none>   <none>
+Attempts:
+  ATTEMPT   WORKER   ENDED     OUTCOME      GPU-HOURS   MESSAGE
+  1         east     30m ago   Rejected     <none>      no quota
+  2         east     20m ago   WorkerLost   <none>
+  3         east     20m ago   Preempted    2.50
+  4         east     20m ago   Complete     1.00
 `,
 		},
 	}
@@ -306,4 +378,26 @@ func TestStates(t *testing.T) {
 			}
 		})
 	}
+}
+
+// warnings are Events as different recorders write them.
+func warnings() []corev1.Event {
+	event := func(reason, message string) corev1.Event {
+		return corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: reason}, Reason: reason, Message: message}
+	}
+	ago := func(minutes time.Duration) time.Time { return now.Add(-minutes * time.Minute) }
+	last := event("Restarted", "on worker west:\ntwo lines")
+	last.EventTime = metav1.NewMicroTime(ago(60))
+	last.Series = &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(ago(1))}
+	all := []corev1.Event{last, event("CrashLoop", "it is told as Health"), event("Rejected", "it is among the attempts")}
+	for minutes, reason := range map[time.Duration]string{3: "Three", 4: "Four", 5: "Five", 6: "Six", 7: "Seven"} {
+		e := event(reason, "x")
+		if minutes%2 == 0 {
+			e.EventTime = metav1.NewMicroTime(ago(minutes))
+		} else {
+			e.LastTimestamp = metav1.NewTime(ago(minutes))
+		}
+		all = append(all, e)
+	}
+	return all
 }

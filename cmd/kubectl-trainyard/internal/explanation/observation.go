@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Observation is what is known of a job.
@@ -29,6 +31,8 @@ type Observation struct {
 	Policy string
 	// Clusters are the WorkerClusters, as far as the user may read them.
 	Clusters []v1alpha1.WorkerCluster
+	// Warnings are the Events of type Warning about the job, as far as the user may read them.
+	Warnings []corev1.Event
 	Now      time.Time
 }
 
@@ -139,11 +143,28 @@ func (f Observation) headline() string {
 		return fmt.Sprintf("%s with worker %s (%s)", state, d.Spec.Cluster, f.condition(v1alpha1.DispatchWorkerLost).Reason)
 	case Evicting:
 		return fmt.Sprintf("%s from worker %s (%s)", state, d.Spec.Cluster, d.Spec.Eviction.Reason)
-	case Placed, Queued, Running:
+	case Running:
+		return f.progress()
+	case Placed, Queued:
 		return fmt.Sprintf("%s on worker %s", state, d.Spec.Cluster)
 	case Unmanaged, Deleting, Suspended, Unseen, Succeeding, Returned:
 	}
 	return state.String()
+}
+
+// progress says how far a copy is that may run.
+func (f Observation) progress() string {
+	phase := Running.String()
+	switch f.Dispatch.Status.Phase {
+	case v1alpha1.PhaseStarting, v1alpha1.PhaseRestarting:
+		phase = string(f.Dispatch.Status.Phase)
+	default:
+	}
+	text := fmt.Sprintf("%s on worker %s", phase, f.Dispatch.Spec.Cluster)
+	if trouble := record.Trouble(f.Dispatch); trouble != nil {
+		text += fmt.Sprintf(" (%s)", trouble.Reason)
+	}
+	return text
 }
 
 // message returns the reason, and what a user can do, in the words of the record if possible.

@@ -278,3 +278,13 @@ func statusOf(nodes []dispatch.NodeGroup) []v1alpha1.NodeGroup {
 	}
 	return groups
 }
+
+// The simulation and the manager say the same of a worker that is being drained.
+func TestDrainedWorker(t *testing.T) {
+	cluster := worker("east", group("H100", 8, gpus(8, 8, 3)))
+	cluster.Spec.Drain, cluster.Spec.Kueue.WorkerQueue = true, "gpus"
+	workers, _ := fleet.Workers([]v1alpha1.WorkerCluster{cluster}, nil)
+	if w := workers[0]; !w.Cordoned || !w.Draining || w.WorkerQueue != "gpus" {
+		t.Errorf("the worker is cordoned: %t, draining: %t, and has the queue %q", w.Cordoned, w.Draining, w.WorkerQueue)
+	}
+}

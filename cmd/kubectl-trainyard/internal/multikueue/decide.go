@@ -170,10 +170,10 @@ func (o *Observation) kubeconfigOf(name string, configs []string) ([]byte, error
 	switch source := c.Spec.ClusterSource; c.source() {
 	case fromProfile:
 		return nil, fmt.Errorf("its credentials come from ClusterProfile %q, which Trainyard does not read; with the rights of an admin on that cluster run:\n"+
-			"hack/worker-kubeconfig.sh --context %s | %s", source.ClusterProfileRef.Name, name, o.options.register(name, configs))
+			"%s", source.ClusterProfileRef.Name, o.options.register(name, configs))
 	case fromPath:
-		return nil, fmt.Errorf("its kubeconfig is the file %s in the pod of Kueue, which cannot be read from here; with a copy of the file run:\n"+
-			"%s < KUBECONFIG", source.KubeConfig.Location, o.options.register(name, configs))
+		return nil, fmt.Errorf("its kubeconfig is the file %s in the pod of Kueue, which cannot be read from here; with the rights of an admin on that cluster run:\n"+
+			"%s", source.KubeConfig.Location, o.options.register(name, configs))
 	default:
 		secret := o.secrets[source.KubeConfig.Location]
 		switch {

@@ -249,7 +249,7 @@ func TestCommandsNameTheHub(t *testing.T) {
 	if got, want := o.kubectl(), "kubectl --context hub"; got != want {
 		t.Errorf("kubectl() = %q, want %q", got, want)
 	}
-	const want = "hack/register-worker.sh east --hub-context hub --namespace ours --label import.trainyard.dev/a=true --label import.trainyard.dev/b=true"
+	const want = "kubectl trainyard join east --context east --hub-context hub --namespace ours --label import.trainyard.dev/a=true --label import.trainyard.dev/b=true"
 	if got := o.register("east", []string{"a", "b"}); got != want {
 		t.Errorf("register() = %q, want %q", got, want)
 	}

@@ -43,7 +43,7 @@ func labelsOf(configs []string) []string {
 	return labels
 }
 
-// secretName is the name that hack/register-worker.sh gives a Secret, too.
+// secretName is the name that join gives a Secret, too.
 func secretName(cluster string) string { return cluster + "-kubeconfig" }
 
 func newObject(kind schema.GroupVersionKind, name, fromKind, from string) *unstructured.Unstructured {

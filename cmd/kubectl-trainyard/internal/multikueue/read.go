@@ -41,9 +41,10 @@ func (o Options) kubectl() string {
 	return "kubectl --context " + o.Context
 }
 
-// register returns the command that registers a worker with the labels of the import.
+// register returns the command that registers a worker with the labels of the import. It takes the worker's name for the
+// name of its context.
 func (o Options) register(name string, configs []string) string {
-	command := "hack/register-worker.sh " + name
+	command := "kubectl trainyard join " + name + " --context " + name
 	if o.Context != "" {
 		command += " --hub-context " + o.Context
 	}

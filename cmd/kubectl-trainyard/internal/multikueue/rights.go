@@ -43,6 +43,7 @@ var rights = []right{
 	{"trainer.kubeflow.org", "clustertrainingruntimes", []string{"get", "list", "watch", "create", "patch"}},
 	{"", "nodes", []string{"get", "list", "watch"}},
 	{"", "pods", []string{"get", "list", "watch"}},
+	{"", "events", []string{"list"}},
 	{"trainyard.dev", "capacityreports", []string{"get", "list", "watch"}},
 	{"trainyard.dev", "executionleases", []string{"get", "list", "watch", "create", "patch"}},
 	{"kueue.x-k8s.io", "workloads", []string{"list"}},

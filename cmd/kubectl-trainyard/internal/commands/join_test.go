@@ -1,0 +1,330 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package commands_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/registration"
+	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/test/clusters"
+)
+
+// far is a cluster that the tests of join use as the worker of the world's cluster: an API server and no controllers.
+var far struct {
+	once       sync.Once
+	err        error
+	cluster    *clusters.Cluster
+	kubernetes kubernetes.Interface
+	dynamic    dynamic.Interface
+}
+
+// setUpPair starts both clusters.
+func setUpPair(t *testing.T) {
+	t.Helper()
+	setUp(t)
+	far.once.Do(func() {
+		crds, err := clusters.ModulePaths(context.Background(), clusters.TrainerCRDs, clusters.JobSetCRDs)
+		if err == nil {
+			far.cluster, err = clusters.Start(context.Background(), clusters.Options{Name: "far", CRDs: crds})
+		}
+		if err == nil {
+			far.kubernetes, err = kubernetes.NewForConfig(far.cluster.Config)
+		}
+		if err == nil {
+			far.dynamic, err = dynamic.NewForConfig(far.cluster.Config)
+		}
+		if err == nil {
+			err = world.cluster.ApplyFiles(context.Background(), "../../../../config/namespace/namespace.yaml", "../../../../config/rbac")
+		}
+		far.err = err
+	})
+	if far.err != nil {
+		t.Fatalf("start the worker: %v", far.err)
+	}
+}
+
+// pairFlags name both clusters to the plugin.
+func pairFlags(args ...string) []string {
+	return append(args, "--kubeconfig", far.cluster.KubeconfigPath, "--hub-kubeconfig", world.cluster.KubeconfigPath)
+}
+
+// onPair runs the plugin on both clusters, and returns its outputs and exit code.
+func onPair(t *testing.T, args ...string) (out, errOut string, code int) {
+	t.Helper()
+	c := start(t, pairFlags(args...)...)
+	code = c.wait(t)
+	return c.out.String(), c.err.String(), code
+}
+
+// state are the objects of a join on both clusters, without what differs from one creation to another.
+func state(t *testing.T, worker string) map[string]any {
+	t.Helper()
+	found := map[string]any{}
+	look := func(side string, client dynamic.Interface, group, version, resource, namespace string) {
+		list, err := client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).
+			Namespace(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if !strings.Contains(o.GetName(), "trainyard-hub") && !strings.Contains(o.GetName(), worker) && !strings.Contains(o.GetName(), "trainyard-marks") {
+				continue
+			}
+			found[side+" "+resource+"/"+o.GetName()] = map[string]any{
+				"labels": o.GetLabels(), "spec": o.Object["spec"], "rules": o.Object["rules"], "subjects": o.Object["subjects"],
+				"data": len(secretKeys(o)),
+			}
+		}
+	}
+	const rbac = "rbac.authorization.k8s.io"
+	for _, resource := range []string{"clusterroles", "clusterrolebindings"} {
+		look("worker", far.dynamic, rbac, "v1", resource, "")
+	}
+	look("worker", far.dynamic, "admissionregistration.k8s.io", "v1", "validatingadmissionpolicies", "")
+	for _, resource := range []string{"roles", "rolebindings"} {
+		look("worker", far.dynamic, rbac, "v1", resource, "trainyard-system")
+		look("hub", world.dynamic, rbac, "v1", resource, "trainyard-system")
+	}
+	for _, resource := range []string{"secrets", "serviceaccounts"} {
+		look("worker", far.dynamic, "", "v1", resource, "trainyard-system")
+	}
+	look("hub", world.dynamic, "", "v1", "secrets", "trainyard-system")
+	look("hub", world.dynamic, "trainyard.dev", "v1alpha1", "workerclusters", "")
+	return found
+}
+
+func secretKeys(o *unstructured.Unstructured) map[string]any {
+	data, _, _ := unstructured.NestedMap(o.Object, "data")
+	return data
+}
+
+// leave takes the worker out. The test fails if anything is left of the registration.
+func leave(t *testing.T, worker string) {
+	t.Helper()
+	if out, errOut, code := onPair(t, "leave", worker, "--force"); code != 0 {
+		t.Fatalf("leave ends with %d:\n%s%s", code, out, errOut)
+	}
+	if left := state(t, worker); len(left) > 0 {
+		t.Errorf("leave has left: %v", left)
+	}
+}
+
+// TestJoinAndLeave registers a worker twice, and takes it out twice. Dry runs change nothing.
+func TestJoinAndLeave(t *testing.T) {
+	setUpPair(t)
+	join := []string{"join", "joined", "--agent=none", "--wait=false", "--label=gpu=h100", "--price=nvidia.com/gpu=2.5"}
+	out, errOut, code := onPair(t, append(join, "--dry-run=server")...)
+	if code != 0 || !strings.Contains(out, "workercluster.trainyard.dev/joined created (server dry run)") {
+		t.Fatalf("the dry run ends with %d:\n%s%s", code, out, errOut)
+	}
+	if found := state(t, "joined"); len(found) > 0 {
+		t.Errorf("the dry run has made: %v", found)
+	}
+	if out, errOut, code = onPair(t, join...); code != 0 || !strings.Contains(out, "hub     workercluster.trainyard.dev/joined created\n") {
+		t.Fatalf("join ends with %d:\n%s%s", code, out, errOut)
+	}
+	before := state(t, "joined")
+	if len(before) != 11 {
+		t.Errorf("join has made %d objects: %v", len(before), before)
+	}
+	token := kubeconfigOfJoined(t, "joined")
+	out, _, code = onPair(t, join...)
+	if code != 0 || strings.Contains(out, "created") || strings.Contains(out, "configured") || !strings.Contains(out, "unchanged") {
+		t.Errorf("the second join ends with %d:\n%s", code, out)
+	}
+	if again := kubeconfigOfJoined(t, "joined"); !bytes.Equal(again, token) {
+		t.Error("the second join has made a new token")
+	}
+	if diff := cmp.Diff(before, state(t, "joined")); diff != "" {
+		t.Errorf("the second join has changed (-before +after):\n%s", diff)
+	}
+	if out, _, code = onPair(t, "leave", "joined", "--force", "--dry-run=server"); code != 0 || !strings.Contains(out, "deleted (server dry run)") {
+		t.Errorf("the dry run of leave ends with %d:\n%s", code, out)
+	}
+	if diff := cmp.Diff(before, state(t, "joined")); diff != "" {
+		t.Errorf("the dry run of leave has changed (-before +after):\n%s", diff)
+	}
+	leave(t, "joined")
+	leave(t, "joined")
+}
+
+func kubeconfigOfJoined(t *testing.T, worker string) []byte {
+	t.Helper()
+	secret, err := world.kubernetes.CoreV1().Secrets("trainyard-system").Get(t.Context(), worker+"-kubeconfig", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret.Data[kubeconfigs.SecretKey]
+}
+
+// TestJoinRefuses checks what the preflight finds, and that nothing is written then.
+func TestJoinRefuses(t *testing.T) {
+	setUpPair(t)
+	both := []string{"--agent=none", "--wait=false"}
+	if _, errOut, code := onPair(t, append([]string{"join", "taken"}, both...)...); code != 0 {
+		t.Fatal(errOut)
+	}
+	defer leave(t, "taken")
+	worker, err := far.kubernetes.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch(t, workers, "", "taken", fmt.Sprintf(`{"status":{"clusterID":%q}}`, worker.UID), "status")
+	hub := world.cluster.KubeconfigPath
+	cases := map[string]struct {
+		why  string
+		args []string
+		want string
+	}{
+		"OtherName": {"a cluster has one name", pairFlags("join", "second"), `FAIL  worker  it is WorkerCluster "taken" of the hub already`},
+		"Hub":       {"a hub is no worker", []string{"join", "self", "--kubeconfig", hub, "--hub-kubeconfig", hub}, "FAIL  worker  it is the hub itself"},
+		"NoHub": {
+			"the clusters were swapped", []string{"join", "swapped", "--kubeconfig", hub, "--hub-kubeconfig", far.cluster.KubeconfigPath},
+			"FAIL  hub     Trainyard is not installed here",
+		},
+		"NoRights": {"only an admin can", pairFlags("join", "taken", "--as=jane"), "FAIL  worker  "},
+		"Address":  {"the hub would refuse the kubeconfig", pairFlags("join", "taken", "--server=http://x"), "is plain http"},
+	}
+	before := state(t, "taken")
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, append(tc.args, both...)...)
+			if code := c.wait(t); code != 1 || !strings.Contains(c.out.String(), tc.want) || !strings.Contains(c.err.String(), "nothing was changed") {
+				t.Errorf("%s: exit code %d, want %q in:\n%s%s", tc.why, code, tc.want, c.out.String(), c.err.String())
+			}
+		})
+	}
+	if diff := cmp.Diff(before, state(t, "taken")); diff != "" {
+		t.Errorf("a join that was refused has changed (-before +after):\n%s", diff)
+	}
+}
+
+// cutter loses the answer to one request that writes, and fails all that follow.
+type cutter struct {
+	mu   sync.Mutex
+	left int
+}
+
+var errCut = errors.New("cut")
+
+// wrap makes all requests of a cluster go through the cutter.
+func (c *cutter) wrap(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodGet || strings.Contains(request.URL.Path, "selfsubject") {
+				return next.RoundTrip(request)
+			}
+			c.mu.Lock()
+			c.left--
+			left := c.left
+			c.mu.Unlock()
+			if left < 0 {
+				return nil, errCut
+			}
+			response, err := next.RoundTrip(request)
+			if left == 0 && err == nil {
+				_ = response.Body.Close()
+				return nil, errCut
+			}
+			return response, err
+		})
+	})
+	return config
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
+
+// TestJoinIsInterrupted cuts a join after each of its writes, whose answer is lost, and repeats it: it always ends as a
+// join that was not interrupted. The same holds for leave.
+func TestJoinIsInterrupted(t *testing.T) {
+	setUpPair(t)
+	const worker = "interrupted"
+	join := func(cut *cutter) error {
+		hub, far := pairOf(t, cut)
+		j := registration.NewJoin(hub, far, registration.Options{
+			Name: worker, Namespace: "trainyard-system", ManagerAccount: "trainyard-manager", Agent: registration.AgentNone,
+			TokenLife: registration.DefaultTokenLife, Labels: []string{"a=b"},
+		}, func(string) error { return nil })
+		if _, err := j.Preflight(t.Context()); err != nil {
+			return err
+		}
+		return j.Apply(t.Context())
+	}
+	leaveWith := func(cut *cutter) error {
+		hub, far := pairOf(t, cut)
+		l, err := registration.NewLeave(t.Context(), hub, far, registration.Options{Name: worker, Namespace: "trainyard-system"}, func(string) error { return nil })
+		if err != nil {
+			return err
+		}
+		if _, err := l.Revoke(t.Context()); err != nil {
+			return err
+		}
+		_, err = l.Unregister(t.Context(), worker)
+		return err
+	}
+	never := func() *cutter { return &cutter{left: 1 << 30} }
+	if err := join(never()); err != nil {
+		t.Fatal(err)
+	}
+	joined := state(t, worker)
+	for n := 1; ; n++ {
+		// Each round begins with a worker that has joined. leave is cut, and repeated; then join is.
+		leaveErr := leaveWith(&cutter{left: n})
+		if err := leaveWith(never()); err != nil {
+			t.Fatalf("leave after a cut at write %d: %v", n, err)
+		}
+		if left := state(t, worker); len(left) > 0 {
+			t.Fatalf("leave after a cut at write %d has left: %v", n, left)
+		}
+		joinErr := join(&cutter{left: n})
+		if err := join(never()); err != nil {
+			t.Fatalf("join after a cut at write %d: %v", n, err)
+		}
+		if diff := cmp.Diff(joined, state(t, worker)); diff != "" {
+			t.Fatalf("join after a cut at write %d (-uninterrupted +interrupted):\n%s", n, diff)
+		}
+		if leaveErr == nil && joinErr == nil {
+			if n < 15 {
+				t.Errorf("only %d writes were cut", n-1)
+			}
+			break
+		}
+	}
+	if err := leaveWith(never()); err != nil {
+		t.Error(err)
+	}
+}
+
+// pairOf returns both clusters with a cutter in between.
+func pairOf(t *testing.T, cut *cutter) (hub, worker *registration.Cluster) {
+	t.Helper()
+	hub, err := registration.NewCluster(registration.HubSide, "", cut.wrap(world.cluster.Config), false)
+	if err == nil {
+		worker, err = registration.NewCluster(registration.WorkerSide, "", cut.wrap(far.cluster.Config), false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hub, worker
+}

@@ -1,0 +1,84 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package explanation
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/jobs"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/internal/health"
+)
+
+// advice says what the owner of a job, or the admin of its worker, can do about a reason.
+var advice = map[string]string{
+	v1alpha1.ReasonNoFit: "wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks",
+	v1alpha1.ReasonRejected: "change what the table of workers names, in the job or on the worker; a worker that has refused the job is asked " +
+		"again after a back-off, and when the job changes",
+	health.NodeLost: "nothing: Kubernetes starts the pod on another node when the node is known to be gone; to move the job at once, " +
+		"drain the worker or delete the Dispatch",
+	health.Evicted: "give the pods of the job a priority and requests that the node can keep; Kubernetes starts the pod again",
+	health.ImagePullFailed: "check the name of the image, that the worker's nodes reach its registry, and that the namespace of the job on the " +
+		"worker has the pull Secret (Secrets are not copied there)",
+	health.ContainerConfigError: "create what is missing in the namespace of the job on the worker: Secrets and ConfigMaps are not copied there",
+	health.ContainerStartFailed: "check the command and the arguments of the container, and that the image has them",
+	health.CrashLoop:            "read what the container wrote: kubectl trainyard logs %s --previous",
+	health.Unschedulable: "the nodes have changed since the job was placed, or have taints, labels or limits that the hub does not know; set " +
+		"admissionTimeout in the job's policy to have the job moved",
+	health.NoPodReady: "correct what the message names, for instance a volume or a quota; if it names nothing, the Events of the JobSet and its " +
+		"pods on the worker have been forgotten: look at the logs of its controllers",
+	health.NoProgress: "read what the containers write: kubectl trainyard logs %s",
+	// Reasons of the worker's agent, from package controllers/worker/trainjob.
+	"RuntimeNotFound": "create the runtime on the worker, or let the policy propagate it (propagate.runtimes)",
+	"BuildFailed":     "correct the job or its runtime as the message says",
+	"ApplyFailed":     "correct what the worker's API server refuses, or raise the limit there",
+	"JobSetConflict":  "delete the JobSet of that name on the worker, or give the job another name",
+}
+
+// healthy is the condition Healthy, nil if the job has had no trouble or its copy is not live.
+func (f Observation) healthy() *metav1.Condition {
+	switch f.State() {
+	case Running, Lost, Evicting:
+		return f.condition(v1alpha1.DispatchHealthy)
+	default:
+		return nil
+	}
+}
+
+// health says how the copy is, if it has had trouble.
+func (f Observation) health() string {
+	healthy := f.healthy()
+	if healthy == nil {
+		return ""
+	}
+	since := output.Age(healthy.LastTransitionTime, f.Now)
+	switch healthy.Status {
+	case metav1.ConditionFalse:
+		return fmt.Sprintf("%s for %s: %s", healthy.Reason, since, healthy.Message)
+	case metav1.ConditionTrue:
+		return fmt.Sprintf("no trouble for %s; there was some before", since)
+	default:
+		return "unknown: " + healthy.Message
+	}
+}
+
+// advice says what to do about the copy's trouble, or for a job that no worker takes.
+func (f Observation) advice() string {
+	if f.State() == Waiting {
+		return advice[jobs.Reason(f.Dispatch)]
+	}
+	healthy := f.healthy()
+	if healthy == nil || healthy.Status != metav1.ConditionFalse {
+		return ""
+	}
+	text := advice[healthy.Reason]
+	switch healthy.Reason {
+	case health.CrashLoop, health.NoProgress:
+		return fmt.Sprintf(text, f.Job.GetName())
+	}
+	return text
+}

@@ -1,0 +1,163 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// isMissing is true for kinds and objects that a cluster does not have.
+func isMissing(err error) bool { return apierrors.IsNotFound(err) }
+
+// left says what of Trainyard is left on the worker, and how an admin removes it.
+func (l *Leave) left(ctx context.Context, hubs, ours, others []string) ([]string, error) {
+	var lines []string
+	kubectl := l.worker.kubectl()
+	if len(hubs) > 0 {
+		lines = append(lines, fmt.Sprintf("the account %s/%s, its rights and what runs TrainJobs: another hub uses them (ID %s)",
+			workerNamespace, account, strings.Join(hubs, ", ")))
+	}
+	if len(ours) > 0 {
+		lines = append(lines, fmt.Sprintf("copies of this hub: %s; delete them: %s delete trainjobs -A -l %s=%s",
+			few(ours), kubectl, v1alpha1.LabelHub, l.hubID))
+	}
+	if len(others) > 0 {
+		lines = append(lines, fmt.Sprintf("TrainJobs that are not of this hub: %s", few(others)))
+	}
+	if len(hubs) == 0 && len(ours)+len(others) > 0 {
+		lines = append(lines, fmt.Sprintf("the worker-agent, if it was installed, because it runs these TrainJobs; when they are gone, run the same "+
+			"command again, or: %s delete -k config/worker-agent", kubectl))
+	}
+	for _, kind := range []struct {
+		api      schema.GroupVersion
+		resource string
+		flags    string
+		warning  string
+	}{
+		{schema.GroupVersion{Group: "trainer.kubeflow.org", Version: "v1alpha1"}, "clustertrainingruntimes", "", ""},
+		{schema.GroupVersion{Group: "trainer.kubeflow.org", Version: "v1alpha1"}, "trainingruntimes", "-A ", ""},
+		{schema.GroupVersion{Version: "v1"}, "namespaces", "", ", with all that is in them"},
+	} {
+		names, err := l.propagated(ctx, kind.api.WithResource(kind.resource))
+		if err != nil {
+			return nil, err
+		}
+		if len(names) > 0 {
+			lines = append(lines, fmt.Sprintf("%s that this hub created: %s; delete them%s: %s delete %s %s-l %s=%s",
+				kind.resource, few(names), kind.warning, kubectl, kind.resource, kind.flags, v1alpha1.LabelPropagatedBy, l.hubID))
+		}
+	}
+	if len(hubs) > 0 || len(ours)+len(others) > 0 {
+		return lines, nil // The next leave names the rest.
+	}
+	crds, err := l.crds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(crds) > 0 {
+		lines = append(lines, fmt.Sprintf("CRDs of Trainyard: %s delete crd %s", kubectl, strings.Join(crds, " ")))
+	}
+	namespaces, err := l.namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, namespace := range namespaces {
+		lines = append(lines, fmt.Sprintf("namespace %s, if you have nothing else in it: %s delete namespace %[1]s", namespace, kubectl))
+	}
+	return append(lines, "the CRDs and controllers of Kubeflow Trainer and JobSet, which Trainyard has not installed"), nil
+}
+
+// releases names the Helm releases that have installed account or agent, with the command that removes them. Helm does
+// not see what leave deletes.
+func (l *Leave) releases(ctx context.Context) ([]string, error) {
+	runners, err := l.worker.findDeployments(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments on the worker: %w", err)
+	}
+	candidates := []*unstructured.Unstructured{newObject("v1", "ServiceAccount", workerNamespace, account)}
+	if agent, found := runners[agentDeployment]; found {
+		candidates = append(candidates, newObject("apps/v1", "Deployment", agent.namespace, agentDeployment))
+	}
+	found := map[string]bool{}
+	for _, candidate := range candidates {
+		live, err := l.worker.get(ctx, candidate)
+		if err != nil {
+			return nil, err
+		}
+		if live == nil {
+			continue
+		}
+		name, namespace := live.GetAnnotations()["meta.helm.sh/release-name"], live.GetAnnotations()["meta.helm.sh/release-namespace"]
+		if name != "" {
+			found[fmt.Sprintf("Helm release %[1]s, which Helm shows as deployed: %[2]s uninstall %[1]s --namespace %[3]s",
+				name, l.worker.helm(), namespace)] = true
+		}
+	}
+	return sorted(found), nil
+}
+
+// propagated returns the names of the objects that this hub has created because a copy needed them.
+func (l *Leave) propagated(ctx context.Context, resource schema.GroupVersionResource) ([]string, error) {
+	objects, err := l.worker.list(ctx, resource, v1alpha1.LabelPropagatedBy+"="+l.hubID)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range objects {
+		names = append(names, keyOf(&objects[i]))
+	}
+	return names, nil
+}
+
+// namespaces returns the namespaces of join that are left, without one that Kubeflow Trainer uses.
+func (l *Leave) namespaces(ctx context.Context) ([]string, error) {
+	runners, err := l.worker.findDeployments(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list Deployments on the worker: %w", err)
+	}
+	var names []string
+	for _, namespace := range []string{workerNamespace, agentNamespace} {
+		if runners[trainerDeployment].namespace == namespace {
+			continue
+		}
+		if there, err := l.worker.hasNamespace(ctx, namespace); err != nil {
+			return nil, err
+		} else if there {
+			names = append(names, namespace)
+		}
+	}
+	return names, nil
+}
+
+// crds returns the CRDs of a worker's agent that are left.
+func (l *Leave) crds(ctx context.Context) ([]string, error) {
+	var names []string
+	for _, crd := range []string{"capacityreports.trainyard.dev", "executionleases.trainyard.dev"} {
+		live, err := l.worker.get(ctx, newObject("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", crd))
+		if err != nil {
+			return nil, err
+		}
+		if live != nil {
+			names = append(names, crd)
+		}
+	}
+	return names, nil
+}
+
+// few lists the first of many names.
+func few(names []string) string {
+	const most = 5
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

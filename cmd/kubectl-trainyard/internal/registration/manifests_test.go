@@ -1,0 +1,114 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/trainyard/trainyard/config"
+)
+
+// TestManifests builds the folders that the program contains, which fails if one of them refers to a folder that is not
+// embedded.
+func TestManifests(t *testing.T) {
+	wanted := map[string][]string{
+		config.Worker:      {"serviceaccount/trainyard-hub in trainyard-system", "role.rbac.authorization.k8s.io/trainyard-hub in trainyard-system"},
+		config.WorkerAgent: {"deployment.apps/trainyard-worker-agent in kubeflow-system", "customresourcedefinition.apiextensions.k8s.io/executionleases.trainyard.dev"},
+	}
+	for folder, names := range wanted {
+		objects, err := manifests(folder)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, object := range objects {
+			found[name(object)] = true
+			if object.GetLabels()["app.kubernetes.io/part-of"] != "trainyard" {
+				t.Errorf("%s lacks the label of the kustomization", name(object))
+			}
+		}
+		for _, name := range names {
+			if !found[name] {
+				t.Errorf("config/%s lacks %s", folder, name)
+			}
+		}
+	}
+}
+
+// TestAgentImage checks that a join without an image keeps the present one.
+func TestAgentImage(t *testing.T) {
+	cases := map[string]struct{ why, flag, present, want string }{
+		"Flag":    {"the flag counts", "r/agent:v2", "r/agent:v1", "r/agent:v2"},
+		"Present": {"a repeated join is no upgrade", "", "r/agent:v1", "r/agent:v1"},
+		"Neither": {"the manifests have one", "", "", defaultAgentImage},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := &observation{options: Options{Agent: AgentTrainyard, AgentImage: tc.flag}, deployments: map[string]deployment{}}
+			if tc.present != "" {
+				f.deployments[agentDeployment] = deployment{namespace: "kubeflow-system", image: tc.present}
+			}
+			objects, err := f.workerObjects()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range objects {
+				if object.GetKind() != "Deployment" {
+					continue
+				}
+				data, err := object.MarshalJSON()
+				if err != nil || !strings.Contains(string(data), `"image":"`+tc.want+`"`) {
+					t.Errorf("%s: want image %s in %s", tc.why, tc.want, data)
+				}
+			}
+		})
+	}
+}
+
+// TestLocalAddress checks which addresses are doubted: those that mean another machine to the hub.
+func TestLocalAddress(t *testing.T) {
+	cases := map[string]bool{
+		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "https://localhost:6443": true, "https://10.0.0.1": true,
+		"https://192.168.1.1:6443": true, "https://169.254.1.1": true, "https://kind-control-plane:6443": true,
+		"https://kubernetes.default.svc.cluster.local": true, "https://kubernetes.docker.internal:6443": true, "https://gpu.local": true,
+		"https://203.0.113.7:6443": false, "https://gpu-east.example.com": false, "https://ABC.gr7.eu-west-1.eks.amazonaws.com": false,
+	}
+	for address, want := range cases {
+		if why := localAddress(address); (why != "") != want {
+			t.Errorf("%s is doubted because it is %q; doubt is %t", address, why, want)
+		}
+	}
+}
+
+// TestRunner checks that a worker never gets two controllers of TrainJobs.
+func TestRunner(t *testing.T) {
+	trainer := deployment{namespace: "kubeflow-system", image: "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0"}
+	agent := deployment{namespace: "kubeflow-system", image: "r/agent:v1"}
+	cases := map[string]struct {
+		why   string
+		asked Agent
+		there map[string]deployment
+		level Level
+		want  Agent
+	}{
+		"AutoEmpty":      {"nothing is there", AgentAuto, nil, Warn, AgentTrainyard},
+		"AutoTrainer":    {"Kubeflow Trainer goes on", AgentAuto, map[string]deployment{trainerDeployment: trainer}, OK, AgentTrainer},
+		"AutoAgent":      {"the agent goes on", AgentAuto, map[string]deployment{agentDeployment: agent}, OK, AgentTrainyard},
+		"Both":           {"only one can work", AgentAuto, map[string]deployment{agentDeployment: agent, trainerDeployment: trainer}, Fail, AgentTrainer},
+		"SecondAgent":    {"there would be two", AgentTrainyard, map[string]deployment{trainerDeployment: trainer}, Fail, AgentTrainyard},
+		"TrainerMissing": {"it may have another name", AgentTrainer, nil, Warn, AgentTrainer},
+		"None":           {"the admin sees to it", AgentNone, map[string]deployment{agentDeployment: agent, trainerDeployment: trainer}, Warn, AgentNone},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := &observation{options: Options{Agent: tc.asked}, deployments: tc.there}
+			l := &checklist{}
+			f.checkRunner(l)
+			if len(l.items) != 1 || l.items[0].Level != tc.level || f.agent() != tc.want {
+				t.Errorf("%s: %v with agent %s, want level %s and agent %s", tc.why, l.items, f.agent(), tc.level, tc.want)
+			}
+		})
+	}
+}

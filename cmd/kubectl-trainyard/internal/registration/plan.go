@@ -1,0 +1,177 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/config"
+	"github.com/trainyard/trainyard/kubeconfigs"
+)
+
+// defaultAgentImage is the image in the manifests.
+const defaultAgentImage = "trainyard/worker-agent:latest"
+
+// copiedCRDs are the CRDs of Kubeflow Trainer that a worker needs.
+var copiedCRDs = []string{
+	"trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org", "clustertrainingruntimes.trainer.kubeflow.org",
+}
+
+// workerObjects are the objects of the worker, in the order in which they are written: what a token of the hub may do
+// comes before the Secret to which tokens are bound.
+func (f *observation) workerObjects() ([]*unstructured.Unstructured, error) {
+	objects, err := manifests(config.Worker)
+	if err != nil {
+		return nil, err
+	}
+	if f.agent() == AgentTrainyard {
+		agent, err := manifests(config.WorkerAgent)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, without(agent, objects)...)
+		if err := f.setAgentImage(objects); err != nil {
+			return nil, err
+		}
+	}
+	if f.worker.serves(policyAPI, "validatingadmissionpolicies") {
+		return objects, nil
+	}
+	kept := objects[:0]
+	for _, object := range objects {
+		if !strings.HasPrefix(object.GetKind(), "ValidatingAdmissionPolicy") {
+			kept = append(kept, object)
+		}
+	}
+	return kept, nil
+}
+
+// without returns the objects that are not among others.
+func without(objects, others []*unstructured.Unstructured) []*unstructured.Unstructured {
+	known := map[string]bool{}
+	for _, object := range others {
+		known[name(object)] = true
+	}
+	var rest []*unstructured.Unstructured
+	for _, object := range objects {
+		if !known[name(object)] {
+			rest = append(rest, object)
+		}
+	}
+	return rest
+}
+
+func (f *observation) setAgentImage(objects []*unstructured.Unstructured) error {
+	image := f.agentImage()
+	if image == "" {
+		return nil
+	}
+	for _, object := range objects {
+		if object.GetKind() != "Deployment" {
+			continue
+		}
+		containers, _, err := unstructured.NestedSlice(object.Object, "spec", "template", "spec", "containers")
+		if err != nil || len(containers) != 1 {
+			return errors.New("the Deployment of the agent does not have one container")
+		}
+		containers[0].(map[string]any)["image"] = image
+		if err := unstructured.SetNestedSlice(object.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+			return fmt.Errorf("set the image of the agent: %w", err)
+		}
+	}
+	return nil
+}
+
+// boundSecret is the Secret of the worker to which the tokens of the hub are bound. It has no data.
+func boundSecret(hubID string) *unstructured.Unstructured {
+	secret := newObject("v1", "Secret", workerNamespace, "trainyard-hub-"+hubID)
+	secret.SetLabels(map[string]string{labelHub: hubID, "app.kubernetes.io/part-of": "trainyard"})
+	secret.SetAnnotations(map[string]string{
+		"trainyard.dev/description": "the tokens of the hub with this ID are bound to this Secret, and are invalid when it is deleted",
+	})
+	return secret
+}
+
+// credentialsSecret is the Secret of the hub. Its label lets the manager renew the token in it.
+func (f *observation) credentialsSecret(kubeconfig []byte) *unstructured.Unstructured {
+	secret := newObject("v1", "Secret", f.options.Namespace, secretName(f.options.Name))
+	secret.SetLabels(map[string]string{v1alpha1.LabelRenew: v1alpha1.RenewToken, "app.kubernetes.io/part-of": "trainyard"})
+	secret.Object["type"] = "Opaque"
+	secret.Object["data"] = map[string]any{kubeconfigs.SecretKey: base64.StdEncoding.EncodeToString(kubeconfig)}
+	return secret
+}
+
+// renewalRights let the manager write that one Secret.
+func (f *observation) renewalRights() []*unstructured.Unstructured {
+	const group = "rbac.authorization.k8s.io"
+	labels := map[string]string{"app.kubernetes.io/part-of": "trainyard"}
+	role := newObject(group+"/v1", "Role", f.options.Namespace, renewalRole(f.options.Name))
+	role.SetLabels(labels)
+	role.Object["rules"] = []any{map[string]any{
+		"apiGroups": []any{""}, "resources": []any{"secrets"}, "resourceNames": []any{secretName(f.options.Name)}, "verbs": []any{"patch"},
+	}}
+	binding := newObject(group+"/v1", "RoleBinding", f.options.Namespace, renewalRole(f.options.Name))
+	binding.SetLabels(labels)
+	binding.Object["roleRef"] = map[string]any{"apiGroup": group, "kind": "Role", "name": renewalRole(f.options.Name)}
+	binding.Object["subjects"] = []any{map[string]any{
+		"kind": "ServiceAccount", "name": f.options.ManagerAccount, "namespace": f.options.Namespace,
+	}}
+	return []*unstructured.Unstructured{role, binding}
+}
+
+// workerFields are the fields of the WorkerCluster that the options name. Other fields stay as they are.
+func (f *observation) workerFields() map[string]any {
+	connection := map[string]any{"kubeconfigSecretRef": map[string]any{"name": secretName(f.options.Name)}}
+	if f.existing() != nil {
+		connection["kubeconfigPath"] = nil // A merge patch removes it.
+	}
+	spec := map[string]any{"connection": connection}
+	if prices := fields(f.options.Prices); prices != nil {
+		spec["price"] = prices
+	}
+	all := map[string]any{"spec": spec}
+	if labels := fields(f.options.Labels); labels != nil {
+		all["metadata"] = map[string]any{"labels": labels}
+	}
+	return all
+}
+
+func workerCluster(objectName string) *unstructured.Unstructured {
+	return newObject(trainyardAPI, "WorkerCluster", "", objectName)
+}
+
+// writeWorkerCluster creates the WorkerCluster, or changes the fields that the options name.
+func (f *observation) writeWorkerCluster(ctx context.Context, hub *Cluster) (Result, error) {
+	object := workerCluster(f.options.Name)
+	live, err := hub.get(ctx, object)
+	switch {
+	case err != nil:
+		return "", err
+	case live != nil:
+		return hub.patch(ctx, live, f.workerFields())
+	}
+	for key, value := range f.workerFields() {
+		if key == "metadata" {
+			object.SetLabels(stringsOf(value.(map[string]any)["labels"].(map[string]any)))
+			continue
+		}
+		object.Object[key] = value
+	}
+	return hub.create(ctx, object)
+}
+
+func stringsOf(values map[string]any) map[string]string {
+	texts := map[string]string{}
+	for key, value := range values {
+		texts[key] = value.(string)
+	}
+	return texts
+}
