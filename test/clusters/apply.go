@@ -4,13 +4,16 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
@@ -60,20 +63,33 @@ func (c *Cluster) ApplyTrainerRuntimes(ctx context.Context, names ...string) err
 func (c *Cluster) ApplyObjects(ctx context.Context, objects ...*unstructured.Unstructured) error {
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.kubernetes.Discovery()))
 	for _, object := range objects {
-		resource, err := c.resourceFor(mapper, object)
-		if err != nil {
-			return c.applyError(object, err)
-		}
-		options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
-		if _, err := resource.Apply(ctx, object.GetName(), object, options); err != nil {
-			return c.applyError(object, err)
+		var answer error
+		err := c.waitFor(ctx, "an answer to the apply", func(ctx context.Context) error {
+			if answer = c.applyObject(ctx, mapper, object); unanswered(answer) {
+				return answer
+			}
+			return nil
+		})
+		if err = cmp.Or(err, answer); err != nil {
+			return fmt.Errorf("apply %s %q to cluster %q: %w", object.GetKind(), object.GetName(), c.Name, err)
 		}
 	}
 	return nil
 }
 
-func (c *Cluster) applyError(object *unstructured.Unstructured, err error) error {
-	return fmt.Errorf("apply %s %q to cluster %q: %w", object.GetKind(), object.GetName(), c.Name, err)
+func (c *Cluster) applyObject(ctx context.Context, mapper meta.RESTMapper, object *unstructured.Unstructured) error {
+	resource, err := c.resourceFor(mapper, object)
+	if err != nil {
+		return err
+	}
+	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	return err
+}
+
+// unanswered says whether a request had no answer in time: an API server on a busy machine gives up after half a minute.
+func unanswered(err error) bool {
+	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err)
 }
 
 // resourceFor returns the client for an object. The mapper asks the server

@@ -74,18 +74,18 @@
 //
 // # kind
 //
-// TRAINYARD_CLUSTERS=kind starts the clusters with kind, with Docker, Podman or nerdctl. TRAINYARD_KIND_IMAGE is the
-// node image. The other processes still run on this machine. The limits:
+// TRAINYARD_CLUSTERS=kind starts the clusters with kind, with Docker: real kubelets and containers. KIND_IMAGE is the node
+// image; the default is the one that kind publishes. Options.Kind has the nodes, images and mounts of a cluster. JobSet's
+// manager runs as a Deployment (JobSetImage). kwok and its kubelet still run on this machine, so a cluster of kind has
+// real nodes and simulated ones. DeployKustomization deploys what must not run on simulated nodes. The limits:
 //
-//   - The API server cannot be killed or paused alone, and its arguments and audit log cannot be set: those methods and
-//     options return errors.
-//   - Webhook servers, JobSet and logs of kwok's pods need TRAINYARD_KIND_HOST: the address of this machine that the
-//     nodes reach. It must be an IPv4 address of a network interface, so this does not work with Docker Desktop.
-//   - kind's own node takes pods too, and really runs their images. Its resources differ from the resources of kwok's
-//     nodes.
+//   - The arguments of the API server and its audit log cannot be set: those options return errors.
+//   - KillAPIServer moves the manifest of the static pod away. PauseAPIServer lasts until the kubelet's probes fail, which
+//     takes more than a minute.
+//   - Webhook servers beside a cluster, and logs of kwok's pods, need the address at which nodes reach this machine: the
+//     gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a network interface, so this does not
+//     work with Docker Desktop.
 //   - Clusters of kind survive a killed parent ("kind delete cluster"). All users of the engine share their names.
-//
-// This code compiles, but no machine of this project has an engine to run it.
 //
 // # Locks
 //

@@ -7,6 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -69,6 +72,32 @@ func (c *Cluster) Restore(ctx context.Context, dir string) error {
 		return err
 	}
 	return local.startControllers()
+}
+
+// EtcdMetrics returns etcd's metrics in the text format of Prometheus. The API server's metrics do not have all of them.
+func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
+	local, err := c.local()
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(local.options.Dir, etcdSocketFile)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://etcd/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %w", c.Name, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %s", c.Name, response.Status)
+	}
+	return io.ReadAll(response.Body)
 }
 
 // local is the cluster's control plane where that is made of processes.

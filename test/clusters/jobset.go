@@ -49,6 +49,9 @@ func jobSetCRDs(ctx context.Context) (string, error) {
 // startJobSet runs JobSet's manager and then installs its webhooks. It returns
 // when the API server calls them.
 func (c *Cluster) startJobSet(ctx context.Context) error {
+	if _, ok := c.backend.(*kindCluster); ok {
+		return c.deployJobSet(ctx)
+	}
 	server, err := c.NewWebhookServer("jobset")
 	if err != nil {
 		return err

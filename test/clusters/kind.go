@@ -11,15 +11,63 @@ import (
 	"strings"
 	"syscall"
 
+	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 	"sigs.k8s.io/kind/pkg/cluster"
+	"sigs.k8s.io/kind/pkg/cluster/nodes"
 	"sigs.k8s.io/kind/pkg/exec"
 )
+
+const (
+	// kindNetwork is the network of all kind clusters.
+	kindNetwork = "kind"
+	// kindAPIServerPort is the port of the API server on the address of its node.
+	kindAPIServerPort = "6443"
+	// kindAdmin is the admin's kubeconfig on the node of the control plane.
+	kindAdmin = "/etc/kubernetes/admin.conf"
+	// The kubelet runs the API server as long as this file is where it belongs.
+	kindManifest, kindManifestAway = "/etc/kubernetes/manifests/kube-apiserver.yaml", "/etc/kubernetes/kube-apiserver.yaml"
+)
+
+// kindPatches change what kubeadm does by default. Several clusters start on a machine with other work: kubeadm waits
+// longer, the only controller manager and the only scheduler do not end when they renew a lease too late, and etcd does
+// not wait for the disk. Pods see a changed Secret soon: JobSet makes its certificate after its pod has started.
+var kindPatches = []string{`kind: InitConfiguration
+timeouts: {controlPlaneComponentHealthCheck: 10m, kubeletHealthCheck: 10m, kubernetesAPICall: 5m}
+`, `kind: JoinConfiguration
+timeouts: {discovery: 10m, kubeletHealthCheck: 10m, tlsBootstrap: 10m, kubernetesAPICall: 5m}
+`, `kind: ClusterConfiguration
+controllerManager: {extraArgs: [{name: leader-elect, value: "false"}]}
+scheduler: {extraArgs: [{name: leader-elect, value: "false"}]}
+etcd: {local: {dataDir: /var/lib/etcd, extraArgs: [{name: unsafe-no-fsync, value: "true"}]}}
+`, `kind: KubeletConfiguration
+syncFrequency: 10s
+`}
+
+// kindNoTaint makes the node of the control plane run pods. kind does that by itself if it is the only node, and would
+// fail with this patch.
+const kindNoTaint = "kind: InitConfiguration\nnodeRegistration: {taints: []}\n"
+
+// KindOptions are options of clusters of kind. Other clusters ignore them.
+type KindOptions struct {
+	// Workers is the number of nodes beside the node of the control plane, which runs pods too.
+	Workers int
+	// Mounts are folders of this machine that all nodes get: the path on this machine, and the path on the nodes.
+	Mounts map[string]string
+	// Images are loaded from the container engine into all nodes.
+	Images []string
+}
+
+// OnKind says whether $TRAINYARD_CLUSTERS asks for clusters of kind.
+func OnKind() bool { return os.Getenv("TRAINYARD_CLUSTERS") == "kind" }
 
 // kindCluster is a cluster of kind: nodes in containers. doc.go has its limits.
 type kindCluster struct {
 	name     string
 	image    string
+	options  KindOptions
 	provider *cluster.Provider
+	// simulated says that there are simulated nodes too. Pods of Jobs run on those.
+	simulated bool
 }
 
 func newKindCluster(o Options) (*kindCluster, error) {
@@ -35,29 +83,59 @@ func newKindCluster(o Options) (*kindCluster, error) {
 	if o.Audit || len(o.APIServerArgs) > 0 || len(o.ControllerManagerArgs) > 0 {
 		return nil, errors.New("arguments and audit logs of the control plane cannot be set on kind clusters")
 	}
-	return &kindCluster{name: "trainyard-" + o.Name, image: os.Getenv("TRAINYARD_KIND_IMAGE"), provider: provider}, nil
+	return &kindCluster{
+		name: "trainyard-" + o.Name, image: os.Getenv("KIND_IMAGE"), options: o.Kind, provider: provider, simulated: len(o.Nodes) > 0,
+	}, nil
 }
 
-// engineError returns the first line that the engine's client has printed, if
-// it has, in place of kind's error, which is the command line.
+// engineError returns the last line that the engine's client has printed, if it has, in place of kind's error, which is
+// the command line.
 func engineError(err error) error {
 	run := exec.RunErrorForError(err)
 	if run == nil {
 		return err
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(run.Output)), "\n")
-	if line == "" {
-		return err
+	lines := strings.Split(strings.TrimSpace(string(run.Output)), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return fmt.Errorf("%s: %s", strings.Join(run.Command, " "), last)
 	}
-	return errors.New(line)
+	return err
 }
 
 func (k *kindCluster) startControlPlane(_ context.Context, kubeconfig string) error {
-	return k.provider.Create(k.name,
+	err := k.provider.Create(k.name,
 		cluster.CreateWithNodeImage(k.image), // empty: kind's own choice
+		cluster.CreateWithV1Alpha4Config(k.config()),
 		cluster.CreateWithKubeconfigPath(kubeconfig),
 		cluster.CreateWithWaitForReady(startTimeout),
 	)
+	if err != nil {
+		return engineError(err)
+	}
+	if k.simulated {
+		if err := k.onControlPlane("kubectl", "--kubeconfig="+kindAdmin, "taint", "nodes", "--all", controlPlaneLabel+":NoSchedule"); err != nil {
+			return fmt.Errorf("keep pods of Jobs away from real nodes: %w", err)
+		}
+	}
+	return k.loadImages()
+}
+
+func (k *kindCluster) config() *v1alpha4.Cluster {
+	config := &v1alpha4.Cluster{KubeadmConfigPatches: kindPatches}
+	if k.options.Workers > 0 {
+		config.KubeadmConfigPatches = append([]string{kindNoTaint}, kindPatches...)
+	}
+	for i := range 1 + k.options.Workers {
+		node := v1alpha4.Node{Role: v1alpha4.WorkerRole}
+		if i == 0 {
+			node.Role = v1alpha4.ControlPlaneRole
+		}
+		for host, container := range k.options.Mounts {
+			node.ExtraMounts = append(node.ExtraMounts, v1alpha4.Mount{HostPath: host, ContainerPath: container})
+		}
+		config.Nodes = append(config.Nodes, node)
+	}
+	return config
 }
 
 // startControllers has nothing to do: kind's controllers always run.
@@ -68,25 +146,72 @@ func (k *kindCluster) exited() *Process { return nil }
 
 func (k *kindCluster) process(string) *Process { return nil }
 
-// hostAddress is where the nodes reach this machine, which differs by engine and system.
+// hostAddress is where the nodes reach this machine: the gateway of kind's network.
 func (k *kindCluster) hostAddress() (string, error) {
 	if address := os.Getenv("TRAINYARD_KIND_HOST"); address != "" {
 		return address, nil
 	}
-	return "", errors.New("webhook servers beside a kind cluster need TRAINYARD_KIND_HOST: " +
-		"the address of this machine that the nodes reach (with Docker on Linux, the gateway of the network \"kind\")")
+	node, err := k.controlPlane()
+	if err != nil {
+		return "", err
+	}
+	lines, err := exec.OutputLines(node.Command("ip", "-4", "route", "show", "default"))
+	if err != nil {
+		return "", engineError(err)
+	}
+	for _, line := range lines { // default via 172.18.0.1 dev eth0
+		if fields := strings.Fields(line); len(fields) > 2 {
+			return fields[2], nil
+		}
+	}
+	return "", fmt.Errorf("nodes of kind cluster %q have no default route in network %q: "+
+		"TRAINYARD_KIND_HOST must name the address of this machine that the nodes reach", k.name, kindNetwork)
 }
 
-func (k *kindCluster) startAPIServer(context.Context) error { return k.unsupported("started") }
-
-func (k *kindCluster) killAPIServer() error { return k.unsupported("killed") }
-
-func (k *kindCluster) signalAPIServer(syscall.Signal) error {
-	return k.unsupported("paused or resumed")
+// controlPlane returns the node with the API server.
+func (k *kindCluster) controlPlane() (nodes.Node, error) {
+	all, err := k.provider.ListInternalNodes(k.name)
+	if err != nil {
+		return nil, err
+	}
+	for _, node := range all {
+		role, err := node.Role()
+		if err != nil {
+			return nil, err
+		}
+		if role == string(v1alpha4.ControlPlaneRole) {
+			return node, nil
+		}
+	}
+	return nil, fmt.Errorf("kind cluster %q has no control plane", k.name)
 }
 
-func (k *kindCluster) unsupported(what string) error {
-	return fmt.Errorf("the API server of kind cluster %q cannot be %s alone; use TRAINYARD_CLUSTERS=process", k.name, what)
+func (k *kindCluster) startAPIServer(context.Context) error {
+	return k.onControlPlane("mv", kindManifestAway, kindManifest)
+}
+
+// killAPIServer kills the API server when the kubelet does not start it again.
+func (k *kindCluster) killAPIServer() error {
+	if err := k.onControlPlane("mv", kindManifest, kindManifestAway); err != nil {
+		return err
+	}
+	return k.signalAPIServer(syscall.SIGKILL)
+}
+
+func (k *kindCluster) signalAPIServer(s syscall.Signal) error {
+	return k.onControlPlane("pkill", fmt.Sprintf("-%d", s), "-x", "kube-apiserver")
+}
+
+// onControlPlane runs a command on the node with the API server.
+func (k *kindCluster) onControlPlane(command string, args ...string) error {
+	node, err := k.controlPlane()
+	if err != nil {
+		return err
+	}
+	if err := node.Command(command, args...).Run(); err != nil {
+		return fmt.Errorf("on node %q: %w", node, engineError(err))
+	}
+	return nil
 }
 
 func (k *kindCluster) stop() error { return k.provider.Delete(k.name, "") }

@@ -47,6 +47,9 @@ type Options struct {
 	APIServerArgs []string
 	// ControllerManagerArgs do the same for kube-controller-manager.
 	ControllerManagerArgs []string
+
+	// Kind is for clusters of kind.
+	Kind KindOptions
 }
 
 // Full returns the options of a cluster that runs JobSets on the given nodes.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 )
@@ -153,6 +154,23 @@ func (p *Process) hasEnded() bool {
 func (p *Process) ended() error {
 	return fmt.Errorf("%s has ended (%s); the end of %s:\n%s", p.Name, p.cmd.ProcessState, p.LogPath, tail(p.LogPath))
 }
+
+// Panicked returns an error with the panic that stands in the log, if there is one, of this run or an earlier one under the
+// same name.
+func (p *Process) Panicked() error {
+	log, err := os.ReadFile(p.LogPath)
+	if err != nil {
+		return fmt.Errorf("read the log of %s: %w", p.Name, err)
+	}
+	found := goPanic.FindIndex(log)
+	if found == nil {
+		return nil
+	}
+	return fmt.Errorf("%s has panicked, see %s:\n%s", p.Name, p.LogPath, log[found[0]:min(len(log), found[0]+2048)])
+}
+
+// goPanic is what the runtime of Go writes before a program ends because of a panic, or of a fault like a concurrent write.
+var goPanic = regexp.MustCompile(`(?m)^(panic|fatal error): `)
 
 // tail returns the last 2 KiB of a file.
 func tail(path string) string {

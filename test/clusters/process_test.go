@@ -131,6 +131,26 @@ func TestRunEndsProcesses(t *testing.T) {
 	}
 }
 
+// A program that panicked is found by its log, even after it was started again under its name.
+func TestPanicked(t *testing.T) {
+	c := sharedCluster(t)
+	run := func(script string) *Process {
+		p, err := c.Run(t.Context(), "panics", "sh", "-c", script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = p.Wait(t.Context()) // Its exit code is its own matter.
+		return p
+	}
+	if err := run("echo 'do not panic: all is well'").Panicked(); err != nil {
+		t.Errorf("got %v, want none", err)
+	}
+	run("echo 'panic: boom' >&2; exit 2")
+	if err := run("echo fine").Panicked(); err == nil || !strings.Contains(err.Error(), "panic: boom") {
+		t.Errorf("got %v, want the panic of the process before", err)
+	}
+}
+
 // TestControlplaneRun tests the wrapper for programs that would outlive their
 // parent, which the launcher needs only outside Linux.
 func TestControlplaneRun(t *testing.T) {

@@ -74,6 +74,25 @@ func WebhookURLs(server *WebhookServer, objects ...*unstructured.Unstructured) e
 	return nil
 }
 
+// WebhookServices makes each Service an alias of the server's host, and each Mutating- and ValidatingWebhookConfiguration
+// refer to the server's port. The API server is not in a cluster network, so it can follow only an alias. Unlike with
+// WebhookURLs, the certificate is for the Service.
+func WebhookServices(server *WebhookServer, objects ...*unstructured.Unstructured) error {
+	for _, object := range objects {
+		if object.GetKind() == "Service" {
+			object.Object["spec"] = map[string]any{"type": "ExternalName", "externalName": server.Host}
+			continue
+		}
+		err := eachWebhook(object, func(webhook map[string]any) error {
+			return unstructured.SetNestedField(webhook, int64(server.Port), "clientConfig", "service", "port")
+		})
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+	return nil
+}
+
 // eachWebhook calls change with each webhook of a webhook configuration, and
 // not at all for other kinds.
 func eachWebhook(object *unstructured.Unstructured, change func(map[string]any) error) error {

@@ -22,11 +22,12 @@ const restartDelay = time.Second
 // Agent is a worker-agent of a cluster. If its process ends, it is started again, as by the kubelet: an agent ends if
 // it cannot renew its lease, for example because the API server is away.
 type Agent struct {
-	run    func(ctx context.Context) (*clusters.Process, error)
+	run    func(ctx context.Context, program string) (*clusters.Process, error)
 	health string
 	yard   *Yard
 
 	mu      sync.Mutex
+	program string            // what the next process runs; under mu
 	process *clusters.Process // under mu
 	down    bool              // under mu: it is not to be started again
 }
@@ -59,7 +60,7 @@ func (a *Agent) Up(ctx context.Context) error {
 func (a *Agent) start(ctx context.Context) (*clusters.Process, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	process, err := a.run(ctx)
+	process, err := a.run(ctx, a.program)
 	if err != nil {
 		return nil, err
 	}
@@ -105,15 +106,13 @@ func (y *Yard) startAgents(ctx context.Context) error {
 }
 
 // startAgentsOf applies what config/worker-agent has but the Deployment, and runs the agents as processes, which also
-// answer the webhooks of config/webhook. Those are there when the agents are ready.
+// answer the webhooks of config/webhook. Those are there when the agents are ready. On kind it applies all.
 func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) error {
-	dir := filepath.Join(y.root, "config/worker-agent")
-	for _, file := range []string{
-		"namespace", "service_account", "cluster_role", "cluster_role_binding", "role", "role_binding",
-	} {
-		if err := cluster.ApplyFiles(ctx, filepath.Join(dir, file+".yaml")); err != nil {
-			return err
-		}
+	if clusters.OnKind() {
+		return y.deployAgent(ctx, cluster)
+	}
+	if err := applyAgentRights(ctx, cluster, y.options.Version); err != nil {
+		return err
 	}
 	kubeconfig, err := serviceAccountKubeconfig(ctx, cluster, cluster.Config.Host, agentNamespace, "trainyard-worker-agent")
 	if err != nil {
@@ -132,7 +131,23 @@ func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) err
 	if err != nil {
 		return err
 	}
-	return y.applyWebhooks(ctx, cluster, server)
+	y.mu.Lock()
+	y.webhooks[cluster.Name] = server
+	y.mu.Unlock()
+	return applyWebhooks(ctx, cluster, server, y.options.Version)
+}
+
+// applyAgentRights applies what config/worker-agent of a version has but the Deployment, the CRDs and the webhooks.
+func applyAgentRights(ctx context.Context, cluster *clusters.Cluster, version Version) error {
+	dir := filepath.Join(version.Root, "config/worker-agent")
+	for _, file := range []string{
+		"namespace", "service_account", "cluster_role", "cluster_role_binding", "role", "role_binding",
+	} {
+		if err := cluster.ApplyFiles(ctx, filepath.Join(dir, file+".yaml")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // startReplicas starts several agents, with something in the place of the Service at their webhooks' address.
@@ -160,22 +175,25 @@ func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeco
 	args := slices.Concat([]string{
 		"--kubeconfig=" + kubeconfig, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
 		"--webhook-bind-address=" + address, "--webhook-cert-dir=" + certDir,
-	}, fastLease)
+	}, y.options.Lease)
 	if cluster != y.Hub {
 		args = append(args, y.options.AgentArgs...)
 	}
-	agent := &Agent{yard: y, health: health, run: func(ctx context.Context) (*clusters.Process, error) {
-		return cluster.Run(ctx, "worker-agent", "worker-agent", args...)
-	}}
+	agent := &Agent{
+		yard: y, health: health, program: y.options.Version.program("worker-agent"),
+		run: func(ctx context.Context, program string) (*clusters.Process, error) {
+			return cluster.Run(ctx, "worker-agent", program, args...)
+		},
+	}
 	y.mu.Lock()
 	y.Agents[cluster.Name] = append(y.Agents[cluster.Name], agent)
 	y.mu.Unlock()
 	return agent.Up(ctx)
 }
 
-// applyWebhooks applies the webhook configurations, with the server in the place of the Service.
-func (y *Yard) applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer) error {
-	dir := filepath.Join(y.root, "config/webhook")
+// applyWebhooks applies the webhook configurations of a version, with the server in the place of the Service.
+func applyWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer, version Version) error {
+	dir := filepath.Join(version.Root, "config/webhook")
 	objects, err := clusters.ReadObjects(filepath.Join(dir, "mutating.yaml"), filepath.Join(dir, "validating.yaml"))
 	if err != nil {
 		return err

@@ -10,14 +10,18 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // startTimeout is for all clusters and processes, on a machine that may be busy.
-const startTimeout = 5 * time.Minute
+const startTimeout = 30 * time.Minute
 
 // Main is the TestMain of a package whose tests share a yard: it calls start, runs the tests, calls stop, and exits.
 // The context limits only the start. start may return a stop together with an error: Main calls it.
 func Main(m *testing.M, start func(ctx context.Context) (stop func() error, err error)) {
+	ctrl.SetLogger(logr.Discard()) // Clients log warnings of API servers. Without a logger they print a stack, once.
 	code, err := run(m, start)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

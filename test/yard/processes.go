@@ -5,12 +5,12 @@ package yard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,10 +40,8 @@ var fastLease = []string{
 // installHub applies what config/hub has but the CRDs, which are there, and the Deployment, whose place the local
 // process takes.
 func (y *Yard) installHub(ctx context.Context) error {
-	for _, part := range []string{"config/namespace", "config/rbac"} {
-		if _, err := y.Hub.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(y.root, part)); err != nil {
-			return err
-		}
+	if err := applyManagerRights(ctx, y.Hub, y.options.Version); err != nil {
+		return err
 	}
 	server, err := y.options.Reach(y.Hub)
 	if err != nil {
@@ -51,29 +49,6 @@ func (y *Yard) installHub(ctx context.Context) error {
 	}
 	y.managerKubeconfig, err = serviceAccountKubeconfig(ctx, y.Hub, server, managerNamespace, "trainyard-manager")
 	return err
-}
-
-// StartManager starts another manager. The arguments override the arguments in the options.
-func (y *Yard) StartManager(ctx context.Context, more ...string) error {
-	health, err := ports.Free(ctx)
-	if err != nil {
-		return err
-	}
-	metrics, err := ports.Free(ctx)
-	if err != nil {
-		return err
-	}
-	y.ManagerHealth, y.ManagerMetrics = "http://"+health, "http://"+metrics+"/metrics"
-	args := slices.Concat([]string{
-		"--kubeconfig=" + y.managerKubeconfig, "--namespace=" + managerNamespace, "--v=1",
-		"--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics, "--worker-probe-interval=2s",
-	}, fastLease, y.options.ManagerArgs, more)
-	process, err := y.Hub.Run(ctx, "manager", "manager", args...)
-	if err != nil {
-		return err
-	}
-	y.Manager = process
-	return nil
 }
 
 // awaitReady returns when a process answers readiness probes with success.
@@ -92,31 +67,28 @@ func awaitReady(ctx context.Context, process *clusters.Process, address string) 
 	}
 }
 
-// Register registers a worker as an admin does, with the scripts in hack/. It waits until the worker is Ready.
+// Register registers a worker as an admin does, with the plugin. It waits until the worker is Ready.
 func (y *Yard) Register(ctx context.Context, worker Worker) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-y.Manager.Done():
-			cancel(fmt.Errorf("the manager has ended, see %s", y.Manager.LogPath))
-		case <-stop:
-		}
-	}()
-	kubeconfig, err := y.WorkerKubeconfig(ctx, y.Workers[worker.Name])
+	cluster := y.Workers[worker.Name]
+	server, err := y.options.Reach(cluster)
 	if err != nil {
 		return err
 	}
 	if err := y.prepare(ctx, worker); err != nil {
 		return err
 	}
-	args := []string{worker.Name, "--hub-kubeconfig", y.Hub.KubeconfigPath, "--wait", "120s"}
+	if script := y.options.Version.script("register-worker.sh"); script != "" {
+		return y.registerByScript(ctx, script, worker, server)
+	}
+	// The agents run as processes of this machine.
+	args := []string{
+		"join", worker.Name, "--kubeconfig", cluster.KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath, "--server", server,
+		"--agent=none", "--timeout=120s",
+	}
 	for key, value := range worker.Labels {
 		args = append(args, "--label", key+"="+value)
 	}
-	_, err = y.Script(ctx, kubeconfig, "register-worker.sh", args...)
+	_, err = y.Plugin(ctx, args...)
 	return err
 }
 
@@ -139,29 +111,48 @@ func (y *Yard) prepare(ctx context.Context, worker Worker) error {
 	return nil
 }
 
-// WorkerKubeconfig returns the output of hack/worker-kubeconfig.sh for a cluster.
+// WorkerKubeconfig returns a kubeconfig for the hub with a new token of a worker. The worker must have been registered.
 func (y *Yard) WorkerKubeconfig(ctx context.Context, cluster *clusters.Cluster) ([]byte, error) {
 	server, err := y.options.Reach(cluster)
 	if err != nil {
 		return nil, err
 	}
-	return y.Script(ctx, nil, "worker-kubeconfig.sh", "--kubeconfig", cluster.KubeconfigPath, "--server", server)
+	account := types.NamespacedName{Namespace: managerNamespace, Name: "trainyard-hub"}
+	kubeconfig, err := cluster.ServiceAccountKubeconfig(ctx, account, tokenLife)
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Replace(kubeconfig, []byte(cluster.Config.Host), []byte(server), 1), nil
 }
 
-// Script runs a script of hack/ and returns its standard output. The error has its standard error.
-func (y *Yard) Script(ctx context.Context, input []byte, name string, args ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, filepath.Join(y.root, "hack", name), args...)
-	command.Stdin = bytes.NewReader(input)
+// Plugin runs the kubectl plugin that "make build" has built, and returns its standard output.
+func (y *Yard) Plugin(ctx context.Context, args ...string) ([]byte, error) {
+	return output(ctx, y.PluginCommand(ctx, args...))
+}
+
+// PluginCommand is the command that Plugin runs, for tests that read more of it than the standard output.
+func (y *Yard) PluginCommand(ctx context.Context, args ...string) *exec.Cmd {
+	bin := cmp.Or(os.Getenv("TRAINYARD_BIN"), filepath.Join(y.options.Version.Root, "bin"))
+	return exec.CommandContext(ctx, filepath.Join(bin, "kubectl-trainyard"), args...)
+}
+
+// Script runs a script of hack/ and returns its standard output.
+func (y *Yard) Script(ctx context.Context, name string, args ...string) ([]byte, error) {
+	return output(ctx, exec.CommandContext(ctx, filepath.Join(y.options.Version.Root, "hack", name), args...))
+}
+
+// output runs a command and returns its standard output. The error has both outputs.
+func output(ctx context.Context, command *exec.Cmd) ([]byte, error) {
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
-	output, err := command.Output()
+	answer, err := command.Output()
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, fmt.Errorf("hack/%s: %w", name, cause)
+		return nil, fmt.Errorf("%s: %w", strings.Join(command.Args, " "), cause)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("hack/%s %s: %w: %s", name, strings.Join(args, " "), err, bytes.TrimSpace(stderr.Bytes()))
+		return nil, fmt.Errorf("%s: %w: %s\n%s", strings.Join(command.Args, " "), err, bytes.TrimSpace(stderr.Bytes()), answer)
 	}
-	return output, nil
+	return answer, nil
 }
 
 // serviceAccountKubeconfig writes a kubeconfig of a service account, with the server's address, into the cluster's

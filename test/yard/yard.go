@@ -37,8 +37,20 @@ type Options struct {
 	Agents int
 	// ManagerArgs and AgentArgs are added to the arguments of managers and workers' agents, and override the yard's own.
 	ManagerArgs, AgentArgs []string
+	// HubWebhooks makes the manager answer the webhooks of config/webhook-hub.
+	HubWebhooks bool
+	// Lease are the arguments of leader election of all processes. Default: a replacement for a killed process takes over
+	// in seconds.
+	Lease []string
+	// Version is the version of everything at the start. Default: this one.
+	Version Version
+	// KindWorkers is how many nodes each worker has beside the control plane's, KindMounts are folders of this machine
+	// that all nodes of workers get, and KindImages are images for all nodes. They are for clusters of kind only.
+	KindWorkers map[string]int
+	KindMounts  map[string]string
+	KindImages  []string
 	// Reach returns the URL at which managers reach the API server of a cluster, for tests whose network fails. Nil: the
-	// API server's own URL.
+	// API server's own URL, on kind the URL for pods.
 	Reach func(cluster *clusters.Cluster) (string, error)
 	// Progress is called with what is being done. It may be nil.
 	Progress func(format string, args ...any)
@@ -59,15 +71,14 @@ type Yard struct {
 	Workers map[string]*clusters.Cluster
 	// Agents has the agents of each cluster, by the cluster's name.
 	Agents map[string][]*Agent
-	// Manager is the manager's latest process.
-	Manager *clusters.Process
-	// ManagerHealth and ManagerMetrics are the URLs of the manager's probes and metrics.
-	ManagerHealth, ManagerMetrics string
+	// Managers keep the manager running. On kind Agents is nil: both run as Deployments.
+	Managers *Managers
 
 	options Options
-	root    string
 	stopped chan struct{}
-	mu      sync.Mutex // held to write Agents
+	mu      sync.Mutex // held to write Agents and webhooks
+	// webhooks are the addresses of the agents' webhooks, by the cluster's name.
+	webhooks map[string]*clusters.WebhookServer
 	// managerKubeconfig is that of the manager's service account.
 	managerKubeconfig string
 }
@@ -78,11 +89,15 @@ func Start(ctx context.Context, options Options) (*Yard, error) {
 		options.Progress = func(string, ...any) {}
 	}
 	if options.Reach == nil {
-		options.Reach = func(cluster *clusters.Cluster) (string, error) { return cluster.Config.Host, nil }
+		options.Reach = (*clusters.Cluster).ServerFromPods
 	}
 	options.Agents = max(options.Agents, 1)
+	if options.Lease == nil {
+		options.Lease = fastLease
+	}
 	y := &Yard{
 		options: options, Workers: map[string]*clusters.Cluster{}, Agents: map[string][]*Agent{}, stopped: make(chan struct{}),
+		webhooks: map[string]*clusters.WebhookServer{},
 	}
 	if err := y.start(ctx); err != nil {
 		return nil, errors.Join(err, y.Stop())
@@ -91,11 +106,10 @@ func Start(ctx context.Context, options Options) (*Yard, error) {
 }
 
 func (y *Yard) start(ctx context.Context) error {
-	module, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
-	if err != nil {
+	var err error
+	if y.options.Version, err = y.options.Version.complete(ctx); err != nil {
 		return err
 	}
-	y.root = module
 	if err := y.startClusters(ctx); err != nil {
 		return err
 	}
@@ -104,10 +118,7 @@ func (y *Yard) start(ctx context.Context) error {
 		return err
 	}
 	y.options.Progress("starting the manager on the hub")
-	if err := y.installHub(ctx); err != nil {
-		return err
-	}
-	if err := y.StartManager(ctx); err != nil {
+	if err := y.startManagers(ctx); err != nil {
 		return err
 	}
 	for _, worker := range y.options.Workers {
@@ -119,9 +130,13 @@ func (y *Yard) start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all processes. Call it once.
+// Stop ends all processes. Call it once. It returns an error if a manager or an agent has panicked: it was started again,
+// and tests may not have noticed. It does not look into the containers of kind.
 func (y *Yard) Stop() error {
 	close(y.stopped)
+	if y.Managers != nil {
+		y.Managers.kept.Wait()
+	}
 	all := []*clusters.Cluster{}
 	if y.Hub != nil {
 		all = append(all, y.Hub) // With the manager, which is beside it.
@@ -129,15 +144,23 @@ func (y *Yard) Stop() error {
 	for _, worker := range y.Workers {
 		all = append(all, worker)
 	}
-	return clusters.StopAll(all...)
+	var panics []error
+	for _, cluster := range all {
+		for _, program := range []string{"manager", "worker-agent"} {
+			if process := cluster.Process(program); process != nil {
+				panics = append(panics, process.Panicked())
+			}
+		}
+	}
+	return errors.Join(errors.Join(panics...), clusters.StopAll(all...))
 }
 
 func (y *Yard) startClusters(ctx context.Context) error {
-	hubCRDs, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
+	hubCRDs, err := y.options.Version.crds(ctx, clusters.HubCRDs)
 	if err != nil {
 		return err
 	}
-	workerCRDs, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.WorkerCRDs)
+	workerCRDs, err := y.options.Version.crds(ctx, clusters.WorkerCRDs)
 	if err != nil {
 		return err
 	}
@@ -150,7 +173,11 @@ func (y *Yard) startClusters(ctx context.Context) error {
 		all = append(all, o)
 	}
 	for i := range all {
-		all[i].Audit = y.options.Audit
+		all[i].Audit = y.options.Audit && !clusters.OnKind()
+		all[i].Kind = clusters.KindOptions{Images: y.kindImages(all[i].Name), Workers: y.options.KindWorkers[all[i].Name]}
+		if i > 0 {
+			all[i].Kind.Mounts = y.options.KindMounts
+		}
 		if y.options.Dir != "" {
 			all[i].Dir = filepath.Join(y.options.Dir, all[i].Name)
 		}
