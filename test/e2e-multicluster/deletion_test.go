@@ -57,6 +57,30 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
+// TestJobWithTTL: after its time a job goes with its Dispatch, its copy and the copy's pods, although the retention of
+// the copy is not over. Its history says until then what it has cost.
+func TestJobWithTTL(t *testing.T) {
+	wanted := yard.Job{Name: "short-lived", GPUs: 1, RunFor: "2s"}.TrainJob()
+	wanted.Annotations = map[string]string{v1alpha1.AnnotationTTL: "86400"}
+	if err := hub.Create(t.Context(), wanted); err != nil {
+		t.Fatal(err)
+	}
+	name := placedOn(t, wanted)
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t.Context(), g, wanted)
+		g.Expect(d.IsFinished()).To(gomega.BeTrue())
+		g.Expect(d.Status.History).To(gomega.HaveLen(1))
+		g.Expect(d.Status.History[0].GPUSeconds).To(gomega.HaveValue(gomega.BeNumerically(">=", 1)))
+	})
+	edit(t.Context(), t, hub, wanted, func(job *trainer.TrainJob) { job.Annotations[v1alpha1.AnnotationTTL] = "0" })
+	key := client.ObjectKeyFromObject(wanted)
+	eventually(t, func(g gomega.Gomega) {
+		expectGone(t, g, hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
+		expectGone(t, g, workers[name], key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
+		g.Expect(podsOf(t, g, workers[name], key.Name)).To(gomega.BeEmpty())
+	})
+}
+
 // The copy is deleted first and the Dispatch last: while there is a pod, there is a record of it.
 func TestDispatchOutlivesItsPods(t *testing.T) {
 	job := submit(t, yard.Job{Name: "slow-to-end", GPUs: 1, RunFor: "forever"})

@@ -100,7 +100,7 @@ func TestJobFailsWithTheWorkersWords(t *testing.T) {
 // The hub's own agent leaves a dispatched job alone, and runs a job with the built-in value. Everybody leaves a job
 // with another value alone.
 func TestWhoRunsWhat(t *testing.T) {
-	crd, err := y.Script(t.Context(), nil, "trainjob-crd.sh")
+	crd, err := y.Script(t.Context(), "trainjob-crd.sh")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,11 @@ const (
 	small = "small"
 	large = "large"
 
-	// timeout is for conditions that come in seconds on an idle machine.
-	timeout = 2 * time.Minute
-	poll    = 50 * time.Millisecond
+	poll = 50 * time.Millisecond
 )
+
+// timeout is for conditions that come in seconds on an idle machine.
+var timeout = 2 * time.Minute
 
 // y is the yard of all tests, hub and workers its clients. Tests use jobs and namespaces of their own.
 var (
@@ -42,6 +43,9 @@ var (
 func TestMain(m *testing.M) { yard.Main(m, start) }
 
 func start(ctx context.Context) (stop func() error, err error) {
+	if clusters.OnKind() {
+		timeout = 8 * time.Minute // The leases of manager and agents last a minute, and kubelets take time.
+	}
 	y, err = yard.Start(ctx, yard.Options{
 		Dir:      os.Getenv("E2E_DIR"),
 		HubNodes: []clusters.NodeShape{{Count: 1, NamePrefix: "cpu"}},

@@ -4,6 +4,7 @@
 package e2e
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,10 +30,6 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hubKubeconfig, err := y.Hub.KubeconfigBytes()
-	if err != nil {
-		t.Fatal(err)
-	}
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
 	if err != nil {
 		t.Fatal(err)
@@ -42,39 +39,34 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	bareKubeconfig, err := bare.KubeconfigBytes()
+	server, err := y.Workers[small].ServerFromPods()
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad := strings.NewReplacer(
-		y.Workers[small].Config.Host, "http://worker.example.com",
+		server, "http://worker.example.com",
 		"certificate-authority-data", "certificate-authority",
 		"token:", "exec: {command: rm, apiVersion: client.authentication.k8s.io/v1}\n    tokenFile: /etc/passwd\n    x-token:",
 	).Replace(string(healthy))
 
-	register(t, "down", strings.Replace(string(healthy), y.Workers[small].Config.Host, "https://127.0.0.1:1", 1))
+	register(t, "down", strings.Replace(string(healthy), server, "https://127.0.0.1:1", 1))
 	register(t, "bad", bad)
 	register(t, "twin", string(healthy))
-	register(t, "hub-itself", string(hubKubeconfig))
+	register(t, "hub-itself", adminKubeconfig(t, y.Hub))
 	apply(t, workerCluster("forgotten"))
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	fromFile := workerCluster("bare")
-	fromFile.Spec.Connection = v1alpha1.Connection{KubeconfigPath: file}
-	apply(t, fromFile)
+	source, write := registerWithoutKubeconfig(t, "bare")
 
 	expectReady(t, "down", v1alpha1.ReasonUnreachable, "127.0.0.1:1", "connection refused")
 	expectReady(t, "bad", v1alpha1.ReasonInsecureKubeconfig, "http", "exec", "tokenFile", "certificate-authority")
 	expectReady(t, "twin", v1alpha1.ReasonDuplicate, small)
 	expectReady(t, "hub-itself", v1alpha1.ReasonDuplicate, "hub")
 	expectReady(t, "forgotten", v1alpha1.ReasonCredentialsNotFound, "forgotten-kubeconfig", "trainyard-system")
-	expectReady(t, "bare", v1alpha1.ReasonCredentialsNotFound, file)
+	expectReady(t, "bare", v1alpha1.ReasonCredentialsNotFound, source)
 	for _, change := range []struct{ content, reason string }{
 		{"kind: Pod", v1alpha1.ReasonInvalidKubeconfig},
-		{string(bareKubeconfig), v1alpha1.ReasonTrainJobAPIMissing},
+		{adminKubeconfig(t, bare), v1alpha1.ReasonTrainJobAPIMissing},
 	} {
-		if err := os.WriteFile(file, []byte(change.content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		write(change.content)
 		expectReady(t, "bare", change.reason)
 	}
 	job := submit(t, yard.Job{Name: "beside-bad-workers", GPUs: 1, RunFor: "1s"})
@@ -92,6 +84,46 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectReady(t, "bare", v1alpha1.ReasonConnected)
+}
+
+// registerWithoutKubeconfig registers a worker whose kubeconfig does not exist before the first write. It returns where
+// the manager looks for the kubeconfig: a file, or a Secret on kind, where the manager does not see this machine's files.
+func registerWithoutKubeconfig(t *testing.T, name string) (source string, write func(kubeconfig string)) {
+	t.Helper()
+	worker := workerCluster(name)
+	if !clusters.OnKind() {
+		file := filepath.Join(t.TempDir(), "kubeconfig")
+		worker.Spec.Connection = v1alpha1.Connection{KubeconfigPath: file}
+		apply(t, worker)
+		return file, func(kubeconfig string) {
+			if err := os.WriteFile(file, []byte(kubeconfig), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	apply(t, worker)
+	secret := kubeconfigSecret(name, "")
+	return secret.Name, func(kubeconfig string) {
+		if secret.StringData = map[string]string{"kubeconfig": kubeconfig}; secret.ResourceVersion == "" {
+			apply(t, secret)
+		} else if err := hub.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// adminKubeconfig returns the kubeconfig of a cluster's admin, with the URL at which the manager reaches the cluster.
+func adminKubeconfig(t *testing.T, cluster *clusters.Cluster) string {
+	t.Helper()
+	kubeconfig, err := cluster.KubeconfigBytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := cluster.ServerFromPods()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(string(kubeconfig), cluster.Config.Host, server, 1)
 }
 
 // A connection needs exactly one source, and the API server says so.
@@ -155,8 +187,10 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 		g.Expect(workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
 	cordon(t, small, false)
-	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub-token"}}
-	if err := workers[large].Delete(t.Context(), token); err != nil {
+	system := current(t.Context(), gomega.NewWithT(t), hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	// The hub's token is bound to this Secret.
+	bound := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub-" + string(system.UID)}}
+	if err := workers[large].Delete(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, large, v1alpha1.ReasonCredentialsInvalid)
@@ -200,11 +234,15 @@ func workerCluster(name string) *v1alpha1.WorkerCluster {
 // register registers a worker with a kubeconfig of the test's own until the test ends.
 func register(t *testing.T, name, kubeconfig string) {
 	t.Helper()
-	apply(t, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: name + "-kubeconfig"},
-		StringData: map[string]string{"kubeconfig": kubeconfig},
-	})
+	apply(t, kubeconfigSecret(name, kubeconfig))
 	apply(t, workerCluster(name))
+}
+
+func kubeconfigSecret(worker, kubeconfig string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: worker + "-kubeconfig"},
+		StringData: map[string]string{"kubeconfig": kubeconfig},
+	}
 }
 
 // A worker is registered under another name. It keeps the copies of jobs that were placed under the old name, and these
@@ -223,11 +261,12 @@ func TestWorkerIsRenamed(t *testing.T) {
 	if err := hub.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
+	reader := accountToken(t, "renamed-reader", "trainyard-metrics-reader")
 	t.Run("other name", func(t *testing.T) {
 		register(t, "renamed", string(kubeconfig))
 		expectReady(t, "renamed", v1alpha1.ReasonConnected)
 		eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner is told what is missing.
-			g.Expect(fetch(t, g, y.ManagerMetrics)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
+			g.Expect(fetch(t, g, y.Managers.MetricsURL(), reader, http.StatusOK)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
 			lost := meta.FindStatusCondition(dispatchOf(t.Context(), g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
 			g.Expect(lost).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonHold)))
 		})

@@ -254,7 +254,14 @@ func TestTableIsAllThereIs(t *testing.T) {
 		record.None: nil, record.Waiting: waiting, record.Placed: here, record.Copied: running, record.Evicting: evicting,
 		record.Lost: gone, record.Ended: over1, record.Finished: done, record.Leaving: leaving,
 	}
-	for from, before := range examples {
+	if got, want := len(record.States()), len(examples); got != want {
+		t.Fatalf("there are %d states and %d examples", got, want)
+	}
+	for _, from := range record.States() {
+		before, ok := examples[from]
+		if !ok {
+			t.Fatalf("there is no example of %s", from)
+		}
 		if got := record.StateOf(before); got != from {
 			t.Fatalf("the example of %s is %s", from, got)
 		}

@@ -1,0 +1,197 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package leaving tests how a worker leaves the fleet, with whole processes: "kubectl trainyard leave" while jobs run, for
+// a worker that answers, one that does not, and one of two hubs.
+package leaving
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+const (
+	// leaver leaves, and stayer takes its jobs.
+	leaver, stayer = "leaver", "stayer"
+
+	// timeout is for conditions that come in seconds on an idle machine.
+	timeout = 3 * time.Minute
+	poll    = 100 * time.Millisecond
+)
+
+var (
+	y       *yard.Yard
+	hub     client.WithWatch
+	workers map[string]client.WithWatch
+)
+
+func TestMain(m *testing.M) { yard.Main(m, start) }
+
+func start(ctx context.Context) (stop func() error, err error) {
+	if clusters.OnKind() {
+		return nil, nil
+	}
+	y, err = yard.Start(ctx, yard.Options{
+		Workers: []yard.Worker{
+			{Name: leaver, Nodes: []clusters.NodeShape{yard.GPUNodes("leaver", 2, 8, "NVIDIA-H100")}},
+			{Name: stayer, Nodes: []clusters.NodeShape{yard.GPUNodes("stayer", 2, 8, "NVIDIA-H100")}},
+		},
+		Audit: true,
+		// Nothing here is about elections, and a busy machine is no reason to end.
+		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms"},
+		Progress: yard.Print,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if hub, workers, err = y.Clients(); err != nil {
+		return y.Stop, err
+	}
+	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
+}
+
+func eventually(t *testing.T, check func(g gomega.Gomega)) {
+	t.Helper()
+	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome are the outputs and the exit code of a command.
+type outcome struct {
+	out, err string
+	code     int
+}
+
+// leave runs "kubectl trainyard leave" for the leaver.
+func leave(ctx context.Context, t *testing.T, flags ...string) outcome {
+	t.Helper()
+	var out, errOut strings.Builder
+	command := y.PluginCommand(ctx, append([]string{"leave", leaver}, flags...)...)
+	command.Stdout, command.Stderr = &out, &errOut
+	_ = command.Run() // The exit code is judged by the caller.
+	t.Logf("leave %s ends with %d:\n%s%s", strings.Join(flags, " "), command.ProcessState.ExitCode(), &out, &errOut)
+	return outcome{out.String(), errOut.String(), command.ProcessState.ExitCode()}
+}
+
+// onHub names only the hub to leave, and onBoth the worker too.
+func onHub(flags ...string) []string { return append(flags, "--kubeconfig", y.Hub.KubeconfigPath) }
+
+func onBoth(flags ...string) []string {
+	return append(flags, "--kubeconfig", y.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath)
+}
+
+// expect fails the test unless the command has ended with the code, and has printed the words.
+func (o outcome) expect(t *testing.T, code int, words ...string) {
+	t.Helper()
+	if o.code != code {
+		t.Fatalf("the exit code is %d, want %d", o.code, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(o.out+o.err, word) {
+			t.Errorf("leave does not say %q", word)
+		}
+	}
+}
+
+// join registers the leaver, if it is not registered.
+func join(t *testing.T) {
+	t.Helper()
+	must(t, y.Register(t.Context(), yard.Worker{Name: leaver}))
+}
+
+func edit(t *testing.T, worker string, change func(*v1alpha1.WorkerCluster)) {
+	t.Helper()
+	eventually(t, func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
+		change(object)
+		g.Expect(hub.Update(t.Context(), object)).To(gomega.Succeed())
+	})
+}
+
+// onLeaver creates jobs that run on the leaver until finish.
+func onLeaver(t *testing.T, names ...string) []*trainer.TrainJob {
+	t.Helper()
+	edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = true })
+	var jobs []*trainer.TrainJob
+	for _, name := range names {
+		job := yard.Job{Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
+		must(t, hub.Create(t.Context(), job))
+		t.Cleanup(func() { must(t, client.IgnoreNotFound(hub.Delete(context.Background(), job))) })
+		jobs = append(jobs, job)
+	}
+	for _, job := range jobs {
+		runsOn(t, leaver, job, 1)
+	}
+	edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
+	return jobs
+}
+
+// runsOn waits until an attempt of a job runs on a worker.
+func runsOn(t *testing.T, worker string, job *trainer.TrainJob, attempt int32) {
+	t.Helper()
+	eventually(t, func(g gomega.Gomega) {
+		d := dispatchOf(t, g, job)
+		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
+		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
+		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
+		g.Expect(podsOf(t, g, worker, job)).NotTo(gomega.BeEmpty())
+	})
+}
+
+func dispatchOf(t *testing.T, g gomega.Gomega, job *trainer.TrainJob) *v1alpha1.Dispatch {
+	t.Helper()
+	d := &v1alpha1.Dispatch{}
+	g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+	return d
+}
+
+func podsOf(t *testing.T, g gomega.Gomega, worker string, job *trainer.TrainJob) []corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	g.Expect(workers[worker].List(t.Context(), &pods, client.InNamespace(job.Namespace),
+		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
+	return pods.Items
+}
+
+// finish lets the pods of a job on a worker succeed, and waits until the hub says that the job is complete.
+func finish(t *testing.T, worker string, job *trainer.TrainJob) {
+	t.Helper()
+	patch := []byte(`{"status":{"phase":"Succeeded"}}`)
+	eventually(t, func(g gomega.Gomega) {
+		for _, pod := range podsOf(t, g, worker, job) {
+			err := workers[worker].Status().Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, patch))
+			g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
+		}
+		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
+	})
+}
+
+func hubID(t *testing.T, c client.Reader) string {
+	t.Helper()
+	namespace := &corev1.Namespace{}
+	must(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
+	return string(namespace.UID)
+}
