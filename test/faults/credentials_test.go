@@ -25,9 +25,7 @@ import (
 // kubeconfig is a new one for a worker, with a token that no other has.
 func (s *scenario) kubeconfig(worker string) string {
 	s.Helper()
-	cluster := w.Yard.Workers[worker]
-	data, err := w.Script(s.Context(), nil, "worker-kubeconfig.sh", "--kubeconfig", cluster.KubeconfigPath,
-		"--server", w.Links[worker].URL(), "--duration", "1h")
+	data, err := w.WorkerKubeconfig(s.Context(), w.Yard.Workers[worker])
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -71,7 +69,7 @@ func (s *scenario) giveForNow(worker, kubeconfig string) {
 func (s *scenario) swapped(count int) {
 	s.Helper()
 	s.eventually(func(g gomega.Gomega) {
-		log, err := os.ReadFile(w.Manager.LogPath)
+		log, err := os.ReadFile(w.Yard.Hub.Process("manager").LogPath)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(strings.Count(string(log), "Credentials of worker swapped")).To(gomega.BeNumerically(">=", count))
 	})
@@ -79,7 +77,7 @@ func (s *scenario) swapped(count int) {
 
 func (s *scenario) swaps() int {
 	s.Helper()
-	log, err := os.ReadFile(w.Manager.LogPath)
+	log, err := os.ReadFile(w.Yard.Hub.Process("manager").LogPath)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -23,6 +23,7 @@ const (
 	rate     = "rate"
 	many     = "many"
 	unequal  = "unequal"
+	expiry   = "expiry"
 )
 
 type options struct {
@@ -38,6 +39,7 @@ type options struct {
 	liveJobs       int
 	perSecond      float64
 	lasting        time.Duration
+	ttl            time.Duration
 	manyWorkers    int
 	unequalJobs    int
 
@@ -54,7 +56,7 @@ func defaultOptions() options {
 	return options{
 		systems: []string{report.Floor, report.Trainyard, report.Tuned, report.MultiKueue}, workers: []int{2}, rtts: []time.Duration{0},
 		scenarios: []string{burst, idle}, jobs: 300, idleJobs: 30, idleRunFor: time.Second, finishedJobs: []int{1000, 10000}, liveJobs: 1000,
-		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, patience: 30 * time.Minute,
+		perSecond: 1e6 / (24 * 3600), lasting: 15 * time.Minute, ttl: 2 * time.Minute, profileSeconds: 10, manyWorkers: 200, unequalJobs: 100, patience: 30 * time.Minute,
 	}
 }
 
@@ -64,16 +66,17 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.DurationSliceVar(&o.rtts, "rtt", o.rtts, "Round-trip times between the hub's side and the workers")
 	fs.StringSliceVar(&o.scenarios, "scenario", o.scenarios,
 		"burst: --jobs at once; idle: one after the other; and, only with the first of --workers and --rtt: live and finished: memory and restart; "+
-			"rate: --rate for --rate-for; of Trainyard alone, many: --many fake workers; and unequal: --unequal-jobs with each dispatcher of MultiKueue "+
-			"on workers with unequal nodes")
+			"rate: --rate for --rate-for; of Trainyard alone, many: --many fake workers; expiry: --rate for --rate-for, of jobs that are archived "+
+			"and deleted --ttl after their end; and unequal: --unequal-jobs with each dispatcher of MultiKueue on workers with unequal nodes")
 	fs.IntVar(&o.jobs, "jobs", o.jobs, "Jobs of a burst")
 	fs.IntVar(&o.peerJobs, "multikueue-jobs", o.peerJobs, "Jobs of a burst for MultiKueue, where --jobs would take too long; 0: --jobs")
 	fs.IntVar(&o.idleJobs, "idle-jobs", o.idleJobs, "Jobs that come one after the other")
 	fs.DurationVar(&o.idleRunFor, "idle-run-for", o.idleRunFor, "How long each of them runs")
 	fs.IntSliceVar(&o.finishedJobs, "finished", o.finishedJobs, "Numbers of finished jobs on the hub, rising")
 	fs.IntVar(&o.liveJobs, "live", o.liveJobs, "Jobs that run at the same time, to measure their memory; a tenth of it for MultiKueue")
-	fs.Float64Var(&o.perSecond, "rate", o.perSecond, "Jobs per second that go on; the default is a million a day")
+	fs.Float64Var(&o.perSecond, "rate", o.perSecond, "Jobs per second that go on; the default is a million a day. 0, for expiry only: as many as end")
 	fs.DurationVar(&o.lasting, "rate-for", o.lasting, "How long")
+	fs.DurationVar(&o.ttl, "ttl", o.ttl, "How long a finished job stays on the hub in the scenario expiry, in whole seconds; so do Events")
 	fs.IntVar(&o.manyWorkers, "many", o.manyWorkers, "Fake workers of the scenario many")
 	fs.IntVar(&o.unequalJobs, "unequal-jobs", o.unequalJobs, "Jobs of the scenario unequal; its workers have room for 100")
 	fs.StringVar(&o.out, "out", o.out, "Folder for results.json, results.md and drawings. What is there already is completed. Empty: only print")
@@ -92,7 +95,7 @@ func (o *options) complete() error {
 	}
 	for _, list := range []struct{ what, given, known []string }{
 		{[]string{"--systems"}, o.systems, []string{report.Floor, report.Trainyard, report.MultiKueue, report.Tuned}},
-		{[]string{"--scenario"}, o.scenarios, []string{burst, idle, live, finished, rate, many, unequal}},
+		{[]string{"--scenario"}, o.scenarios, []string{burst, idle, live, finished, rate, many, unequal, expiry}},
 	} {
 		for _, name := range list.given {
 			if !slices.Contains(list.known, name) {
@@ -102,6 +105,9 @@ func (o *options) complete() error {
 	}
 	if len(o.workers) == 0 || len(o.rtts) == 0 || slices.Min(o.workers) < 1 || !slices.IsSorted(o.finishedJobs) {
 		return fmt.Errorf("--workers and --rtt need values, workers are at least 1, and --finished rises")
+	}
+	if slices.Contains(o.scenarios, expiry) && (o.ttl < time.Second || o.ttl%time.Second != 0) {
+		return fmt.Errorf("--ttl is %s: must be whole seconds, at least one", o.ttl)
 	}
 	return nil
 }

@@ -32,6 +32,12 @@ func (o *options) all(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("%d fake workers: %w", o.manyWorkers, err))
 		}
 	}
+	if slices.Contains(o.scenarios, expiry) {
+		progress("trainyard, jobs that expire after %s, for %s", o.ttl, o.lasting)
+		if err := o.expiry(ctx, r); err != nil {
+			errs = append(errs, fmt.Errorf("jobs that expire: %w", err))
+		}
+	}
 	if slices.Contains(o.scenarios, unequal) {
 		r.Unequal = nil
 		for _, dispatcher := range []string{scenario.AllAtOnce, scenario.Incremental, scenario.GangFit} {
@@ -81,7 +87,7 @@ func (o *options) newReport() (*report.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Results, r.Many, r.Unequal = earlier.Results, earlier.Many, earlier.Unequal
+	r.Results, r.Many, r.Unequal, r.Expiry = earlier.Results, earlier.Many, earlier.Unequal, earlier.Expiry
 	return r, nil
 }
 
@@ -95,6 +101,22 @@ func (o *options) many(ctx context.Context) (*scenario.Many, error) {
 	defer cancel()
 	result, err := scenario.ManyWorkers(ctx, o.manyWorkers, o.jobs)
 	return &result, err
+}
+
+// expiry measures jobs that are archived and deleted. What has been measured is written on the way: it takes long.
+func (o *options) expiry(ctx context.Context, r *report.Report) error {
+	ctx, cancel := context.WithTimeout(ctx, o.patience)
+	defer cancel()
+	stream := scenario.Stream{PerSecond: o.perSecond, Lasting: o.lasting, TTL: o.ttl}
+	return scenario.ExpiringJobs(ctx, stream, func(e *scenario.Expiry) error {
+		if n := len(e.Levels); n > 0 {
+			progress("%s", report.LevelText(&e.Levels[n-1]))
+		}
+		if r.Expiry = e; o.out != "" {
+			return r.Write(o.out)
+		}
+		return nil
+	})
 }
 
 // unequal measures one dispatcher of MultiKueue on unequal workers.

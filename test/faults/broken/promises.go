@@ -334,7 +334,7 @@ var promises = []promise{
 		edits: []edit{{
 			file: "executionlease/protocol/copy.go",
 			find: "case c.Fenced && !c.Suspended && !c.Going:",
-			put:  "case c.Fenced && !c.Suspended && c.Going:",
+			put:  "case false:",
 		}},
 		in: behind, seenBy: []string{"TestFaultFencedWithoutPolicy"},
 	},

@@ -64,13 +64,15 @@ type Options struct {
 	Agents int
 	// GPUs is the number of GPUs of each of four nodes of each worker. Default: 8.
 	GPUs int64
-	// ManagerArgs override the arguments that every world has.
-	ManagerArgs []string
+	// ManagerArgs override the arguments that every world has. Lease is yard.Options.Lease.
+	ManagerArgs, Lease []string
 	// GracePeriod is the grace period of the workers. Default: the constant.
 	GracePeriod time.Duration
 	// FenceAfter is the fenceAfter of each worker, by name. Default: the constant. Do not change it later: the hub would
 	// assume for a while that the agents work with the longer value.
 	FenceAfter map[string]time.Duration
+	// Version is the version of everything at the start. Default: this one.
+	Version yard.Version
 	// Progress is called with what is being done.
 	Progress func(format string, args ...any)
 }
@@ -84,7 +86,6 @@ type World struct {
 	// Links are the links between the manager and each cluster, by the cluster's name.
 	Links    map[string]*links.Link
 	Recorder *history.Recorder
-	Managers *Managers
 
 	mu sync.Mutex // held to write Links
 }
@@ -93,7 +94,10 @@ type World struct {
 func Start(ctx context.Context, o Options) (*World, error) {
 	w := &World{Links: map[string]*links.Link{}}
 	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
-	options := yard.Options{Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress}
+	options := yard.Options{
+		Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress,
+		Version: o.Version, Lease: o.Lease,
+	}
 	for _, name := range o.Workers {
 		options.Workers = append(options.Workers, yard.Worker{
 			Name: name, Labels: map[string]string{labelWorker: name},
@@ -148,7 +152,6 @@ func (w *World) begin(ctx context.Context, o Options) error {
 	if w.Recorder, err = history.Start(ctx, w.Yard.Hub.Config, configs); err != nil {
 		return err
 	}
-	w.Managers = keepManagers(w.Yard)
 	for _, policy := range policies() {
 		if err := w.admit(ctx, policy); err != nil {
 			return err
@@ -219,9 +222,6 @@ func (w *World) Heal() error {
 func (w *World) Stop() error {
 	if w.Recorder != nil {
 		w.Recorder.Stop()
-	}
-	if w.Managers != nil {
-		w.Managers.stop()
 	}
 	err := w.Yard.Stop()
 	for _, link := range w.Links {

@@ -123,7 +123,7 @@ func (g *gate) workload(ctx context.Context, j teamJob) (*unstructured.Unstructu
 // checkState is the state of the admission check of a Workload.
 type checkState struct {
 	state, message string
-	delay, retries int64
+	retries        int64
 }
 
 func stateOf(w *unstructured.Unstructured) checkState {
@@ -133,7 +133,6 @@ func stateOf(w *unstructured.Unstructured) checkState {
 		fields := c.(map[string]any)
 		s.state, _ = fields["state"].(string)
 		s.message, _ = fields["message"].(string)
-		s.delay, _ = fields["requeueAfterSeconds"].(int64)
 		s.retries, _ = fields["retryCount"].(int64)
 	}
 	return s

@@ -56,6 +56,8 @@ type Options struct {
 	RTT time.Duration
 	// GarbageCollector runs that of Kubernetes on each cluster.
 	GarbageCollector bool
+	// HubArgs are added to the arguments of the hub's API server.
+	HubArgs []string
 	// Audit makes the API servers log their requests.
 	Audit bool
 	// GPUs are those of each node of each worker. Nil: nodes that have room for all jobs of a run.
@@ -72,7 +74,11 @@ func Start(ctx context.Context, o Options) (*Fleet, error) {
 	}
 	set, err := servers.StartWith(ctx, func(c *clusters.Options) {
 		c.GarbageCollector, c.Audit = o.GarbageCollector, o.Audit
-		if i := slices.Index(names, c.Name); i >= 0 && o.Scheduled {
+		i := slices.Index(names, c.Name)
+		if i < 0 {
+			c.APIServerArgs = o.HubArgs
+		}
+		if i >= 0 && o.Scheduled {
 			c.ControllerManager, c.Scheduler, c.Nodes = true, true, shapesOf(o.GPUs[i])
 		}
 	}, names...)

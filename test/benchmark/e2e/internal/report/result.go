@@ -44,6 +44,8 @@ type Report struct {
 	Results  []*Result         `json:"results"`
 	// Many is Trainyard with many fake workers.
 	Many *scenario.Many `json:"many,omitempty"`
+	// Expiry is Trainyard with finished jobs that are archived and deleted.
+	Expiry *scenario.Expiry `json:"expiry,omitempty"`
 	// Unequal are the dispatchers of MultiKueue on unequal workers, of one run.
 	Unequal []scenario.Unequal `json:"unequal,omitempty"`
 }

@@ -34,7 +34,7 @@ func (r *Report) Text() string {
 		{"Targets", r.targetTable()}, {"A burst of jobs", r.runTable(true)}, {"One job at a time", r.runTable(false)},
 		{"Requests per job, of a burst", r.requestTable()}, {"Beside finished jobs", r.finishedTable()},
 		{"Memory of jobs that run", r.liveTable()}, {"A rate that goes on", r.rateTable()},
-		{"Many fake workers", r.manyTable()}, {"Dispatchers of MultiKueue on unequal workers", r.unequalTable()},
+		{"Many fake workers", r.manyTable()}, {"Jobs that are archived and deleted", r.expiryText()}, {"Dispatchers of MultiKueue on unequal workers", r.unequalTable()},
 	} {
 		if part.text != "" {
 			fmt.Fprintf(&text, "\n### %s\n\n%s", part.title, part.text)

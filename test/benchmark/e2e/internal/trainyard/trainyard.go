@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
@@ -19,8 +21,9 @@ import (
 )
 
 const (
-	namespace = "trainyard-system"
-	poll      = 20 * time.Millisecond
+	namespace  = "trainyard-system"
+	policyName = "spread"
+	poll       = 20 * time.Millisecond
 )
 
 // Worker is a cluster that takes jobs.
@@ -45,8 +48,8 @@ func New(hub *fleet.Cluster, workers []Worker, args ...string) *Trainyard {
 	return &Trainyard{hub: hub, workers: workers, args: args}
 }
 
-// On returns a Trainyard with the workers of a fleet.
-func On(f *fleet.Fleet) (*Trainyard, error) {
+// On returns a Trainyard with the workers of a fleet. The arguments are added to the manager's.
+func On(f *fleet.Fleet, args ...string) (*Trainyard, error) {
 	var workers []Worker
 	for _, cluster := range f.Workers {
 		path, err := cluster.WriteKubeconfig()
@@ -55,7 +58,7 @@ func On(f *fleet.Fleet) (*Trainyard, error) {
 		}
 		workers = append(workers, Worker{cluster.Name, path})
 	}
-	return New(f.Hub, workers), nil
+	return New(f.Hub, workers, args...), nil
 }
 
 // Install registers the workers.
@@ -65,7 +68,7 @@ func (t *Trainyard) Install(ctx context.Context) error {
 		return err
 	}
 	if err := hub.Create(ctx, &v1alpha1.DispatchPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "spread"},
+		ObjectMeta: metav1.ObjectMeta{Name: policyName},
 		Spec: v1alpha1.DispatchPolicySpec{
 			Scoring: []v1alpha1.Score{{Name: v1alpha1.ScoreLeastAllocated}}, Retention: &metav1.Duration{},
 		},
@@ -73,6 +76,17 @@ func (t *Trainyard) Install(ctx context.Context) error {
 		return err
 	}
 	return t.Register(ctx, t.workers)
+}
+
+// Expire gives the jobs a retention of their copies and a time until they are deleted, both after their end.
+func (t *Trainyard) Expire(ctx context.Context, retention, ttl time.Duration) error {
+	policy := &v1alpha1.DispatchPolicy{}
+	if err := t.hub.Admin.Get(ctx, client.ObjectKey{Name: policyName}, policy); err != nil {
+		return err
+	}
+	policy.Spec.Retention = &metav1.Duration{Duration: retention}
+	policy.Spec.TTLSecondsAfterFinished = ptr.To(int32(ttl.Seconds()))
+	return t.hub.Admin.Update(ctx, policy)
 }
 
 // Register registers workers.

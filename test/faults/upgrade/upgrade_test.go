@@ -1,0 +1,248 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	"github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/world"
+	"github.com/trainyard/trainyard/test/yard"
+)
+
+// While jobs come and go and others run, wait, end, are suspended and are evicted, everything goes from the older version
+// to this one and back, as docs/upgrade.md says. At each step both workers run jobs, so each pair of versions of manager
+// and agent works. In the end no job was lost, none ran twice, and none that ran was disturbed.
+func TestUpgradeAndRollback(t *testing.T) {
+	s := &submitted{}
+	t.Cleanup(func() { finish(t, s) })
+	runners := startRunners(t, s)
+	stop := stream(t, s)
+
+	before := assemble(t, s, "upgrade")
+	steps(t, s, "upgrade", runners, before, []step{
+		{"the CRDs and rights of a worker", func(ctx context.Context) error { return w.ApplyAgents(ctx, w.Yard.Workers[east], newer) }},
+		{"the agents of a worker", func(ctx context.Context) error { return w.ReplaceAgents(ctx, w.Yard.Workers[east], newer) }},
+		{"the rights of the hub there", func(ctx context.Context) error { return w.ApplyWorker(ctx, w.Yard.Workers[east], newer) }},
+		{"the CRDs and rights of the hub", func(ctx context.Context) error { return w.ApplyHub(ctx, newer) }},
+		{"the manager", manager(newer)},
+		{"the CRDs and rights of the other worker", func(ctx context.Context) error { return w.ApplyAgents(ctx, w.Yard.Workers[west], newer) }},
+		{"the agents of the other worker", func(ctx context.Context) error { return w.ReplaceAgents(ctx, w.Yard.Workers[west], newer) }},
+		{"the rights of the hub there", func(ctx context.Context) error { return w.ApplyWorker(ctx, w.Yard.Workers[west], newer) }},
+		{"the hub's own agent", agentOfHub(newer)},
+	})
+	before.goOn(t)
+	before.leave(t)
+
+	before = assemble(t, s, "rollback")
+	steps(t, s, "rollback", runners, before, []step{
+		{"the agents of a worker", func(ctx context.Context) error { return w.ReplaceAgents(ctx, w.Yard.Workers[west], older) }},
+		{"the manager", manager(older)},
+		{"the agents of the other worker", func(ctx context.Context) error { return w.ReplaceAgents(ctx, w.Yard.Workers[east], older) }},
+		{"the CRDs and rights of the hub", func(ctx context.Context) error { return w.ApplyHub(ctx, older) }},
+		{"the CRDs and rights of the workers", crdsOfWorkers(older)},
+		{"the hub's own agent", agentOfHub(older)},
+	})
+	before.goOn(t)
+	runners.check(t)
+	stop()
+
+	// The last that waits is placed as soon as it has room.
+	for _, job := range []client.Object{before.moves, runners.jobs["runs-immediate"]} {
+		if err := w.Hub.Delete(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, func(g gomega.Gomega) {
+		release(t.Context(), g, west, before.moves)
+		g.Expect(podsOf(t.Context(), g, west, before.moves)).To(gomega.BeEmpty())
+	})
+	ends(t, trainer.TrainJobComplete, before.large)
+}
+
+// step is one step of a change from one version to another.
+type step struct {
+	what string
+	do   func(ctx context.Context) error
+}
+
+// steps takes the steps. After each of them both workers run a job from begin to end, and all other jobs are as before.
+func steps(t *testing.T, s *submitted, name string, runners *runners, jobs *cast, all []step) {
+	t.Helper()
+	for i, step := range all {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		err := step.do(ctx)
+		cancel()
+		if err != nil {
+			t.Fatalf("%s: %s: %v", name, step.what, err)
+		}
+		for _, worker := range []string{east, west} {
+			ready(t, worker)
+		}
+		probe := s.submit(t, yard.Job{Name: fmt.Sprintf("%s-probe-%d", name, i), RunFor: "100ms"}, on(west))
+		ends(t, trainer.TrainJobComplete, probe)
+		runners.check(t)
+		jobs.check(t)
+		showWithBoth(t)
+		t.Logf("%s: %s: %v", name, step.what, time.Since(began).Round(100*time.Millisecond))
+	}
+}
+
+// manager replaces the manager as a rolling update does: both run for a while, and one leads.
+func manager(version yard.Version) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		before, err := leader(ctx)
+		if err != nil {
+			return err
+		}
+		w.Managers.Use(version)
+		if err := w.Managers.Replace(ctx); err != nil {
+			return err
+		}
+		return wait.PollUntilContextCancel(ctx, poll, true, func(ctx context.Context) (bool, error) {
+			now, err := leader(ctx)
+			return now != "" && now != before, err
+		})
+	}
+}
+
+func leader(ctx context.Context) (string, error) {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}}
+	if err := w.Hub.Get(ctx, client.ObjectKeyFromObject(lease), lease); err != nil || lease.Spec.HolderIdentity == nil {
+		return "", err
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+func agentOfHub(version yard.Version) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		return errors.Join(w.ApplyAgents(ctx, w.Yard.Hub, version), w.ReplaceAgents(ctx, w.Yard.Hub, version))
+	}
+}
+
+func crdsOfWorkers(version yard.Version) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		var errs []error
+		for _, worker := range w.Yard.Workers {
+			errs = append(errs, w.ApplyAgents(ctx, worker, version), w.ApplyWorker(ctx, worker, version))
+		}
+		return errors.Join(errs...)
+	}
+}
+
+// streamInterval is how often a short job comes.
+const streamInterval = 2 * time.Second
+
+// stream submits short jobs for either worker, one after the other, until stop is called. stop waits until they have
+// ended.
+func stream(t *testing.T, s *submitted) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan []*trainer.TrainJob)
+	var failed atomic.Pointer[error]
+	go func() {
+		var jobs []*trainer.TrainJob
+		defer func() { ended <- jobs }()
+		for i := 0; ctx.Err() == nil; i++ {
+			job := yard.Job{Name: fmt.Sprintf("stream-%d", i), RunFor: "2s"}.TrainJob()
+			if err := s.create(ctx, job); err != nil {
+				if ctx.Err() == nil {
+					failed.Store(&err)
+				}
+				return
+			}
+			jobs = append(jobs, job)
+			select {
+			case <-time.After(streamInterval):
+			case <-ctx.Done():
+			}
+		}
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		jobs := <-ended
+		if err := failed.Load(); err != nil {
+			t.Fatal(*err)
+		}
+		ends(t, trainer.TrainJobComplete, jobs...)
+		for _, job := range jobs {
+			// Some were on east when it was drained, and so ran twice, one after the other.
+			if got := len(w.Recorder.Intervals(job.UID)); got < 1 || got > 2 {
+				t.Errorf("%s had %d copies:\n%s", job.Name, got, w.Recorder.Describe(job.UID))
+			}
+		}
+		t.Logf("%d short jobs have ended", len(jobs))
+	}
+}
+
+// showWithBoth fails the test unless the plugins of both versions show what is there.
+func showWithBoth(t *testing.T) {
+	t.Helper()
+	module, err := clusters.ModuleDir(t.Context(), "github.com/trainyard/trainyard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{older.Programs, filepath.Join(module, "bin")} {
+		for args, want := range map[string][]string{
+			"clusters": {east, west}, "queue -A": {"-first", "-second", "-large"}, "explain runs-fenced": {east, "Running"},
+		} {
+			command := exec.CommandContext(t.Context(), filepath.Join(dir, "kubectl-trainyard"),
+				slices.Concat(strings.Fields(args), []string{"--kubeconfig", w.Yard.Hub.KubeconfigPath})...)
+			output, err := command.CombinedOutput()
+			for _, word := range want {
+				if err != nil || !strings.Contains(string(output), word) {
+					t.Errorf("%s %s lacks %q: %v\n%s", command.Path, args, word, err, output)
+				}
+			}
+		}
+	}
+}
+
+// finish deletes all jobs, waits until nothing of them is left, and says what was wrong with them.
+func finish(t *testing.T, s *submitted) {
+	t.Helper()
+	ctx := context.Background()
+	jobs := s.all()
+	for _, job := range jobs {
+		object := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Key.Namespace, Name: job.Key.Name}}
+		if err := client.IgnoreNotFound(w.Hub.Delete(ctx, object)); err != nil {
+			t.Error(err)
+		}
+	}
+	if !t.Failed() { // Otherwise pods that the test did not let end keep their jobs.
+		eventually(t, func(g gomega.Gomega) {
+			left, err := w.Left(ctx, jobs...)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
+		})
+	}
+	for _, job := range jobs {
+		report(t, job)
+	}
+}
+
+func report(t *testing.T, job world.Job) {
+	t.Helper()
+	for _, fault := range w.Faults(job) {
+		t.Errorf("TrainJob %s: %s\n%s", job.Key, fault, w.Recorder.Describe(job.UID))
+	}
+}
