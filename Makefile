@@ -28,19 +28,45 @@ build: ## Build bin/manager, bin/worker-agent and bin/kubectl-trainyard
 controlplane: ## Build the clusters of tests and demo: bin/controlplane, kubectl, jobset-manager, kwok (minutes when cold)
 	hack/build-controlplane.sh
 
+.PHONY: helm
+helm: ## Build bin/helm, with which the chart is checked (minutes when cold)
+	hack/helm.sh version
+
 .PHONY: generate
-generate: ## Generate deepcopy functions and CRDs
+generate: ## Generate deepcopy functions, CRDs, and the templates of the chart that config/ has
 	go generate ./...
 
 .PHONY: clean
 clean: ## Remove bin/, _output/ and .demo/; Go's caches stay
 	rm -rf bin _output .demo
 
+##@ Release
+
+.PHONY: images
+images: ## Write the images as OCI layouts, and load them into Docker (VERSION, REGISTRY, IMAGES_ARGS=flags)
+	hack/release.sh images $(IMAGES_ARGS)
+
+.PHONY: test-images
+test-images: ## Do the same with the images of programs that only tests run
+	hack/release.sh images --test $(IMAGES_ARGS)
+
+.PHONY: push-images
+push-images: ## Push what make images has written to a registry (REGISTRY=ghcr.io/example)
+	hack/release.sh push
+
+.PHONY: release
+release: ## Write the files of a release into _output/release (VERSION, REGISTRY)
+	hack/release.sh release
+
 ##@ Run
 
 .PHONY: demo
 demo: build controlplane ## Start a hub and two workers and run TrainJobs on them (DEMO_EXIT=1: stop when all have ended)
 	go run ./hack/demo
+
+.PHONY: demo-kind
+demo-kind: build controlplane ## Run the demo on clusters of kind, with our images (KIND_IMAGE=node image, DEMO_EXIT=1)
+	hack/kind.sh demo
 
 ##@ Test
 
@@ -65,8 +91,12 @@ test-contract: controlplane ## Run the Kubeflow Trainer's integration tests agai
 	hack/contract.sh
 
 .PHONY: test-e2e
-test-e2e: build controlplane ## Run the tests of whole processes on a hub and workers
+test-e2e: build controlplane helm ## Run the tests of whole processes on a hub and workers
 	hack/test.sh e2e
+
+.PHONY: test-kind
+test-kind: build controlplane ## Run the end-to-end tests and a real training on clusters of kind (KIND_IMAGE=node image)
+	hack/kind.sh test
 
 .PHONY: model
 model: ## Explore the model of fencing with spin, and that each of its rules is needed (MODEL=large: further)
@@ -98,6 +128,10 @@ test-faults-broken: build controlplane ## Break one promise after the other, and
 	hack/build-kueue.sh
 	hack/faults.sh broken
 
+.PHONY: test-upgrade
+test-upgrade: build controlplane ## Upgrade a hub and workers with jobs from an older version, and go back (UPGRADE_FROM=commit)
+	hack/upgrade.sh
+
 .PHONY: test-kueue
 test-kueue: build controlplane ## Run the tests with a real Kueue on the hub and on workers, which is built first (minutes when cold)
 	hack/build-kueue.sh
@@ -119,6 +153,10 @@ bench-hanging: test-fakeservers ## Measure what one of 20 workers costs the othe
 .PHONY: bench-e2e
 bench-e2e: build controlplane ## Measure Trainyard beside MultiKueue, end to end (BENCH=smoke|quick|long; BENCH_ARGS=flags)
 	BENCH='$(BENCH)' hack/bench-e2e.sh $(BENCH_ARGS)
+
+.PHONY: bench-expiry
+bench-expiry: build controlplane ## Measure whether finished jobs that are deleted leave something behind (BENCH_ARGS=flags: --rate, --rate-for, --ttl)
+	BENCH=expiry hack/bench-e2e.sh $(BENCH_ARGS)
 
 .PHONY: bench-smoke
 bench-smoke: build controlplane ## Check what a job costs in requests, end to end

@@ -8,6 +8,7 @@
 #     smoke    seconds: only the requests per job, which are checked
 #     quick    minutes: 2 workers without distance
 #     long     hours: 2, 3 and 10 workers, 0, 20 and 100 ms, 50,000 finished jobs, and a million jobs a day for 15 minutes
+#     expiry   an hour: finished jobs that are archived and deleted; --rate, --rate-for and --ttl change it
 #     other    half an hour: the tables of docs/benchmarks.md but for what only long measures
 #
 # It takes the binaries of make build and make controlplane, and builds Kueue. The results are added to those in $BENCH_OUT
@@ -35,6 +36,9 @@ many() {
 }
 
 case ${BENCH:-} in
+expiry)
+  measure --scenario expiry --systems= --rate 40 --rate-for 1h --patience 24h "$@"
+  ;;
 smoke)
   bench --smoke "$@"
   exit

@@ -13,8 +13,8 @@
 # goroutines (dispatch, executionlease/protocol, internal/spelling,
 # test/explorer; it runs with the unit tests, without the race detector),
 # integration is every other package whose tests depend on test/clusters (real
-# API servers), unit is the rest. Harness is every package of the modules below
-# test/ but those that start clusters. make verify vets the tests, so go test
+# API servers), unit is the rest. Harness is every package of the other modules
+# but those that start clusters. make verify vets the tests, so go test
 # does not. Environment: RACE=0 turns the race detector off (default: on where
 # cgo is available), TIMEOUT overrides the time for one package.
 
@@ -25,8 +25,8 @@ source hack/modules.sh
 
 output=_output/test
 module=$(go list -m)
-# The packages below test/ that start clusters. make test-faults, test-fakeservers, bench-hanging and test-kueue run them.
-with_clusters='faults|faults/behind|faults/crashes|faults/soak|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
+# The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers, bench-hanging and test-kueue run them.
+with_clusters='faults|faults/behind|faults/crashes|faults/soak|faults/upgrade|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
 # Prints "suite package" for each package of the main module with tests.
 list() {
@@ -42,9 +42,9 @@ list() {
     }'
 }
 
-# Prints the modules below test/ whose tests run here. hack/contract.sh runs those of test/contract, and run_controlplane
-# those of test/controlplane.
-harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane'; }
+# Prints the other modules whose tests run here. hack/contract.sh runs those of test/contract, and run_controlplane
+# those of test/controlplane and hack/kindnode.
+harness_modules() { code_modules | grep -vxE '[.]|test/contract|test/controlplane|hack/kindnode'; }
 
 # Prints "harness package" for each package of a module with tests.
 list_harness() {
@@ -79,6 +79,8 @@ run_controlplane() {
   if compgen -G 'test/controlplane/*_test.go' >/dev/null; then
     CGO_ENABLED=0 go -C test/controlplane test -trimpath -vet=off ./...
   fi
+  # The other packages of hack/kindnode are programs of others, without tests.
+  CGO_ENABLED=0 go -C hack/kindnode test -trimpath -vet=off ./podnet
 }
 
 run_harness() {

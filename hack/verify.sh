@@ -43,9 +43,12 @@ tidy() {
   return "$code"
 }
 
-# hack/lint.sh vets every module but this one. The flags are those of hack/build-controlplane.sh: with others, all of
-# Kubernetes would be compiled again.
-vet_controlplane() { CGO_ENABLED=0 go -C test/controlplane vet -trimpath ./...; }
+# hack/lint.sh vets every module but these two. The flags are those of hack/build-controlplane.sh: with others, all of
+# Kubernetes would be compiled again. The kubelet and CoreDNS are left out: nothing else here needs them compiled.
+vet_controlplane() {
+  CGO_ENABLED=0 go -C test/controlplane vet -trimpath ./... &&
+    CGO_ENABLED=0 go -C hack/kindnode vet -trimpath ./pause ./podnet
+}
 
 scripts() {
   local script code=0
@@ -73,11 +76,23 @@ manifests() {
   return "$code"
 }
 
+# Each way to use the chart is linted and rendered. That it is the same as config/ is a test of test/e2e-multicluster/chart.
+chart() {
+  local values code=0
+  for values in '' worker.enabled=true,hub.enabled=false workerAgent.enabled=true,hub.enabled=false \
+    worker.enabled=true,workerAgent.enabled=true,networkPolicy.enabled=true,namespace.create=true; do
+    hack/helm.sh lint --strict --quiet charts/trainyard --set "$values" || code=1
+    bin/helm template trainyard charts/trainyard --set "$values" >/dev/null || code=1
+  done
+  return "$code"
+}
+
 check "generated files" generated
 check "go mod tidy" tidy
-check "go vet of test/controlplane" vet_controlplane
+check "go vet of test/controlplane and hack/kindnode" vet_controlplane
 check "scripts" scripts
 check "manifests" manifests
+check "chart" chart
 check "lint" hack/lint.sh
 
 if ((${#failed[@]} > 0)); then

@@ -5,9 +5,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,14 +68,18 @@ func jobs() []job {
 // waits.
 func submit(ctx context.Context, hub client.Client) error {
 	for i, j := range jobs() {
-		if err := hub.Create(ctx, j.TrainJob()); err != nil {
+		err := untilAnswered(ctx, func(ctx context.Context) (bool, error) {
+			err := hub.Create(ctx, j.TrainJob())
+			return err == nil || apierrors.IsAlreadyExists(err), err // An earlier answer may be lost.
+		})
+		if err != nil {
 			return fmt.Errorf("create TrainJob %q: %w", j.Name, err)
 		}
 		fmt.Printf("        %-16s %s\n", j.Name, j.what)
 		if i > 0 {
 			continue
 		}
-		err := wait.PollUntilContextTimeout(ctx, refresh, patience, true, func(ctx context.Context) (bool, error) {
+		err = untilAnswered(ctx, func(ctx context.Context) (bool, error) {
 			var dispatch v1alpha1.Dispatch
 			err := hub.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: j.Name}, &dispatch)
 			return dispatch.Spec.Cluster != "", client.IgnoreNotFound(err)
@@ -83,4 +89,25 @@ func submit(ctx context.Context, hub client.Client) error {
 		}
 	}
 	return nil
+}
+
+// untilAnswered calls ask until it is done or refused. The hub's API server shares the machine with all that the demo
+// starts, so an answer can fail to come.
+func untilAnswered(ctx context.Context, ask func(ctx context.Context) (done bool, err error)) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, refresh, patience, true, func(ctx context.Context) (done bool, err error) {
+		if done, last = ask(ctx); refused(last) && !done {
+			return false, last
+		}
+		return done, nil
+	})
+	if wait.Interrupted(err) {
+		return errors.Join(err, last)
+	}
+	return err
+}
+
+// refused says whether an error is an answer that asking again does not change.
+func refused(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,7 +46,8 @@ func (r row) ended() bool {
 	return r.state == trainer.TrainJobComplete || r.state == trainer.TrainJobFailed
 }
 
-// watch shows the jobs until all have ended, and returns what did not go as it should.
+// watch shows the jobs until all have ended, and returns what did not go as it should. It asks again when the hub does
+// not answer.
 func watch(ctx context.Context, hub client.Client, out *os.File) error {
 	screen := newScreen(out)
 	rows := make([]row, len(jobs()))
@@ -55,11 +57,13 @@ func watch(ctx context.Context, hub client.Client, out *os.File) error {
 	ticker := time.NewTicker(refresh)
 	defer ticker.Stop()
 	for {
-		all := true
+		all, last := true, error(nil)
 		for i := range rows {
-			if err := rows[i].update(ctx, hub); err != nil {
+			err := rows[i].update(ctx, hub)
+			if refused(err) {
 				return err
 			}
+			last = errors.Join(last, err)
 			all = all && rows[i].ended()
 		}
 		screen.show(rows)
@@ -68,7 +72,7 @@ func watch(ctx context.Context, hub client.Client, out *os.File) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the jobs to end: %w", context.Cause(ctx))
+			return errors.Join(fmt.Errorf("waiting for the jobs to end: %w", context.Cause(ctx)), last)
 		case <-ticker.C:
 		}
 	}

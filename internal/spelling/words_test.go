@@ -112,3 +112,48 @@ func TestFilesInDocs(t *testing.T) {
 		}
 	}
 }
+
+// TestMetricsInDocs checks that docs/metrics.md has a row for each metric of ours, and no other row.
+func TestMetricsInDocs(t *testing.T) {
+	inCode := map[string]bool{}
+	metric := regexp.MustCompile(`(?:Name:\s+|NewDesc\(\s*)"(trainyard_\w+)"`)
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch name := entry.Name(); {
+		case err != nil:
+			return err
+		case entry.IsDir() && (name == "_output" || name == "bin" || name == "test" || len(name) > 2 && name[0] == '.'):
+			return filepath.SkipDir
+		case !strings.HasSuffix(name, ".go"), strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, match := range metric.FindAllStringSubmatch(string(text), -1) {
+			inCode[match[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "docs", "metrics.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	inDocs := map[string]bool{}
+	for _, match := range regexp.MustCompile("(?m)^\\| `(trainyard_\\w+)` \\|").FindAllStringSubmatch(string(text), -1) {
+		inDocs[match[1]] = true
+	}
+	if len(inCode) == 0 {
+		t.Error("no metric was found in the code")
+	}
+	for name := range inCode {
+		if !inDocs[name] {
+			t.Errorf("docs/metrics.md lacks a row of the metric %s", name)
+		}
+	}
+	for name := range inDocs {
+		if !inCode[name] {
+			t.Errorf("docs/metrics.md has the metric %s, which does not exist", name)
+		}
+	}
+}
