@@ -50,6 +50,9 @@ type front struct {
 	// taken counts the connections that were accepted during a fault.
 	taken atomic.Int32
 
+	// accepting is held while a connection may be accepted.
+	accepting sync.Mutex
+
 	mu sync.Mutex
 	// mu guards what follows. changed is closed when the fault changes. held are connections that are neither answered nor closed.
 	fault   fault
@@ -117,11 +120,14 @@ func (f *front) serve(w http.ResponseWriter, req *http.Request) {
 // Accept implements net.Listener.
 func (f *front) Accept() (net.Conn, error) {
 	for {
+		f.accepting.Lock()
 		if now, changed := f.current(); now == blackholed {
+			f.accepting.Unlock()
 			<-changed
 			continue
 		}
 		conn, err := f.TCPListener.Accept()
+		f.accepting.Unlock()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue
 		}
@@ -167,6 +173,8 @@ func (f *front) suffer(t *testing.T, what fault) {
 		return
 	}
 	must(t, f.SetDeadline(time.Unix(1, 0))) // Whoever waits for connections stops.
+	f.accepting.Lock()                      // Now it has stopped, and does not take what fills the queue.
+	defer f.accepting.Unlock()
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		filler, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.Addr().String())
