@@ -26,6 +26,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // newCopy returns a TrainJob that an API server accepts, of this hub or another one.
@@ -281,10 +282,9 @@ func plain(t *testing.T) string {
 
 // unused returns an address without a listener.
 func unused(t *testing.T) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Free()
 	must(t, err)
-	must(t, listener.Close())
-	return listener.Addr().String()
+	return address
 }
 
 // silent returns the address of a server that accepts connections and never answers.

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // TestNothingThere checks the errors of dials. TestSilence uses a real blackhole and a real refusal.
@@ -126,22 +128,21 @@ func TestDialFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { open.Close() })
-	shut, err := net.Listen("tcp", "127.0.0.1:0")
+	shut, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	shut.Close()
 	hole := blackhole(t)
 	cases := map[string]struct {
 		addresses        []string
 		connect, nothing bool
 	}{
 		"Open":          {addresses: []string{open.Addr().String()}, connect: true},
-		"AfterRefusal":  {addresses: []string{shut.Addr().String(), open.Addr().String()}, connect: true},
+		"AfterRefusal":  {addresses: []string{shut, open.Addr().String()}, connect: true},
 		"AfterSilence":  {addresses: []string{hole, open.Addr().String()}, connect: true},
 		"Silent":        {addresses: []string{hole, hole}, nothing: true},
-		"SilentRefused": {addresses: []string{hole, shut.Addr().String()}},
-		"RefusedSilent": {addresses: []string{shut.Addr().String(), hole}},
+		"SilentRefused": {addresses: []string{hole, shut}},
+		"RefusedSilent": {addresses: []string{shut, hole}},
 		"OutOfTime":     {addresses: []string{hole, hole, hole, hole, hole, hole}},
 	}
 	for name, tc := range cases {

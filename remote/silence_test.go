@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // fault is what is wrong with a front.
@@ -271,11 +272,10 @@ func TestSilence(t *testing.T) {
 
 // TestNoSilenceFromTheBeginning checks that a closed port and an unknown host never count as silent.
 func TestNoSilenceFromTheBeginning(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := ports.Free()
 	must(t, err)
-	closed.Close()
 	fleet := nervousFleet(t)
-	for name, host := range map[string]string{"refused": closed.Addr().String(), "unknown": "worker.invalid:6443"} {
+	for name, host := range map[string]string{"refused": closed, "unknown": "worker.invalid:6443"} {
 		fleet.Ensure("a", remote.Credentials{Fingerprint: name, Config: &rest.Config{Host: "https://" + host}}, "")
 		if status := reach(t, get(t, fleet, "a"), remote.Unreachable); !status.SilentSince.IsZero() {
 			t.Errorf("%s: silent since %s: %s", name, status.SilentSince, status.Message)

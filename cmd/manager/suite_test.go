@@ -143,7 +143,7 @@ var managers int
 func (w *world) start(t *testing.T, flags ...string) *manager {
 	t.Helper()
 	managers++
-	health, err := ports.Free(t.Context())
+	health, err := ports.Free()
 	must(t, err)
 	m := &manager{health: health}
 	flags = append([]string{

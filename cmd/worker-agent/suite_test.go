@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -36,6 +35,7 @@ import (
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 const (
@@ -180,12 +180,11 @@ func startAgent(t *testing.T, flags ...string) *agent {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // fetch returns the body of an answer with status 200.
@@ -264,6 +263,11 @@ func createJob(t *testing.T, name string, changes ...func(*trainer.TrainJob)) *t
 	if err := world.client.Create(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { // The agent of the next test must not finish it.
+		if err := client.IgnoreNotFound(world.client.Delete(context.Background(), j)); err != nil {
+			t.Error(err)
+		}
+	})
 	return j
 }
 

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 const (
@@ -45,8 +47,8 @@ type Cluster struct {
 	dynamic    dynamic.Interface
 
 	mu     sync.Mutex
-	beside []*Process // what Run has started; under mu
-	ports  []*port    // of webhook servers; under mu
+	beside []*Process           // what Run has started; under mu
+	ports  []*ports.Reservation // of webhook servers; under mu
 
 	kwokMu  sync.Mutex // held while kwok is started
 	kwok    *Process   // under kwokMu
@@ -170,7 +172,7 @@ func StopAll(all ...*Cluster) error {
 // It deletes Dir if Dir is a temporary directory.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
-	beside, ports := c.beside, c.ports
+	beside, reserved := c.beside, c.ports
 	c.beside, c.ports = nil, nil
 	c.mu.Unlock()
 	var errs []error
@@ -183,8 +185,8 @@ func (c *Cluster) Stop() error {
 	if c.backend != nil {
 		errs = append(errs, c.backend.stop())
 	}
-	for _, p := range ports {
-		errs = append(errs, p.release())
+	for _, p := range reserved {
+		errs = append(errs, p.Release())
 	}
 	if c.removeDir {
 		errs = append(errs, os.RemoveAll(c.Dir))

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // processes is a cluster of local processes.
@@ -19,7 +21,7 @@ type processes struct {
 	options Options
 	binary  string // controlplane
 	ca      *authority
-	port    *port
+	port    *ports.Reservation
 	lock    *os.File // of the directory
 
 	mu      sync.Mutex
@@ -49,7 +51,7 @@ func (p *processes) prepare() (err error) {
 			return err
 		}
 	}
-	if p.port, err = reservePort(loopback); err != nil {
+	if p.port, err = ports.Reserve(loopback); err != nil {
 		return err
 	}
 	if p.ca, err = newAuthority(p.options.Name); err != nil {
@@ -65,7 +67,7 @@ func (p *processes) prepare() (err error) {
 func (p *processes) release() error {
 	var errs []error
 	if p.port != nil {
-		errs = append(errs, p.port.release())
+		errs = append(errs, p.port.Release())
 	}
 	if p.lock != nil {
 		errs = append(errs, p.lock.Close())
@@ -75,7 +77,7 @@ func (p *processes) release() error {
 
 // server is the URL of the API server.
 func (p *processes) server() string {
-	return fmt.Sprintf("https://%s:%d", loopback, p.port.number)
+	return fmt.Sprintf("https://%s:%d", loopback, p.port.Port)
 }
 
 // startControlPlane starts etcd and the API server and writes the admin's kubeconfig.
@@ -111,7 +113,7 @@ func (p *processes) startEtcd(ctx context.Context) error {
 }
 
 func (p *processes) startAPIServer(_ context.Context) error {
-	api, err := p.startPart("kube-apiserver", apiServerArgs(p.options, p.port.number))
+	api, err := p.startPart("kube-apiserver", apiServerArgs(p.options, p.port.Port))
 	if err != nil {
 		return err
 	}

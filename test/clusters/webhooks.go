@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 // WebhookServer says where a webhook server beside a cluster must listen, and how the API server reaches it.
@@ -41,11 +43,11 @@ func (c *Cluster) NewWebhookServer(name string) (*WebhookServer, error) {
 	if err := pair.write(w.CertDir, "tls"); err != nil {
 		return nil, err
 	}
-	p, err := reservePort(host)
+	p, err := ports.Reserve(host)
 	if err != nil {
 		return nil, err
 	}
-	w.Port = p.number
+	w.Port = p.Port
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ports = append(c.ports, p)

@@ -81,11 +81,11 @@ func (m *Manager) Install(ctx context.Context) (err error) {
 		return err
 	}
 	for _, address := range []*string{&m.health, &m.Pprof} {
-		if *address, err = ports.Free(ctx); err != nil {
+		if *address, err = ports.Free(); err != nil {
 			return err
 		}
 	}
-	address, err := ports.Free(ctx)
+	address, err := ports.Free()
 	if err != nil {
 		return err
 	}

@@ -8,16 +8,19 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 )
 
-// Free is an address that nobody listens on now.
-func Free(ctx context.Context) (string, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+const loopback = "127.0.0.1"
+
+// Free returns an address of this machine that nobody listens on, and that is kept until this process ends: a process
+// that names it can listen on it, and dials of it are refused until then.
+func Free() (string, error) {
+	r, err := Reserve(loopback)
 	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+		return "", err
 	}
-	return listener.Addr().String(), listener.Close()
+	return net.JoinHostPort(loopback, strconv.Itoa(r.Port)), nil
 }
 
 // Ready returns nil if the process that answers probes at the address is ready.

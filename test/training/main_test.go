@@ -72,7 +72,7 @@ func start(t *testing.T, folders []string, flags ...string) []*node {
 	t.Helper()
 	var peers []string
 	for range folders {
-		address, err := ports.Free(t.Context())
+		address, err := ports.Free()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func onRing(t *testing.T, world int, work func(r *ring) error) {
 	t.Helper()
 	o := options{rendezvous: patience, peerTimeout: patience, settings: settings{Nodes: world}}
 	for range world {
-		address, err := ports.Free(t.Context())
+		address, err := ports.Free()
 		if err != nil {
 			t.Fatal(err)
 		}

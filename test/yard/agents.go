@@ -154,7 +154,7 @@ func applyAgentRights(ctx context.Context, cluster *clusters.Cluster, version Ve
 func (y *Yard) startReplicas(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
 	var backends []string
 	for range y.options.Agents {
-		backend, err := ports.Free(ctx)
+		backend, err := ports.Free()
 		if err != nil {
 			return err
 		}
@@ -168,7 +168,7 @@ func (y *Yard) startReplicas(ctx context.Context, cluster *clusters.Cluster, kub
 
 // startAgent starts an agent of a cluster that answers webhooks at the address, and waits until it is ready.
 func (y *Yard) startAgent(ctx context.Context, cluster *clusters.Cluster, kubeconfig, address, certDir string) error {
-	health, err := ports.Free(ctx)
+	health, err := ports.Free()
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (y *Yard) forwardManager(ctx context.Context) error {
 	args := []string{"port-forward", "--namespace=" + managerNamespace, "deployment/trainyard-manager"}
 	var local []string
 	for _, port := range []string{"8081", "8443"} {
-		address, err := ports.Free(ctx)
+		address, err := ports.Free()
 		if err != nil {
 			return err
 		}

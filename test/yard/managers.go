@@ -109,11 +109,11 @@ func (m *Managers) keep() {
 
 // start starts a manager, which is the current one. The context limits only the start. The caller holds mu.
 func (m *Managers) start(ctx context.Context) error {
-	health, err := ports.Free(ctx)
+	health, err := ports.Free()
 	if err != nil {
 		return err
 	}
-	metrics, err := ports.Free(ctx)
+	metrics, err := ports.Free()
 	if err != nil {
 		return err
 	}

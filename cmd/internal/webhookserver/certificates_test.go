@@ -59,7 +59,7 @@ func issue(t *testing.T) (*corev1.Secret, []byte) {
 
 // TestServesWhenThereAreCertificates checks that the server waits for certificates, and reloads newer ones.
 func TestServesWhenThereAreCertificates(t *testing.T) {
-	address, err := ports.Free(t.Context())
+	address, err := ports.Free()
 	if err != nil {
 		t.Fatal(err)
 	}

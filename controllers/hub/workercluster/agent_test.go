@@ -6,7 +6,6 @@ package workercluster_test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/ports"
 )
 
 func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
@@ -114,12 +114,11 @@ func (s *scene) lose(t *testing.T, name, host string) {
 	t.Helper()
 	kubeconfig, err := s.first.Cluster.KubeconfigBytes()
 	must(t, err)
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	closed, err := ports.Free()
 	must(t, err)
-	must(t, closed.Close())
 	server, err := url.Parse(host)
 	must(t, err)
-	led := bytes.ReplaceAll(kubeconfig, []byte(server.Host), []byte(closed.Addr().String()))
+	led := bytes.ReplaceAll(kubeconfig, []byte(server.Host), []byte(closed))
 	if bytes.Equal(led, kubeconfig) {
 		t.Fatalf("the kubeconfig does not lead to %s", server.Host)
 	}

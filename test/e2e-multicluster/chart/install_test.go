@@ -135,7 +135,7 @@ func startManager(t *testing.T) process {
 	check.Must(t, err)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	check.Must(t, os.WriteFile(path, kubeconfig, 0o600))
-	health, err := ports.Free(t.Context())
+	health, err := ports.Free()
 	check.Must(t, err)
 	p := process{health: health}
 	p.Process, err = cluster.Run(t.Context(), "manager", "manager", "--kubeconfig="+path, "--namespace="+hubNamespace,

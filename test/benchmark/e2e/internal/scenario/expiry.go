@@ -72,7 +72,7 @@ func ExpiringJobs(ctx context.Context, s Stream, observe func(*Expiry) error) (e
 	if err := os.Mkdir(g.archive, 0o700); err != nil {
 		return err
 	}
-	if g.metrics, err = ports.Free(ctx); err != nil {
+	if g.metrics, err = ports.Free(); err != nil {
 		return err
 	}
 	g.system, err = trainyard.On(f, "--archive-dir="+g.archive, "--metrics-bind-address="+g.metrics, "--metrics-secure=false")

@@ -104,10 +104,10 @@ func (t *Trainyard) Register(ctx context.Context, workers []Worker) error {
 
 // Start starts the manager, and returns when it is ready.
 func (t *Trainyard) Start(ctx context.Context) (err error) {
-	if t.health, err = ports.Free(ctx); err != nil {
+	if t.health, err = ports.Free(); err != nil {
 		return err
 	}
-	if t.pprof, err = ports.Free(ctx); err != nil {
+	if t.pprof, err = ports.Free(); err != nil {
 		return err
 	}
 	cluster := t.hub.Cluster

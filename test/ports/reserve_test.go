@@ -3,7 +3,7 @@
 
 //go:build linux
 
-package clusters
+package ports
 
 import (
 	"fmt"
@@ -12,11 +12,11 @@ import (
 )
 
 func TestReservedPortIsForItsServerOnly(t *testing.T) {
-	p, err := reservePort(loopback)
+	p, err := Reserve(loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("%s:%d", loopback, p.number)
+	address := fmt.Sprintf("%s:%d", loopback, p.Port)
 	// A server stops and starts; in between nobody is given its port.
 	for range 2 {
 		l, err := net.Listen("tcp4", address)
@@ -27,19 +27,19 @@ func TestReservedPortIsForItsServerOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 500 {
-			other, err := reservePort(loopback)
+			other, err := Reserve(loopback)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if other.number == p.number {
-				t.Fatalf("port %d is reserved twice", p.number)
+			if other.Port == p.Port {
+				t.Fatalf("port %d is reserved twice", p.Port)
 			}
-			if err := other.release(); err != nil {
+			if err := other.Release(); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	if err := p.release(); err != nil {
+	if err := p.Release(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package clusters
+package ports
 
 import (
 	"errors"
@@ -10,17 +10,16 @@ import (
 	"syscall"
 )
 
-// port is a TCP port that no other process is given.
-type port struct {
-	number int
-	fd     int
+// Reservation is a TCP port that no other process is given.
+type Reservation struct {
+	Port int
+	fd   int
 }
 
-// reservePort picks a free port of an IPv4 address of this machine and keeps it by binding a socket that never
-// listens. The kernel gives the port to nobody else who asks for any port,
-// while a server that names it (with SO_REUSEADDR, as Go's do) can listen on
-// it, stop and listen again. The reservation ends with this process.
-func reservePort(host string) (*port, error) {
+// Reserve picks a free port of an IPv4 address of this machine and keeps it by binding a socket that never listens. The
+// kernel gives the port to nobody else who asks for any port, and to no connection. A server that names the port (with
+// SO_REUSEADDR, as Go's do) can listen on it, stop and listen again. The reservation ends with this process.
+func Reserve(host string) (*Reservation, error) {
 	address, err := netip.ParseAddr(host)
 	if err != nil || !address.Is4() {
 		return nil, fmt.Errorf("reserve port: %q is not an IPv4 address", host)
@@ -29,11 +28,11 @@ func reservePort(host string) (*port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserve port: %w", err)
 	}
-	p := &port{fd: fd}
-	if p.number, err = bindAny(fd, address.As4()); err != nil {
-		return nil, errors.Join(fmt.Errorf("reserve port: %w", err), p.release())
+	r := &Reservation{fd: fd}
+	if r.Port, err = bindAny(fd, address.As4()); err != nil {
+		return nil, errors.Join(fmt.Errorf("reserve port: %w", err), r.Release())
 	}
-	return p, nil
+	return r, nil
 }
 
 // bindAny binds the socket to a port of the kernel's choice and returns that.
@@ -51,6 +50,7 @@ func bindAny(fd int, address [4]byte) (int, error) {
 	return addr.(*syscall.SockaddrInet4).Port, nil
 }
 
-func (p *port) release() error {
-	return syscall.Close(p.fd)
+// Release ends the reservation.
+func (r *Reservation) Release() error {
+	return syscall.Close(r.fd)
 }
