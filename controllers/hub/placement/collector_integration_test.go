@@ -40,22 +40,31 @@ func TestMetricsOfWaitingJobs(t *testing.T) {
 	s.submit(t, "anywhere", large)
 	s.expect(t, "anywhere", v1alpha1.ReasonNoFit)
 	waiting["jobs  NoFit"], waiting["devices  nvidia.com/gpu"], waiting["unusable west"] = 2, 48, 8
+	if s.isBefore(t, "anywhere", first) {
+		waiting["first "] = 0
+	}
 	if diff := cmp.Diff(waiting, s.metrics(t)); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// inLine submits two jobs, and returns their names in the order of the waiting list. Jobs of one second are in the order
-// of their UIDs.
+// inLine submits two jobs, and returns their names in the order of the waiting list.
 func (s *scene) inLine(t *testing.T, one, other string, changes ...func(*trainer.TrainJob)) (first, second string) {
 	t.Helper()
 	s.submit(t, one, changes...)
 	s.submit(t, other, changes...)
-	a, b := s.job(t, one), s.job(t, other)
-	if age := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); age < 0 || age == 0 && a.UID < b.UID {
+	if s.isBefore(t, one, other) {
 		return one, other
 	}
 	return other, one
+}
+
+// isBefore says whether a job stands before another in the waiting list. Jobs of one second are in the order of their UIDs.
+func (s *scene) isBefore(t *testing.T, one, other string) bool {
+	t.Helper()
+	a, b := s.job(t, one), s.job(t, other)
+	age := a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+	return age < 0 || age == 0 && a.UID < b.UID
 }
 
 // metrics returns what the collector writes, by short names and labels.
