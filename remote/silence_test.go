@@ -55,7 +55,8 @@ type front struct {
 	accepting sync.Mutex
 
 	mu sync.Mutex
-	// mu guards what follows. changed is closed when the fault changes. held are connections that are neither answered nor closed.
+	// mu guards what follows. changed is closed when the fault changes. held are connections that are neither answered
+	// nor closed.
 	fault   fault
 	changed chan struct{}
 	held    []net.Conn
