@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -40,7 +41,7 @@ func leaveLostWorker(t *testing.T) {
 	jobs := onLeaver(t, "lost-1", "lost-2")
 	isReady(t)
 	leave(t.Context(), t, onBoth("--force")...).expect(t, 1, "--drain")
-	must(t, y.Workers[leaver].KillAPIServer())
+	check.Must(t, y.Workers[leaver].KillAPIServer())
 	eventually(t, func(g gomega.Gomega) {
 		worker := registered(t)
 		g.Expect(worker.Status.Conditions).To(gomega.ContainElement(gomega.And(
@@ -56,12 +57,12 @@ func leaveLostWorker(t *testing.T) {
 		runsOn(t, stayer, job, 2)
 	}
 
-	must(t, y.Workers[leaver].StartAPIServer(t.Context()))
+	check.Must(t, y.Workers[leaver].StartAPIServer(t.Context()))
 	leave(t.Context(), t, onBoth()...).expect(t, 0, "there is no WorkerCluster", "copies of this hub: default/lost-1, default/lost-2", "worker-agent")
 	for _, job := range jobs {
 		copied := &trainer.TrainJob{}
-		must(t, workers[leaver].Get(t.Context(), client.ObjectKeyFromObject(job), copied))
-		must(t, workers[leaver].Delete(t.Context(), copied))
+		check.Must(t, workers[leaver].Get(t.Context(), client.ObjectKeyFromObject(job), copied))
+		check.Must(t, workers[leaver].Delete(t.Context(), copied))
 		finish(t, stayer, job)
 	}
 }
@@ -106,7 +107,7 @@ func leaveDrainedWorker(t *testing.T) {
 	leave(t.Context(), t, onBoth("--drain")...).expect(t, 0, "there is no WorkerCluster")
 
 	// Nobody can ask the worker any more about the copy of a job that has ended there.
-	must(t, hub.Delete(t.Context(), ended))
+	check.Must(t, hub.Delete(t.Context(), ended))
 	eventually(t, func(g gomega.Gomega) {
 		err := hub.Get(t.Context(), client.ObjectKeyFromObject(ended), &v1alpha1.Dispatch{})
 		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "the Dispatch waits: %v", err)
@@ -151,13 +152,13 @@ func isOut(t *testing.T) {
 func tokenOf(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	secret := &corev1.Secret{}
-	must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: leaver + "-kubeconfig"}, secret))
+	check.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: leaver + "-kubeconfig"}, secret))
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"])
-	must(t, err)
+	check.Must(t, err)
 	c, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	check.Must(t, err)
 	_, err = c.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	check.Must(t, err)
 	return c
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -38,11 +39,11 @@ func nothingIsLeft(t *testing.T) {
 	t.Helper()
 	config := y.Workers[leaver].Config
 	all, err := dynamic.NewForConfig(config)
-	must(t, err)
+	check.Must(t, err)
 	discover, err := discovery.NewDiscoveryClientForConfig(config)
-	must(t, err)
+	check.Must(t, err)
 	lists, err := discover.ServerPreferredResources()
-	must(t, err)
+	check.Must(t, err)
 	eventually(t, func(g gomega.Gomega) { // Objects that depend on others go a moment later.
 		looked := 0
 		for _, list := range lists {
@@ -115,7 +116,7 @@ func ranOnce(t *testing.T, job *trainer.TrainJob) {
 func successes(t *testing.T, cluster *clusters.Cluster, verb, resource string, name func(string) bool) []time.Time {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())
-	must(t, err)
+	check.Must(t, err)
 	defer file.Close()
 	var times []time.Time
 	lines := bufio.NewReader(file)
@@ -125,7 +126,7 @@ func successes(t *testing.T, cluster *clusters.Cluster, verb, resource string, n
 			return times
 		}
 		var event auditv1.Event
-		must(t, json.Unmarshal(line, &event))
+		check.Must(t, json.Unmarshal(line, &event))
 		of := event.ObjectRef
 		if event.Stage != auditv1.StageResponseComplete || event.Verb != verb || of == nil || of.Resource != resource || of.Subresource != "" ||
 			!name(of.Name) || event.ResponseStatus == nil || event.ResponseStatus.Code >= 300 {

@@ -21,6 +21,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -70,13 +71,6 @@ func eventually(t *testing.T, check func(g gomega.Gomega)) {
 	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // outcome are the outputs and the exit code of a command.
 type outcome struct {
 	out, err string
@@ -117,7 +111,7 @@ func (o outcome) expect(t *testing.T, code int, words ...string) {
 // join registers the leaver, if it is not registered.
 func join(t *testing.T) {
 	t.Helper()
-	must(t, y.Register(t.Context(), yard.Worker{Name: leaver}))
+	check.Must(t, y.Register(t.Context(), yard.Worker{Name: leaver}))
 }
 
 func edit(t *testing.T, worker string, change func(*v1alpha1.WorkerCluster)) {
@@ -137,8 +131,8 @@ func onLeaver(t *testing.T, names ...string) []*trainer.TrainJob {
 	var jobs []*trainer.TrainJob
 	for _, name := range names {
 		job := yard.Job{Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
-		must(t, hub.Create(t.Context(), job))
-		t.Cleanup(func() { must(t, client.IgnoreNotFound(hub.Delete(context.Background(), job))) })
+		check.Must(t, hub.Create(t.Context(), job))
+		t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(hub.Delete(context.Background(), job))) })
 		jobs = append(jobs, job)
 	}
 	for _, job := range jobs {
@@ -192,6 +186,6 @@ func finish(t *testing.T, worker string, job *trainer.TrainJob) {
 func hubID(t *testing.T, c client.Reader) string {
 	t.Helper()
 	namespace := &corev1.Namespace{}
-	must(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
+	check.Must(t, c.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, namespace))
 	return string(namespace.UID)
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -24,12 +25,12 @@ func leaveSharedWorker(t *testing.T) {
 	second := startSecondHub(t)
 	pair := []string{"--kubeconfig", y.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", second.KubeconfigPath}
 	_, err := y.Plugin(t.Context(), append([]string{"join", leaver, "--agent=none", "--timeout=120s"}, pair...)...)
-	must(t, err)
+	check.Must(t, err)
 	running := onLeaver(t, "shared")[0]
 	token := tokenOf(t)
 
 	other, err := yard.NewClient(second)
-	must(t, err)
+	check.Must(t, err)
 	id := hubID(t, other)
 	leave(t.Context(), t, append([]string{"--drain"}, pair...)...).expect(t, 0, "workercluster/leaver has left",
 		"another hub uses them (ID "+hubID(t, hub)+")")
@@ -41,7 +42,7 @@ func leaveSharedWorker(t *testing.T) {
 
 	// The other hub has its rights, and the agent still runs its jobs.
 	_, err = token.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-	must(t, err)
+	check.Must(t, err)
 	finish(t, leaver, running)
 	if d := dispatchOf(t, gomega.NewWithT(t), running); d.Spec.Attempt != 1 {
 		t.Errorf("the job of the other hub was placed %d times", d.Spec.Attempt)
@@ -56,15 +57,15 @@ func leaveSharedWorker(t *testing.T) {
 func startSecondHub(t *testing.T) *clusters.Cluster {
 	t.Helper()
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.HubCRDs)
-	must(t, err)
+	check.Must(t, err)
 	second, err := clusters.Start(t.Context(), clusters.Options{Name: "second-hub", CRDs: crds})
-	must(t, err)
-	t.Cleanup(func() { must(t, second.Stop()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, second.Stop()) })
 	c, err := yard.NewClient(second)
-	must(t, err)
-	must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-system"}}))
+	check.Must(t, err)
+	check.Must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-system"}}))
 	_, err = second.Run(t.Context(), "manager", "manager", "--kubeconfig="+second.KubeconfigPath, "--namespace=trainyard-system",
 		"--leader-elect=false", "--health-probe-bind-address=0", "--metrics-bind-address=0")
-	must(t, err)
+	check.Must(t, err)
 	return second
 }
