@@ -31,9 +31,9 @@ func IsFinal(err error) bool {
 	return errors.As(err, &status) && strings.Contains(status.Status().Message, "request is too large")
 }
 
-// Refused returns the error of a write. If the error is final, it also sets a condition on the Dispatch with the API
-// server's message. reason names the refused write. The caller retries with a back-off and reports nothing more. The
-// next write that succeeds removes the condition.
+// Refused returns the error of a write, nil if it succeeded. If the error is final, it also sets a condition on the
+// Dispatch with the API server's message. reason names the refused write. The caller retries with a back-off and
+// reports nothing more. The next write that succeeds removes the condition.
 func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string, err error) error {
 	if !IsFinal(err) || d.IsFinished() || d.DeletionTimestamp != nil {
 		return err

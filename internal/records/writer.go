@@ -76,7 +76,8 @@ func (w Writer) UpdateStatus(ctx context.Context, d *v1alpha1.Dispatch, change f
 	if equality.Semantic.DeepEqual(updated.Status, d.Status) {
 		return nil
 	}
-	return w.Refused(ctx, d, v1alpha1.ReasonDispatchStatusRefused, w.patchStatus(ctx, d, updated))
+	err := w.patchStatus(ctx, d, updated)
+	return w.Refused(ctx, d, v1alpha1.ReasonDispatchStatusRefused, err)
 }
 
 // patchStatus writes the status of a Dispatch.

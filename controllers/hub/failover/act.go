@@ -145,7 +145,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobO
 	latest := *o
 	latest.contact = r.Connections.Contact(o.name)
 	state, _ := latest.stateAt(now)
-	f.worker, f.fence = latest.stateFor(f.dispatch, state), r.fence(o, f.dispatch)
+	f.worker, f.fence = latest.stateFor(f.dispatch, state), r.fence(&latest, f.dispatch)
 	if f.decide(now).do != t.decided.do {
 		return nil, errOutdated
 	}

@@ -101,9 +101,9 @@ func (r *Reconciler) reportPause(ctx context.Context, o *observation, state work
 	return nil
 }
 
-// remember removes the annotation with which an admin has had a worker forgotten, as soon as the worker answers.
+// endForgetting removes the annotation with which an admin has had a worker forgotten, as soon as the worker answers.
 // Otherwise the next short loss would move its jobs at once.
-func (r *Reconciler) remember(ctx context.Context, o *observation) error {
+func (r *Reconciler) endForgetting(ctx context.Context, o *observation) error {
 	if !o.contact.Answers || o.forget() == "" || o.forget() != o.worker.Status.ClusterID {
 		return nil
 	}

@@ -91,7 +91,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name v1alpha1.ClusterName) (
 		return time.Time{}, err
 	}
 	if state == notLost {
-		if err := r.remember(ctx, o); err != nil {
+		if err := r.endForgetting(ctx, o); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -181,15 +181,15 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 	return f, err
 }
 
-// fence returns what is known now about the stop of the fenced copies.
+// fence returns what is known about the stop of the fenced copies. The lease is read after the contact, so that a
+// worker that answers meanwhile makes the stop later, never earlier.
 func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
 	if d.Spec.Failover != v1alpha1.FailoverFenced {
 		return fence{}
 	}
 	var known fence
-	contact := r.Connections.Contact(o.name)
-	known.untried = contact.Untried
-	known.silent = !contact.SilentSince.IsZero() && !contact.SilentSince.After(contact.UnreachableSince)
+	known.untried = o.contact.Untried
+	known.silent = !o.contact.SilentSince.IsZero() && !o.contact.SilentSince.After(o.contact.UnreachableSince)
 	if at, ok := r.Agents.StoppedAt(o.name, o.clusterID(d)); ok {
 		known.stoppedAt = at
 	}

@@ -14,7 +14,7 @@
 //	returned      the worker was lost: say that it is back, and do nothing before that is on record (report.go)
 //	misplaced     the worker's name leads to another cluster than when the job was placed: nothing is done (events.go)
 //	blocked       the copy of an older attempt has the name: garbagecollection deletes it, which wakes us. Or the job is
-//	              suspended and has no copy: placement ends the attempt, which wakes us (create.go)
+//	              suspended and has no copy: placement asks for an eviction, which wakes us (create.go)
 //	conflicting   a foreign TrainJob has the name: the attempt is over (create.go)
 //	absent        bring namespace and runtime to the worker (propagate.go), and create the copy (create.go)
 //	copyDeleted   the copy is gone: the attempt is over when its pods are gone too (evict.go)

@@ -197,7 +197,7 @@ func (r *reconciler) doubted() bool {
 }
 
 // dispatchIsCurrent is true if the cached Dispatch is the API server's. It is asked before a step that would be wrong
-// otherwise, which is never on the way of a job that runs and ends.
+// otherwise. It sends a request only soon after the start, so that a job that runs and ends costs none.
 func (h *hubSide) dispatchIsCurrent(ctx context.Context) (bool, error) {
 	if h.attempt.verified || !h.doubted() {
 		return true, nil

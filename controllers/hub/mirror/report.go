@@ -40,7 +40,7 @@ func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	err := h.records().UpdateStatus(ctx, h.dispatch, func(status *v1alpha1.DispatchStatus) {
 		h.setCopied(status)
 		record.GoOn(status)
-		status.Phase, status.Reason = h.phase()
+		status.Phase, status.Reason = h.phaseAt(status)
 		if healthy != nil {
 			record.SetHealth(status, h.dispatch, *healthy, h.Clock.Now())
 		}

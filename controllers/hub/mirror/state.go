@@ -42,7 +42,7 @@ func (s state) String() string {
 	}[s]
 }
 
-// decide says what is to be done on worker for the observed observation.
+// decide says what is to be done on worker for what has been observed.
 func decide(worker v1alpha1.ClusterName, f observation) state {
 	switch {
 	case f.dispatch == nil || f.dispatch.Spec.Cluster != worker:
@@ -80,7 +80,7 @@ func decideLive(f observation) state {
 	case missing && f.wasCopied():
 		return copyDeleted
 	case has == nothing && trainjobs.Suspended(f.job):
-		return blocked // Placement ends the attempt, which wakes us.
+		return blocked // Placement asks for an eviction, which wakes us.
 	case has == nothing:
 		return absent
 	case has == foreign:

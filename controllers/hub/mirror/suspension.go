@@ -103,7 +103,7 @@ func (s *suspension) over() { *s = suspension{queued: s.queued} }
 func (k keeper) holdOf(ctx context.Context, may permission) (hold, error) {
 	stopped := k.isStopped()
 	switch {
-	case trainjobs.Suspended(k.job): // Placement ends the attempt.
+	case trainjobs.Suspended(k.job): // Placement asks for an eviction.
 		return free, nil
 	case stopped && !may.ok:
 		return fenced, nil

@@ -94,9 +94,9 @@ func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.EvictionReason, message string) error {
 	updated := f.dispatch.DeepCopy()
 	record.Evict(updated, reason, message)
-	if err := r.writer().Patch(ctx, f.dispatch, updated); err != nil {
+	if err := r.records().Patch(ctx, f.dispatch, updated); err != nil {
 		r.Room.Release(f.dispatch.Spec.TrainJob.UID)
-		return r.writer().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, client.IgnoreNotFound(err))
+		return r.records().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, client.IgnoreNotFound(err))
 	}
 	r.written[f.dispatch.Spec.TrainJob.UID] = eviction{
 		key: client.ObjectKeyFromObject(updated), attempt: f.dispatch.Spec.Attempt, policy: f.policy,
@@ -192,7 +192,7 @@ func (r *Reconciler) clear(ctx context.Context, d *v1alpha1.Dispatch) error {
 
 // writeStatus writes a Dispatch's status if change changes it. A Dispatch that is gone needs no write.
 func (r *Reconciler) writeStatus(ctx context.Context, d *v1alpha1.Dispatch, change func(*v1alpha1.DispatchStatus)) error {
-	return client.IgnoreNotFound(r.writer().UpdateStatus(ctx, d, change))
+	return client.IgnoreNotFound(r.records().UpdateStatus(ctx, d, change))
 }
 
-func (r *Reconciler) writer() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }
+func (r *Reconciler) records() records.Writer { return records.Writer{Hub: r.Hub, Clock: r.Clock} }

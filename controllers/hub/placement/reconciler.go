@@ -205,21 +205,18 @@ func (r *Reconciler) place(ctx context.Context, key types.NamespacedName, f obse
 	case grant == nil:
 		return reconcile.Result{}, nil // The cache will show it.
 	}
-	return r.use(ctx, key, f, grant)
-}
-
-// use writes a grant, unless a copy or Kueue has shown itself since the decider was told what the job needs.
-func (r *Reconciler) use(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) (reconcile.Result, error) {
-	if heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown {
-		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
-		return r.wait(ctx, key, f)
-	}
 	return reconcile.Result{}, r.write(ctx, key, f, grant)
 }
 
-// write writes a grant. If the API server has refused it, what the job was given is free for others. After any other
-// failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
+// write writes a grant. If a copy or Kueue has shown itself since the decider was told what the job needs, the job is
+// looked at again instead. If the API server has refused the grant, what the job was given is free for others. After
+// any other failure it is not known whether the grant is on record, so the job keeps its room, and tries again.
 func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f observation, grant *decider.Grant) error {
+	if heldBack(r.UnknownCopies, f) != nil || f.kueue.Standing == kueue.Unknown {
+		r.decider.Forget(grant.Job.UID, grant.Job.Attempt)
+		r.wake(key)
+		return nil
+	}
 	err := r.writer.place(ctx, f, grant)
 	if err == nil {
 		r.decider.Written(grant.Job.UID, grant.Job.Attempt)
@@ -267,7 +264,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	case err != nil:
 		return reconcile.Result{}, err
 	case grant != nil:
-		return r.use(ctx, key, r.observeKueue(f), grant)
+		return reconcile.Result{}, r.write(ctx, key, r.observeKueue(f), grant)
 	case waits.Reason == "":
 		return reconcile.Result{}, nil // The decider wakes us.
 	}

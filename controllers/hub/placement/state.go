@@ -47,11 +47,11 @@ type observation struct {
 	eviction *v1alpha1.Eviction
 	// kueue is what a Kueue on the hub is to the job. If MultiKueue dispatches it, eviction says so.
 	kueue kueue.Answer
-	// past is only there for an unplaced job.
+	// past is empty until place or Elsewhere reads it.
 	past past
 }
 
-// classify says what is to be done for the observed observation. managedBy is the value that this manager owns.
+// classify says what is to be done for what has been observed. managedBy is the value that this manager owns.
 func classify(managedBy string, f observation) state {
 	switch {
 	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:

@@ -71,30 +71,32 @@ func copied(podSets []v1alpha1.PodSet) []v1alpha1.PodSet {
 
 // write creates the Dispatch, or patches it if there was one before. A refusal for good is told.
 func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispatch) error {
-	if f.dispatch == nil {
-		return w.notCreated(ctx, f, w.ender().Create(ctx, after))
+	if f.dispatch != nil {
+		err := w.records().Patch(ctx, f.dispatch, after)
+		return w.records().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}
-	return w.ender().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, w.ender().Patch(ctx, f.dispatch, after))
+	err := w.records().Create(ctx, after)
+	if records.IsFinal(err) {
+		return w.createRefused(ctx, f, err)
+	}
+	return err
 }
 
-// notCreated returns the error. If the Dispatch is refused for good, one without a decision and a demand is created, to
-// say so; and if that is refused too, an Event on the TrainJob says it.
-func (w *writer) notCreated(ctx context.Context, f observation, err error) error {
-	if !records.IsFinal(err) {
-		return err
-	}
+// createRefused returns err, with which the Dispatch was refused for good. It creates one without a decision and a
+// demand, to say so; and if that is refused too, an Event on the TrainJob says it.
+func (w *writer) createRefused(ctx context.Context, f observation, err error) error {
 	d := record.New(f.job)
 	d.Spec.Attempt = f.past.attempt
-	if failed := w.ender().Create(ctx, d); failed != nil {
+	if failed := w.records().Create(ctx, d); failed != nil {
 		if records.IsFinal(failed) {
 			w.recordRefused(f.job, err)
 		}
 		return err
 	}
-	return w.ender().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
+	return w.records().Refused(ctx, d, v1alpha1.ReasonDispatchRefused, err)
 }
 
-func (w *writer) ender() records.Writer { return records.Writer{Hub: w.Hub, Clock: w.Clock} }
+func (w *writer) records() records.Writer { return records.Writer{Hub: w.Hub, Clock: w.Clock} }
 
 // suspensionMessage is for the owner of a job.
 const suspensionMessage = "the TrainJob has spec.suspend: true"
@@ -159,7 +161,7 @@ func (w *writer) writeStatus(
 ) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
-	err := w.ender().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
+	err := w.records().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
 		// A copy: the answer of the API server is written into it, and other jobs of the class have the same
 		// explanation.
 		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
@@ -240,7 +242,7 @@ func (w *writer) verify(ctx context.Context, f observation) error {
 // conclude says on the Dispatch of a given up attempt that the job has ended by it.
 func (w *writer) conclude(ctx context.Context, f observation) error {
 	end := trainjobs.Terminal(f.job)
-	if err := w.ender().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
+	if err := w.records().Finish(ctx, f.dispatch, end, func(*v1alpha1.DispatchStatus) {}); err != nil {
 		return err
 	}
 	w.recordConcluded(f, end)

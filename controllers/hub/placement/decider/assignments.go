@@ -164,7 +164,7 @@ func (s *assignments) drop(uid types.UID) *assignment {
 }
 
 // on returns the jobs of a worker, and the jobs to which it has been promised, in an order that does not depend on the
-// maps, so that the same observation give the same answer.
+// maps, so that the same fleet gives the same answer.
 func (s *assignments) on(worker v1alpha1.ClusterName) []*assignment {
 	all := slices.Collect(maps.Values(s.byWorker[worker]))
 	for _, a := range s.promised {
