@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -78,9 +79,10 @@ func wordsOf(name string) []string {
 	return words
 }
 
-// TestFilesInDocs checks that the files exist which documents and package comments name.
+// TestFilesInDocs checks that the files exist which documents and package comments name, and that a file has the
+// functions, types and fields that are named after it.
 func TestFilesInDocs(t *testing.T) {
-	known := map[string]bool{}
+	known := map[string][]string{} // The paths of the files of a name.
 	var texts []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch name := entry.Name(); {
@@ -92,7 +94,7 @@ func TestFilesInDocs(t *testing.T) {
 			texts = append(texts, path)
 			fallthrough
 		default:
-			known[name] = true
+			known[name] = append(known[name], path)
 		}
 		return nil
 	})
@@ -106,11 +108,40 @@ func TestFilesInDocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, match := range file.FindAllStringSubmatch(string(text), -1) {
-			if !known[match[1]] {
+			if known[match[1]] == nil {
 				t.Errorf("%s names the file %s, which does not exist", path, match[1])
 			}
 		}
+		for _, match := range placeInDocs.FindAllStringSubmatch(string(text), -1) {
+			for _, name := range nameInDocs.FindAllStringSubmatch(match[2], -1) {
+				if !declares(t, known[filepath.Base(match[1])], match[1], name[1]) {
+					t.Errorf("%s names %s in %s, which does not have it", path, name[1], match[1])
+				}
+			}
+		}
 	}
+}
+
+var (
+	// placeInDocs is a file with names after it: `state.go` `decide`, `decideLive`.
+	placeInDocs = regexp.MustCompile("`([a-z0-9_/]+\\.go)`((?:(?:,|, then)?\\s+`\\w+`)+)")
+	nameInDocs  = regexp.MustCompile("`(\\w+)`")
+)
+
+// declares is true if one of the files, whose path ends with this, declares the name.
+func declares(t *testing.T, files []string, path, name string) bool {
+	t.Helper()
+	declaration := regexp.MustCompile(`(?m)^(?:func (?:\([^)]+\) )?|type |var |const |\t)` + name + `\b`)
+	return slices.ContainsFunc(files, func(file string) bool {
+		if !strings.HasSuffix(filepath.ToSlash(file), "/"+path) {
+			return false
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return declaration.Match(text)
+	})
 }
 
 // TestMetricsInDocs checks that docs/metrics.md has a row for each metric of ours, and no other row.
