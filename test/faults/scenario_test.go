@@ -95,6 +95,8 @@ func (s *scenario) finish() {
 	ctx := context.Background()
 	for _, name := range s.broken {
 		s.ready(name)
+		// Jobs that are placed on a worker whose agent is silent are not fenced.
+		s.workerSays(name, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 	}
 	for _, job := range s.jobs {
 		if !s.Failed() {
