@@ -26,6 +26,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
@@ -78,13 +79,13 @@ func TestConnect(t *testing.T) {
 	}
 
 	c, err := cluster.Client()
-	must(t, err)
-	must(t, c.Create(ctx, newCopy("ours", hubID)))
-	must(t, c.Create(ctx, newCopy("foreign", "")))
-	must(t, c.Create(ctx, newCopy("other-hub", "hub-2")))
+	check.Must(t, err)
+	check.Must(t, c.Create(ctx, newCopy("ours", hubID)))
+	check.Must(t, c.Create(ctx, newCopy("foreign", "")))
+	check.Must(t, c.Create(ctx, newCopy("other-hub", "hub-2")))
 	list := trainjobs.NewList()
 	names := func() []string {
-		must(t, c.List(ctx, list))
+		check.Must(t, c.List(ctx, list))
 		var names []string
 		for _, item := range list.Items {
 			names = append(names, item.GetName())
@@ -99,11 +100,11 @@ func TestConnect(t *testing.T) {
 		t.Errorf("cached read of a foreign TrainJob: %v, want not found", err)
 	}
 	reader, err := cluster.APIReader()
-	must(t, err)
-	must(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, trainjobs.New()))
+	check.Must(t, err)
+	check.Must(t, reader.Get(ctx, client.ObjectKey{Namespace: "default", Name: "foreign"}, trainjobs.New()))
 	namespace := &metav1.PartialObjectMetadata{}
 	namespace.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	must(t, c.Get(ctx, client.ObjectKey{Name: "default"}, namespace))
+	check.Must(t, c.Get(ctx, client.ObjectKey{Name: "default"}, namespace))
 	if err := c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "x"}, &corev1.Secret{}); err == nil || apierrors.IsNotFound(err) {
 		t.Errorf("cached read of a Secret: %v, want an error that says that it is not cached", err)
 	}
@@ -118,8 +119,8 @@ func TestConnect(t *testing.T) {
 	}
 	for _, name := range []string{"ours", "foreign", "other-hub"} {
 		live, err := client.New(server.Config, client.Options{})
-		must(t, err)
-		must(t, live.Delete(ctx, newCopy(name, "")))
+		check.Must(t, err)
+		check.Must(t, live.Delete(ctx, newCopy(name, "")))
 	}
 }
 
@@ -131,7 +132,7 @@ func TestIdentityChanged(t *testing.T) {
 	first := get(t, fleet, "a")
 	reach(t, first, remote.Connected)
 	c, err := first.Client()
-	must(t, err)
+	check.Must(t, err)
 
 	// The address and credentials stay, but the worker was registered as another cluster.
 	fleet.Ensure("a", adminCredentials(server), "another")
@@ -168,14 +169,14 @@ func TestRotation(t *testing.T) {
 	cluster := get(t, fleet, "rotated")
 	reach(t, cluster, remote.Connected)
 	c, err := cluster.Client()
-	must(t, err)
+	check.Must(t, err)
 	awaitOptional(t, cluster)
 	serverCount, ownCount := serverLists(t, server), ownLists(t, "rotated")
 	if !strings.Contains(serverCount, `resource="pods"`) || !strings.Contains(ownCount, "watchlist") {
 		t.Fatalf("no lists are counted, so that the test would prove nothing:\n%s\n%s", serverCount, ownCount)
 	}
 
-	must(t, adminOf(t, server).CoreV1().ServiceAccounts("default").Delete(ctx, "before", metav1.DeleteOptions{}))
+	check.Must(t, adminOf(t, server).CoreV1().ServiceAccounts("default").Delete(ctx, "before", metav1.DeleteOptions{}))
 	status := reach(t, cluster, remote.CredentialsInvalid)
 	if !strings.Contains(status.Message, "401") {
 		t.Errorf("message %q", status.Message)
@@ -192,11 +193,11 @@ func TestRotation(t *testing.T) {
 	if got := cluster.Status().Fingerprint; got != "after" {
 		t.Errorf("fingerprint %q", got)
 	}
-	must(t, c.Create(ctx, newCopy("rotated", hubID)))
+	check.Must(t, c.Create(ctx, newCopy("rotated", hubID)))
 	g.Eventually(func() error {
 		return c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "rotated"}, trainjobs.New())
 	}, patience).Should(gomega.Succeed(), "the caches do not go on after the rotation")
-	must(t, c.Delete(ctx, newCopy("rotated", hubID)))
+	check.Must(t, c.Delete(ctx, newCopy("rotated", hubID)))
 
 	if diff := cmp.Diff(serverCount, serverLists(t, server)); diff != "" {
 		t.Errorf("the API server's count of lists has changed by the rotation:\n%s", diff)
@@ -222,10 +223,10 @@ func TestForbidden(t *testing.T) {
 
 	roles := adminOf(t, server).RbacV1().ClusterRoles()
 	role, err := roles.Get(t.Context(), "forbidden", metav1.GetOptions{})
-	must(t, err)
+	check.Must(t, err)
 	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}})
 	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	reach(t, cluster, remote.Connected)
 }
 
@@ -283,15 +284,15 @@ func plain(t *testing.T) string {
 // unused returns an address without a listener.
 func unused(t *testing.T) string {
 	address, err := ports.Free()
-	must(t, err)
+	check.Must(t, err)
 	return address
 }
 
 // silent returns the address of a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	t.Cleanup(func() { must(t, listener.Close()) })
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, listener.Close()) })
 	go func() {
 		for {
 			connection, err := listener.Accept()

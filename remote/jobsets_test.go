@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // logbook keeps the log lines that contain a text.
@@ -65,13 +66,13 @@ func TestJobSetsAreOptional(t *testing.T) {
 	server := sharedServer(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
 	admin, err := client.New(server.Config, client.Options{})
-	must(t, err)
+	check.Must(t, err)
 	owned := newJobSet("owned", map[string]any{
 		"apiVersion": trainjobs.GroupVersionKind.GroupVersion().String(), "kind": "TrainJob", "name": "owned", "uid": "u", "controller": true,
 	})
 	foreign := newJobSet("foreign")
 	for _, jobSet := range []*unstructured.Unstructured{owned, foreign} {
-		must(t, admin.Create(ctx, jobSet))
+		check.Must(t, admin.Create(ctx, jobSet))
 		jobSet.Object["status"] = map[string]any{
 			"restarts": int64(2), "restartsCountTowardsMax": int64(1),
 			"replicatedJobsStatus": []any{map[string]any{
@@ -83,7 +84,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 				map[string]any{"type": "StartupPolicyCompleted", "status": "True", "reason": "A", "message": "b", "lastTransitionTime": "2026-01-02T03:04:05Z"},
 			},
 		}
-		must(t, admin.Status().Update(ctx, jobSet))
+		check.Must(t, admin.Status().Update(ctx, jobSet))
 	}
 
 	log := &logbook{words: "jobset"}
@@ -92,7 +93,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 	cluster := get(t, fleet, "optional")
 	status := reach(t, cluster, remote.Connected)
 	c, err := cluster.Client()
-	must(t, err)
+	check.Must(t, err)
 	read := func(name string) (*unstructured.Unstructured, error) {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
@@ -137,7 +138,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 		t.Errorf("what is kept of the JobSet of a TrainJob (-want +got):\n%s", diff)
 	}
 	cached, err = read("foreign")
-	must(t, err)
+	check.Must(t, err)
 	want = map[string]any{
 		"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": map[string]any{
 			"namespace": "default", "name": "foreign", "uid": string(foreign.GetUID()), "resourceVersion": foreign.GetResourceVersion(),
@@ -148,7 +149,7 @@ func TestJobSetsAreOptional(t *testing.T) {
 	}
 
 	for _, jobSet := range []*unstructured.Unstructured{owned, foreign} {
-		must(t, admin.Delete(ctx, jobSet, &client.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		check.Must(t, admin.Delete(ctx, jobSet, &client.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	}
 	g.Eventually(func() error {
 		_, err := read("owned")

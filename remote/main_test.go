@@ -26,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -82,21 +83,14 @@ func ownServer(t *testing.T, name string, crds ...string) *clusters.Cluster {
 	if err != nil {
 		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
 	}
-	t.Cleanup(func() { must(t, cluster.Stop()) })
+	t.Cleanup(func() { check.Must(t, cluster.Stop()) })
 	return cluster
-}
-
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func adminOf(t *testing.T, cluster *clusters.Cluster) kubernetes.Interface {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cluster.Config)
-	must(t, err)
+	check.Must(t, err)
 	return client
 }
 
@@ -104,7 +98,7 @@ func adminOf(t *testing.T, cluster *clusters.Cluster) kubernetes.Interface {
 func uidOf(t *testing.T, cluster *clusters.Cluster) types.UID {
 	t.Helper()
 	namespace, err := adminOf(t, cluster).CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{})
-	must(t, err)
+	check.Must(t, err)
 	return namespace.UID
 }
 
@@ -115,10 +109,10 @@ func account(t *testing.T, cluster *clusters.Cluster, name string, rules ...rbac
 	_, err := admin.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	grant(t, cluster, name, name, rules...)
 	token, err := admin.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
 		Host: cluster.Config.Host, BearerToken: token.Status.Token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: cluster.Config.CAData, ServerName: cluster.Config.ServerName},
@@ -132,13 +126,13 @@ func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules 
 	_, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
 	}, metav1.CreateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: account}},
 	}, metav1.CreateOptions{})
-	must(t, err)
+	check.Must(t, err)
 }
 
 // hubRules are the least rights with which everything works.
@@ -178,7 +172,7 @@ func newFleet(t *testing.T, change ...func(*remote.Options)) *remote.Fleet {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, opts)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		for _, cluster := range fleet.List() {
 			fleet.Remove(cluster.Name())
@@ -241,7 +235,7 @@ func (j *journal) of(name v1alpha1.ClusterName) string {
 func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 	t.Helper()
 	data, err := cluster.Metrics(t.Context())
-	must(t, err)
+	check.Must(t, err)
 	var counts []string
 	for line := range strings.Lines(string(data)) {
 		ofLists := strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `verb="LIST"`)
@@ -261,7 +255,7 @@ func serverLists(t *testing.T, cluster *clusters.Cluster) string {
 func series(t *testing.T, metric string, name v1alpha1.ClusterName) map[string]float64 {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
-	must(t, err)
+	check.Must(t, err)
 	values := map[string]float64{}
 	for _, family := range families {
 		if family.GetName() != metric {

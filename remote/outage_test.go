@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -21,7 +22,7 @@ import (
 // and caches continue to work.
 func TestOutage(t *testing.T) {
 	crds, err := allCRDs(t.Context())
-	must(t, err)
+	check.Must(t, err)
 	server := ownServer(t, "mortal", crds...)
 	g, ctx := gomega.NewWithT(t), t.Context()
 	fleet := newFleet(t)
@@ -30,14 +31,14 @@ func TestOutage(t *testing.T) {
 	cluster := get(t, fleet, "a")
 	reach(t, cluster, remote.Connected)
 	c, err := cluster.Client()
-	must(t, err)
+	check.Must(t, err)
 	caches := cluster.Cache()
-	must(t, c.Create(ctx, newCopy("before", hubID)))
+	check.Must(t, c.Create(ctx, newCopy("before", hubID)))
 	key := client.ObjectKey{Namespace: "default", Name: "before"}
 	g.Eventually(func() error { return c.Get(ctx, key, trainjobs.New()) }, patience).Should(gomega.Succeed())
 
 	killed := time.Now()
-	must(t, server.KillAPIServer())
+	check.Must(t, server.KillAPIServer())
 	status := reach(t, cluster, remote.Unreachable)
 	if noticed := time.Now(); status.Since.Before(killed.Add(-time.Second)) || status.Since.After(noticed.Add(-time.Second)) {
 		t.Errorf("unreachable since %s, noticed at %s, killed at %s: want the first failure", status.Since, noticed, killed)
@@ -52,7 +53,7 @@ func TestOutage(t *testing.T) {
 		t.Errorf("cached read during the outage: %v", err)
 	}
 
-	must(t, server.StartAPIServer(ctx))
+	check.Must(t, server.StartAPIServer(ctx))
 	reach(t, cluster, remote.Connected)
 	if get(t, fleet, "a") != cluster || cluster.Cache() != caches {
 		t.Error("the outage made another Cluster or cache")
@@ -68,7 +69,7 @@ func TestOutage(t *testing.T) {
 // TestShortPause checks that a worker that pauses for less than the threshold stays Connected and gets all writes.
 func TestShortPause(t *testing.T) {
 	crds, err := allCRDs(t.Context())
-	must(t, err)
+	check.Must(t, err)
 	server := ownServer(t, "restarted", crds...)
 	fleet := newFleet(t, func(o *remote.Options) { o.FailureThreshold = 60; o.RequestTimeout = patience })
 	told := keepJournal(fleet)
@@ -76,12 +77,12 @@ func TestShortPause(t *testing.T) {
 	cluster := get(t, fleet, "a")
 	reach(t, cluster, remote.Connected)
 	c, err := cluster.Client()
-	must(t, err)
+	check.Must(t, err)
 
-	must(t, server.KillAPIServer())
+	check.Must(t, server.KillAPIServer())
 	written := make(chan error, 1)
 	go func() { written <- c.Create(t.Context(), newCopy("during", hubID)) }()
-	must(t, server.StartAPIServer(t.Context()))
+	check.Must(t, server.StartAPIServer(t.Context()))
 	if err := <-written; err != nil && !isBroken(err) {
 		t.Errorf("write during the pause: %v", err)
 	}
@@ -109,16 +110,16 @@ func TestMissingAPIs(t *testing.T) {
 		t.Errorf("status %+v", status)
 	}
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-	must(t, err)
-	must(t, server.InstallCRDs(t.Context(), crds[0]))
+	check.Must(t, err)
+	check.Must(t, server.InstallCRDs(t.Context(), crds[0]))
 	status = reach(t, cluster, remote.JobSetAPIMissing)
 	if !strings.Contains(status.Message, "install JobSet") {
 		t.Errorf("message %q", status.Message)
 	}
-	must(t, server.InstallCRDs(t.Context(), crds[1]))
+	check.Must(t, server.InstallCRDs(t.Context(), crds[1]))
 	reach(t, cluster, remote.Connected)
 
 	_, err = server.Kubectl(t.Context(), "delete", "crd", "trainjobs.trainer.kubeflow.org")
-	must(t, err)
+	check.Must(t, err)
 	reach(t, cluster, remote.TrainJobAPIMissing)
 }

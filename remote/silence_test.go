@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
@@ -65,13 +66,13 @@ type front struct {
 func newFront(t *testing.T) *front {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	check.Must(t, err)
 	f := &front{TCPListener: listener.(*net.TCPListener), changed: make(chan struct{})}
 	// With a backlog of 0, one waiting connection fills the queue. Linux then drops connection requests.
 	raw, err := f.SyscallConn()
-	must(t, err)
-	must(t, raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }))
-	must(t, err)
+	check.Must(t, err)
+	check.Must(t, raw.Control(func(fd uintptr) { err = syscall.Listen(int(fd), 0) }))
+	check.Must(t, err)
 	f.server = httptest.NewUnstartedServer(http.HandlerFunc(f.serve))
 	f.server.Listener.Close()
 	f.server.Listener, f.server.EnableHTTP2 = f, true
@@ -174,8 +175,8 @@ func (f *front) suffer(t *testing.T, what fault) {
 	if what != blackholed {
 		return
 	}
-	must(t, f.SetDeadline(time.Unix(1, 0))) // Whoever waits for connections stops.
-	f.accepting.Lock()                      // Now it has stopped, and does not take what fills the queue.
+	check.Must(t, f.SetDeadline(time.Unix(1, 0))) // Whoever waits for connections stops.
+	f.accepting.Lock()                            // Now it has stopped, and does not take what fills the queue.
 	defer f.accepting.Unlock()
 	for {
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -274,7 +275,7 @@ func TestSilence(t *testing.T) {
 // TestNoSilenceFromTheBeginning checks that a closed port and an unknown host never count as silent.
 func TestNoSilenceFromTheBeginning(t *testing.T) {
 	closed, err := ports.Free()
-	must(t, err)
+	check.Must(t, err)
 	fleet := nervousFleet(t)
 	for name, host := range map[string]string{"refused": closed, "unknown": "worker.invalid:6443"} {
 		fleet.Ensure("a", remote.Credentials{Fingerprint: name, Config: &rest.Config{Host: "https://" + host}}, "")

@@ -24,6 +24,7 @@ import (
 
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestInventoryOfServer counts nodes and pods of a real API server. The test binds the pods itself.
@@ -35,14 +36,14 @@ func TestInventoryOfServer(t *testing.T) {
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}}},
 	}
 	node, err := admin.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	node.Status.Allocatable = corev1.ResourceList{
 		"cpu": resource.MustParse("96"), "nvidia.com/gpu": resource.MustParse("8"), "pods": resource.MustParse("110"),
 	}
 	node.Status.Capacity = node.Status.Allocatable
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	_, err = admin.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	pods := admin.CoreV1().Pods("default")
 	create := func(name, gpus string) *corev1.Pod {
 		pod, err := pods.Create(ctx, &corev1.Pod{
@@ -56,7 +57,7 @@ func TestInventoryOfServer(t *testing.T) {
 				},
 			}}},
 		}, metav1.CreateOptions{})
-		must(t, err)
+		check.Must(t, err)
 		return pod
 	}
 	create("p0", "4")
@@ -95,7 +96,7 @@ func TestInventoryOfServer(t *testing.T) {
 	}
 	second.Status.Phase = corev1.PodSucceeded
 	_, err = pods.UpdateStatus(ctx, second, metav1.UpdateOptions{})
-	must(t, err)
+	check.Must(t, err)
 	g.Eventually(func() any { return cluster.Inventory().Snapshot().Gangs[job]["node"] }, patience).Should(
 		gomega.Equal(capacity.GangPods{Bound: 1, Succeeded: 1}))
 	if diff := cmp.Diff(want.Used, used()); diff != "" {
@@ -104,9 +105,9 @@ func TestInventoryOfServer(t *testing.T) {
 
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	for _, name := range []string{"p0", "p1"} {
-		must(t, pods.Delete(ctx, name, now))
+		check.Must(t, pods.Delete(ctx, name, now))
 	}
-	must(t, admin.CoreV1().Nodes().Delete(ctx, "gpu-0", now))
+	check.Must(t, admin.CoreV1().Nodes().Delete(ctx, "gpu-0", now))
 	g.Eventually(func() int {
 		s := cluster.Inventory().Snapshot()
 		return len(s.Nodes) + len(s.Gangs)
@@ -121,7 +122,7 @@ func TestMetrics(t *testing.T) {
 	cluster := get(t, fleet, "measured")
 	reach(t, cluster, remote.Connected)
 	c, err := cluster.Client()
-	must(t, err)
+	check.Must(t, err)
 	if err := c.Delete(t.Context(), newCopy("none", "")); err == nil {
 		t.Error("deleted what is not there")
 	}

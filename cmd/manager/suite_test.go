@@ -31,6 +31,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
 	"github.com/trainyard/trainyard/test/servers"
@@ -71,7 +72,7 @@ var build = sync.OnceValues(func() (string, error) {
 func hub(t *testing.T) *world {
 	t.Helper()
 	binary, err := build()
-	must(t, err)
+	check.Must(t, err)
 	w := shared.Get(t)
 	w.binary = binary
 	return w
@@ -144,14 +145,14 @@ func (w *world) start(t *testing.T, flags ...string) *manager {
 	t.Helper()
 	managers++
 	health, err := ports.Free()
-	must(t, err)
+	check.Must(t, err)
 	m := &manager{health: health}
 	flags = append([]string{
 		"--kubeconfig=" + w.kubeconfig, "--namespace=" + defaultNamespace, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
 		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms", "-v=1",
 	}, flags...)
 	m.Process, err = w.hub.Run(t.Context(), fmt.Sprintf("manager-%d", managers), w.binary, flags...)
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		if err := m.Stop(); err != nil {
 			t.Error(err)
@@ -167,7 +168,7 @@ func (w *world) start(t *testing.T, flags ...string) *manager {
 func (m *manager) log(t *testing.T) string {
 	t.Helper()
 	log, err := os.ReadFile(m.LogPath)
-	must(t, err)
+	check.Must(t, err)
 	return string(log)
 }
 
@@ -199,9 +200,9 @@ func (w *world) awaitWebhook(t *testing.T) {
 func (w *world) holdLease(t *testing.T) {
 	t.Helper()
 	key := metav1.ObjectMeta{Namespace: defaultNamespace, Name: leaseName}
-	must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: key})))
+	check.Must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: key})))
 	now := metav1.NewMicroTime(time.Now())
-	must(t, w.admin.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: key, Spec: coordinationv1.LeaseSpec{
+	check.Must(t, w.admin.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: key, Spec: coordinationv1.LeaseSpec{
 		HolderIdentity: new("the test"), LeaseDurationSeconds: new(int32(3600)), AcquireTime: &now, RenewTime: &now,
 	}}))
 	t.Cleanup(func() {
@@ -240,7 +241,7 @@ func reservedEnv(j *trainer.TrainJob) {
 func (w *world) namespace(t *testing.T, name string) {
 	t.Helper()
 	labels := map[string]string{v1alpha1.LabelDispatch: v1alpha1.DispatchYes}
-	must(t, w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
+	check.Must(t, w.admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}))
 }
 
 // warnings collects the API server's warnings.
@@ -263,13 +264,6 @@ func (w *warnings) take() string {
 	texts := strings.Join(w.texts, "\n")
 	w.texts = nil
 	return texts
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func eventually(t *testing.T, what string, check func(gomega.Gomega)) {

@@ -20,6 +20,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
@@ -30,7 +31,7 @@ func TestWebhooksOfAStandby(t *testing.T) {
 	leader, standby := w.startServing(t)
 
 	path := filepath.Join(t.TempDir(), "job.json")
-	must(t, os.WriteFile(path, []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"name":"j",
+	check.Must(t, os.WriteFile(path, []byte(`{"apiVersion":"trainer.kubeflow.org/v1alpha1","kind":"TrainJob","metadata":{"name":"j",
 		"annotations":{"trainyard.dev/clusters":"region in"}},"spec":{"managedBy":"kueue.x-k8s.io/multikueue",
 		"runtimeRef":{"name":"torch-distributed"},"trainer":{"env":[{"name":"PET_NNODES","value":"2"}]}}}`), 0o600))
 	_, err := w.hub.Kubectl(t.Context(), "apply", "--dry-run=server", "-f", path)
@@ -52,7 +53,7 @@ func TestWebhooksOfAStandby(t *testing.T) {
 			t.Errorf("%s: warnings %q", name, texts)
 		}
 	}
-	must(t, w.admin.Create(t.Context(), w.job("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
+	check.Must(t, w.admin.Create(t.Context(), w.job("default", "local", unmanaged, reservedEnv, func(j *trainer.TrainJob) {
 		j.Spec.RuntimeRef.Name = "none"
 	})))
 	if texts := w.warnings.take(); texts != "" {
@@ -73,7 +74,7 @@ func TestUnmodifiedClients(t *testing.T) {
 	w.namespace(t, "unmodified")
 	w.warnings.take()
 	adopted := w.job("unmodified", "sdk", unmanaged)
-	must(t, w.admin.Create(t.Context(), adopted))
+	check.Must(t, w.admin.Create(t.Context(), adopted))
 	if got := *adopted.Spec.ManagedBy; got != v1alpha1.ManagedByMultiKueue || adopted.Annotations[v1alpha1.AnnotationDispatch] != v1alpha1.DispatchByNamespace {
 		t.Errorf("an unmodified job has spec.managedBy %q and annotations %v", got, adopted.Annotations)
 	}
@@ -97,7 +98,7 @@ func TestUnmodifiedClients(t *testing.T) {
 		},
 	} {
 		job := w.job("unmodified", name, change)
-		must(t, w.admin.Create(t.Context(), job))
+		check.Must(t, w.admin.Create(t.Context(), job))
 		if got := *job.Spec.ManagedBy; got != v1alpha1.ManagedByBuiltIn {
 			t.Errorf("%s: spec.managedBy is %q", name, got)
 		}
@@ -114,8 +115,8 @@ func TestChangeOfAPlacedJob(t *testing.T) {
 	w.start(t, w.serving()...)
 	w.awaitWebhook(t)
 	job := w.job("default", "placed")
-	must(t, w.admin.Create(t.Context(), job))
-	must(t, w.admin.Create(t.Context(), &v1alpha1.Dispatch{
+	check.Must(t, w.admin.Create(t.Context(), job))
+	check.Must(t, w.admin.Create(t.Context(), &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name},
 		Spec:       v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: job.UID}, Cluster: "east", Attempt: 1},
 	}))
@@ -127,7 +128,7 @@ func TestChangeOfAPlacedJob(t *testing.T) {
 			`spec.runtimePatches: Forbidden: the entries of acme.io/tuner may change only while the TrainJob is suspended: its copy on worker "east"`)))
 	})
 	patched.Spec.Suspend = new(true)
-	must(t, w.admin.Update(t.Context(), patched))
+	check.Must(t, w.admin.Update(t.Context(), patched))
 }
 
 // TestWebhooksFailOpen: while no manager runs, jobs are accepted at once, and whoever creates a job that should have been
@@ -136,14 +137,14 @@ func TestWebhooksFailOpen(t *testing.T) {
 	w := hub(t)
 	_, standby := w.startServing(t)
 	w.namespace(t, "open")
-	must(t, standby.Stop())
+	check.Must(t, standby.Stop())
 	w.warnings.take()
-	must(t, w.admin.Create(t.Context(), w.job("open", "unchecked", reservedEnv)))
+	check.Must(t, w.admin.Create(t.Context(), w.job("open", "unchecked", reservedEnv)))
 	if texts := w.warnings.take(); texts != "" {
 		t.Errorf("warnings %q", texts)
 	}
 	job := w.job("open", "unmodified", unmanaged)
-	must(t, w.admin.Create(t.Context(), job))
+	check.Must(t, w.admin.Create(t.Context(), job))
 	if *job.Spec.ManagedBy != v1alpha1.ManagedByBuiltIn {
 		t.Errorf("somebody has set %q", *job.Spec.ManagedBy)
 	}
@@ -157,7 +158,7 @@ func TestWebhooksFailOpen(t *testing.T) {
 func TestDispatchesWithoutCertificates(t *testing.T) {
 	w := hub(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: webhookService + "-cert"}}
-	must(t, w.admin.Delete(t.Context(), secret))
+	check.Must(t, w.admin.Delete(t.Context(), secret))
 	t.Cleanup(func() { // As config/webhook-hub has it.
 		if err := w.admin.Create(context.Background(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 			Namespace: secret.Namespace, Name: secret.Name,
@@ -171,20 +172,20 @@ func TestDispatchesWithoutCertificates(t *testing.T) {
 			gomega.ContainSubstring(secret.Name)))
 	})
 	job := w.job("default", "without-certificates")
-	must(t, w.admin.Create(t.Context(), job))
+	check.Must(t, w.admin.Create(t.Context(), job))
 	eventually(t, "the job to be looked at", func(g gomega.Gomega) {
 		g.Expect(w.admin.Get(t.Context(), client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})).To(gomega.Succeed())
 	})
-	must(t, ports.Ready(t.Context(), m.health))
+	check.Must(t, ports.Ready(t.Context(), m.health))
 }
 
 // TestManagerMayOnlyTry: whoever has the manager's credentials can run no pods on the hub with them.
 func TestManagerMayOnlyTry(t *testing.T) {
 	w := hub(t)
 	config, err := clientcmd.BuildConfigFromFlags("", w.kubeconfig)
-	must(t, err)
+	check.Must(t, err)
 	asManager, err := client.New(config, client.Options{Scheme: w.scheme})
-	must(t, err)
+	check.Must(t, err)
 	pod := corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	jobSet := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "js"}}
 	jobSet.Spec.ReplicatedJobs = []jobsetv1alpha2.ReplicatedJob{{Name: "node", Replicas: 1}}
@@ -203,8 +204,8 @@ func TestManagerMayOnlyTry(t *testing.T) {
 			}
 			g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("in dry runs only")))
 		})
-		must(t, w.admin.Create(t.Context(), object.DeepCopyObject().(client.Object))) // Others may.
-		must(t, w.admin.Delete(t.Context(), object))
+		check.Must(t, w.admin.Create(t.Context(), object.DeepCopyObject().(client.Object))) // Others may.
+		check.Must(t, w.admin.Delete(t.Context(), object))
 	}
 	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}, Spec: pod.Spec}
 	if err := asManager.Create(t.Context(), own, client.DryRunAll); !apierrors.IsForbidden(err) {

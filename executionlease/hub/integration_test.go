@@ -30,6 +30,7 @@ import (
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestChallengesAreAnsweredAtOnce: the lease comes with the worker. Each challenge gets one write, at once.
@@ -81,7 +82,7 @@ func (s *scene) patches(t *testing.T) float64 {
 func (s *scene) metric(t *testing.T, name, key, value string) (sum float64, found bool) {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
-	must(t, err)
+	check.Must(t, err)
 	for _, family := range families {
 		if family.GetName() != name {
 			continue
@@ -154,14 +155,14 @@ func (s *scene) run(t *testing.T) *keyring {
 	job.SetName("job")
 	job.SetLabels(map[string]string{v1alpha1.LabelHub: s.hubID})
 	job.Object["spec"] = map[string]any{"runtimeRef": map[string]any{"name": "any"}}
-	must(t, s.server.Admin.Create(t.Context(), job))
+	check.Must(t, s.server.Admin.Create(t.Context(), job))
 	eventually(t, "copy in the cache", func(g gomega.Gomega) {
 		g.Expect(s.link.Cache().Get(t.Context(), client.ObjectKeyFromObject(job), trainjobs.New())).To(gomega.Succeed())
 	})
 	keys := &keyring{}
 	hub, err := cluster.New(s.hub.Cluster.Config, func(o *cluster.Options) { o.Scheme = s.scheme })
-	must(t, err)
-	must(t, records.AddIndexes(t.Context(), hub.GetFieldIndexer()))
+	check.Must(t, err)
+	check.Must(t, records.AddIndexes(t.Context(), hub.GetFieldIndexer()))
 	set := perworker.NewSet(hub.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{
 		Name: "executionlease", Concurrency: 1, Apart: true, Source: s.keeper.Events,
 		New: func(_ context.Context, worker v1alpha1.ClusterName, connection *remote.Cluster) (reconcile.Reconciler, error) {
@@ -175,9 +176,9 @@ func (s *scene) run(t *testing.T) *keyring {
 	go func() { ended <- set.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, errors.Join(<-ended, <-ended))
+		check.Must(t, errors.Join(<-ended, <-ended))
 	})
-	must(t, set.Join(s.name, s.link.Cluster))
+	check.Must(t, set.Join(s.name, s.link.Cluster))
 	return keys
 }
 

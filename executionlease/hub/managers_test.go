@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestManagerRestart: a new leader believes a condition that was written for the current fenceAfter, and counts from
@@ -43,10 +44,10 @@ func TestManagerRestart(t *testing.T) {
 					Type: v1alpha1.WorkerClusterAgentReady, Status: tc.status, Reason: "Because", ObservedGeneration: worker.Generation + tc.generation,
 				})
 			}
-			must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+			check.Must(t, s.hub.Admin.Status().Update(t.Context(), worker))
 			s.restart()
 			s.expectStopped(t, "before it leads", -1)
-			must(t, s.keeper.Start(t.Context()))
+			check.Must(t, s.keeper.Start(t.Context()))
 			s.reconcile(t)
 			s.expectStopped(t, tc.reason, tc.want)
 			s.step(time.Minute)
@@ -100,7 +101,7 @@ func TestTwoManagers(t *testing.T) {
 		}}
 	}
 	result, err := old.Reconcile(t.Context(), reconcile.Request{})
-	must(t, err)
+	check.Must(t, err)
 	s.link.wrap = nil
 	if diff := cmp.Diff(before, s.lease(t)); diff != "" || result.RequeueAfter <= 0 {
 		t.Errorf("a manager that was stopped has changed the lease, or does not look again (%s):\n%s", result.RequeueAfter, diff)
@@ -113,7 +114,7 @@ func TestTwoManagers(t *testing.T) {
 	if answer := s.lease(t).Spec.Answer; answer != "1.4" {
 		t.Errorf("%q was answered by a manager that does not lead", answer)
 	}
-	must(t, s.server.Admin.Delete(t.Context(), s.lease(t)))
+	check.Must(t, s.server.Admin.Delete(t.Context(), s.lease(t)))
 	s.reconcile(t)
 	if lease := s.lease(t); lease.Name != "" {
 		t.Error("a lease was created by a manager that does not lead")

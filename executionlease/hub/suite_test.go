@@ -21,6 +21,7 @@ import (
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -76,14 +77,14 @@ func (e *environment) newScene(t *testing.T, server *servers.Server, credentials
 		name: v1alpha1.ClusterName(fmt.Sprintf("worker-%d", scenes.Add(1))),
 	}
 	s.hubID = "hub-of-" + string(s.name)
-	must(t, e.hub.Admin.Create(t.Context(), &v1alpha1.WorkerCluster{
+	check.Must(t, e.hub.Admin.Create(t.Context(), &v1alpha1.WorkerCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: string(s.name)},
 		Spec: v1alpha1.WorkerClusterSpec{
 			Connection: v1alpha1.Connection{KubeconfigPath: "/not/used"},
 			Failover:   v1alpha1.WorkerFailover{FenceAfter: &metav1.Duration{Duration: fenceAfter}},
 		},
 	}))
-	t.Cleanup(func() { must(t, e.hub.Admin.Delete(context.Background(), s.workerCluster(t))) })
+	t.Cleanup(func() { check.Must(t, e.hub.Admin.Delete(context.Background(), s.workerCluster(t))) })
 	fleet := s.newFleet(t)
 	fleet.Ensure(s.name, credentials, server.ID)
 	connection, _ := fleet.Get(s.name)
@@ -102,7 +103,7 @@ func (s *scene) newFleet(t *testing.T) *remote.Fleet {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: s.hubID, ProbeInterval: time.Second, Scheme: s.scheme})
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		cancel()
 		fleet.Wait()
@@ -183,7 +184,7 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
 	s.settle(t)
 	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{})
-	must(t, err)
+	check.Must(t, err)
 	s.settle(t)
 	return result
 }
@@ -203,7 +204,7 @@ func (s *scene) settle(t *testing.T) {
 func (s *scene) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{}
-	must(t, client.IgnoreNotFound(s.server.Admin.Get(t.Context(), client.ObjectKey{Name: s.hubID}, lease)))
+	check.Must(t, client.IgnoreNotFound(s.server.Admin.Get(t.Context(), client.ObjectKey{Name: s.hubID}, lease)))
 	return lease
 }
 
@@ -213,7 +214,7 @@ func (s *scene) challenge(t *testing.T, challenge string, state v1alpha1.LeaseSt
 	lease := s.lease(t)
 	lease.Status.Challenge, lease.Status.State = challenge, state
 	lease.Status.Interval = &metav1.Duration{Duration: 10 * time.Second}
-	must(t, s.server.Admin.Status().Update(t.Context(), lease))
+	check.Must(t, s.server.Admin.Status().Update(t.Context(), lease))
 }
 
 // live plays an agent that is alive and was answered at 0 s and at 10 s of the test.
@@ -237,7 +238,7 @@ func (s *scene) step(d time.Duration) { s.clock.SetTime(s.clock.Now().Add(d)) }
 func (s *scene) workerCluster(t *testing.T) *v1alpha1.WorkerCluster {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Admin.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Name: string(s.name)}, worker))
+	check.Must(t, s.hub.Admin.Get(context.WithoutCancel(t.Context()), client.ObjectKey{Name: string(s.name)}, worker))
 	return worker
 }
 
@@ -246,7 +247,7 @@ func (s *scene) ask(t *testing.T, fenceAfter time.Duration) {
 	t.Helper()
 	worker := s.workerCluster(t)
 	worker.Spec.Failover.FenceAfter.Duration = fenceAfter
-	must(t, s.hub.Admin.Update(t.Context(), worker))
+	check.Must(t, s.hub.Admin.Update(t.Context(), worker))
 }
 
 // expectStopped checks how long from now copies must have stopped. A negative want: the time must not be known.
@@ -262,13 +263,6 @@ func (s *scene) expectPresence(t *testing.T, why string, want protocol.Presence)
 	t.Helper()
 	if got, _ := s.keeper.Agents().Agent(s.name, s.server.ID); got != want {
 		t.Errorf("%s: the agent is %s, want %s", why, got, want)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

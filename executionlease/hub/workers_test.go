@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestWorkersThatCannotFence: a worker without the API, or without the right, is Connected. The presence says why
@@ -29,7 +30,7 @@ func TestWorkersThatCannotFence(t *testing.T) {
 		t.Parallel()
 		s := e.newScene(t, e.bare, remote.Credentials{Config: e.bare.Cluster.Config, Fingerprint: "admin"})
 		s.until(t, protocol.PresenceUnsupported)
-		must(t, e.bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
+		check.Must(t, e.bare.Cluster.InstallCRDs(t.Context(), leaseCRD))
 		s.until(t, protocol.PresenceUnknown)
 		s.live(t)
 		s.expectPresence(t, "with the API", protocol.PresenceAlive)
@@ -67,12 +68,12 @@ func (s *scene) until(t *testing.T, want protocol.Presence) {
 func (e *environment) account(t *testing.T, name string) remote.Credentials {
 	t.Helper()
 	user := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-	must(t, e.worker.Admin.Create(t.Context(), user))
+	check.Must(t, e.worker.Admin.Create(t.Context(), user))
 	e.grantRules(t, name, name, rbacv1.PolicyRule{
 		APIGroups: []string{"", "trainer.kubeflow.org", "jobset.x-k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"},
 	})
 	token := &authenticationv1.TokenRequest{}
-	must(t, e.worker.Admin.SubResource("token").Create(t.Context(), user, token))
+	check.Must(t, e.worker.Admin.SubResource("token").Create(t.Context(), user, token))
 	return remote.Credentials{Fingerprint: name, Config: &rest.Config{
 		Host: e.worker.Cluster.Config.Host, BearerToken: token.Status.Token, TLSClientConfig: rest.TLSClientConfig{
 			CAData: e.worker.Cluster.Config.CAData, ServerName: e.worker.Cluster.Config.ServerName,
@@ -89,10 +90,10 @@ func (e *environment) grant(t *testing.T, user string, verbs ...string) {
 
 func (e *environment) grantRules(t *testing.T, name, user string, rule rbacv1.PolicyRule) {
 	t.Helper()
-	must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
+	check.Must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule},
 	}))
-	must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+	check.Must(t, e.worker.Admin.Create(t.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: user}},

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestCRDComesLater: fencing begins when the CRD is installed. The agent works without it. This file must be the first.
@@ -25,8 +26,8 @@ func TestCRDComesLater(t *testing.T) {
 	held := stranger.createCopy(t, "hold", map[string]string{v1alpha1.AnnotationFailover: string(v1alpha1.FailoverHold)})
 	stranger.awaitJobSet(t, held)
 	e.checkEvent(t, fenced, "Held", "nothing is created for it")
-	must(t, e.Delete(t.Context(), fenced))
-	must(t, e.Delete(t.Context(), held))
+	check.Must(t, e.Delete(t.Context(), fenced))
+	check.Must(t, e.Delete(t.Context(), held))
 
 	withLeases(t)
 	h := e.newHub(t)

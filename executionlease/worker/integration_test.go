@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestFencing has one agent that leads, and a standby that makes the JobSets. Each case has its own hubs.
@@ -71,7 +72,7 @@ func testSilence(t *testing.T, e *environment) {
 	e.step(t, 14*time.Second)
 	e.awaitFenced(t, short)
 	e.awaitNoPod(t, short)
-	must(t, e.Get(t.Context(), client.ObjectKeyFromObject(long), newPod()))
+	check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(long), newPod()))
 	// After 90 s, the agent shortens the grace of the remaining pods. 9 s before the deadline no pod is alive.
 	e.step(t, 6*time.Second)
 	e.awaitNoPod(t, long)
@@ -114,13 +115,13 @@ func testLateAnswer(t *testing.T, e *environment) {
 	})
 	late := h.lease(t).Status.Challenge
 	e.step(t, 80*time.Second) // The answer before is valid for 10 s more, this one for 20 s.
-	must(t, h.answer(t.Context(), late))
+	check.Must(t, h.answer(t.Context(), late))
 	e.step(t, 15*time.Second)
 	h.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, 6*time.Second)
 	h.awaitState(t, v1alpha1.LeaseExpired)
 	h.checkLeaseEvent(t, workerlease.ReasonHubSilent)
-	must(t, h.answer(t.Context(), late)) // It sends the same answer again.
+	check.Must(t, h.answer(t.Context(), late)) // It sends the same answer again.
 	run := h.lease(t).Status.Challenge
 	e.step(t, interval)
 	eventually(t, "another challenge", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Challenge).NotTo(gomega.Equal(run)) })
@@ -169,9 +170,9 @@ func testOldAttempt(t *testing.T, e *environment) {
 		}
 		job := attempt("3")
 		jobSet := h.awaitJobSet(t, job)
-		must(t, e.Delete(t.Context(), job))
-		must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
-		must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
+		check.Must(t, e.Delete(t.Context(), job))
+		check.Must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
+		check.Must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 		old := attempt("2")
 		e.checkEvent(t, old, "Held", "this cluster has had a later attempt of its hub TrainJob")
 		if failover == v1alpha1.FailoverFenced {
@@ -182,7 +183,7 @@ func testOldAttempt(t *testing.T, e *environment) {
 			g.Expect(old.Annotations).To(gomega.HaveKeyWithValue(v1alpha1.AnnotationLaterAttempt, "3"))
 		})
 		h.checkNoJobSet(t, old)
-		must(t, e.Delete(t.Context(), old))
+		check.Must(t, e.Delete(t.Context(), old))
 		h.awaitJobSet(t, attempt("4"))
 	}
 }
@@ -200,17 +201,17 @@ func testForgedCopy(t *testing.T, e *environment) {
 		},
 		Spec: job.Spec,
 	}
-	must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: forged.Namespace}}))
-	must(t, e.Create(t.Context(), forged))
+	check.Must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: forged.Namespace}}))
+	check.Must(t, e.Create(t.Context(), forged))
 	h.awaitJobSet(t, forged)
-	must(t, e.Delete(t.Context(), jobSet))
+	check.Must(t, e.Delete(t.Context(), jobSet))
 	eventually(t, "another JobSet", func(g gomega.Gomega) {
 		g.Expect(e.Get(t.Context(), client.ObjectKeyFromObject(job), &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
 	})
 	if got := e.get(t, job); isFenced(got) || got.Annotations[v1alpha1.AnnotationLaterAttempt] != "" {
 		t.Errorf("the copy was stopped: %v", got.Annotations)
 	}
-	must(t, e.Delete(t.Context(), forged))
+	check.Must(t, e.Delete(t.Context(), forged))
 }
 
 // testSecondCopy: a creation is sent twice. The second one arrives when the first copy has run and was deleted. The
@@ -220,9 +221,9 @@ func testSecondCopy(t *testing.T, e *environment) {
 	job := h.createCopy(t, "twice", nil)
 	jobSet := h.awaitJobSet(t, job)
 	e.step(t, interval)
-	must(t, e.Delete(t.Context(), job))
-	must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
-	must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
+	check.Must(t, e.Delete(t.Context(), job))
+	check.Must(t, e.Delete(t.Context(), jobSet)) // The test has no garbage collector.
+	check.Must(t, e.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(h.namespace)))
 	second := h.createCopy(t, "twice", nil)
 	e.awaitFenced(t, second)
 	e.checkEvent(t, second, workerlease.ReasonFenced, "another copy of the same attempt")
@@ -236,7 +237,7 @@ func testNoLease(t *testing.T, e *environment) {
 	h := e.newHub(t)
 	job := h.runCopy(t, "job", 1, nil)
 	before := h.lease(t)
-	must(t, e.Delete(t.Context(), before))
+	check.Must(t, e.Delete(t.Context(), before))
 	h.createLease(t)
 	h.awaitState(t, v1alpha1.LeaseValid)
 	if run := h.lease(t).Status.Run; run <= before.Status.Run {
@@ -272,10 +273,10 @@ func TestLockLost(t *testing.T) {
 	job := h.runCopy(t, "job", 1, nil)
 	run := h.lease(t).Status.Run
 	lock := &coordinationv1.Lease{}
-	must(t, e.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: workerlease.LeaseName}, lock))
+	check.Must(t, e.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: workerlease.LeaseName}, lock))
 	patch := client.MergeFrom(lock.DeepCopy())
 	lock.Spec.HolderIdentity, lock.Spec.LeaseDurationSeconds = new("a thief"), new(int32(lease/time.Second))
-	must(t, e.Patch(t.Context(), lock, patch))
+	check.Must(t, e.Patch(t.Context(), lock, patch))
 	eventually(t, "another run", func(g gomega.Gomega) { g.Expect(h.lease(t).Status.Run).To(gomega.BeNumerically(">", run)) })
 	h.awaitState(t, v1alpha1.LeaseValid)
 	e.step(t, interval)

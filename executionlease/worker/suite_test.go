@@ -31,6 +31,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	workerlease "github.com/trainyard/trainyard/executionlease/worker"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
@@ -83,7 +84,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 func withLeases(t *testing.T) *environment {
 	t.Helper()
 	e := shared.Get(t)
-	must(t, e.server.InstallCRDs(t.Context(), "../../config/crd/worker/trainyard.dev_executionleases.yaml"))
+	check.Must(t, e.server.InstallCRDs(t.Context(), "../../config/crd/worker/trainyard.dev_executionleases.yaml"))
 	return e
 }
 
@@ -113,7 +114,7 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: e.scheme, Cache: trainjob.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"},
 	})
-	must(t, err)
+	check.Must(t, err)
 	fencer, err := workerlease.Add(ctx, mgr, workerlease.Options{
 		Identity: name, Clock: a.clock, CRDInterval: 100 * time.Millisecond, SkipNameValidation: true,
 		Election: &workerlease.Election{
@@ -121,10 +122,10 @@ func (e *environment) startAgent(t *testing.T, name string, special with) *agent
 			RenewDeadline: cmp.Or(special.lease, leaseDuration) * 2 / 3, RetryPeriod: 100 * time.Millisecond,
 		},
 	})
-	must(t, err)
+	check.Must(t, err)
 	a.fencer = fencer
 	if special.trainJobs {
-		must(t, trainjob.Add(ctx, mgr, trainjob.Options{SkipNameValidation: true, Gate: fencer.Gate, Rechecks: fencer.Rechecks()}))
+		check.Must(t, trainjob.Add(ctx, mgr, trainjob.Options{SkipNameValidation: true, Gate: fencer.Gate, Rechecks: fencer.Rechecks()}))
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- mgr.Start(ctx) }()
@@ -191,7 +192,7 @@ func (e *environment) newHub(t *testing.T) *hub {
 	t.Helper()
 	h := &hub{environment: e, id: fmt.Sprintf("hub-%d", hubs.Add(1)), namespace: fmt.Sprintf("test-%d", hubs.Load())}
 	h.word.Store(new(""))
-	must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.namespace}}))
+	check.Must(t, e.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: h.namespace}}))
 	h.createLease(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -205,8 +206,8 @@ func (e *environment) newHub(t *testing.T) *hub {
 		cancel()
 		<-ended
 		e.hubs = slices.DeleteFunc(e.hubs, func(other *hub) bool { return other == h })
-		must(t, e.DeleteAllOf(context.Background(), &trainer.TrainJob{}, client.InNamespace(h.namespace)))
-		must(t, e.Delete(context.Background(), &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: h.id}}))
+		check.Must(t, e.DeleteAllOf(context.Background(), &trainer.TrainJob{}, client.InNamespace(h.namespace)))
+		check.Must(t, e.Delete(context.Background(), &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: h.id}}))
 	})
 	h.awaitState(t, v1alpha1.LeaseValid)
 	e.hubs = append(e.hubs, h)
@@ -217,7 +218,7 @@ func (h *hub) createLease(t *testing.T) {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: h.id}}
 	lease.Spec.FenceAfter.Duration = fenceAfter
-	must(t, h.Create(t.Context(), lease))
+	check.Must(t, h.Create(t.Context(), lease))
 }
 
 // setSilent starts or ends the hub's silence. If an answer is on its way, setSilent waits until it has arrived.
@@ -255,7 +256,7 @@ func (h *hub) answer(ctx context.Context, challenge string) error {
 func (h *hub) lease(t *testing.T) *v1alpha1.ExecutionLease {
 	t.Helper()
 	lease := &v1alpha1.ExecutionLease{}
-	must(t, h.Get(t.Context(), client.ObjectKey{Name: h.id}, lease))
+	check.Must(t, h.Get(t.Context(), client.ObjectKey{Name: h.id}, lease))
 	return lease
 }
 
@@ -283,7 +284,7 @@ func (h *hub) createCopy(t *testing.T, name string, changes map[string]string) *
 	for key, value := range changes {
 		job.Annotations[key] = value
 	}
-	must(t, h.Create(t.Context(), job))
+	check.Must(t, h.Create(t.Context(), job))
 	return job
 }
 
@@ -292,7 +293,7 @@ func (h *hub) runCopy(t *testing.T, name string, grace int64, changes map[string
 	t.Helper()
 	job := h.createCopy(t, name, changes)
 	jobSet := h.awaitJobSet(t, job)
-	must(t, h.Create(t.Context(), &corev1.Pod{
+	check.Must(t, h.Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: h.namespace, Name: name,
 			Labels: map[string]string{jobsetv1alpha2.JobSetNameKey: name, jobsetv1alpha2.JobSetUIDKey: string(jobSet.UID)},
@@ -329,7 +330,7 @@ func (h *hub) awaitJobSet(t *testing.T, job *trainer.TrainJob) *jobsetv1alpha2.J
 func (e *environment) get(t *testing.T, job *trainer.TrainJob) *trainer.TrainJob {
 	t.Helper()
 	got := &trainer.TrainJob{}
-	must(t, e.Get(t.Context(), client.ObjectKeyFromObject(job), got))
+	check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(job), got))
 	return got
 }
 
@@ -361,7 +362,7 @@ func (e *environment) checkRuns(t *testing.T, jobs ...*trainer.TrainJob) {
 		if got := e.get(t, job); isSuspended(got) || isFenced(got) || !got.DeletionTimestamp.IsZero() {
 			t.Errorf("copy %s was stopped, and its hub is there, or it is not to be fenced: %v", job.Name, got.Annotations)
 		}
-		must(t, e.Get(t.Context(), client.ObjectKeyFromObject(job), &corev1.Pod{}))
+		check.Must(t, e.Get(t.Context(), client.ObjectKeyFromObject(job), &corev1.Pod{}))
 	}
 }
 
@@ -443,13 +444,6 @@ func every(ctx context.Context, d time.Duration) bool {
 }
 
 func newPod() *corev1.Pod { return &corev1.Pod{} }
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
 	t.Helper()

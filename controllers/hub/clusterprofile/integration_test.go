@@ -33,6 +33,7 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
@@ -157,10 +158,10 @@ func (e *environment) profile(t *testing.T, namespace, name string, status inven
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"fleet": "gpu"}},
 		Spec:       inventory.ClusterProfileSpec{ClusterManager: inventory.ClusterManager{Name: "test"}},
 	}
-	must(t, e.admin.Create(t.Context(), object))
+	check.Must(t, e.admin.Create(t.Context(), object))
 	t.Cleanup(func() {
 		ctx := context.Background()
-		must(t, client.IgnoreNotFound(e.admin.Delete(ctx, object)))
+		check.Must(t, client.IgnoreNotFound(e.admin.Delete(ctx, object)))
 		// A manager that has not seen the deletion makes the WorkerCluster again: it must see the deletion first.
 		eventually(t, func(g gomega.Gomega) {
 			worker := &v1alpha1.WorkerCluster{}
@@ -168,10 +169,10 @@ func (e *environment) profile(t *testing.T, namespace, name string, status inven
 				g.Expect(worker.Spec.Unschedulable).To(gomega.BeTrue())
 			}
 		})
-		must(t, client.IgnoreNotFound(e.admin.Delete(ctx, &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})))
+		check.Must(t, client.IgnoreNotFound(e.admin.Delete(ctx, &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})))
 	})
 	object.Status = status
-	must(t, e.admin.Status().Update(t.Context(), object))
+	check.Must(t, e.admin.Status().Update(t.Context(), object))
 	return object
 }
 
@@ -193,13 +194,13 @@ func (e *environment) credentials(t *testing.T, name string, kubeconfig []byte) 
 		Data:       map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
 	}
 	_ = e.admin.Delete(t.Context(), secret.DeepCopy())
-	must(t, e.admin.Create(t.Context(), secret))
+	check.Must(t, e.admin.Create(t.Context(), secret))
 }
 
 func kubeconfigOf(t *testing.T, s *servers.Server) []byte {
 	t.Helper()
 	kubeconfig, err := s.Cluster.KubeconfigBytes()
-	must(t, err)
+	check.Must(t, err)
 	return kubeconfig
 }
 
@@ -249,11 +250,11 @@ func TestProfileBecomesWorker(t *testing.T) {
 		g.Expect(worker.Labels).To(gomega.Equal(map[string]string{"fleet": "gpu", "region": "east"}))
 	})
 
-	must(t, e.admin.Patch(t.Context(), object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"a"}}}`))))
+	check.Must(t, e.admin.Patch(t.Context(), object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"tier":"a"}}}`))))
 	e.becomes(t, "becomes", func(g gomega.Gomega, worker *v1alpha1.WorkerCluster) {
 		g.Expect(worker.Labels).To(gomega.HaveKeyWithValue("tier", "a"))
 	})
-	must(t, e.admin.Delete(t.Context(), object))
+	check.Must(t, e.admin.Delete(t.Context(), object))
 	e.says(t, v1alpha1.ReasonClusterProfileMissing, profiles+"/becomes")
 	e.becomes(t, "becomes", func(g gomega.Gomega, worker *v1alpha1.WorkerCluster) {
 		g.Expect(worker.Spec.Unschedulable).To(gomega.BeTrue())
@@ -273,7 +274,7 @@ func TestDeselectedProfile(t *testing.T) {
 	e := shared.Get(t)
 	object := e.profile(t, profiles, "deselected", inventory.ClusterProfileStatus{})
 	e.becomes(t, "deselected", is(v1alpha1.ReasonCredentialsNotFound))
-	must(t, e.admin.Patch(t.Context(), object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"fleet":"cpu"}}}`))))
+	check.Must(t, e.admin.Patch(t.Context(), object.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"fleet":"cpu"}}}`))))
 	e.becomes(t, "deselected", func(g gomega.Gomega, worker *v1alpha1.WorkerCluster) {
 		g.Expect(worker.Spec.Unschedulable).To(gomega.BeTrue())
 	})
@@ -285,16 +286,16 @@ func TestWorkerOfAnAdmin(t *testing.T) {
 	e := shared.Get(t)
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "ours", Labels: map[string]string{"fleet": "mine"}}}
 	worker.Spec.Connection.KubeconfigPath = "/does/not/exist"
-	must(t, e.admin.Create(t.Context(), worker))
-	t.Cleanup(func() { must(t, client.IgnoreNotFound(e.admin.Delete(context.Background(), worker.DeepCopy()))) })
+	check.Must(t, e.admin.Create(t.Context(), worker))
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(e.admin.Delete(context.Background(), worker.DeepCopy()))) })
 	e.becomes(t, "ours", is(v1alpha1.ReasonCredentialsNotFound))
-	must(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(worker), worker))
+	check.Must(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(worker), worker))
 
 	e.profile(t, elsewhere, "foreign", inventory.ClusterProfileStatus{})
 	e.profile(t, profiles, "ours", inventory.ClusterProfileStatus{})
 	e.says(t, v1alpha1.ReasonWorkerClusterExists, `"ours"`, v1alpha1.AnnotationClusterProfile+"="+profiles+"/ours")
 	after := worker.DeepCopy()
-	must(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(worker), after))
+	check.Must(t, e.admin.Get(t.Context(), client.ObjectKeyFromObject(worker), after))
 	if after.ResourceVersion != worker.ResourceVersion {
 		t.Errorf("the admin's WorkerCluster was written: %v", after.ManagedFields)
 	}
@@ -306,7 +307,7 @@ func TestWorkerOfAnAdmin(t *testing.T) {
 	}
 
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationClusterProfile, profiles+"/ours")
-	must(t, e.admin.Patch(t.Context(), after, client.RawPatch(types.MergePatchType, patch)))
+	check.Must(t, e.admin.Patch(t.Context(), after, client.RawPatch(types.MergePatchType, patch)))
 	e.becomes(t, "ours", func(g gomega.Gomega, worker *v1alpha1.WorkerCluster) {
 		g.Expect(worker.Labels).To(gomega.HaveKeyWithValue("fleet", "gpu"))
 		g.Expect(worker.Spec.Connection.KubeconfigPath).To(gomega.Equal("/does/not/exist"))
@@ -343,11 +344,4 @@ func TestStatusOfAProfileGivesNoAccess(t *testing.T) {
 func eventually(t *testing.T, check func(g gomega.Gomega)) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed())
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // rooms answers as a test wants. The zero value has room for all jobs on the worker "b".
@@ -63,7 +64,7 @@ func (s *scene) placeAgain(t *testing.T, name string, worker v1alpha1.ClusterNam
 	t.Helper()
 	d := s.dispatch(t, name)
 	d.Spec.Cluster, d.Spec.Attempt, d.Spec.Eviction = worker, d.Spec.Attempt+1, nil
-	must(t, s.hub.Admin.Update(t.Context(), d))
+	check.Must(t, s.hub.Admin.Update(t.Context(), d))
 }
 
 // The jobs of a drained worker move one after the other: the next job leaves when the job before it has a new copy.
@@ -122,7 +123,7 @@ func TestBudgetsCountWhatIsNotSeenYet(t *testing.T) {
 	for range 3 { // The cache mostly shows nothing yet.
 		for _, name := range []v1alpha1.ClusterName{worker, other} {
 			_, err := s.reconciler.Reconcile(t.Context(), request(name))
-			must(t, err)
+			check.Must(t, err)
 		}
 	}
 	if got := s.evicted(t); len(got) != 2 {
@@ -172,7 +173,7 @@ func (s *scene) differ(t *testing.T, name string) {
 	t.Helper()
 	d := s.dispatch(t, name)
 	d.Spec.PodSets[0].Count += 1000
-	must(t, s.hub.Admin.Update(t.Context(), d))
+	check.Must(t, s.hub.Admin.Update(t.Context(), d))
 }
 
 // Placement is asked about one of several jobs with the same needs.
@@ -324,7 +325,7 @@ func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
 		record.SetHealth(&d.Status, d, metav1.Condition{
 			Type: v1alpha1.DispatchHealthy, Status: metav1.ConditionFalse, Reason: reason, Message: "words",
 		}, s.clock.Now())
-		must(t, s.hub.Admin.Status().Update(t.Context(), d))
+		check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
 	}
 	for _, name := range []string{"pulls", "wide"} {
 		s.says(t, name, pending)

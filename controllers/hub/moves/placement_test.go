@@ -28,6 +28,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // asking counts the questions that are put to placement.
@@ -58,7 +59,7 @@ func (s *scene) run(t *testing.T) *asking {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	must(t, err)
+	check.Must(t, err)
 	for _, worker := range s.set.Workers {
 		fleet.Ensure(v1alpha1.ClusterName(worker.Cluster.Name), remote.Credentials{Config: worker.Cluster.Config, Fingerprint: "admin"}, worker.ID)
 	}
@@ -67,24 +68,24 @@ func (s *scene) run(t *testing.T) *asking {
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
-	must(t, err)
-	must(t, records.AddIndexes(ctx, mgr.GetFieldIndexer()))
+	check.Must(t, err)
+	check.Must(t, records.AddIndexes(ctx, mgr.GetFieldIndexer()))
 	placer, err := placement.NewReconciler(ctx, placement.Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: clock.RealClock{},
 	})
-	must(t, err)
+	check.Must(t, err)
 	room := &asking{Room: placer}
 	mover := NewReconciler(Options{
 		Hub: mgr.GetClient(), Room: room, Policy: placement.Policies{Hub: mgr.GetClient()}.For, Clock: clock.RealClock{},
 	})
-	must(t, placer.Add(mgr, fleet))
-	must(t, mover.Add(mgr))
+	check.Must(t, placer.Add(mgr, fleet))
+	check.Must(t, mover.Add(mgr))
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-ended)
+		check.Must(t, <-ended)
 		fleet.Wait()
 	})
 	return room
@@ -103,7 +104,7 @@ func (s *scene) record(t *testing.T) *recorder {
 	t.Helper()
 	r := &recorder{underway: map[types.UID]int32{}}
 	watch, err := s.hub.Admin.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(s.namespace))
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(watch.Stop)
 	go func() {
 		for event := range watch.ResultChan() {
@@ -243,13 +244,13 @@ func (s *scene) unpin(t *testing.T, name string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationClusters)
 	job := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}
-	must(t, s.hub.Admin.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, s.hub.Admin.Patch(t.Context(), job, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // remove deletes a job that waits.
 func (s *scene) remove(t *testing.T, name string) {
 	t.Helper()
-	must(t, s.hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}))
+	check.Must(t, s.hub.Admin.Delete(t.Context(), &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}))
 	gomega.NewWithT(t).Eventually(func() bool {
 		return client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{})) == nil &&
 			s.hub.Admin.Get(t.Context(), s.key(name), &v1alpha1.Dispatch{}) != nil
@@ -266,5 +267,5 @@ func (s *scene) finish(t *testing.T, name string) {
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
 	})
-	must(t, s.hub.Admin.Status().Update(t.Context(), d))
+	check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -131,19 +132,19 @@ func (s *scene) restart() {
 // tidy deletes all jobs and Dispatches.
 func (s *scene) tidy(t *testing.T) {
 	ctx := context.Background()
-	must(t, s.hub.Admin.DeleteAllOf(ctx, trainjobs.New(), client.InNamespace(s.namespace)))
-	must(t, s.hub.Admin.DeleteAllOf(ctx, &v1alpha1.Dispatch{}, client.InNamespace(s.namespace)))
+	check.Must(t, s.hub.Admin.DeleteAllOf(ctx, trainjobs.New(), client.InNamespace(s.namespace)))
+	check.Must(t, s.hub.Admin.DeleteAllOf(ctx, &v1alpha1.Dispatch{}, client.InNamespace(s.namespace)))
 	var dispatches v1alpha1.DispatchList
-	must(t, s.hub.Admin.List(ctx, &dispatches, client.InNamespace(s.namespace)))
+	check.Must(t, s.hub.Admin.List(ctx, &dispatches, client.InNamespace(s.namespace)))
 	for i := range dispatches.Items {
 		d := &dispatches.Items[i]
-		must(t, client.IgnoreNotFound(s.hub.Admin.Patch(ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
+		check.Must(t, client.IgnoreNotFound(s.hub.Admin.Patch(ctx, d, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))))
 	}
 }
 
 func (s *scene) create(t *testing.T, object client.Object) {
 	t.Helper()
-	must(t, s.hub.Admin.Create(t.Context(), object))
+	check.Must(t, s.hub.Admin.Create(t.Context(), object))
 }
 
 // worker registers a Ready worker until the test ends.
@@ -154,7 +155,7 @@ func (s *scene) worker(t *testing.T, name string, change ...func(*v1alpha1.Worke
 		Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: "/nowhere"}},
 	}
 	s.create(t, worker)
-	t.Cleanup(func() { must(t, s.hub.Admin.Delete(context.Background(), worker)) })
+	t.Cleanup(func() { check.Must(t, s.hub.Admin.Delete(context.Background(), worker)) })
 	s.change(t, v1alpha1.ClusterName(name), ready(metav1.ConditionTrue, v1alpha1.ReasonConnected))
 	for _, c := range change {
 		s.change(t, v1alpha1.ClusterName(name), c)
@@ -166,13 +167,13 @@ func (s *scene) worker(t *testing.T, name string, change ...func(*v1alpha1.Worke
 func (s *scene) change(t *testing.T, name v1alpha1.ClusterName, change func(*v1alpha1.WorkerCluster)) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	check.Must(t, s.hub.Admin.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
 	before := worker.DeepCopy()
 	change(worker)
 	status := worker.Status
-	must(t, s.hub.Admin.Patch(t.Context(), worker, client.MergeFrom(before)))
+	check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.MergeFrom(before)))
 	worker.Status = status
-	must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+	check.Must(t, s.hub.Admin.Status().Update(t.Context(), worker))
 }
 
 func ready(value metav1.ConditionStatus, reason string) func(*v1alpha1.WorkerCluster) {
@@ -191,7 +192,7 @@ func (s *scene) policy(t *testing.T, spec v1alpha1.DispatchPolicySpec) {
 	spec.Jobs.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}}
 	policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Spec: spec}
 	s.create(t, policy)
-	t.Cleanup(func() { must(t, s.hub.Admin.Delete(context.Background(), policy)) })
+	t.Cleanup(func() { check.Must(t, s.hub.Admin.Delete(context.Background(), policy)) })
 }
 
 // submit creates a TrainJob of two pods with four GPUs each, which is half of a worker.
@@ -216,7 +217,7 @@ func (s *scene) place(t *testing.T, name string, worker v1alpha1.ClusterName, ch
 	t.Helper()
 	s.submit(t, name, change...)
 	job := trainjobs.New()
-	must(t, s.hub.Admin.Get(t.Context(), s.key(name), job))
+	check.Must(t, s.hub.Admin.Get(t.Context(), s.key(name), job))
 	s.create(t, &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
 		Spec: v1alpha1.DispatchSpec{
@@ -234,7 +235,7 @@ func (s *scene) key(name string) client.ObjectKey {
 func (s *scene) dispatch(t *testing.T, name string) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
-	must(t, s.hub.Admin.Get(t.Context(), s.key(name), d))
+	check.Must(t, s.hub.Admin.Get(t.Context(), s.key(name), d))
 	return d
 }
 
@@ -246,7 +247,7 @@ func (s *scene) copied(t *testing.T, name string) {
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied, LastTransitionTime: metav1.NewTime(s.clock.Now()),
 	})
-	must(t, s.hub.Admin.Status().Update(t.Context(), d))
+	check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
 }
 
 // stopped writes what mirror writes when it has carried out an eviction.
@@ -257,16 +258,16 @@ func (s *scene) stopped(t *testing.T, name string) {
 		t.Fatalf("%s is not being evicted", name)
 	}
 	ender := records.Writer{Hub: s.hub.Admin, Clock: s.clock}
-	must(t, ender.End(t.Context(), d, v1alpha1.Outcome(d.Spec.Eviction.Reason), "by hand"))
+	check.Must(t, ender.End(t.Context(), d, v1alpha1.Outcome(d.Spec.Eviction.Reason), "by hand"))
 }
 
 // says writes the hub TrainJob's status in place of mirror.
 func (s *scene) says(t *testing.T, name string, status trainer.TrainJobStatus) {
 	t.Helper()
 	job := &trainer.TrainJob{}
-	must(t, s.hub.Admin.Get(t.Context(), s.key(name), job))
+	check.Must(t, s.hub.Admin.Get(t.Context(), s.key(name), job))
 	job.Status = status
-	must(t, s.hub.Admin.Status().Update(t.Context(), job))
+	check.Must(t, s.hub.Admin.Status().Update(t.Context(), job))
 }
 
 // reconcile reconciles a worker without an error, when the cache is up to date.
@@ -274,7 +275,7 @@ func (s *scene) reconcile(t *testing.T, worker v1alpha1.ClusterName) reconcile.R
 	t.Helper()
 	s.sync(t)
 	result, err := s.reconciler.Reconcile(t.Context(), request(worker))
-	must(t, err)
+	check.Must(t, err)
 	return result
 }
 
@@ -290,8 +291,8 @@ func (s *scene) sync(t *testing.T) {
 		for _, list := range []client.ObjectList{
 			&v1alpha1.DispatchList{}, &v1alpha1.WorkerClusterList{}, &v1alpha1.DispatchPolicyList{}, trainjobs.NewList(),
 		} {
-			must(t, from.List(t.Context(), list))
-			must(t, meta.EachListItem(list, func(object runtime.Object) error {
+			check.Must(t, from.List(t.Context(), list))
+			check.Must(t, meta.EachListItem(list, func(object runtime.Object) error {
 				all[object.(client.Object).GetUID()] = object.(client.Object).GetResourceVersion()
 				return nil
 			}))
@@ -307,7 +308,7 @@ func (s *scene) sync(t *testing.T) {
 func (s *scene) evicted(t *testing.T) []string {
 	t.Helper()
 	var dispatches v1alpha1.DispatchList
-	must(t, s.hub.Admin.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
+	check.Must(t, s.hub.Admin.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
 	evicted := []string{}
 	for i := range dispatches.Items {
 		if d := &dispatches.Items[i]; d.Spec.Eviction != nil {
@@ -325,12 +326,5 @@ func (s *scene) wantEvicted(t *testing.T, reason string, want ...string) {
 	}
 	if diff := cmp.Diff(want, s.evicted(t)); diff != "" {
 		t.Errorf("evicted: %s (-want +got):\n%s", reason, diff)
-	}
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func (s *scene) wantNominated(t *testing.T, name string, want ...string) {
@@ -149,12 +150,12 @@ func TestQuestion(t *testing.T) {
 	s := newScene(t)
 	west := newObject("MultiKueueCluster")
 	west.SetName("west")
-	must(t, s.patch(s.hub, west, "status", map[string]any{"status": map[string]any{
+	check.Must(t, s.patch(s.hub, west, "status", map[string]any{"status": map[string]any{
 		"conditions": []any{map[string]any{"type": "Active", "status": "False", "reason": "ClientConnectionFailed", "message": "no route"}},
 	}}))
 	s.eventually(t, "the cluster is not Active", func() bool {
 		seen := newObject("MultiKueueCluster")
-		must(t, s.cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
+		check.Must(t, s.cached.Get(t.Context(), types.NamespacedName{Name: "west"}, seen))
 		conditions, _, _ := unstructured.NestedSlice(seen.Object, "status", "conditions")
 		return conditions[0].(map[string]any)["status"] == "False"
 	})
@@ -179,7 +180,7 @@ func TestChangedWorkload(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "a", 0)
 	s.room.before = func() {
-		must(t, s.hub.Patch(t.Context(), s.named("a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
+		check.Must(t, s.hub.Patch(t.Context(), s.named("a"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`))))
 	}
 	s.turn(t, "a")
 	s.wantNominated(t, "a")

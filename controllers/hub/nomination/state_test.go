@@ -32,7 +32,7 @@ func set(condition string) func(*workload) {
 	}
 }
 
-func check(name, state string) func(*workload) {
+func hasCheck(name, state string) func(*workload) {
 	return func(w *workload) {
 		for i := range w.Status.AdmissionChecks {
 			if w.Status.AdmissionChecks[i].Name == name {
@@ -79,11 +79,11 @@ func TestDecide(t *testing.T) {
 		},
 		"OtherCheck": {
 			reason: "capacity of now says nothing of the time when the other check is Ready", want: unready,
-			observation: observation{workload: testWorkload(check("provisioning", checkPending)), targets: mk},
+			observation: observation{workload: testWorkload(hasCheck("provisioning", checkPending)), targets: mk},
 		},
 		"OtherCheckReady": {
 			reason: "Kueue acts on nominations now", want: unplaced,
-			observation: observation{workload: testWorkload(check("provisioning", checkReady)), targets: mk},
+			observation: observation{workload: testWorkload(hasCheck("provisioning", checkReady)), targets: mk},
 		},
 		"Evicted": {
 			reason: "Kueue takes everything back", want: unready,
@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 		},
 		"Retry": {
 			reason: "Kueue is about to evict it", want: unready,
-			observation: observation{workload: testWorkload(check("mk", "Retry")), targets: mk},
+			observation: observation{workload: testWorkload(hasCheck("mk", "Retry")), targets: mk},
 		},
 		"NoConfig": {
 			reason: "an admin has to act", want: misconfigured,
@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		},
 		"Settled": {
 			reason: "MultiKueue has given it away", want: settled,
-			observation: observation{workload: testWorkload(given("east"), check("mk", checkReady)), targets: mk},
+			observation: observation{workload: testWorkload(given("east"), hasCheck("mk", checkReady)), targets: mk},
 		},
 		"Following": {
 			reason: "the worker has just got the clone", want: following,

@@ -29,6 +29,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -139,9 +140,9 @@ func newScene(t *testing.T) *scene {
 		environment: shared.Get(t), namespace: fmt.Sprintf("test-%d", scenes.Add(1)), clock: clocktesting.NewFakeClock(time.Now()),
 		room: &rooms{on: []v1alpha1.ClusterName{"east", "west"}, jobs: 100, kept: map[types.UID]v1alpha1.ClusterName{}},
 	}
-	must(t, s.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
+	check.Must(t, s.hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
 	for _, worker := range s.set.Workers {
-		must(t, worker.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
+		check.Must(t, worker.Admin.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
 	}
 	s.object(t, "AdmissionCheck", s.namespace, map[string]any{"spec": map[string]any{
 		"controllerName": v1alpha1.ManagedByMultiKueue, "parameters": map[string]any{"name": s.namespace},
@@ -173,10 +174,10 @@ func (s *scene) object(t *testing.T, kind, name string, fields map[string]any) {
 	for key, value := range fields {
 		o.Object[key] = value
 	}
-	must(t, s.hub.Create(t.Context(), o.DeepCopy()))
-	t.Cleanup(func() { must(t, s.hub.Delete(context.Background(), o)) })
+	check.Must(t, s.hub.Create(t.Context(), o.DeepCopy()))
+	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), o)) })
 	if status := fields["status"]; status != nil {
-		must(t, s.patch(s.hub, o, "status", map[string]any{"status": status}))
+		check.Must(t, s.patch(s.hub, o, "status", map[string]any{"status": status}))
 	}
 	s.eventually(t, kind+" "+name+" is in the cache", func() bool {
 		seen := newObject(kind)
@@ -214,7 +215,7 @@ func (s *scene) submit(t *testing.T, name string, priority int64) {
 			"name": "c", "image": "i", "resources": map[string]any{"limits": map[string]any{"nvidia.com/gpu": "8"}},
 		}}}},
 	}}}
-	must(t, s.hub.Create(t.Context(), w))
+	check.Must(t, s.hub.Create(t.Context(), w))
 	s.status(t, name, s.waiting())
 }
 
@@ -228,7 +229,7 @@ func (s *scene) named(name string) *unstructured.Unstructured {
 // status applies a status of a hub Workload as Kueue does, and waits for the cache.
 func (s *scene) status(t *testing.T, name string, status map[string]any) {
 	t.Helper()
-	must(t, s.patch(s.hub, s.named(name), "status", map[string]any{"status": status}))
+	check.Must(t, s.patch(s.hub, s.named(name), "status", map[string]any{"status": status}))
 	s.settle(t, name)
 }
 
@@ -245,7 +246,7 @@ func (s *scene) settle(t *testing.T, name string) {
 func (s *scene) live(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	w := s.named(name)
-	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	return w
 }
 
@@ -259,16 +260,16 @@ func (s *scene) clone(t *testing.T, worker, name string, condition map[string]an
 		}
 		admin, w := s.set.Workers[i].Admin, s.named(name)
 		if condition == nil {
-			must(t, client.IgnoreNotFound(admin.Delete(t.Context(), w)))
+			check.Must(t, client.IgnoreNotFound(admin.Delete(t.Context(), w)))
 		} else {
 			w.SetLabels(map[string]string{"kueue.x-k8s.io/multikueue-origin": "multikueue"})
 			if err := admin.Create(t.Context(), w.DeepCopy()); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
-			must(t, s.patch(admin, w, "status", map[string]any{"status": map[string]any{"conditions": []any{condition}}}))
+			check.Must(t, s.patch(admin, w, "status", map[string]any{"status": map[string]any{"conditions": []any{condition}}}))
 		}
 		err := admin.Get(t.Context(), client.ObjectKeyFromObject(w), w)
-		must(t, client.IgnoreNotFound(err))
+		check.Must(t, client.IgnoreNotFound(err))
 		s.eventually(t, "the cache of "+worker+" has the clone of "+name, func() bool {
 			connection, ok := s.fleet.Get(v1alpha1.ClusterName(worker))
 			if !ok || connection.Status().State != remote.Connected {
@@ -298,7 +299,7 @@ func (s *scene) turn(t *testing.T, names ...string) (last reconcile.Result) {
 	for _, name := range names {
 		var err error
 		last, err = s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: s.namespace, Name: name}})
-		must(t, err)
+		check.Must(t, err)
 	}
 	if _, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: waitingList}); err != nil {
 		t.Fatal(err)
@@ -312,7 +313,7 @@ func (s *scene) turn(t *testing.T, names ...string) (last reconcile.Result) {
 func (s *scene) nominated(t *testing.T, name string) []string {
 	t.Helper()
 	names, _, err := unstructured.NestedStringSlice(s.live(t, name).Object, "status", "nominatedClusterNames")
-	must(t, err)
+	check.Must(t, err)
 	return names
 }
 
@@ -331,11 +332,4 @@ func (s *scene) told() (all []string) {
 func (s *scene) eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(is, patience, 20*time.Millisecond).Should(gomega.BeTrue(), what)
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

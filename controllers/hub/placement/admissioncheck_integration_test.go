@@ -21,6 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const pending = roomCheck + ":" + kueue.Pending
@@ -32,11 +33,11 @@ func (k *kueueAPI) checkState(t *testing.T, job string) map[string]any {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
-	must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	checks, _, err := unstructured.NestedSlice(w.Object, "status", "admissionChecks")
-	must(t, err)
-	for _, check := range checks {
-		if fields := check.(map[string]any); fields["name"] == roomCheck {
+	check.Must(t, err)
+	for _, admissionCheck := range checks {
+		if fields := admissionCheck.(map[string]any); fields["name"] == roomCheck {
 			return fields
 		}
 	}
@@ -52,12 +53,12 @@ func (k *kueueAPI) checked(t *testing.T, job, state, words string) (*v1alpha1.Di
 	var result reconcile.Result
 	gomega.NewWithT(t).Eventually(func() string {
 		d, result = k.reconcile(t, job)
-		check := k.checkState(t, job)
-		message, _ := check["message"].(string)
+		admissionCheck := k.checkState(t, job)
+		message, _ := admissionCheck["message"].(string)
 		if !strings.Contains(message, words) {
 			return message
 		}
-		return check["state"].(string)
+		return admissionCheck["state"].(string)
 	}, patience, 10*time.Millisecond).Should(gomega.Equal(state), "the admission check")
 	before := k.checkState(t, job)
 	k.reconcile(t, job)
@@ -85,7 +86,7 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	k.clock.Step(time.Hour) // The worker could take it, so it stands in line for as long as that takes.
 	k.checked(t, "gated", kueue.Pending, "NoFit")
 
-	must(t, k.hub.Delete(t.Context(), first))
+	check.Must(t, k.hub.Delete(t.Context(), first))
 	k.lose(first)
 	d, _ := k.checked(t, "gated", kueue.Ready, "east")
 	if d.Spec.Cluster != east || d.Spec.Attempt != 1 {
@@ -121,7 +122,7 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 		Type: v1alpha1.DispatchMirrored, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCopied,
 	})
 	d.Status.Cluster, d.Status.Attempt = d.Spec.Cluster, d.Spec.Attempt
-	must(t, k.hub.Status().Update(t.Context(), d))
+	check.Must(t, k.hub.Status().Update(t.Context(), d))
 	k.setWorkload(t, "gated", kueue.QuotaReserved, []string{withQuota}, pending)
 	if d := k.placed(t, "gated", 1); d.Spec.Eviction == nil || d.Spec.Eviction.Reason != v1alpha1.EvictionSuspended {
 		t.Errorf("spec.eviction is %+v", d.Spec.Eviction)
@@ -140,8 +141,8 @@ func TestQuotaIsGivenBack(t *testing.T) {
 	}
 	k.clock.Step(hopelessTime)
 	k.checked(t, "lost", kueue.Retry, "no worker could take")
-	if check := k.checkState(t, "lost"); check["requeueAfterSeconds"] != nil {
-		t.Errorf("the check is %v, and a delay in it keeps Kueue from taking the quota back", check)
+	if admissionCheck := k.checkState(t, "lost"); admissionCheck["requeueAfterSeconds"] != nil {
+		t.Errorf("the check is %v, and a delay in it keeps Kueue from taking the quota back", admissionCheck)
 	}
 	k.setRetries(t, "lost", 2)
 	if _, result := k.checked(t, "lost", kueue.Pending, "NoFit"); result.RequeueAfter != 4*hopelessTime {
@@ -153,7 +154,7 @@ func TestQuotaIsGivenBack(t *testing.T) {
 	job := k.job(t, "lost")
 	old := job.DeepCopy()
 	job.Annotations = nil
-	must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
 	if d, _ := k.checked(t, "lost", kueue.Ready, "holds"); d.Spec.Cluster == "" {
 		t.Error("the job is not placed")
 	}
@@ -164,11 +165,11 @@ func (k *kueueAPI) setRetries(t *testing.T, job string, retries int64) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
-	must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
 		map[string]any{"name": roomCheck, "state": kueue.Pending, "retryCount": retries},
 	}
-	must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.hub.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)
 }
 
@@ -183,7 +184,7 @@ func TestPriorityOfTheWorkload(t *testing.T) {
 	}
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-job")
 	w.SetNamespace(k.namespace)
-	must(t, k.hub.Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":70}}`))))
+	check.Must(t, k.hub.Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"priority":70}}`))))
 	gomega.NewWithT(t).Eventually(func() int32 {
 		d, _ := k.reconcile(t, "job")
 		return d.Spec.Priority
@@ -206,22 +207,22 @@ func TestActivityOfChecks(t *testing.T) {
 		"Other": {reason: "its controller says so", controller: "example.com/other"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			check := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", strings.ToLower(name))
-			check.Object["spec"] = map[string]any{"controllerName": test.controller}
+			admissionCheck := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", strings.ToLower(name))
+			admissionCheck.Object["spec"] = map[string]any{"controllerName": test.controller}
 			if test.parameters != nil {
-				check.Object["spec"].(map[string]any)["parameters"] = test.parameters
+				admissionCheck.Object["spec"].(map[string]any)["parameters"] = test.parameters
 			}
-			must(t, k.hub.Create(t.Context(), check))
-			t.Cleanup(func() { must(t, k.hub.Delete(context.WithoutCancel(t.Context()), check)) })
+			check.Must(t, k.hub.Create(t.Context(), admissionCheck))
+			t.Cleanup(func() { check.Must(t, k.hub.Delete(context.WithoutCancel(t.Context()), admissionCheck)) })
 			var versions []string
 			for range 2 {
-				_, err := (&checkReconciler{k.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(check)})
-				must(t, err)
-				must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(check), check))
-				versions = append(versions, check.GetResourceVersion())
+				_, err := (&checkReconciler{k.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(admissionCheck)})
+				check.Must(t, err)
+				check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(admissionCheck), admissionCheck))
+				versions = append(versions, admissionCheck.GetResourceVersion())
 			}
 			got := ""
-			conditions, _, _ := unstructured.NestedSlice(check.Object, "status", "conditions")
+			conditions, _, _ := unstructured.NestedSlice(admissionCheck.Object, "status", "conditions")
 			for _, c := range conditions {
 				fields := c.(map[string]any)
 				got = fmt.Sprintf("%s/%s", fields["status"], fields["reason"])

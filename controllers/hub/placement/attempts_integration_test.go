@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The agents of workers remember the attempts of copies, and let no lower one run. So attempts are counted on when the
@@ -47,8 +48,8 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 						TrainJob: v1alpha1.TrainJobReference{Name: job.Name, UID: job.UID},
 					},
 				}
-				must(t, s.hub.Create(t.Context(), tombstone))
-				t.Cleanup(func() { must(t, s.hub.Delete(context.Background(), tombstone)) })
+				check.Must(t, s.hub.Create(t.Context(), tombstone))
+				t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), tombstone)) })
 			}
 			if test.waits {
 				s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
@@ -71,7 +72,7 @@ func TestLastAttemptIsTheLast(t *testing.T) {
 	s.worker(t, west, cordon)
 	d, _ := s.reconcile(t, "job")
 	d.Spec.Attempt = math.MaxInt32
-	must(t, s.hub.Update(t.Context(), d))
+	check.Must(t, s.hub.Update(t.Context(), d))
 	s.worker(t, west, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
 	s.restart(t)
 	d, _ = s.reconcile(t, "job")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/laws"
 )
 
@@ -45,7 +46,7 @@ func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 			meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
 				Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
 			})
-			must(t, s.hub.Status().Update(t.Context(), ended))
+			check.Must(t, s.hub.Status().Update(t.Context(), ended))
 			given := s.read(t, "job")
 			if test.lags {
 				s.reconciler.Hub = outdatedHub{Client: s.hub, job: before}
@@ -88,7 +89,7 @@ func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
 	meta.SetStatusCondition(&ended.Status.Conditions, metav1.Condition{
 		Type: trainer.TrainJobComplete, Status: metav1.ConditionTrue, Reason: "Because", Message: "it is Complete",
 	})
-	must(t, s.hub.Status().Update(t.Context(), ended))
+	check.Must(t, s.hub.Status().Update(t.Context(), ended))
 	s.reconciler.Hub = outdatedHub{Client: s.hub, dispatch: waiting}
 	now, result := s.reconcile(t, "job")
 	if now == nil || now.DeletionTimestamp != nil || result.RequeueAfter == 0 {
@@ -100,7 +101,7 @@ func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
 func (s *scene) read(t *testing.T, name string) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
 	return d
 }
 

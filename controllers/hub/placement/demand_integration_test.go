@@ -22,6 +22,7 @@ import (
 	jobsetapply "sigs.k8s.io/jobset/client-go/applyconfiguration/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -30,14 +31,14 @@ import (
 func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 	s := newScene(t)
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")
-	must(t, err)
+	check.Must(t, err)
 	for _, file := range []string{
 		"manifests/base/runtimes/deepspeed_distributed.yaml", "manifests/base/runtimes/jax_distributed.yaml",
 		"manifests/base/runtimes/mlx_distributed.yaml", "manifests/base/runtimes/xgboost_distributed.yaml",
 		"manifests/base/runtimes/torchtune/llama3_2/llama3_2_1B.yaml", "manifests/base/runtimes/torchtune/qwen2_5/qwen2_5_1.5B.yaml",
 		"manifests/base/runtimes/data-cache/torch_distributed_with_cache.yaml", "examples/flux/flux-runtime.yaml",
 	} {
-		must(t, s.server.ApplyFiles(t.Context(), filepath.Join(module, file)))
+		check.Must(t, s.server.ApplyFiles(t.Context(), filepath.Join(module, file)))
 	}
 	s.plainRuntime(t)
 
@@ -100,7 +101,7 @@ func TestDemandIsWhatTheJobSetMakes(t *testing.T) {
 				},
 			}
 			needs, err := s.reconciler.needs.demands.Of(t.Context(), job.DeepCopy())
-			must(t, err)
+			check.Must(t, err)
 			got := needs.PodSets
 			if diff := cmp.Diff(s.made(t, job), got); diff != "" {
 				t.Errorf("the demand is not what the JobSet makes (-JobSet +demand):\n%s", diff)
@@ -148,7 +149,7 @@ func (s *scene) plainRuntime(t *testing.T) {
 			Template: trainer.JobSetTemplateSpec{Spec: jobsetv1alpha2.JobSetSpec{ReplicatedJobs: []jobsetv1alpha2.ReplicatedJob{launcher, workers}}},
 		},
 	} {
-		must(t, s.hub.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
+		check.Must(t, s.hub.Create(t.Context(), &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}))
 	}
 }
 
@@ -164,28 +165,28 @@ func (s *scene) made(t *testing.T, job *trainer.TrainJob) []v1alpha1.PodSet {
 	t.Helper()
 	key := trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 	var spec trainer.ClusterTrainingRuntime
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: job.Spec.RuntimeRef.Name}, &spec))
 	runtimes, err := trainercore.New(t.Context(), s.hub, noIndex{}, nil)
-	must(t, err)
+	check.Must(t, err)
 	objects, err := runtimes[key].NewObjects(t.Context(), job.DeepCopy())
-	must(t, err)
-	must(t, s.hub.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.namespace))) // The snapshot of the runtime.
+	check.Must(t, err)
+	check.Must(t, s.hub.DeleteAllOf(t.Context(), &corev1.ConfigMap{}, client.InNamespace(s.namespace))) // The snapshot of the runtime.
 	var podSets []v1alpha1.PodSet
 	for _, object := range objects {
 		if _, is := object.(*jobsetapply.JobSetApplyConfiguration); !is {
 			continue
 		}
 		encoded, err := json.Marshal(object)
-		must(t, err)
+		check.Must(t, err)
 		jobSet := &jobsetv1alpha2.JobSet{}
-		must(t, json.Unmarshal(encoded, jobSet))
+		check.Must(t, json.Unmarshal(encoded, jobSet))
 		for _, replicated := range jobSet.Spec.ReplicatedJobs {
 			template := replicated.Template.Spec.Template
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "pod"}, Spec: template.Spec}
 			for i := range pod.Spec.Containers {
 				pod.Spec.Containers[i].VolumeMounts = nil // Of volumes that JobSet adds.
 			}
-			must(t, s.hub.Create(t.Context(), pod, client.DryRunAll)) // Defaults are the API server's.
+			check.Must(t, s.hub.Create(t.Context(), pod, client.DryRunAll)) // Defaults are the API server's.
 			podSet := v1alpha1.PodSet{
 				Name: replicated.Name, Role: v1alpha1.PodSetRole(replicated.Template.Labels["trainer.kubeflow.org/trainjob-ancestor-step"]),
 				Count:        max(replicated.Replicas, 1) * ptr.Deref(replicated.Template.Spec.Parallelism, 1),

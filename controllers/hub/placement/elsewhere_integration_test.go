@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // displaced has a job on east, which is being drained, and room for one more on west.
@@ -27,7 +28,7 @@ func (s *scene) displaced(t *testing.T) *v1alpha1.Dispatch {
 	job := s.job(t, "moved")
 	old := job.DeepCopy()
 	job.Annotations = nil // It may go anywhere now.
-	must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(old)))
 	s.worker(t, east, drain)
 	return before
 }
@@ -40,8 +41,8 @@ func (s *scene) elsewhere(t *testing.T, d *v1alpha1.Dispatch) v1alpha1.ClusterEx
 	go func() { ended <- s.reconciler.decider.Run(ctx) }()
 	answer, err := s.reconciler.Elsewhere(t.Context(), d)
 	stop()
-	must(t, err)
-	must(t, <-ended)
+	check.Must(t, err)
+	check.Must(t, <-ended)
 	return answer
 }
 
@@ -75,7 +76,7 @@ func TestRoomElsewhereIsPromised(t *testing.T) {
 			reason: "it is gone", other: west, want: "gone",
 			then: func(t *testing.T, s *scene, d *v1alpha1.Dispatch) {
 				t.Helper()
-				must(t, s.hub.Delete(t.Context(), s.job(t, "moved")))
+				check.Must(t, s.hub.Delete(t.Context(), s.job(t, "moved")))
 				s.lose(d)
 			},
 		},
@@ -126,7 +127,7 @@ func TestNoRoomElsewhere(t *testing.T) {
 	job := s.job(t, "moved")
 	before := job.DeepCopy()
 	pinned("region in (")(job)
-	must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
 	if got := s.elsewhere(t, d); got.Cluster != "" || got.Reason != v1alpha1.ReasonInvalidPin {
 		t.Errorf("Elsewhere() = %+v, want no worker and %s", got, v1alpha1.ReasonInvalidPin)
 	}
@@ -147,7 +148,7 @@ func TestElsewhereIsNotKnownAtFirst(t *testing.T) {
 	expect := func(what string, more bool) {
 		t.Helper()
 		before := told
-		must(t, s.reconciler.decider.Pass(t.Context()))
+		check.Must(t, s.reconciler.decider.Pass(t.Context()))
 		if (told > before) != more {
 			t.Errorf("subscribers were told: %t, want %t: %s", told > before, more, what)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/expressions"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 func expressed(name, text string) v1alpha1.DispatchPolicy {
@@ -49,12 +50,12 @@ func TestExpressionsAreCompiledOnce(t *testing.T) {
 // Answers are remembered until the worker is another, and for jobs that the expression cannot tell apart only.
 func TestAnswersAreRemembered(t *testing.T) {
 	expression, err := expressions.Compile("worker.queued < 2 && job.name != 'b'")
-	must(t, err)
+	check.Must(t, err)
 	r := &remembering{expression: expression}
 	job, other := &dispatch.Job{Name: "a", UID: "1"}, &dispatch.Job{Name: "b", UID: "2"}
 	ask := func(job *dispatch.Job, worker dispatch.Worker) bool {
 		admitted, err := r.For(job)(&worker)
-		must(t, err)
+		check.Must(t, err)
 		return admitted
 	}
 	for i, test := range []struct {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // worker changes a WorkerCluster until the test ends.
@@ -26,13 +27,13 @@ func (s *scene) worker(t *testing.T, name v1alpha1.ClusterName, change func(*v1a
 	t.Helper()
 	write := func(ctx context.Context, change func(*v1alpha1.WorkerCluster)) *v1alpha1.WorkerCluster {
 		worker := &v1alpha1.WorkerCluster{}
-		must(t, s.hub.Get(ctx, client.ObjectKey{Name: string(name)}, worker))
+		check.Must(t, s.hub.Get(ctx, client.ObjectKey{Name: string(name)}, worker))
 		before := worker.DeepCopy()
 		change(worker)
 		status := worker.Status
-		must(t, s.hub.Patch(ctx, worker, client.MergeFrom(before)))
+		check.Must(t, s.hub.Patch(ctx, worker, client.MergeFrom(before)))
 		worker.Status = status
-		must(t, s.hub.Status().Update(ctx, worker))
+		check.Must(t, s.hub.Status().Update(ctx, worker))
 		return before
 	}
 	before := write(t.Context(), change)
@@ -70,7 +71,7 @@ func TestFailoverBelongsToTheAttempt(t *testing.T) {
 	}
 	before := policy.DeepCopy()
 	policy.Spec.Failover = v1alpha1.FailoverImmediate
-	must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
 	if d, _ = s.reconcile(t, "job"); d.Spec.Failover != v1alpha1.FailoverFenced {
 		t.Errorf("failover of a placed job is %q, want what was decided", d.Spec.Failover)
 	}
@@ -168,7 +169,7 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 				job := s.job(t, "job")
 				before := job.DeepCopy()
 				metav1.SetMetaDataLabel(&job.ObjectMeta, "team", "research")
-				must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+				check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
 			},
 		},
 		"Runtime": {
@@ -176,10 +177,10 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 			change: func(t *testing.T, s *scene) {
 				t.Helper()
 				runtime := &trainer.TrainingRuntime{}
-				must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "own"}, runtime))
+				check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "own"}, runtime))
 				before := runtime.DeepCopy()
 				metav1.SetMetaDataAnnotation(&runtime.Spec.Template.ObjectMeta, "repaired", "yes")
-				must(t, s.hub.Patch(t.Context(), runtime, client.MergeFrom(before)))
+				check.Must(t, s.hub.Patch(t.Context(), runtime, client.MergeFrom(before)))
 			},
 		},
 		"Worker": {
@@ -204,9 +205,9 @@ func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			shared, own := &trainer.ClusterTrainingRuntime{}, &trainer.TrainingRuntime{}
-			must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, shared))
+			check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: "torch-distributed"}, shared))
 			own.Namespace, own.Name, own.Labels, own.Spec = s.namespace, "own", shared.Labels, shared.Spec
-			must(t, s.hub.Create(t.Context(), own))
+			check.Must(t, s.hub.Create(t.Context(), own))
 			s.submit(t, "job", func(job *trainer.TrainJob) {
 				job.Spec.RuntimeRef = trainer.RuntimeRef{Name: "own", Kind: new(trainer.TrainingRuntimeKind)}
 			})
@@ -363,7 +364,7 @@ func TestFailuresWakeJobs(t *testing.T) {
 	s.eventually(t, "copied", "when the copy is gone", "west/")
 
 	d := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "refused"}, d))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "refused"}, d))
 	s.report(t, d, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeRejected)
 	s.eventually(t, "refused", "after the refusal", "/Rejected")
 	s.worker(t, west, func(worker *v1alpha1.WorkerCluster) { worker.Status.KubernetesVersion = "v1.99.0" })

@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 var hopper = map[string]string{"gpu": "h100"}
@@ -36,14 +37,14 @@ func (s *scene) labelNodes(t *testing.T, worker v1alpha1.ClusterName, labels map
 	t.Helper()
 	for i := range 2 {
 		node := &corev1.Node{}
-		must(t, s.workers[worker].Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("node-%d", i)}, node))
+		check.Must(t, s.workers[worker].Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("node-%d", i)}, node))
 		before := node.DeepCopy()
 		node.Labels = labels
-		must(t, s.workers[worker].Patch(t.Context(), node, client.MergeFrom(before)))
+		check.Must(t, s.workers[worker].Patch(t.Context(), node, client.MergeFrom(before)))
 		t.Cleanup(func() {
 			labeled := node.DeepCopy()
 			node.Labels = before.Labels
-			must(t, s.workers[worker].Patch(context.WithoutCancel(t.Context()), node, client.MergeFrom(labeled)))
+			check.Must(t, s.workers[worker].Patch(context.WithoutCancel(t.Context()), node, client.MergeFrom(labeled)))
 		})
 	}
 }
@@ -83,8 +84,8 @@ func (k *kueueAPI) assign(t *testing.T, job, flavor string) {
 			"name": "node", "flavors": map[string]any{"cpu": flavor, "nvidia.com/gpu": flavor},
 		}},
 	}}})
-	must(t, err)
-	must(t, k.hub.Status().Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", patch)))
+	check.Must(t, err)
+	check.Must(t, k.hub.Status().Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", patch)))
 }
 
 // Before Kueue resumes a job, its flavors are those of its Workload. Until they are known, the job waits.
@@ -104,12 +105,12 @@ func TestFlavorsOfAJobWithQuota(t *testing.T) {
 		"nodeLabels":  map[string]any{"gpu": "b200"},
 		"tolerations": []any{map[string]any{"key": "spot", "operator": "Exists"}},
 	}
-	must(t, k.hub.Create(t.Context(), flavor))
-	t.Cleanup(func() { must(t, k.hub.Delete(context.WithoutCancel(t.Context()), flavor)) })
+	check.Must(t, k.hub.Create(t.Context(), flavor))
+	t.Cleanup(func() { check.Must(t, k.hub.Delete(context.WithoutCancel(t.Context()), flavor)) })
 	k.checked(t, "gated", kueue.Pending, v1alpha1.ReasonNoFit)
 	k.labelNodes(t, west, hopper)
 	flavor.Object["spec"].(map[string]any)["nodeLabels"] = map[string]any{"gpu": "h100"}
-	must(t, k.hub.Update(t.Context(), flavor))
+	check.Must(t, k.hub.Update(t.Context(), flavor))
 	d, _ := k.checked(t, "gated", kueue.Ready, string(west))
 	want := []any{hopper, []corev1.Toleration{{Key: "spot", Operator: corev1.TolerationOpExists}}}
 	if diff := cmp.Diff(want, []any{d.Spec.PodSets[0].NodeSelector, d.Spec.PodSets[0].Tolerations}); diff != "" {
@@ -122,11 +123,11 @@ func (k *kueueAPI) decideTheRest(t *testing.T, job string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
-	must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
+	check.Must(t, k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w))
 	w.Object["status"].(map[string]any)["admissionChecks"] = []any{
 		map[string]any{"name": provisioningCheck, "state": kueue.Ready},
 		map[string]any{"name": roomCheck, "state": kueue.Pending},
 	}
-	must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.hub.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, kueue.QuotaReserved)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const (
@@ -39,15 +40,15 @@ type kueueAPI struct {
 // withKueue installs Kueue's CRDs, which stay, and has the scene's reconcilers watch them.
 func (s *scene) withKueue(t *testing.T) *kueueAPI {
 	t.Helper()
-	must(t, s.server.ApplyFiles(t.Context(), filepath.Join("kueue", "testdata", "crds.yaml")))
+	check.Must(t, s.server.ApplyFiles(t.Context(), filepath.Join("kueue", "testdata", "crds.yaml")))
 	k := &kueueAPI{scene: s}
 	for name, controller := range map[string]string{
 		multiKueueCheck: v1alpha1.ManagedByMultiKueue, provisioningCheck: "kueue.x-k8s.io/provisioning-request",
 		roomCheck: kueue.CheckController,
 	} {
-		check := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", name)
-		check.Object["spec"] = map[string]any{"controllerName": controller}
-		served(t, "AdmissionChecks", func() error { return ignoreExists(s.hub.Create(t.Context(), check.DeepCopy())) })
+		admissionCheck := kueueObject("kueue.x-k8s.io/v1beta2", "AdmissionCheck", name)
+		admissionCheck.Object["spec"] = map[string]any{"controllerName": controller}
+		served(t, "AdmissionChecks", func() error { return ignoreExists(s.hub.Create(t.Context(), admissionCheck.DeepCopy())) })
 	}
 	served(t, "Workloads", func() error {
 		list := &unstructured.UnstructuredList{}
@@ -76,7 +77,7 @@ func ignoreExists(err error) error {
 func (k *kueueAPI) startWatch(t *testing.T) {
 	t.Helper()
 	httpClient, err := rest.HTTPClientFor(k.config)
-	must(t, err)
+	check.Must(t, err)
 	k.watch = kueue.New(kueue.Options{Config: k.config, HTTPClient: httpClient, Logger: logr.Discard(), Checks: kueue.CheckController})
 	k.kueue = k.watch
 	k.restart(t)
@@ -90,7 +91,7 @@ func (k *kueueAPI) read(t *testing.T) {
 	go func() { ended <- k.watch.Start(ctx) }()
 	t.Cleanup(func() {
 		cancel()
-		must(t, <-ended)
+		check.Must(t, <-ended)
 	})
 	gomega.NewWithT(t).Eventually(k.watch.Known, patience, 5*time.Millisecond).Should(gomega.BeTrue())
 }
@@ -108,21 +109,21 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
 	if err := k.hub.Get(t.Context(), client.ObjectKeyFromObject(w), w); err != nil {
-		must(t, client.IgnoreNotFound(err))
+		check.Must(t, client.IgnoreNotFound(err))
 		metadata := w.Object["metadata"].(map[string]any)
 		metadata["ownerReferences"] = []any{map[string]any{
 			"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": job,
 			"uid": string(k.job(t, job).UID), "controller": true,
 		}}
 		w.Object["spec"] = map[string]any{"queueName": "research"}
-		must(t, k.hub.Create(t.Context(), w))
+		check.Must(t, k.hub.Create(t.Context(), w))
 	}
 	var types, states []any
 	for _, condition := range conditions {
 		types = append(types, map[string]any{"type": condition, "status": "True"})
 	}
-	for _, check := range checks {
-		name, state, given := strings.Cut(check, ":")
+	for _, admissionCheck := range checks {
+		name, state, given := strings.Cut(admissionCheck, ":")
 		if !given {
 			state = kueue.Ready
 		}
@@ -133,7 +134,7 @@ func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, co
 		status["clusterName"] = "far"
 	}
 	w.Object["status"] = status
-	must(t, k.hub.Status().Update(t.Context(), w))
+	check.Must(t, k.hub.Status().Update(t.Context(), w))
 	k.awaitStanding(t, job, want)
 }
 
@@ -142,14 +143,14 @@ func (k *kueueAPI) deleteWorkload(t *testing.T, job string, want kueue.Standing)
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
 	w.SetNamespace(k.namespace)
-	must(t, k.hub.Delete(t.Context(), w))
+	check.Must(t, k.hub.Delete(t.Context(), w))
 	k.awaitStanding(t, job, want)
 }
 
 func (k *kueueAPI) awaitStanding(t *testing.T, name string, want kueue.Standing) {
 	t.Helper()
 	job := trainjobs.New()
-	must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
+	check.Must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
 	standing := func() string { return k.watch.Of(job).Standing.String() }
 	gomega.NewWithT(t).Eventually(standing, patience, 5*time.Millisecond).
 		Should(gomega.Equal(want.String()), "the cache of Workloads")
@@ -159,7 +160,7 @@ func (k *kueueAPI) awaitStanding(t *testing.T, name string, want kueue.Standing)
 func (k *kueueAPI) awaitMessage(t *testing.T, name, words string) {
 	t.Helper()
 	job := trainjobs.New()
-	must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
+	check.Must(t, k.hub.Get(t.Context(), client.ObjectKey{Namespace: k.namespace, Name: name}, job))
 	message := func() string { return k.watch.Of(job).Message }
 	gomega.NewWithT(t).Eventually(message, patience, 5*time.Millisecond).
 		Should(gomega.ContainSubstring(words), "the cache of Workloads")
@@ -207,7 +208,7 @@ func (k *kueueAPI) told() (all []string) {
 	}
 }
 
-// A job that MultiKueue dispatches is not placed, whatever comes first: its resumption, its Workload, its check. Its
+// A job that MultiKueue dispatches is not placed, whatever comes first: its resumption, its Workload, its admissionCheck. Its
 // Dispatch says so, and one Event does. When MultiKueue has it no longer, it is placed.
 func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k := newScene(t).withKueue(t)
@@ -223,7 +224,7 @@ func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, "has not admitted")
 	k.told()
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck, provisioningCheck)
-	k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
+	k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission admissionCheck "multikueue"`)
 	events := k.told()
 	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning Waiting ManagedByMultiKueue: ") {
 		t.Errorf("the Events are %q, want one that says who dispatches the job", events)
@@ -245,7 +246,7 @@ func TestKueueInFront(t *testing.T) {
 	k.setWorkload(t, "gated", kueue.Free, []string{admitted}, provisioningCheck)
 	job := k.job(t, "gated")
 	job.Spec.Suspend = new(false)
-	must(t, k.hub.Update(t.Context(), job))
+	check.Must(t, k.hub.Update(t.Context(), job))
 	if d := k.placed(t, "gated", 1); d.Generation != 1 || len(d.Status.Conditions) > 0 {
 		t.Errorf("the Dispatch is %+v, want it written once", d)
 	}
@@ -263,8 +264,8 @@ func TestKueueInFront(t *testing.T) {
 	}
 }
 
-// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's check. Ours goes, also after
-// a restart, and the job is ours again only when MultiKueue's copy cannot run any more: its check alone says too
+// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's admissionCheck. Ours goes, also after
+// a restart, and the job is ours again only when MultiKueue's copy cannot run any more: its admissionCheck alone says too
 // little.
 func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, k *kueueAPI){
@@ -291,7 +292,7 @@ func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 			}
 			k.tell(d)
 			k.endsAttempt(t, d, v1alpha1.OutcomeManagedByMultiKueue)
-			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
+			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission admissionCheck "multikueue"`)
 
 			k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted})
 			k.awaitMessage(t, "job", `cluster "far"`)
@@ -311,7 +312,7 @@ func TestKueueIsReadFirst(t *testing.T) {
 		reason string
 		marks  func(*trainer.TrainJob)
 	}{
-		"OfKueue": {reason: "its check may be there", marks: queued},
+		"OfKueue": {reason: "its admissionCheck may be there", marks: queued},
 		"Other":   {reason: "a job of Kueue's may come before it", marks: func(*trainer.TrainJob) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -368,7 +369,7 @@ func TestNoRoomIsPromisedToAJobOfMultiKueue(t *testing.T) {
 	job := k.job(t, "job")
 	old := job.DeepCopy()
 	job.Annotations = nil // It may go anywhere now.
-	must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
+	check.Must(t, k.hub.Patch(t.Context(), job, client.MergeFrom(old)))
 	k.worker(t, east, drain)
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck)
 	if answer := k.elsewhere(t, d); answer.Reason != v1alpha1.ReasonManagedByMultiKueue {

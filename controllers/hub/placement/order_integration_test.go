@@ -22,14 +22,15 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // priorityClass makes a PriorityClass of the scene's own, and returns what gives it to a job.
 func (s *scene) priorityClass(t *testing.T, value int32) func(*trainer.TrainJob) {
 	t.Helper()
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", s.namespace, value)}, Value: value}
-	must(t, s.hub.Create(t.Context(), class))
-	t.Cleanup(func() { must(t, s.hub.Delete(context.Background(), class)) })
+	check.Must(t, s.hub.Create(t.Context(), class))
+	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), class)) })
 	return classed(class.Name)
 }
 
@@ -139,7 +140,7 @@ func TestQueueing(t *testing.T) {
 
 	before := policy.DeepCopy()
 	policy.Spec.Queueing = v1alpha1.BestEffortFIFO
-	must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
 	small, _ := s.reconcile(t, "small")
 	if small.Spec.Cluster != fillers[0].Spec.Cluster {
 		t.Fatalf("the small job is on %q, want %q: it may pass now", small.Spec.Cluster, fillers[0].Spec.Cluster)
@@ -181,7 +182,7 @@ func TestPreemption(t *testing.T) {
 			s.expect(t, "high", v1alpha1.ReasonNoFit)
 			before := policy.DeepCopy()
 			policy.Spec.Preemption = v1alpha1.PreemptLowerPriority
-			must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+			check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
 			high := s.expect(t, "high", v1alpha1.ReasonPreempting)
 
 			victim := s.victims(t, high, 1)[0]
@@ -257,7 +258,7 @@ func TestPreemptionWaitsForReports(t *testing.T) {
 	s.victims(t, s.expect(t, "high", v1alpha1.ReasonPreempting), 0)
 
 	of := []client.DeleteAllOfOption{client.InNamespace(s.namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: victim.Name}, client.GracePeriodSeconds(0)}
-	must(t, s.workers[victim.Spec.Cluster].DeleteAllOf(t.Context(), &corev1.Pod{}, of...))
+	check.Must(t, s.workers[victim.Spec.Cluster].DeleteAllOf(t.Context(), &corev1.Pod{}, of...))
 	s.awaitUsed(t, 24)
 	if high, _ = s.reconcile(t, "high"); high.Spec.Cluster != victim.Spec.Cluster {
 		t.Errorf("the job of high priority is on %q, want %q, where the victim was", high.Spec.Cluster, victim.Spec.Cluster)
@@ -299,6 +300,6 @@ func (s *scene) endsAttempt(t *testing.T, d *v1alpha1.Dispatch, outcome v1alpha1
 	d.Status.History = append(d.Status.History, v1alpha1.Attempt{
 		Attempt: d.Spec.Attempt, Cluster: d.Spec.Cluster, To: metav1.NewTime(s.clock.Now()), Outcome: outcome,
 	})
-	must(t, s.hub.Status().Update(t.Context(), d))
+	check.Must(t, s.hub.Status().Update(t.Context(), d))
 	s.tell(d)
 }

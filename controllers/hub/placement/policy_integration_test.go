@@ -27,6 +27,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // policy creates a DispatchPolicy for the jobs of the scene.
@@ -34,8 +35,8 @@ func (s *scene) policy(t *testing.T, spec v1alpha1.DispatchPolicySpec) *v1alpha1
 	t.Helper()
 	spec.Jobs.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: s.namespace}}
 	policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}, Spec: spec}
-	must(t, s.hub.Create(t.Context(), policy))
-	t.Cleanup(func() { must(t, s.hub.Delete(context.Background(), policy)) })
+	check.Must(t, s.hub.Create(t.Context(), policy))
+	t.Cleanup(func() { check.Must(t, s.hub.Delete(context.Background(), policy)) })
 	return policy
 }
 
@@ -44,15 +45,15 @@ func (s *scene) express(t *testing.T, policy *v1alpha1.DispatchPolicy, text stri
 	t.Helper()
 	before := policy.DeepCopy()
 	policy.Spec.Clusters.Expression = text
-	must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
 }
 
 // validity reconciles a policy and returns its condition Valid.
 func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.Condition {
 	t.Helper()
 	_, err := (&policyReconciler{s.reconciler.Options}).Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)})
-	must(t, err)
-	must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+	check.Must(t, err)
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 	condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid)
 	if condition == nil {
 		t.Fatalf("DispatchPolicy %s has no condition %s", policy.Name, v1alpha1.DispatchPolicyValid)
@@ -67,14 +68,14 @@ func (s *scene) validity(t *testing.T, policy *v1alpha1.DispatchPolicy) metav1.C
 func (s *scene) price(t *testing.T, name v1alpha1.ClusterName, price string) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
 	before := worker.DeepCopy()
 	worker.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse(price)}
-	must(t, s.hub.Patch(t.Context(), worker, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), worker, client.MergeFrom(before)))
 	t.Cleanup(func() {
 		priced := worker.DeepCopy()
 		worker.Spec.Price = nil
-		must(t, s.hub.Patch(context.Background(), worker, client.MergeFrom(priced)))
+		check.Must(t, s.hub.Patch(context.Background(), worker, client.MergeFrom(priced)))
 	})
 }
 
@@ -186,9 +187,9 @@ func TestPin(t *testing.T) {
 	}
 	for _, name := range []string{"malformed", "elsewhere"} {
 		job := &trainer.TrainJob{}
-		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
+		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
 		pinned("region in (east, north)")(job)
-		must(t, s.hub.Update(t.Context(), job))
+		check.Must(t, s.hub.Update(t.Context(), job))
 		if d, _ := s.reconcile(t, name); d.Spec.Cluster != east {
 			t.Errorf("%s is on %q after its pin was repaired, want east: %+v", name, d.Spec.Cluster, d.Status)
 		}
@@ -224,11 +225,11 @@ func TestPriceAndOtherScores(t *testing.T) {
 	// Where it ran before: by an attempt that ended with a deleted copy, and not by a refusal.
 	before := policy.DeepCopy()
 	policy.Spec.Scoring = []v1alpha1.Score{{Name: v1alpha1.ScoreSticky, Weight: 100}, {Name: v1alpha1.ScorePrice}}
-	must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
 	last := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-2"}, last))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-2"}, last))
 	first := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-0"}, first))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job-0"}, first))
 	s.report(t, first, v1alpha1.DispatchFinished, metav1.ConditionTrue, v1alpha1.OutcomeComplete) // So there is room in the west.
 	s.report(t, last, v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.OutcomeCopyDeleted)
 	again, _ := s.reconcile(t, "job-2")
@@ -273,7 +274,7 @@ func TestPolicyForm(t *testing.T) {
 		})
 	}
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(east)}, worker))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(east)}, worker))
 	worker.Spec.Price = v1alpha1.Prices{gpu: resource.MustParse("-1")}
 	if err := s.hub.Update(t.Context(), worker, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "a price must not be negative") {
 		t.Errorf("a negative price: %v, want a refusal", err)
@@ -301,12 +302,12 @@ func TestPolicyForm(t *testing.T) {
 func TestSamplePolicies(t *testing.T) {
 	s := newScene(t)
 	content, err := os.ReadFile("../../../config/samples/dispatchpolicy.yaml")
-	must(t, err)
+	check.Must(t, err)
 	samples := strings.Split(string(content), "\n---\n")
 	for _, sample := range samples {
 		policy := &v1alpha1.DispatchPolicy{}
-		must(t, yaml.UnmarshalStrict([]byte(sample), policy))
-		must(t, s.hub.Create(t.Context(), policy, client.DryRunAll))
+		check.Must(t, yaml.UnmarshalStrict([]byte(sample), policy))
+		check.Must(t, s.hub.Create(t.Context(), policy, client.DryRunAll))
 		if got := validity(policy); got.Status != metav1.ConditionTrue {
 			t.Errorf("%s: %s", policy.Name, got.Message)
 		}
@@ -324,21 +325,21 @@ func (s *scene) run(t *testing.T) {
 		Client:     client.Options{Cache: &client.CacheOptions{Unstructured: true}},
 		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
-	must(t, err)
-	must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
+	check.Must(t, err)
+	check.Must(t, records.AddIndexes(t.Context(), mgr.GetFieldIndexer()))
 	s.reconciler, err = NewReconciler(t.Context(), Options{
 		Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet,
 		Recorder: mgr.GetEventRecorder("trainyard"), Clock: s.clock, UnknownCopies: s.unknown, Shown: s.shown,
 		Kueue: s.kueue,
 	})
-	must(t, err)
-	must(t, s.reconciler.Add(mgr, s.fleet))
+	check.Must(t, err)
+	check.Must(t, s.reconciler.Add(mgr, s.fleet))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		must(t, <-ended)
+		check.Must(t, <-ended)
 	})
 }
 
@@ -369,7 +370,7 @@ func TestRepairsWakeJobs(t *testing.T) {
 	}
 	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Clusters: v1alpha1.ClusterSelector{Expression: "worker.name =="}})
 	gomega.NewWithT(t).Eventually(func() string {
-		must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
+		check.Must(t, s.hub.Get(t.Context(), client.ObjectKeyFromObject(policy), policy))
 		if condition := meta.FindStatusCondition(policy.Status.Conditions, v1alpha1.DispatchPolicyValid); condition != nil {
 			return string(condition.Status) + " " + condition.Message
 		}
@@ -383,9 +384,9 @@ func TestRepairsWakeJobs(t *testing.T) {
 	s.submit(t, "pinned", cpus, pinned("region=north"))
 	expect("pinned", "with a pin to nowhere", "/NoFit")
 	job := &trainer.TrainJob{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "pinned"}, job))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "pinned"}, job))
 	before := job.DeepCopy()
 	pinned("region=west")(job)
-	must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
+	check.Must(t, s.hub.Patch(t.Context(), job, client.MergeFrom(before)))
 	expect("pinned", "with a pin that can be met", "west/")
 }

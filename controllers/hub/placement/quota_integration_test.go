@@ -21,6 +21,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // queueing is a WorkerCluster that leads to the same cluster as east, and counts the quota of its Kueue.
@@ -29,7 +30,7 @@ const queueing = v1alpha1.ClusterName("queueing")
 // withQuota installs Kueue's CRDs on east, and a queue "main" of ClusterQueue team-a in the scene's namespace.
 func (s *scene) withQuota(t *testing.T, kueue v1alpha1.KueueCapacity) {
 	t.Helper()
-	must(t, s.servers[east].Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	check.Must(t, s.servers[east].Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
 	s.fleet.Ensure(queueing, remote.Credentials{Config: s.servers[east].Cluster.Config, Fingerprint: "admin"}, s.servers[east].ID, remote.CountQuota(true))
 	worker := &v1alpha1.WorkerCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: string(queueing), Labels: map[string]string{"region": string(queueing)}},
@@ -38,15 +39,15 @@ func (s *scene) withQuota(t *testing.T, kueue v1alpha1.KueueCapacity) {
 			Kueue:      v1alpha1.WorkerKueue{Capacity: kueue},
 		},
 	}
-	must(t, s.hub.Create(t.Context(), worker))
+	check.Must(t, s.hub.Create(t.Context(), worker))
 	t.Cleanup(func() {
-		must(t, s.hub.Delete(context.WithoutCancel(t.Context()), worker))
+		check.Must(t, s.hub.Delete(context.WithoutCancel(t.Context()), worker))
 		s.fleet.Remove(queueing)
 	})
 	meta.SetStatusCondition(&worker.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
 	})
-	must(t, s.hub.Status().Update(t.Context(), worker))
+	check.Must(t, s.hub.Status().Update(t.Context(), worker))
 	for _, object := range []*unstructured.Unstructured{
 		kueueOn("ResourceFlavor", "", "h100", nil),
 		kueueOn("LocalQueue", s.namespace, "main", map[string]any{"clusterQueue": "team-a"}),
@@ -69,7 +70,7 @@ func kueueOn(kind, namespace, name string, spec map[string]any) *unstructured.Un
 func (s *scene) onEast(t *testing.T, object *unstructured.Unstructured) {
 	t.Helper()
 	admin := s.workers[east]
-	t.Cleanup(func() { must(t, client.IgnoreNotFound(admin.Delete(context.WithoutCancel(t.Context()), object))) })
+	t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(admin.Delete(context.WithoutCancel(t.Context()), object))) })
 	served(t, object.GetKind(), func() error {
 		before := object.DeepCopy()
 		if err := admin.Get(t.Context(), client.ObjectKeyFromObject(object), before); err != nil {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The Dispatch is the decision with all that was decided on, and it is written once.
@@ -28,7 +29,7 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 		job.Spec.Trainer.ResourcesPerNode = &corev1.ResourceRequirements{Requests: requests, Limits: requests}
 	})
 	job := &trainer.TrainJob{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
 
 	d, _ := s.reconcile(t, "job")
 	if d == nil {
@@ -209,7 +210,7 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	says := func(want metav1.ConditionStatus, reason string) {
 		t.Helper()
 		job := &trainer.TrainJob{}
-		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
 		condition := meta.FindStatusCondition(job.Status.Conditions, trainer.TrainJobSuspended)
 		if condition == nil || condition.Status != want || condition.Reason != reason {
 			t.Errorf("the condition Suspended of the job is %+v, want %s/%s", condition, want, reason)
@@ -218,9 +219,9 @@ func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	says(metav1.ConditionTrue, trainer.TrainJobSuspendedReason)
 	suspend := func(suspend bool) {
 		job := &trainer.TrainJob{}
-		must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
+		check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: "job"}, job))
 		job.Spec.Suspend = new(suspend)
-		must(t, s.hub.Update(t.Context(), job))
+		check.Must(t, s.hub.Update(t.Context(), job))
 	}
 	suspend(false)
 	placed, _ := s.reconcile(t, "job")

@@ -24,6 +24,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // refuse has the hub refuse Dispatches of the scene's namespace for which a CEL expression is false, until the returned
@@ -50,8 +51,8 @@ func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	must(t, s.hub.Create(t.Context(), policy))
-	must(t, s.hub.Create(t.Context(), binding))
+	check.Must(t, s.hub.Create(t.Context(), policy))
+	check.Must(t, s.hub.Create(t.Context(), binding))
 	probe := func() error {
 		return s.hub.Create(t.Context(), &v1alpha1.Dispatch{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "probe"},
@@ -66,7 +67,7 @@ func (s *scene) refuse(t *testing.T, expression, words string) (admit func()) {
 		}
 		deleted = true
 		for _, object := range []client.Object{binding, policy} {
-			must(t, client.IgnoreNotFound(s.hub.Delete(context.Background(), object)))
+			check.Must(t, client.IgnoreNotFound(s.hub.Delete(context.Background(), object)))
 		}
 	}
 	t.Cleanup(remove)
@@ -119,7 +120,7 @@ func TestRefusedForGood(t *testing.T) {
 	if d.Spec.Cluster == "" {
 		t.Fatalf("the job is not placed when its Dispatch is admitted: %+v", d.Status)
 	}
-	must(t, records.Writer{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+	check.Must(t, records.Writer{Hub: s.hub, Clock: s.clock}.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
 		record.SetCopied(status, d, s.clock.Now())
 	}))
 	if d = s.dispatch(t, "job"); meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWriteRefused) != nil {
@@ -151,7 +152,7 @@ func TestNoDispatchAtAll(t *testing.T) {
 func (s *scene) dispatch(t *testing.T, name string) *v1alpha1.Dispatch {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
 	return d
 }
 
@@ -180,7 +181,7 @@ func TestLargestStatus(t *testing.T) {
 			for i := range 800 {
 				d.Spec.PodSets[0].NodeSelector[fmt.Sprintf("example.com/%d", i)] = strings.Repeat("v", 63)
 			}
-			must(t, s.hub.Update(t.Context(), d))
+			check.Must(t, s.hub.Update(t.Context(), d))
 			words := strings.Repeat("\x01", 5000)
 			ender := records.Writer{Hub: s.hub, Clock: s.clock}
 			lines := make([]v1alpha1.ClusterExplanation, 1000)
@@ -188,7 +189,7 @@ func TestLargestStatus(t *testing.T) {
 				worker := v1alpha1.ClusterName(fmt.Sprintf("%s%d", strings.Repeat("w", test.nameLength-4), 1000+i))
 				lines[i] = v1alpha1.ClusterExplanation{Cluster: worker, Reason: v1alpha1.ReasonRejected, Message: words[:1024]}
 			}
-			must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
+			check.Must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) {
 				for i := range test.refusals {
 					status.Refusals = append(status.Refusals, v1alpha1.Refusal{
 						Cluster: lines[i].Cluster, Outcome: v1alpha1.OutcomeRejected, Message: words[:1024], Count: 1,
@@ -221,13 +222,13 @@ func TestLargestStatus(t *testing.T) {
 				t.Errorf("%d refusals of %d are left, so that workers that have refused are asked again and again", len(d.Status.Refusals), test.refusals)
 			}
 			// What it says is the same again: no write.
-			must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) { status.Explanation = lines[:test.refusals] }))
+			check.Must(t, ender.UpdateStatus(t.Context(), d, func(status *v1alpha1.DispatchStatus) { status.Explanation = lines[:test.refusals] }))
 			if again := s.dispatch(t, "job"); again.ResourceVersion != d.ResourceVersion {
 				t.Error("what is said already is written again")
 			}
 			next := d.DeepCopy()
 			noteAsked(next, "0123456789abcdef")
-			must(t, s.hub.Update(t.Context(), next))
+			check.Must(t, s.hub.Update(t.Context(), next))
 		})
 	}
 }
@@ -304,7 +305,7 @@ func TestLargestJob(t *testing.T) {
 				job.Template.Spec.Template.Spec.Containers = []corev1.Container{{Name: "node", Image: "none"}}
 				runtime.Spec.Template.Spec.ReplicatedJobs = append(runtime.Spec.Template.Spec.ReplicatedJobs, job)
 			}
-			must(t, s.hub.Create(t.Context(), runtime))
+			check.Must(t, s.hub.Create(t.Context(), runtime))
 			s.submit(t, "job", func(job *trainer.TrainJob) {
 				job.Spec.RuntimeRef = trainer.RuntimeRef{Name: "own", Kind: new("TrainingRuntime")}
 				job.Spec.Trainer = &trainer.Trainer{}

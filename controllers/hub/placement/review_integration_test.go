@@ -17,20 +17,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // showNodes writes into the status of a WorkerCluster that it has nodes with eight GPUs each, as its controller does.
 func (s *scene) showNodes(t *testing.T, name v1alpha1.ClusterName, nodes int32) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Name: string(name)}, worker))
 	worker.Status.NodeGroups = []v1alpha1.NodeGroup{{Resource: gpu, Nodes: nodes, Allocatable: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("96"), corev1.ResourcePods: resource.MustParse("110"), gpu: resource.MustParse("8"),
 	}}}
 	if nodes == 0 {
 		worker.Status.NodeGroups = nil
 	}
-	must(t, s.hub.Status().Update(t.Context(), worker))
+	check.Must(t, s.hub.Status().Update(t.Context(), worker))
 }
 
 // TestReview: what the hub says of a job before it is there. The workers are not asked, so a standby says the same.
@@ -106,7 +107,7 @@ func TestReview(t *testing.T) {
 			}
 			tc.change(job)
 			faults, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), job)
-			must(t, err)
+			check.Must(t, err)
 			for _, answer := range []struct{ what, got, want string }{
 				{"faults", textOf(faults), tc.fault}, {"warnings", strings.Join(warnings, "\n"), tc.warning},
 			} {
@@ -125,7 +126,7 @@ func TestReviewOfUnknownWorkers(t *testing.T) {
 	defer s.showNodes(t, east, 0)
 	s.submit(t, "large", func(j *trainer.TrainJob) { j.Spec.Trainer.NumNodes = new(int32(100)) })
 	_, warnings, err := Reviewer{s.reconciler}.Review(t.Context(), s.job(t, "large"))
-	must(t, err)
+	check.Must(t, err)
 	if len(warnings) > 0 {
 		t.Errorf("warnings: %q", warnings)
 	}
@@ -139,7 +140,7 @@ func TestPlacedOn(t *testing.T) {
 		t.Helper()
 		job := s.job(t, "job")
 		worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), client.ObjectKeyFromObject(job), job.UID)
-		must(t, err)
+		check.Must(t, err)
 		return worker
 	}
 	if worker := at(); worker != "" {
@@ -150,7 +151,7 @@ func TestPlacedOn(t *testing.T) {
 		t.Errorf("placed: %q", worker)
 	}
 	worker, err := Reviewer{s.reconciler}.PlacedOn(t.Context(), types.NamespacedName{Namespace: s.namespace, Name: "job"}, "another")
-	if must(t, err); worker != "" {
+	if check.Must(t, err); worker != "" {
 		t.Errorf("an earlier job of the name: %q", worker)
 	}
 }

@@ -30,6 +30,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
@@ -146,7 +147,7 @@ func newScene(t *testing.T) *scene {
 		events:      events.NewFakeRecorder(1000),
 	}
 	for _, c := range []client.Client{s.hub, s.workers[east], s.workers[west]} {
-		must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
+		check.Must(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.namespace}}))
 	}
 	s.awaitUsed(t, 0)
 	s.restart(t)
@@ -162,16 +163,16 @@ func (s *scene) restart(t *testing.T) {
 		Hub: s.hub, HubReader: s.hub, ManagedBy: v1alpha1.ManagedByMultiKueue, Connections: s.fleet, Recorder: s.events, Clock: s.clock,
 		UnknownCopies: s.unknown, Shown: s.shown, Kueue: s.kueue,
 	})
-	must(t, err)
+	check.Must(t, err)
 	var dispatches v1alpha1.DispatchList
-	must(t, s.hub.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
+	check.Must(t, s.hub.List(t.Context(), &dispatches, client.InNamespace(s.namespace)))
 	for i := range dispatches.Items {
 		s.tell(&dispatches.Items[i])
 	}
 	s.woken = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(s.woken.ShutDown)
-	must(t, s.reconciler.inbox.Source().Start(t.Context(), s.woken))
-	must(t, s.reconciler.expectUnplaced(t.Context(), client.InNamespace(s.namespace)))
+	check.Must(t, s.reconciler.inbox.Source().Start(t.Context(), s.woken))
+	check.Must(t, s.reconciler.expectUnplaced(t.Context(), client.InNamespace(s.namespace)))
 	for key := range s.drain() {
 		s.reconcile(t, key.Name)
 	}
@@ -202,7 +203,7 @@ func (s *scene) lose(d *v1alpha1.Dispatch) {
 func (s *scene) job(t *testing.T, name string) *trainer.TrainJob {
 	t.Helper()
 	job := &trainer.TrainJob{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, job))
 	return job
 }
 
@@ -223,7 +224,7 @@ func (s *scene) submit(t *testing.T, name string, changes ...func(*trainer.Train
 	for _, change := range changes {
 		change(job)
 	}
-	must(t, s.hub.Create(t.Context(), job))
+	check.Must(t, s.hub.Create(t.Context(), job))
 }
 
 // turn reconciles a job as a manager does. Something may have changed, so the decider does a pass, and the job is
@@ -234,7 +235,7 @@ func (s *scene) turn(t *testing.T, name string) (reconcile.Result, error) {
 	s.drain()
 	s.reconciler.decider.Changed()
 	result, err := s.visit(t, key)
-	must(t, s.reconciler.decider.Pass(t.Context()))
+	check.Must(t, s.reconciler.decider.Pass(t.Context()))
 	if s.drain()[key] && err == nil {
 		return s.visit(t, key)
 	}
@@ -249,7 +250,7 @@ func (s *scene) visit(t *testing.T, key client.ObjectKey) (reconcile.Result, err
 	go func() { ended <- s.reconciler.decider.Run(ctx) }()
 	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	stop()
-	must(t, <-ended)
+	check.Must(t, <-ended)
 	return result, err
 }
 
@@ -258,10 +259,10 @@ func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.Dispatch, reconc
 	t.Helper()
 	key := client.ObjectKey{Namespace: s.namespace, Name: name}
 	result, err := s.turn(t, name)
-	must(t, err)
+	check.Must(t, err)
 	d := &v1alpha1.Dispatch{}
 	if err := s.hub.Get(t.Context(), key, d); err != nil {
-		must(t, client.IgnoreNotFound(err))
+		check.Must(t, client.IgnoreNotFound(err))
 		return nil, result
 	}
 	return d, result
@@ -285,7 +286,7 @@ func (s *scene) report(t *testing.T, d *v1alpha1.Dispatch, condition string, val
 			d.Status.Refusals[at] = refusal
 		}
 	}
-	must(t, s.hub.Status().Update(t.Context(), d))
+	check.Must(t, s.hub.Status().Update(t.Context(), d))
 	s.tell(d)
 }
 
@@ -304,9 +305,9 @@ func (s *scene) bind(t *testing.T, d *v1alpha1.Dispatch) {
 				}}},
 			}
 			admin := s.workers[d.Spec.Cluster]
-			must(t, admin.Create(t.Context(), pod))
+			check.Must(t, admin.Create(t.Context(), pod))
 			t.Cleanup(func() {
-				must(t, client.IgnoreNotFound(admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))))
+				check.Must(t, client.IgnoreNotFound(admin.Delete(context.Background(), pod, client.GracePeriodSeconds(0))))
 			})
 		}
 	}
@@ -328,13 +329,6 @@ func (s *scene) awaitUsed(t *testing.T, want int64) {
 		}
 		return fmt.Sprint(used)
 	}, patience, 10*time.Millisecond).Should(gomega.Equal(fmt.Sprint(want)), "GPUs used on both workers")
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func list(pairs ...string) corev1.ResourceList {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // setQueue sets the LocalQueue into which copies come on the worker that counts quota.
@@ -23,14 +24,14 @@ func (s *scene) setQueue(t *testing.T, queue v1alpha1.WorkerQueue) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: string(queueing)}}
 	patch := fmt.Sprintf(`{"spec":{"kueue":{"workerQueue":%q}}}`, queue)
-	must(t, s.hub.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, s.hub.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 // expectQueue expects what the Dispatch of a job says about its LocalQueue.
 func (s *scene) expectQueue(t *testing.T, name string, want *string) {
 	t.Helper()
 	d := &v1alpha1.Dispatch{}
-	must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
+	check.Must(t, s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d))
 	if got := d.Spec.LocalQueue; (got == nil) != (want == nil) || ptr.Deref(got, "") != ptr.Deref(want, "") {
 		t.Errorf("the Dispatch of %s says %q (%t), want %q (%t)", name, ptr.Deref(got, ""), got != nil, ptr.Deref(want, ""), want != nil)
 	}

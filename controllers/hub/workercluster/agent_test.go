@@ -18,6 +18,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
@@ -32,7 +33,7 @@ func agentReady(worker *v1alpha1.WorkerCluster) metav1.Condition {
 func (s *scene) change(t *testing.T, name, spec string) {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
+	check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(`{"spec": `+spec+`}`))))
 	s.awaitCached(t, worker)
 }
 
@@ -102,7 +103,7 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 	s.writeCredentials(t, "lost", s.second)
 	worker := s.become(t, "lost", v1alpha1.ReasonIdentityChanged)
 	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, s.second.ID)
-	must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 	s.awaitCached(t, worker)
 	if ready := agentReady(s.become(t, "lost", v1alpha1.ReasonConnected)); ready.Type != "" {
 		t.Errorf("of the agent of another cluster: %+v", ready)
@@ -113,11 +114,11 @@ func TestAgentReadyOutlastsContact(t *testing.T) {
 func (s *scene) lose(t *testing.T, name, host string) {
 	t.Helper()
 	kubeconfig, err := s.first.Cluster.KubeconfigBytes()
-	must(t, err)
+	check.Must(t, err)
 	closed, err := ports.Free()
-	must(t, err)
+	check.Must(t, err)
 	server, err := url.Parse(host)
-	must(t, err)
+	check.Must(t, err)
 	led := bytes.ReplaceAll(kubeconfig, []byte(server.Host), []byte(closed))
 	if bytes.Equal(led, kubeconfig) {
 		t.Fatalf("the kubeconfig does not lead to %s", server.Host)

@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/hub/workercluster"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // The hub's API server accepts the status of a worker, whatever the worker reports.
@@ -59,7 +60,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 			s := newScene(t)
 			worker := &v1alpha1.WorkerCluster{Spec: v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: "/none"}}}
 			worker.GenerateName = "says-"
-			must(t, s.hub.Admin.Create(t.Context(), worker))
+			check.Must(t, s.hub.Admin.Create(t.Context(), worker))
 			t.Cleanup(func() { s.unregister(t, worker.Name) })
 			says := connection
 			if test.connection != nil {
@@ -70,7 +71,7 @@ func TestWhatAWorkerSaysIsTaken(t *testing.T) {
 			if got := len(worker.Status.NodeGroups); got != test.groups {
 				t.Errorf("%d groups of nodes are shown, want %d", got, test.groups)
 			}
-			must(t, s.hub.Admin.Status().Update(t.Context(), worker))
+			check.Must(t, s.hub.Admin.Status().Update(t.Context(), worker))
 		})
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -83,7 +84,7 @@ func TestIdentity(t *testing.T) {
 	}
 	accept := func(id types.UID) {
 		patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: %q}}}`, v1alpha1.AnnotationAcceptIdentity, id)
-		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 		s.awaitCached(t, worker)
 	}
 	accept("another-cluster")
@@ -182,7 +183,7 @@ func TestCapacityReportMissing(t *testing.T) {
 	set := func(source v1alpha1.CapacitySource) {
 		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}
 		patch := fmt.Sprintf(`{"spec": {"capacity": %q}}`, source)
-		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 		s.awaitCached(t, worker)
 	}
 	set(v1alpha1.CapacityFromReport)
@@ -195,7 +196,7 @@ func TestCapacityReportMissing(t *testing.T) {
 		t.Fatal("controllers have not been given the new connection")
 	}
 	worked, err := connection.Client()
-	must(t, err)
+	check.Must(t, err)
 	// A controller asks the worker for the pods of a job, because the hub's caches hold no pods then.
 	s.createPod(t, "somebodys", "", "1")
 	var pods corev1.PodList
@@ -215,7 +216,7 @@ func TestQuotaMissing(t *testing.T) {
 	set := func(kueue v1alpha1.KueueCapacity) {
 		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "queueing"}}
 		patch := fmt.Sprintf(`{"spec": {"kueue": {"capacity": %q}}}`, kueue)
-		must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
+		check.Must(t, s.hub.Admin.Patch(t.Context(), worker, client.RawPatch(types.MergePatchType, []byte(patch))))
 		s.awaitCached(t, worker)
 	}
 	set(v1alpha1.KueueCapacityQuotaAndNodes)
@@ -232,7 +233,7 @@ func TestQuotaMissing(t *testing.T) {
 	if s.joined["queueing"].Inventory().Snapshot().Quota != nil {
 		t.Error("quota is counted though nobody asks for it")
 	}
-	must(t, s.second.Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	check.Must(t, s.second.Cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
 	set(v1alpha1.KueueCapacityQuota)
 	s.become(t, "queueing", v1alpha1.ReasonConnected)
 	if s.joined["queueing"].Inventory().Snapshot().Quota == nil {
@@ -265,7 +266,7 @@ func (s *scene) awaitCached(t *testing.T, worker *v1alpha1.WorkerCluster) {
 	t.Helper()
 	gomega.NewWithT(t).Eventually(func() string {
 		cached := &v1alpha1.WorkerCluster{}
-		must(t, s.cached.Get(t.Context(), client.ObjectKeyFromObject(worker), cached))
+		check.Must(t, s.cached.Get(t.Context(), client.ObjectKeyFromObject(worker), cached))
 		return cached.ResourceVersion
 	}, patience, 10*time.Millisecond).Should(gomega.Equal(worker.ResourceVersion))
 }
@@ -285,7 +286,7 @@ func (s *scene) createNode(t *testing.T, name, product, gpus string, notReady bo
 	if notReady {
 		node.Status.Conditions[0].Status = corev1.ConditionFalse
 	}
-	must(t, s.first.Admin.Status().Update(t.Context(), node))
+	check.Must(t, s.first.Admin.Status().Update(t.Context(), node))
 }
 
 // createPod creates a pod on the first worker that requests GPUs. Without a node the pod is not bound.
@@ -312,11 +313,11 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 		meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
 			Type: v1alpha1.DispatchFinished, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonComplete,
 		})
-		must(t, s.hub.Admin.Status().Update(t.Context(), d))
+		check.Must(t, s.hub.Admin.Status().Update(t.Context(), d))
 	}
 	gomega.NewWithT(t).Eventually(func() string {
 		cached := &v1alpha1.Dispatch{}
-		must(t, client.IgnoreNotFound(s.cached.Get(t.Context(), client.ObjectKeyFromObject(d), cached)))
+		check.Must(t, client.IgnoreNotFound(s.cached.Get(t.Context(), client.ObjectKeyFromObject(d), cached)))
 		return cached.ResourceVersion
 	}, patience, 10*time.Millisecond).Should(gomega.Equal(d.ResourceVersion))
 }
@@ -324,8 +325,8 @@ func (s *scene) createDispatch(t *testing.T, name string, worker v1alpha1.Cluste
 // create creates an object, and deletes it when the test ends.
 func (s *scene) create(t *testing.T, server *servers.Server, object client.Object) {
 	t.Helper()
-	must(t, server.Admin.Create(t.Context(), object))
+	check.Must(t, server.Admin.Create(t.Context(), object))
 	t.Cleanup(func() {
-		must(t, server.Admin.Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
+		check.Must(t, server.Admin.Delete(context.WithoutCancel(t.Context()), object, client.GracePeriodSeconds(0)))
 	})
 }

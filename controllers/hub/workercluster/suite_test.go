@@ -26,6 +26,7 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -114,7 +115,7 @@ func newScene(t *testing.T) *scene {
 	e := shared.Get(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		cancel()
 		fleet.Wait()
@@ -139,7 +140,7 @@ func (s *scene) register(t *testing.T, name string, leadsTo *servers.Server) {
 			KubeconfigSecretRef: &v1alpha1.SecretReference{Name: name},
 		}},
 	}
-	must(t, admin.Create(t.Context(), worker))
+	check.Must(t, admin.Create(t.Context(), worker))
 	t.Cleanup(func() { s.unregister(t, name) })
 }
 
@@ -151,7 +152,7 @@ func (s *scene) unregister(t *testing.T, name string) {
 		&v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}},
 	} {
-		must(t, client.IgnoreNotFound(s.hub.Admin.Delete(ctx, object)))
+		check.Must(t, client.IgnoreNotFound(s.hub.Admin.Delete(ctx, object)))
 		gomega.NewWithT(t).Eventually(func() bool {
 			return apierrors.IsNotFound(s.cached.Get(ctx, client.ObjectKeyFromObject(object), object))
 		}, patience, 10*time.Millisecond).Should(gomega.BeTrue(), "the cache forgets %s", name)
@@ -162,7 +163,7 @@ func (s *scene) unregister(t *testing.T, name string) {
 func (s *scene) writeCredentials(t *testing.T, name string, leadsTo *servers.Server) {
 	t.Helper()
 	kubeconfig, err := leadsTo.Cluster.KubeconfigBytes()
-	must(t, err)
+	check.Must(t, err)
 	s.writeKubeconfig(t, name, kubeconfig)
 }
 
@@ -175,7 +176,7 @@ func (s *scene) writeKubeconfig(t *testing.T, name string, kubeconfig []byte) {
 	if apierrors.IsAlreadyExists(err) {
 		err = s.hub.Admin.Update(t.Context(), secret)
 	}
-	must(t, err)
+	check.Must(t, err)
 }
 
 // reconcile calls the reconciler, which must not fail, and returns the WorkerCluster after that.
@@ -183,9 +184,9 @@ func (s *scene) reconcile(t *testing.T, name string) (*v1alpha1.WorkerCluster, r
 	t.Helper()
 	key := client.ObjectKey{Name: name}
 	result, err := s.reconciler.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
-	must(t, err)
+	check.Must(t, err)
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), key, worker)))
+	check.Must(t, client.IgnoreNotFound(s.hub.Admin.Get(t.Context(), key, worker)))
 	return worker, result
 }
 
@@ -211,11 +212,4 @@ func (s *scene) become(t *testing.T, name, reason string) *v1alpha1.WorkerCluste
 		return reason
 	}, patience, 20*time.Millisecond).Should(gomega.Equal(reason), "WorkerCluster %s", name)
 	return worker
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -62,7 +63,7 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 	counted, reported := w.connect(t, v1alpha1.CapacityFromPods), w.connect(t, v1alpha1.CapacityFromReport)
 	await(t, counted, capacity.Known, "")
 	await(t, reported, capacity.ReportMissing, "no CapacityReport API")
-	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	await(t, reported, capacity.ReportMissing, `no CapacityReport named "capacity"`)
 	w.runReporter(t, capacityreport.Options{})
 	await(t, reported, capacity.Known, "")
@@ -98,7 +99,7 @@ func TestBothSourcesGiveTheSameNumbers(t *testing.T) {
 // TestWrites: the report is written when its content changes, at most once a second, and is renewed in time.
 func TestWrites(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	clock := clocktesting.NewFakeClock(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC))
 	w.createNode(t, "a", nil, corev1.ResourceList{"cpu": resource.MustParse("8")}, true)
 	w.runReporter(t, capacityreport.Options{Clock: clock})
@@ -116,7 +117,7 @@ func TestWrites(t *testing.T) {
 	for i := range 20 {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
 		patch := fmt.Sprintf(`{"spec": {"taints": [{"key": "soft-%d", "effect": "PreferNoSchedule"}]}}`, i)
-		must(t, w.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
+		check.Must(t, w.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
 		awaitTimer(t, clock)
 		clock.Step(time.Second)
 	}
@@ -137,18 +138,18 @@ func TestWrites(t *testing.T) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	crds, err := clusters.ModulePaths(t.Context(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-	must(t, err)
+	check.Must(t, err)
 	w := &world{}
 	w.cluster, err = clusters.Start(t.Context(), clusters.Options{Name: "worker", CRDs: crds})
 	if err != nil {
 		t.Fatalf("this test needs a real API server (make controlplane builds it): %v", err)
 	}
-	t.Cleanup(func() { must(t, w.cluster.Stop()) })
+	t.Cleanup(func() { check.Must(t, w.cluster.Stop()) })
 	w.admin, err = client.New(w.cluster.Config, client.Options{Scheme: newScheme(t)})
-	must(t, err)
+	check.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.fleet, err = remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	must(t, err)
+	check.Must(t, err)
 	t.Cleanup(func() {
 		cancel()
 		w.fleet.Wait()
@@ -159,8 +160,8 @@ func newWorld(t *testing.T) *world {
 func newScheme(t *testing.T) *runtime.Scheme {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	must(t, clientgoscheme.AddToScheme(scheme))
-	must(t, v1alpha1.AddToScheme(scheme))
+	check.Must(t, clientgoscheme.AddToScheme(scheme))
+	check.Must(t, v1alpha1.AddToScheme(scheme))
 	return scheme
 }
 
@@ -168,7 +169,7 @@ func newScheme(t *testing.T) *runtime.Scheme {
 func (w *world) connect(t *testing.T, source v1alpha1.CapacitySource) *remote.Cluster {
 	t.Helper()
 	system := &corev1.Namespace{}
-	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	check.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	name := v1alpha1.ClusterName(source)
 	w.fleet.Ensure(name, remote.Credentials{Config: w.cluster.Config, Fingerprint: "1"}, system.UID, remote.CapacityFrom(source))
 	cluster, _ := w.fleet.Get(name)
@@ -181,8 +182,8 @@ func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
 	mgr, err := ctrl.NewManager(w.cluster.Config, ctrl.Options{
 		Scheme: newScheme(t), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 	})
-	must(t, err)
-	must(t, capacityreport.Add(mgr, opts))
+	check.Must(t, err)
+	check.Must(t, capacityreport.Add(mgr, opts))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- mgr.Start(ctx) }()
@@ -197,7 +198,7 @@ func (w *world) runReporter(t *testing.T, opts capacityreport.Options) {
 func (w *world) report(t *testing.T) *v1alpha1.CapacityReport {
 	t.Helper()
 	report := &v1alpha1.CapacityReport{}
-	must(t, client.IgnoreNotFound(w.admin.Get(t.Context(), client.ObjectKey{Name: v1alpha1.CapacityReportName}, report)))
+	check.Must(t, client.IgnoreNotFound(w.admin.Get(t.Context(), client.ObjectKey{Name: v1alpha1.CapacityReportName}, report)))
 	return report
 }
 
@@ -236,13 +237,13 @@ func (w *world) stepUntil(t *testing.T, clock *clocktesting.FakeClock, done func
 func (w *world) createNode(t *testing.T, name string, labels map[string]string, allocatable corev1.ResourceList, ready bool) *corev1.Node {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-	must(t, w.admin.Create(t.Context(), node))
+	check.Must(t, w.admin.Create(t.Context(), node))
 	node.Status.Capacity, node.Status.Allocatable = allocatable, allocatable
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
 	if ready {
 		node.Status.Conditions[0].Status = corev1.ConditionTrue
 	}
-	must(t, w.admin.Status().Update(t.Context(), node))
+	check.Must(t, w.admin.Status().Update(t.Context(), node))
 	return node
 }
 
@@ -301,13 +302,6 @@ func usesOf(s *capacity.Snapshot) map[string]int {
 	return uses
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // players change the worker at random.
 type players struct {
 	*world
@@ -319,7 +313,7 @@ type players struct {
 
 func newPlayers(t *testing.T, w *world, random *rand.Rand) *players {
 	t.Helper()
-	must(t, w.admin.Create(t.Context(), &nodev1.RuntimeClass{
+	check.Must(t, w.admin.Create(t.Context(), &nodev1.RuntimeClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "heavy"}, Handler: "heavy",
 		Overhead: &nodev1.Overhead{PodFixed: corev1.ResourceList{"cpu": resource.MustParse("250m")}},
 	}))
@@ -351,15 +345,15 @@ func (p *players) play(t *testing.T, changes int) {
 func (p *players) mark(t *testing.T, round int) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: marker}}
-	must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
+	check.Must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
 	pod.ResourceVersion = ""
 	pod.Spec = corev1.PodSpec{NodeName: marker, Containers: []corev1.Container{container(corev1.ResourceList{
 		"cpu": *resource.NewMilliQuantity(int64(round+1), resource.DecimalSI),
 	})}}
-	must(t, p.admin.Create(t.Context(), pod))
+	check.Must(t, p.admin.Create(t.Context(), pod))
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: "%d"}}}`, marker, round)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: marker}}
-	must(t, p.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
+	check.Must(t, p.admin.Patch(t.Context(), node, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
 func (p *players) addNode(t *testing.T) {
@@ -381,7 +375,7 @@ func (p *players) changeNode(t *testing.T) {
 	t.Helper()
 	at := p.random.IntN(len(p.nodes))
 	node := &corev1.Node{}
-	must(t, p.admin.Get(t.Context(), client.ObjectKey{Name: p.nodes[at]}, node))
+	check.Must(t, p.admin.Get(t.Context(), client.ObjectKey{Name: p.nodes[at]}, node))
 	switch p.random.IntN(4) {
 	case 0:
 		node.Spec.Unschedulable = !node.Spec.Unschedulable
@@ -394,11 +388,11 @@ func (p *players) changeNode(t *testing.T) {
 	case 2:
 		node.Spec.Taints = nil
 	case 3: // Its pods stay for now.
-		must(t, p.admin.Delete(t.Context(), node))
+		check.Must(t, p.admin.Delete(t.Context(), node))
 		p.nodes = append(p.nodes[:at], p.nodes[at+1:]...)
 		return
 	}
-	must(t, p.admin.Update(t.Context(), node))
+	check.Must(t, p.admin.Update(t.Context(), node))
 }
 
 func (p *players) name(prefix string) string {
@@ -435,7 +429,7 @@ func (p *players) addPod(t *testing.T) {
 		}
 	}
 	p.decorate(pod)
-	must(t, p.admin.Create(t.Context(), pod))
+	check.Must(t, p.admin.Create(t.Context(), pod))
 	p.pods = append(p.pods, pod.Name)
 }
 
@@ -467,7 +461,7 @@ func (p *players) changePod(t *testing.T) {
 	}
 	at := p.random.IntN(len(p.pods))
 	pod := &corev1.Pod{}
-	must(t, p.admin.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: p.pods[at]}, pod))
+	check.Must(t, p.admin.Get(t.Context(), client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: p.pods[at]}, pod))
 	switch p.random.IntN(5) {
 	case 0:
 		pod.Status.Phase = corev1.PodRunning
@@ -476,13 +470,13 @@ func (p *players) changePod(t *testing.T) {
 	case 2:
 		pod.Status.Phase = corev1.PodFailed
 	case 3:
-		must(t, p.admin.Delete(t.Context(), pod))
+		check.Must(t, p.admin.Delete(t.Context(), pod))
 		return
 	case 4:
-		must(t, p.admin.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))))
-		must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
+		check.Must(t, p.admin.Patch(t.Context(), pod, client.RawPatch(types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`))))
+		check.Must(t, client.IgnoreNotFound(p.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0))))
 		p.pods = append(p.pods[:at], p.pods[at+1:]...)
 		return
 	}
-	must(t, p.admin.Status().Update(t.Context(), pod))
+	check.Must(t, p.admin.Status().Update(t.Context(), pod))
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/capacity"
 	"github.com/trainyard/trainyard/controllers/worker/capacityreport"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 // hubConfig has the token of the hub's service account.
@@ -30,9 +31,9 @@ func (w *world) hubConfig(t *testing.T) *rest.Config {
 	t.Helper()
 	hub := types.NamespacedName{Namespace: "trainyard-system", Name: "trainyard-hub"}
 	kubeconfig, err := w.cluster.ServiceAccountKubeconfig(t.Context(), hub, time.Hour)
-	must(t, err)
+	check.Must(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	must(t, err)
+	check.Must(t, err)
 	return config
 }
 
@@ -40,7 +41,7 @@ func (w *world) hubConfig(t *testing.T) *rest.Config {
 func (w *world) connectAs(t *testing.T, name v1alpha1.ClusterName, config *rest.Config, source v1alpha1.CapacitySource) *remote.Cluster {
 	t.Helper()
 	system := &corev1.Namespace{}
-	must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
+	check.Must(t, w.admin.Get(t.Context(), client.ObjectKey{Name: metav1.NamespaceSystem}, system))
 	w.fleet.Ensure(name, remote.Credentials{Config: config, Fingerprint: "1"}, system.UID, remote.CapacityFrom(source), remote.CountQuota(true))
 	cluster, _ := w.fleet.Get(name)
 	return cluster
@@ -50,7 +51,7 @@ func (w *world) connectAs(t *testing.T, name v1alpha1.ClusterName, config *rest.
 // Kueue writes. Until then, the state names each missing thing.
 func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	w.applyConfig(t, "namespace/namespace.yaml", "worker/service_account.yaml", "worker/cluster_role.yaml", "worker/cluster_role_binding.yaml")
 	hub := w.hubConfig(t)
 	counted := w.connectAs(t, "counted", hub, v1alpha1.CapacityFromPods)
@@ -59,7 +60,7 @@ func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 	await(t, counted, capacity.QuotaMissing, "the worker has no ClusterQueue of Kueue in version v1beta2")
 	without := w.connectAs(t, "without", w.cluster.Config, v1alpha1.CapacityFromReport)
 	await(t, without, capacity.ReportMissing, "")
-	must(t, w.cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
+	check.Must(t, w.cluster.ApplyFiles(t.Context(), "../../../capacity/testdata/kueue-crds.yaml"))
 	// The reflectors ask again after up to a minute. A new connection asks at once.
 	w.fleet.Remove("counted")
 	counted = w.connectAs(t, "counted", hub, v1alpha1.CapacityFromPods)
@@ -87,7 +88,7 @@ func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 // TestReportWithoutQuota: a hub that asks for quota says so when the agent does not count it.
 func TestReportWithoutQuota(t *testing.T) {
 	w := newWorld(t)
-	must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
+	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))
 	w.runReporter(t, capacityreport.Options{})
 	await(t, w.connectAs(t, "asking", w.cluster.Config, v1alpha1.CapacityFromReport), capacity.QuotaMissing, "agent runs with --kueue-quota and may read")
 	await(t, w.connect(t, v1alpha1.CapacityFromReport), capacity.Known, "")
@@ -97,7 +98,7 @@ func TestReportWithoutQuota(t *testing.T) {
 func (w *world) applyConfig(t *testing.T, files ...string) {
 	t.Helper()
 	for _, file := range files {
-		must(t, w.cluster.ApplyFiles(t.Context(), "../../../config/"+file))
+		check.Must(t, w.cluster.ApplyFiles(t.Context(), "../../../config/"+file))
 	}
 }
 
@@ -111,7 +112,7 @@ func (w *world) playKueue(t *testing.T, random *rand.Rand) {
 		object.SetNamespace(metav1.NamespaceDefault)
 	}
 	if random.IntN(5) == 0 {
-		must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), object)))
+		check.Must(t, client.IgnoreNotFound(w.admin.Delete(t.Context(), object)))
 		return
 	}
 	groups := []any{map[string]any{"coveredResources": []any{"cpu"}, "flavors": []any{map[string]any{
@@ -161,11 +162,11 @@ func (w *world) apply(t *testing.T, object *unstructured.Unstructured) {
 	err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(object), before)
 	if err == nil {
 		object.SetResourceVersion(before.GetResourceVersion())
-		must(t, w.admin.Update(t.Context(), object))
+		check.Must(t, w.admin.Update(t.Context(), object))
 		return
 	}
-	must(t, client.IgnoreNotFound(err))
-	must(t, w.admin.Create(t.Context(), object))
+	check.Must(t, client.IgnoreNotFound(err))
+	check.Must(t, w.admin.Create(t.Context(), object))
 }
 
 // awaitFlavor makes a flavor, and waits until a connection shows it and has seen everything else.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -53,7 +54,7 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 	}
 	y, hub := start(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}}
-	must(t, hub.Delete(t.Context(), secret)) // Its token would live for a week.
+	check.Must(t, hub.Delete(t.Context(), secret)) // Its token would live for a week.
 	eventually(t, func(g gomega.Gomega) {
 		worker := &v1alpha1.WorkerCluster{}
 		g.Expect(hub.Get(t.Context(), client.ObjectKey{Name: brief}, worker)).To(gomega.Succeed())
@@ -61,7 +62,7 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 	})
 	_, err := y.Plugin(t.Context(), "join", brief, "--kubeconfig", y.Workers[brief].KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath,
 		"--agent=none", "--timeout=120s", "--token-life="+tokenLife.String())
-	must(t, err)
+	check.Must(t, err)
 	first := kubeconfigOf(t, hub)
 	token := tokenOf(t, first)
 	if life := token.Expires.Sub(token.Issued); life != tokenLife {
@@ -97,9 +98,9 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 		t.Errorf("the worker has refused: %v", refused)
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(first)
-	must(t, err)
+	check.Must(t, err)
 	old, err := kubernetes.NewForConfig(config)
-	must(t, err)
+	check.Must(t, err)
 	if _, err := old.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("the first token has not expired, so the test shows nothing: %v", err)
 	}
@@ -113,19 +114,12 @@ func start(t *testing.T) (*yard.Yard, client.Client) {
 		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=1s"},
 		Progress: yard.Print,
 	})
-	must(t, err)
-	t.Cleanup(func() { must(t, y.Stop()) })
-	must(t, yard.InstallRuntimes(t.Context(), y.Hub))
+	check.Must(t, err)
+	t.Cleanup(func() { check.Must(t, y.Stop()) })
+	check.Must(t, yard.InstallRuntimes(t.Context(), y.Hub))
 	hub, _, err := y.Clients()
-	must(t, err)
+	check.Must(t, err)
 	return y, hub
-}
-
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func eventually(t *testing.T, check func(g gomega.Gomega)) {
@@ -136,7 +130,7 @@ func eventually(t *testing.T, check func(g gomega.Gomega)) {
 func submit(t *testing.T, hub client.Client, name, runFor string) *trainer.TrainJob {
 	t.Helper()
 	job := yard.Job{Name: name, GPUs: 1, RunFor: runFor}.TrainJob()
-	must(t, hub.Create(t.Context(), job))
+	check.Must(t, hub.Create(t.Context(), job))
 	return job
 }
 
@@ -150,16 +144,16 @@ func dispatchOf(t *testing.T, g gomega.Gomega, hub client.Client, job client.Obj
 func kubeconfigOf(t *testing.T, hub client.Client) []byte {
 	t.Helper()
 	secret := &corev1.Secret{}
-	must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}, secret))
+	check.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}, secret))
 	return secret.Data[kubeconfigs.SecretKey]
 }
 
 func tokenOf(t *testing.T, kubeconfig []byte) kubeconfigs.ServiceAccountToken {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	must(t, err)
+	check.Must(t, err)
 	token, err := kubeconfigs.ParseServiceAccountToken(config.BearerToken)
-	must(t, err)
+	check.Must(t, err)
 	return token
 }
 
@@ -167,7 +161,7 @@ func tokenOf(t *testing.T, kubeconfig []byte) kubeconfigs.ServiceAccountToken {
 func readySince(t *testing.T, hub client.Client) time.Time {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	must(t, hub.Get(context.Background(), client.ObjectKey{Name: brief}, worker))
+	check.Must(t, hub.Get(context.Background(), client.ObjectKey{Name: brief}, worker))
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
 		t.Fatalf("the worker is not Ready: %+v", ready)
@@ -179,7 +173,7 @@ func readySince(t *testing.T, hub client.Client) time.Time {
 func refusals(t *testing.T, cluster *clusters.Cluster, since time.Time) (refused []string) {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())
-	must(t, err)
+	check.Must(t, err)
 	defer file.Close()
 	lines := bufio.NewReader(file)
 	for {
@@ -188,7 +182,7 @@ func refusals(t *testing.T, cluster *clusters.Cluster, since time.Time) (refused
 			return refused
 		}
 		var event auditv1.Event
-		must(t, json.Unmarshal(line, &event))
+		check.Must(t, json.Unmarshal(line, &event))
 		if event.ResponseStatus != nil && event.ResponseStatus.Code == 401 && event.RequestReceivedTimestamp.After(since) {
 			refused = append(refused, event.UserAgent+" "+event.Verb+" "+event.RequestURI)
 		}
