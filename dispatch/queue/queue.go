@@ -180,7 +180,7 @@ func (q *Queue) Leave(key types.NamespacedName) {
 
 // remove removes an entry and its reservation. It drops the class if that is empty then.
 func (q *Queue) remove(e *entry) {
-	q.release(e)
+	q.endReservation(e)
 	delete(q.entries, e.Key())
 	c := e.class
 	first := c.remove(e)

@@ -55,8 +55,8 @@ func (q *Queue) reserve(e *entry, worker v1alpha1.ClusterName) {
 	q.reservations[worker] = e.reservation
 }
 
-// release ends the reservation of a job if there is one.
-func (q *Queue) release(e *entry) {
+// endReservation ends the reservation of a job if there is one.
+func (q *Queue) endReservation(e *entry) {
 	if r := e.reservation; r != nil {
 		delete(q.reservations, r.worker)
 		q.released[r.worker] = struct{}{}
@@ -67,7 +67,7 @@ func (q *Queue) release(e *entry) {
 // handOver moves a job's reservation to its new entry. What is held may change with the job's demand or place in order.
 func (q *Queue) handOver(from, to *entry) {
 	if r := from.reservation; r != nil {
-		q.release(from)
+		q.endReservation(from)
 		q.reserve(to, r.worker)
 	}
 }
@@ -103,7 +103,7 @@ func (p *pass) prune() {
 		if known && (q.seen[at].changed != q.rounds || p.fitsEmpty(r.entry, at)) {
 			continue
 		}
-		q.release(r.entry)
+		q.endReservation(r.entry)
 		r.entry.class.unreservable = false
 		p.put(r.entry.class)
 	}
@@ -158,12 +158,12 @@ func (p *pass) mayReserve(e *entry, at int) bool {
 func (p *pass) reserve(e *entry, worker v1alpha1.ClusterName) {
 	q := p.q
 	if e.reservation != nil {
-		q.release(e)
+		q.endReservation(e)
 		p.freed(e)
 	}
 	other := q.reservations[worker]
 	if other != nil {
-		q.release(other.entry)
+		q.endReservation(other.entry)
 	}
 	q.reserve(e, worker)
 	if other != nil {

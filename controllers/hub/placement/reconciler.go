@@ -279,7 +279,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 // explain says on the Dispatch of a job on the waiting list what each worker lacks. If it is too early for that,
 // explain returns how long to wait.
 func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job, answer dispatch.Decision) (time.Duration, error) {
-	d, err := r.writer.withdraw(ctx, f, job.Priority, job.PodSets)
+	d, err := r.writer.withoutWorker(ctx, f, job.Priority, job.PodSets)
 	if err != nil {
 		return 0, err
 	}

@@ -115,17 +115,17 @@ func (w *writer) suspend(ctx context.Context, f observation) error {
 
 // wait says on the Dispatch of a job that is not on the waiting list why it is not placed.
 func (w *writer) wait(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet, why dispatch.Decision) error {
-	d, err := w.withdraw(ctx, f, priority, podSets)
+	d, err := w.withoutWorker(ctx, f, priority, podSets)
 	if err != nil {
 		return err
 	}
 	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withdraw returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
+// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
 // changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
 // finalizer, which guards a copy.
-func (w *writer) withdraw(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
+func (w *writer) withoutWorker(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
 	}

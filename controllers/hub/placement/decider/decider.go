@@ -145,7 +145,7 @@ func (d *Decider) Need(ctx context.Context, job queue.Job) (*Grant, dispatch.Dec
 func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 	d.changedIf(d.fleet.unpromise(job.UID))
 	if a := d.jobs.grants[job.Key()]; a != nil && a.uid != job.UID {
-		d.changedIf(d.fleet.release(a.uid)) // The job of this name before this one.
+		d.changedIf(d.fleet.giveBack(a.uid)) // The job of this name before this one.
 	}
 	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
 		return false, false
@@ -179,7 +179,7 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	d.unanswered.Delete(key)
 	helps = d.fleet.unpromiseEnded(key) || helps
 	if a := d.jobs.grants[key]; a != nil {
-		helps = d.fleet.release(a.uid) || helps
+		helps = d.fleet.giveBack(a.uid) || helps
 	}
 	d.changedIf(helps)
 }
@@ -212,7 +212,7 @@ func (d *Decider) Forget(uid types.UID, attempt int32) {
 	defer d.mu.Unlock()
 	helps := d.fleet.unpromise(uid)
 	if a := d.jobs.byUID[uid]; a != nil && a.attempt <= attempt {
-		helps = d.fleet.release(uid) || helps
+		helps = d.fleet.giveBack(uid) || helps
 	}
 	d.changedIf(helps)
 }

@@ -220,7 +220,7 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 	freed := seen.IsFinished() && f.unpromise(uid)
 	switch {
 	case seen.Spec.Cluster == "" || seen.IsFinished() || seen.AttemptEnded():
-		return f.release(uid) || freed
+		return f.giveBack(uid) || freed
 	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
 		f.assign(assignmentOf(seen, f.clock.Now()))
 	default:
@@ -235,7 +235,7 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 
 // assign records an assignment, and takes what it needs off its worker's free nodes.
 func (f *fleet) assign(a *assignment) {
-	f.release(a.uid)
+	f.giveBack(a.uid)
 	f.unpromise(a.uid)
 	f.jobs.put(a)
 	f.take(a)
@@ -252,8 +252,8 @@ func (f *fleet) take(a *assignment) {
 	f.stale = append(f.stale, a.worker)
 }
 
-// release drops an assignment, and returns true if there was one.
-func (f *fleet) release(uid types.UID) bool {
+// giveBack drops an assignment, and returns true if there was one.
+func (f *fleet) giveBack(uid types.UID) bool {
 	a := f.jobs.drop(uid)
 	if a == nil {
 		return false
