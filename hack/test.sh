@@ -119,7 +119,8 @@ integration)
   run_controlplane
   ;;
 e2e)
-  run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
+  # Two packages at a time: each has a hub and workers, and waits for most of its time.
+  run e2e testname -count=1 -p 2 -timeout "${TIMEOUT:-30m}" "$@"
   ;;
 list)
   list

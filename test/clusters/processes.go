@@ -153,7 +153,7 @@ func (p *processes) startClient(part string, args []string) error {
 }
 
 func (p *processes) startPart(part string, args []string) (*Process, error) {
-	return p.run(command{name: part, dir: p.options.Dir, path: p.binary, args: append([]string{part}, args...)})
+	return p.run(command{name: part, dir: p.options.Dir, path: p.binary, args: append([]string{part}, args...), env: lessGarbageCollection})
 }
 
 // run starts a process and keeps it, to be ended with the cluster.
