@@ -115,7 +115,7 @@ func (w *workshop) build(p promise) error {
 	if err := os.WriteFile(file, overlay, 0o640); err != nil {
 		return err
 	}
-	return w.command(w.root, "go", "build", "-overlay", file, "-o", w.bin()+"/", "./cmd/manager", "./cmd/worker-agent")
+	return w.command(w.root, "go", "build", "-overlay", file, "-o", w.bin()+"/", "./cmd/...")
 }
 
 // compiled is the test program of a package of the fault tests.
