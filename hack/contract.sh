@@ -18,5 +18,6 @@ output=_output/test
 mkdir -p "$output"
 rm -f "$output/contract.json"
 # Never cached: the API servers are not inputs that go test knows.
-exec go -C test/contract tool -modfile="$root/hack/tools/go.mod" gotestsum --format testname --format-hide-empty-pkg \
+cd test/contract
+exec "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
   --jsonfile "$root/$output/contract.json" -- -vet=off -count=1 -timeout "${TIMEOUT:-30m}" "$@" ./...

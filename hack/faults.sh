@@ -23,8 +23,8 @@ run() {
   local name=$1
   shift
   rm -f "$output/$name.json"
-  go -C test/faults tool -modfile="$root/hack/tools/go.mod" gotestsum --format testname --format-hide-empty-pkg \
-    --jsonfile "$output/$name.json" -- -vet=off -count=1 -p 1 "$@"
+  (cd test/faults && "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
+    --jsonfile "$output/$name.json" -- -vet=off -count=1 -p 1 "$@")
 }
 
 soak() { run soak -timeout "${TIMEOUT:-20m}" ./soak "$@"; }

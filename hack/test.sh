@@ -69,7 +69,7 @@ run() {
     echo "No package has $suite tests."
     return
   fi
-  go tool -modfile=hack/tools/go.mod gotestsum --format "$format" --format-hide-empty-pkg \
+  hack/gotestsum.sh --format "$format" --format-hide-empty-pkg \
     --jsonfile "$output/$suite.json" -- -vet=off "$@" "${packages[@]}"
 }
 
@@ -90,8 +90,8 @@ run_harness() {
   for directory in $(harness_modules); do
     all=$(list_harness "$directory")
     mapfile -t packages < <(awk '{ print $2 }' <<<"$all")
-    go -C "$directory" tool -modfile="$root/hack/tools/go.mod" gotestsum --format pkgname --format-hide-empty-pkg \
-      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- -vet=off "$@" "${packages[@]}" || code=1
+    (cd "$directory" && "$root/hack/gotestsum.sh" --format pkgname --format-hide-empty-pkg \
+      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- -vet=off "$@" "${packages[@]}") || code=1
   done
   return "$code"
 }
