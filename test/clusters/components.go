@@ -80,9 +80,6 @@ func etcdArgs(o Options) []string {
 		"--initial-cluster=" + o.Name + "=" + etcdPeerSocket,
 		"--unsafe-no-fsync", // survives a crash of etcd, not of the machine
 		"--log-level=warn",
-		// A single member elects itself after one election timeout.
-		"--heartbeat-interval=20",
-		"--election-timeout=200",
 	}
 }
 
