@@ -63,8 +63,8 @@ var controllers = []string{
 	"ttl-after-finished-controller",
 }
 
-// lessGarbageCollection trades memory for CPU time: a part lives for minutes, and its start makes much garbage. Above the
-// limit the garbage is collected as often as by default.
+// lessGarbageCollection trades memory for CPU time: a part lives for minutes, and its start makes much garbage. Near the
+// limit garbage is collected as often as that takes.
 var lessGarbageCollection = []string{"GOGC=400", "GOMEMLIMIT=512MiB"}
 
 func componentKubeconfig(part string) string { return part + ".kubeconfig" }

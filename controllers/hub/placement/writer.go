@@ -122,8 +122,8 @@ func (w *writer) wait(ctx context.Context, f observation, priority int32, podSet
 	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that has
-// changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
+// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that
+// has changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
 // finalizer, which guards a copy.
 func (w *writer) withoutWorker(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
