@@ -208,7 +208,7 @@ func (k *kueueAPI) told() (all []string) {
 	}
 }
 
-// A job that MultiKueue dispatches is not placed, whatever comes first: its resumption, its Workload, its admissionCheck. Its
+// A job that MultiKueue dispatches is not placed, whatever comes first: its resumption, its Workload, its check. Its
 // Dispatch says so, and one Event does. When MultiKueue has it no longer, it is placed.
 func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k := newScene(t).withKueue(t)
@@ -224,7 +224,7 @@ func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, "has not admitted")
 	k.told()
 	k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted}, multiKueueCheck, provisioningCheck)
-	k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission admissionCheck "multikueue"`)
+	k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
 	events := k.told()
 	if len(events) != 1 || !strings.HasPrefix(events[0], "Warning Waiting ManagedByMultiKueue: ") {
 		t.Errorf("the Events are %q, want one that says who dispatches the job", events)
@@ -264,8 +264,8 @@ func TestKueueInFront(t *testing.T) {
 	}
 }
 
-// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's admissionCheck. Ours goes, also after
-// a restart, and the job is ours again only when MultiKueue's copy cannot run any more: its admissionCheck alone says too
+// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's check. Ours goes, also after
+// a restart, and the job is ours again only when MultiKueue's copy cannot run any more: its check alone says too
 // little.
 func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, k *kueueAPI){
@@ -292,7 +292,7 @@ func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 			}
 			k.tell(d)
 			k.endsAttempt(t, d, v1alpha1.OutcomeManagedByMultiKueue)
-			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission admissionCheck "multikueue"`)
+			k.waits(t, "job", v1alpha1.ReasonManagedByMultiKueue, `admission check "multikueue"`)
 
 			k.setWorkload(t, "job", kueue.MultiKueue, []string{admitted})
 			k.awaitMessage(t, "job", `cluster "far"`)
@@ -312,7 +312,7 @@ func TestKueueIsReadFirst(t *testing.T) {
 		reason string
 		marks  func(*trainer.TrainJob)
 	}{
-		"OfKueue": {reason: "its admissionCheck may be there", marks: queued},
+		"OfKueue": {reason: "its check may be there", marks: queued},
 		"Other":   {reason: "a job of Kueue's may come before it", marks: func(*trainer.TrainJob) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
