@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/internal/process"
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
+	"github.com/trainyard/trainyard/controllers/hub/failover"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
@@ -63,9 +64,9 @@ func defaultOptions() options {
 		workerTimeout:       10 * time.Second,
 		workerProbeInterval: 10 * time.Second,
 		fenceMargin:         hublease.DefaultMargin,
-		failoverPauseAt:     0.5,
-		failoverPauseWindow: 5 * time.Minute,
-		deletionGrace:       15 * time.Minute,
+		failoverPauseAt:     failover.DefaultPauseAt,
+		failoverPauseWindow: failover.DefaultPauseWindow,
+		deletionGrace:       failover.DefaultDeletionGrace,
 		webhooks:            webhookserver.Options{Configuration: webhookConfiguration, Address: ":9443"},
 	}
 }

@@ -28,11 +28,18 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 )
 
+// Defaults of Options. They are also the defaults of the manager's flags.
 const (
-	defaultPauseAt       = 0.5
-	defaultPauseWindow   = 5 * time.Minute
-	defaultDeletionGrace = 15 * time.Minute
-	defaultParallel      = 8
+	// DefaultPauseAt is the default of Options.PauseAt.
+	DefaultPauseAt = 0.5
+	// DefaultPauseWindow is the default of Options.PauseWindow.
+	DefaultPauseWindow = 5 * time.Minute
+	// DefaultDeletionGrace is the default of Options.DeletionGrace.
+	DefaultDeletionGrace = 15 * time.Minute
+)
+
+const (
+	defaultParallel = 8
 	// concurrency is how many workers are reconciled at a time.
 	concurrency = 4
 )
@@ -81,10 +88,10 @@ type Options struct {
 	// Clock is the clock of this process.
 	Clock clock.Clock
 	// PauseAt is a share of the workers. If a greater share is lost within PauseWindow, the manager moves no jobs of these
-	// workers. 1 or more: it never pauses. 0: the share is 0.5 and the window five minutes.
+	// workers. 1 or more: it never pauses. 0: DefaultPauseAt and DefaultPauseWindow.
 	PauseAt     float64
 	PauseWindow time.Duration
-	// DeletionGrace is how long the deletion of a job waits for a lost worker. 0: 15 minutes.
+	// DeletionGrace is how long the deletion of a job waits for a lost worker. 0: DefaultDeletionGrace.
 	DeletionGrace time.Duration
 	// Parallel is how many jobs of one worker are written at a time. 0: 8. 1: one by one, without goroutines.
 	Parallel int
@@ -92,13 +99,13 @@ type Options struct {
 
 func (o Options) complete() Options {
 	if o.PauseAt == 0 {
-		o.PauseAt = defaultPauseAt
+		o.PauseAt = DefaultPauseAt
 	}
 	if o.PauseWindow == 0 {
-		o.PauseWindow = defaultPauseWindow
+		o.PauseWindow = DefaultPauseWindow
 	}
 	if o.DeletionGrace == 0 {
-		o.DeletionGrace = defaultDeletionGrace
+		o.DeletionGrace = DefaultDeletionGrace
 	}
 	if o.Parallel == 0 {
 		o.Parallel = defaultParallel
