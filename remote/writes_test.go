@@ -14,8 +14,9 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// TestOnlyALeaderWrites checks that a process that was paused or had to wait sends no write unless it still leads.
-func TestOnlyALeaderWrites(t *testing.T) {
+// TestFormerLeaderWritesToNoWorker checks that a process that was paused or had to wait sends no write to a worker unless
+// it still leads.
+func TestFormerLeaderWritesToNoWorker(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		method string
@@ -49,7 +50,7 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	}
 }
 
-// TestOnlyLeaderWrites checks the transport of the hub's clients.
+// TestOnlyLeaderWrites checks the same of OnlyLeaderWrites, the transport of the hub's clients.
 func TestOnlyLeaderWrites(t *testing.T) {
 	cases := map[string]struct {
 		reason    string
