@@ -63,7 +63,8 @@ func isAboutWorkers(reason string) bool {
 func eventType(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace:
+		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace,
+		v1alpha1.ReasonAttemptsExhausted:
 		return corev1.EventTypeWarning
 	}
 	return corev1.EventTypeNormal

@@ -5,6 +5,11 @@ package jobs
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,11 +103,12 @@ func TestOrder(t *testing.T) {
 			want:   []string{"1 a", "0 lost", "0 bare"},
 		},
 		"Held": {
-			reason: "who is held back by a copy or by Kueue has no place either",
+			reason: "who is held back by a copy or by Kueue, or has no attempt left, has no place either",
 			of: []v1alpha1.Dispatch{
 				waiting("copy", 9, v1alpha1.ReasonUnknownCopy), waiting("a", 0, "NoFit"), waiting("kueue", 8, v1alpha1.ReasonWaitingForWorkload),
+				waiting("last", 7, v1alpha1.ReasonAttemptsExhausted),
 			},
-			want: []string{"1 a", "0 copy", "0 kueue"},
+			want: []string{"1 a", "0 copy", "0 kueue", "0 last"},
 		},
 		"NotWaiting": {
 			reason: "who goes, runs, is suspended or is dispatched by others does not wait",
@@ -119,6 +125,40 @@ func TestOrder(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestNoReasonIsForgotten checks that the waiting list knows each reason of the condition Placed.
+func TestNoReasonIsForgotten(t *testing.T) {
+	files, err := filepath.Glob("../../../../api/v1alpha1/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := map[string]string{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, declaration := range file.Decls {
+			block, ok := declaration.(*ast.GenDecl)
+			if !ok || !strings.HasPrefix(block.Doc.Text(), "Reasons of DispatchPlaced") {
+				continue
+			}
+			for _, spec := range block.Specs {
+				value := spec.(*ast.ValueSpec)
+				reasons[value.Names[0].Name] = value.Values[0].(*ast.BasicLit).Value
+			}
+		}
+	}
+	if len(reasons) < 20 {
+		t.Fatalf("found only %d reasons", len(reasons))
+	}
+	for name, literal := range reasons {
+		if _, known := waitsForRoom[strings.Trim(literal, `"`)]; !known {
+			t.Errorf("waitsForRoom lacks %s; look also at eventType and isAboutWorkers (controllers/hub/placement/events.go) "+
+				"and at IsGate (dispatch/record/moving.go)", name)
+		}
 	}
 }
 

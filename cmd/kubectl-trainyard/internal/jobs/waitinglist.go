@@ -95,16 +95,42 @@ func Message(d *v1alpha1.Dispatch) string {
 	return ""
 }
 
-// isForRoom says whether a job with this reason waits for room, and not until somebody creates or repairs something.
+// waitsForRoom has the reasons of the condition Placed. It says for each whether a job with this reason waits for room,
+// and not until somebody creates or repairs something. A test checks that no reason is missing.
+var waitsForRoom = map[string]bool{
+	v1alpha1.ReasonNoWorkers:    true,
+	v1alpha1.ReasonNoFit:        true,
+	v1alpha1.ReasonNameConflict: true,
+	v1alpha1.ReasonRejected:     true,
+	v1alpha1.ReasonQueued:       true,
+	v1alpha1.ReasonReserved:     true,
+	v1alpha1.ReasonPreempting:   true,
+
+	v1alpha1.ReasonRuntimeNotFound:         false,
+	v1alpha1.ReasonInvalidRuntime:          false,
+	v1alpha1.ReasonTooLarge:                false,
+	v1alpha1.ReasonPriorityClassNotFound:   false,
+	v1alpha1.ReasonPriorityClassNotAllowed: false,
+	v1alpha1.ReasonNoPolicy:                false,
+	v1alpha1.ReasonInvalidPolicy:           false,
+	v1alpha1.ReasonInvalidPin:              false,
+	v1alpha1.ReasonUnknownCopy:             false,
+	v1alpha1.ReasonWriteRefused:            false,
+	v1alpha1.ReasonProtectedNamespace:      false,
+	v1alpha1.ReasonAttemptsExhausted:       false,
+	v1alpha1.ReasonWaitingForWorkload:      false,
+
+	// Jobs with these reasons do not wait.
+	v1alpha1.ReasonPlaced:              false,
+	v1alpha1.ReasonSuspended:           false,
+	v1alpha1.ReasonManagedByMultiKueue: false,
+}
+
+// isForRoom says whether a job with this reason waits for room. A job without a reason does, and a job with a reason of
+// a later manager.
 func isForRoom(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonRuntimeNotFound, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonWriteRefused,
-		v1alpha1.ReasonNoPolicy, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidPin,
-		v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonProtectedNamespace, v1alpha1.ReasonWaitingForWorkload:
-		return false
-	}
-	return true
+	is, known := waitsForRoom[reason]
+	return is || !known
 }
 
 // Of returns the places of one namespace.
