@@ -40,5 +40,5 @@
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
 // keys come again with the next connection (package perworker). It remembers what matters for the seconds in which a
 // cache lags behind our own writes. A process that loses it repeats requests, and assumes the worst of creations that
-// got no answer (answers.go).
+// got no answer (unanswered.go).
 package mirror
