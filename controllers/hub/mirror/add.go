@@ -40,7 +40,8 @@ type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1al
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
-	// ClusterID is the ID of the cluster that Worker is a connection to. It does nothing for Dispatches of others.
+	// ClusterID is the ID of the cluster that Worker is a connection to. The mirror does nothing for Dispatches of other
+	// clusters.
 	ClusterID types.UID
 	// HubID marks what is ours on the worker.
 	HubID string
@@ -63,7 +64,7 @@ type Options struct {
 	Clock clock.Clock
 	// Protected says that no job of a namespace may have a copy. Placement says so first, and where. Nil: there is none.
 	Protected func(namespace string) bool
-	// NamespaceLabel says that a new namespace on the worker gets a label of the hub's, beside those of Pod Security.
+	// NamespaceLabel says that a new namespace on the worker gets a label of the hub's, beside the labels of Pod Security.
 	NamespaceLabel func(key string) bool
 	// Creations is how many creations may be under way at a time, zero for any number. It has to be less than the number
 	// of goroutines: while creations hang, jobs that run need some too.
@@ -72,7 +73,8 @@ type Options struct {
 	Inherited map[types.UID]int32
 }
 
-// NewReconciler makes the mirror of one worker. Its keys are those of the hub's Dispatches and of the worker's copies.
+// NewReconciler makes the mirror of one worker. Its keys are the keys of the hub's Dispatches and of the worker's
+// copies.
 func NewReconciler(options Options) reconcile.Reconciler {
 	if options.SweepRefused == nil {
 		options.SweepRefused = func() (string, bool) { return "", false }
@@ -80,8 +82,9 @@ func NewReconciler(options Options) reconcile.Reconciler {
 	return &reconciler{Options: options, started: options.Clock.Now(), creations: newCreations(options.Creations)}
 }
 
-// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. Whatever else is shown of a
-// JobSet changes together with its copy. Nobody waits for the source: a worker need not let its JobSets be read.
+// JobSetEvents is a source of the keys whose JobSet in the worker's cache has restarted. Everything else that the
+// Dispatch shows of a JobSet changes together with its copy. Nobody waits for the source: a worker may forbid the hub
+// to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))
@@ -95,7 +98,7 @@ func JobSetEvents(jobSets cache.Cache) source.Source {
 	})
 }
 
-// restarted lets through JobSets of TrainJobs whose count of restarts is another one than before.
+// restarted lets an event through if the JobSet belongs to a TrainJob and its count of restarts has changed.
 func restarted() predicate.Predicate {
 	restarts := func(object client.Object) int32 {
 		jobSet, ok := object.(*unstructured.Unstructured)

@@ -62,7 +62,7 @@ func (r *reconciler) attemptOf(key types.NamespacedName, dispatch *v1alpha1.Disp
 	return a
 }
 
-// showStop says from when until when a copy ran that is gone. It says nothing that was not seen.
+// showStop says when a copy that is gone began and stopped to run, as far as this process has seen it.
 func (a *attempt) showStop(status *v1alpha1.DispatchStatus) {
 	if a.course != nil {
 		status.StartTime = a.course.startTime // Nil if the JobSet was suspended first: nobody knows when.
@@ -83,7 +83,7 @@ func (s *stopwatch) elapsed(now time.Time) time.Duration {
 
 func (s *stopwatch) reset() { s.since = time.Time{} }
 
-// createLag bounds how long a copy that the cache does not show is believed to be there.
+// createLag is for how long at most the mirror assumes that a copy exists which the cache does not show.
 const createLag = time.Minute
 
 // knownCopy is the copy that this process knows the attempt to have.

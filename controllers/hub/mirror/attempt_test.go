@@ -35,7 +35,7 @@ func TestStopwatch(t *testing.T) {
 	}
 }
 
-// A creation that got no answer may be carried out for 65 s, unless it is the one that has made the copy.
+// A creation that got no answer may be carried out for 65 s, unless it has made the copy already.
 func TestMayArrive(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{}, "job", nil)
 	for name, test := range map[string]struct {
@@ -91,7 +91,8 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// A copy that is not in the cache is believed in for a minute. A copy that the cache shows counts instead.
+// For a minute the mirror assumes that a copy exists which the cache does not show. A copy that the cache shows counts
+// instead.
 func TestKnownCopy(t *testing.T) {
 	made := testCopy("origin", "2")
 	for name, test := range map[string]struct {
@@ -120,7 +121,7 @@ func TestKnownCopy(t *testing.T) {
 	}
 }
 
-// A job is moved when its copy was changed back five times within an hour of each other.
+// A job is moved when its copy was changed back five times, with less than an hour between two corrections.
 func TestRestoredTooOften(t *testing.T) {
 	r := restored{count: restoreLimit, last: begin}
 	if !r.tooOften(begin.Add(restoreWindow)) || r.tooOften(begin.Add(restoreWindow+1)) {
@@ -132,7 +133,8 @@ func TestRestoredTooOften(t *testing.T) {
 	}
 }
 
-// What the mirror knows of an attempt does not go over to the next attempt. An inherited attempt is taken to have been asked for before the start.
+// What the mirror knows of an attempt does not count for the next attempt. The mirror assumes that the creation of an
+// inherited attempt was sent before the mirror started.
 func TestAttemptOf(t *testing.T) {
 	r := &reconciler{started: begin}
 	r.Clock, r.Inherited = clocktesting.NewFakeClock(begin), map[types.UID]int32{"origin": 3}

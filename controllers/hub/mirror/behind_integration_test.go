@@ -21,8 +21,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// What somebody changes on the worker about a copy is changed back, by a process that knows only what is on record, and the owner of the
-// job is told what it was. The copy goes on being looked after.
+// If somebody changes a copy on the worker, the mirror changes it back, and tells the owner of the job what was
+// changed. For that a process needs only what is on record. The mirror still looks after the copy then.
 func TestEditedCopy(t *testing.T) {
 	label := func(key, value string) func(*unstructured.Unstructured) {
 		return func(copy *unstructured.Unstructured) {
@@ -89,7 +89,7 @@ func TestEditedCopy(t *testing.T) {
 	}
 }
 
-// A job whose copy cannot be made what it should be is moved, and says why.
+// If a copy cannot be changed back, its job is moved and says why.
 func TestEditedCopyThatStaysSo(t *testing.T) {
 	t.Run("Refused", func(t *testing.T) {
 		s := newScene(t, setting{})
@@ -158,8 +158,8 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	}
 }
 
-// A foreign TrainJob that has taken the name of a deleted copy ends the attempt as it would have before. Its pods have the names that those
-// of the copy had, and are told apart by their JobSet.
+// If a foreign TrainJob has taken the name of a deleted copy, the attempt ends with the outcome NameConflict, when the
+// pods of the copy have ended. The pods of both have the same names. Their JobSets tell them apart.
 func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s := newScene(t, setting{})
 	recorder := events.NewFakeRecorder(10)
@@ -193,7 +193,8 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s.expectNoStatus(t)
 }
 
-// A namespace that is deleted on the worker takes the copy with it. While it goes, the worker refuses another copy in its own words.
+// If a namespace is deleted on the worker, the copy is deleted with it. During that deletion the worker refuses another
+// copy in its own words.
 func TestNamespaceDeletedOnTheWorker(t *testing.T) {
 	s := newScene(t, setting{})
 	recorder := events.NewFakeRecorder(10)
@@ -271,7 +272,7 @@ func (s *scene) expectChangedEviction(t *testing.T, words ...string) {
 	}
 }
 
-// TestLeftOutNamesAreTold: the user learns, once for each copy, that names of theirs say nothing.
+// TestLeftOutNamesAreTold: the user learns, once for each copy, which labels and annotations have no effect.
 func TestLeftOutNamesAreTold(t *testing.T) {
 	s := newScene(t, setting{annotations: map[string]string{
 		v1alpha1.AnnotationFenced: "1.1", v1alpha1.AnnotationTTL: "3600", v1alpha1.AnnotationClusters: "gpu=h100",

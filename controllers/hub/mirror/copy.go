@@ -19,8 +19,8 @@ import (
 )
 
 // newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, our
-// labels and annotations, and those of the job that do not stay on the hub. Owners and finalizers belong to the hub.
-// policy is the job's, nil if there is none.
+// labels and annotations, and the job's labels and annotations that do not stay on the hub. Owners and finalizers
+// belong to the hub. policy is the job's, nil if there is none.
 func newCopy(
 	job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy, hubID string,
 ) *unstructured.Unstructured {
@@ -36,8 +36,8 @@ func newCopy(
 	return copy
 }
 
-// inQueue are the labels of a copy that comes into a LocalQueue of its worker, or, with an empty name, into none. Its
-// WorkloadPriorityClass is for a queue too. The labels stay if nothing is said about queues.
+// inQueue returns the labels of a copy. name is the LocalQueue of the worker that gets the copy. An empty name: no
+// queue gets the copy, so the label of its WorkloadPriorityClass is removed too. Nil: the labels stay.
 func inQueue(labels map[string]string, name *string) map[string]string {
 	switch {
 	case name == nil:

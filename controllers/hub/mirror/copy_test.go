@@ -54,8 +54,8 @@ func TestNewCopy(t *testing.T) {
 	}
 }
 
-// What the hub's Kueue has written about the hub's queues stays on the hub: the worker's Kueue adds an entry under the same key to whatever
-// is created, and the API server refuses a key that stands twice.
+// What the hub's Kueue has written about the hub's queues stays on the hub: the worker's Kueue adds an entry under the
+// same key to whatever is created, and the API server refuses a key that stands twice.
 func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 	patch := func(manager string) any { return map[string]any{"manager": manager} }
 	for name, test := range map[string]struct {
@@ -80,8 +80,8 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 	}
 }
 
-// Only a policy with hubFlavors Propagate brings what the hub's Kueue says about nodes to the copy: neither labels of the
-// hub's queues nor scheduling gates, which nobody would lift there.
+// Only a policy with hubFlavors Propagate brings what the hub's Kueue says about nodes to the copy: neither labels of
+// the hub's queues nor scheduling gates, which nobody would lift there.
 func TestNewCopyWithFlavors(t *testing.T) {
 	entry := func(manager string, jobs ...any) any {
 		return map[string]any{"manager": manager, "trainingRuntimeSpec": map[string]any{
@@ -139,7 +139,8 @@ func TestNewCopyWithFlavors(t *testing.T) {
 	}
 }
 
-// The Dispatch says into which queue the copy comes. Without a queue a WorkloadPriorityClass says nothing to the worker.
+// The Dispatch says into which queue the copy comes. Without a queue a WorkloadPriorityClass says nothing to the
+// worker.
 func TestQueueOfTheCopy(t *testing.T) {
 	const queue, class = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 	job := map[string]string{queue: "main", class: "high", "team": "vision"}
@@ -168,8 +169,8 @@ func TestQueueOfTheCopy(t *testing.T) {
 	}
 }
 
-// What the worker's agent has stopped goes on when the agent lets it, what somebody has suspended goes on at once, and what the worker's
-// Kueue has suspended is left to Kueue.
+// A copy that the worker's agent has stopped goes on when the agent lets it. A copy that somebody has suspended goes on
+// at once. A copy that the worker's Kueue has suspended is left to Kueue.
 func TestResume(t *testing.T) {
 	copyOf := func(suspended bool, annotations map[string]string) *unstructured.Unstructured {
 		return testJob("c", func(job *unstructured.Unstructured) {

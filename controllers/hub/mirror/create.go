@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// runtimeLag is how long a refusal is not taken for an answer after a runtime was written to the worker: the admission
-	// webhook there reads runtimes from a cache of its own.
+	// runtimeLag is for how long a refusal does not count after a runtime was written to the worker: the admission webhook
+	// there reads runtimes from a cache of its own.
 	runtimeLag = 5 * time.Second
 	// leaseCheck is how often, and leaseLimit for how long, a job asks whether the worker's agent answers.
 	leaseCheck = time.Second
 	leaseLimit = 30 * time.Second
-	// freshness is for how long what was observed holds for a creation: it may take long to make namespace and runtime.
+	// freshness is for how long an observation may be used for a creation: it may take long to make namespace and runtime.
 	freshness = 2 * time.Second
 	// goingLimit is for how long a job waits for the end of the copy of an earlier TrainJob, whose pods terminate.
 	goingLimit = time.Minute
@@ -133,7 +133,7 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	if !exists && !refused {
 		return 0, fmt.Errorf("create TrainJob %s/%s on worker %q: %w", v.job.GetNamespace(), v.job.GetName(), v.Cluster, err)
 	}
-	// The attempt may end only if there is no copy, whatever the answer was, and none can arrive.
+	// Whatever the error was, the attempt may end only if there is no copy and none can arrive.
 	if due := v.mayArrive(); due > 0 && refused {
 		return due, nil
 	}
@@ -157,7 +157,7 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	}
 }
 
-// conflict is nameTaken of the TrainJob that the cache shows, unless the worker's API server says that it is gone.
+// conflict calls nameTaken for the TrainJob that the cache shows, unless the worker's API server says that it is gone.
 func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
 	found, err := v.lookForCopy(ctx)
 	switch {
@@ -172,8 +172,9 @@ func (v *visit) conflict(ctx context.Context) (time.Duration, error) {
 	return v.act(ctx, decide(v.Cluster, v.observation))
 }
 
-// nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if that is the copy of
-// an earlier TrainJob and is being deleted: the worker was away while a job was deleted and created anew.
+// nameTaken ends the attempt, because a foreign TrainJob has the name of the copy. But it waits if the foreign TrainJob
+// is the copy of an earlier TrainJob and is being deleted: the worker was away while a job was deleted and created
+// again.
 func (v *visit) nameTaken(ctx context.Context, existing *unstructured.Unstructured) (time.Duration, error) {
 	if existing.GetLabels()[v1alpha1.LabelHub] != v.HubID || existing.GetDeletionTimestamp() == nil {
 		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())

@@ -22,20 +22,22 @@
 //	evicting      the attempt has to end: delete the copy, and end the attempt when its pods are gone too (evict.go)
 //	finished      the copy has ended: the TrainJob says so at once, and then the Dispatch (status.go)
 //
-// No attempt ends because a cache does not show a copy. lookFor (presence.go) asks the worker's API server, and answers
-// with one word what there is: the current copy, a second, an older or a foreign one, pods, a creation that may still
-// arrive, or nothing.
+// No attempt ends because a cache does not show a copy. lookFor (presence.go) asks the worker's API server, and says
+// with one word what there is: the current copy, a second or an older copy, a foreign TrainJob, pods, a creation that
+// may still arrive, or nothing.
 //
 // The mirror changes a copy for three reasons only. A copy that the worker's agent has stopped goes on when the
-// worker's execution lease allows it, and a suspension that is not Kueue's is ended (suspension.go). What Kueue says of a
-// copy that it holds is shown, and ends the attempt if Kueue will never admit the copy (workload.go). Changes that
+// worker's execution lease allows it, and a suspension that is not Kueue's is ended (suspension.go). What Kueue says of
+// a copy that it holds is shown, and ends the attempt if Kueue will never admit the copy (workload.go). Changes that
 // others have made to the spec (edits.go), or to our labels and annotations, are changed back, with an Event; the job
 // is moved if the worker does not allow that, or if somebody changes the copy again and again.
 //
-// Nothing of the job but its suspension reaches a copy later. An Event says what did not (uncopied.go).
+// After the copy is made, only one change of the job's spec has an effect on it: a suspension. If the user changes
+// another field, an Event names the field (uncopied.go).
 //
-// The Dispatch shows steps and restarts of the copy (progress.go), from its status and its JobSet. They ride on writes
-// that are made anyway, or are gathered for a second. A JobSet may be hidden, late or gone: nothing waits for it.
+// The Dispatch shows steps and restarts of the copy (progress.go), from its status and its JobSet. They are part of
+// writes that are made anyway, or are gathered for a second. A JobSet may be hidden, late or gone: nothing waits for
+// it.
 //
 // The package does not know which cluster is far away. It does not retry on a worker that is not connected: all live
 // keys come again with the next connection (package perworker). It remembers what matters for the seconds in which a

@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// A Dispatch that was made for another cluster than the one that the worker's name leads to now is left alone: the job's copy may
-// run on the former.
+// If a Dispatch was made for one cluster, and the worker's name leads to another cluster now, the Dispatch is left
+// alone: the job's copy may run on the first cluster.
 func TestNameLeadsToAnotherCluster(t *testing.T) {
 	s := newScene(t, setting{})
 	d := s.dispatch(t)
@@ -48,8 +48,8 @@ func TestNameLeadsToAnotherCluster(t *testing.T) {
 	}
 }
 
-// Fault: the answer to the creation was lost, and the worker's watch lags. The copy that the cache does not show is deleted before
-// the Dispatch is released.
+// Fault: the answer to the creation was lost, and the worker's watch lags. The copy that the cache does not show is
+// deleted before the Dispatch is released.
 func TestReleaseFindsTheCopyThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
 	lagging := stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
@@ -66,11 +66,12 @@ func TestReleaseFindsTheCopyThatTheCacheDoesNotShow(t *testing.T) {
 	}
 }
 
-// Fault: the copy was created while the worker's watch was away, and nothing that happens to it until the watch has listed anew will be
-// told. A job that is deleted then goes with its copy, and a copy that somebody deletes is missed, with no other wake-up than our own.
+// Fault: the copy was created while the watch of the worker was broken. No event tells what happens to the copy before
+// the watch lists again. If the job is deleted in that time, its copy is deleted too. If somebody deletes the copy in
+// that time, the mirror finds out by looking again itself.
 func TestCopyThatNoWatchHasShown(t *testing.T) {
 	for name, test := range map[string]struct {
-		// happens is what nobody tells of.
+		// happens is what no event tells.
 		happens func(*testing.T, *scene)
 		over    func(*v1alpha1.Dispatch) bool
 	}{
@@ -115,7 +116,8 @@ func TestCopyThatNoWatchHasShown(t *testing.T) {
 	}
 }
 
-// Fault: somebody takes our label off the copy, so that no watch shows it any more. It runs, so there is no other attempt.
+// Fault: somebody takes our label off the copy, so that no watch shows it any more. It runs, so there is no other
+// attempt.
 func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
 	s := newScene(t, setting{})
 	for range 2 { // The second sees the copy in the cache.
@@ -134,7 +136,8 @@ func TestCopyWithoutItsLabelStillRuns(t *testing.T) {
 	}
 }
 
-// Fault: somebody deletes the copy in the background, and its pods run on. The attempt ends when the last of them has.
+// Fault: somebody deletes the copy in the background, and its pods run on. The attempt ends when the last pod has
+// ended.
 func TestAttemptEndsWithItsPods(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
@@ -154,8 +157,8 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 	s.expectNoStatus(t)
 }
 
-// Fault: somebody deletes the copy in the background before its JobSet has made a pod. The attempt ends when nothing can make one, also if
-// the garbage collector forgets the JobSet.
+// Fault: somebody deletes the copy in the background before its JobSet has made a pod. The attempt ends when nothing
+// can make a pod any more, also if the garbage collector forgets the JobSet.
 func TestAttemptEndsWithItsJobSet(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
@@ -219,8 +222,8 @@ func (s *scene) awaitPods(t *testing.T, count int) {
 	})
 }
 
-// Fault: somebody has deleted the Dispatch, the replica that was leading a moment ago has placed the job anew on the same worker, and this one's
-// cache shows the former Dispatch, which goes. The copy is not that one's.
+// Fault: somebody deleted the Dispatch. The previous leader placed the job again on the same worker. The cache of the
+// present leader still shows the old Dispatch, which is being deleted. The copy belongs to the new Dispatch.
 func TestCopyOfTheNextDispatchIsLeftAlone(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
@@ -245,7 +248,7 @@ func TestCopyOfTheNextDispatchIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Fault: another replica was leading a moment ago and has moved the job, and this one's cache does not show it yet.
+// Fault: the previous leader has moved the job. The cache of the present leader does not show that yet.
 func TestNewLeaderDoubtsItsCache(t *testing.T) {
 	s := newScene(t, setting{})
 	s.options.Hub = s.stuck(t, s.hubServer)

@@ -22,7 +22,8 @@ import (
 // the copy lacks something of the job's: what is removed has no owner.
 
 const (
-	// kueueManagers is how the field managers of Kueue begin, which changes the copies of which it has a Workload.
+	// kueueManagers is how the names of Kueue's field managers begin. Kueue changes the copies for which it has a
+	// Workload.
 	kueueManagers = "kueue"
 	// fieldPatches is compared manager by manager.
 	fieldPatches = "runtimePatches"
@@ -30,7 +31,7 @@ const (
 
 // edit is what somebody has changed.
 type edit struct {
-	// path in the spec. It ends at a list, except that the second name below runtimePatches is that of a manager.
+	// path in the spec. It ends at a list, except that the second name below runtimePatches is the name of a manager.
 	path []string
 	// value that it had, nil if it had none.
 	value any
@@ -81,7 +82,7 @@ func sameSpec(a, b map[string]any) bool {
 	return equality.Semantic.DeepEqual(compared(a), compared(b)) && equality.Semantic.DeepEqual(patchesOf(a), patchesOf(b))
 }
 
-// compared is spec without what is looked at elsewhere, or cannot change.
+// compared returns spec without the fields that are checked elsewhere or cannot change.
 func compared(spec map[string]any) map[string]any {
 	spec = maps.Clone(spec)
 	for _, field := range []string{"suspend", "managedBy", fieldPatches} {
@@ -90,8 +91,8 @@ func compared(spec map[string]any) map[string]any {
 	return spec
 }
 
-// patchesOf returns the runtimePatches of a spec by manager, without their times. It leaves out the entry of Kueue, and
-// that of the hub's flavors: a copy keeps the flavors with which it was created.
+// patchesOf returns the runtimePatches of a spec by manager, without their times. It leaves out the entry of Kueue and
+// the entry of the hub's flavors: a copy keeps the flavors with which it was created.
 func patchesOf(spec map[string]any) map[string]any {
 	patches, _ := spec[fieldPatches].([]any)
 	byManager := map[string]any{}
@@ -162,7 +163,7 @@ func union(a, b map[string]any) map[string]any {
 	return all
 }
 
-// isPart is true for a list that is another one without some of its elements.
+// isPart is true if part is a list with fewer elements than whole, and whole has all of them.
 func isPart(part, whole any) bool {
 	some, isList := part.([]any)
 	all, wasList := whole.([]any)
@@ -174,7 +175,8 @@ func isPart(part, whole any) bool {
 // ownership is what some field managers own below one path: a tree for each, in the form of metadata.managedFields.
 type ownership []map[string]any
 
-// ownedByOthers is what neither this hub nor the Kueue that has the copy in its queue has written.
+// ownedByOthers is what was written by anybody except this hub, and except the worker's Kueue if it has the copy in its
+// queue.
 func ownedByOthers(copy *unstructured.Unstructured, known background) ownership {
 	var owned ownership
 	for _, entry := range copy.GetManagedFields() {
@@ -190,7 +192,7 @@ func ownedByOthers(copy *unstructured.Unstructured, known background) ownership 
 	return owned
 }
 
-// inside is what is owned below one key. Who owns something without parts owns all that is in it.
+// inside returns what is owned below one key. The owner of a field without listed parts owns everything in it.
 func (o ownership) inside(key string) ownership {
 	var below ownership
 	for _, tree := range o {

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// An edit is what somebody else has written, or taken away. What the worker makes of a job is none.
+// An edit is something that somebody else has written or removed. Defaults and changes by the worker's admission are no
+// edits.
 func TestEditsOf(t *testing.T) {
 	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(fields)}

@@ -37,7 +37,7 @@ func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 	case arriving:
 		return found.wait, nil
 	case podsAlive:
-		v.copy = nil // The name may be that of a foreign TrainJob.
+		v.copy = nil // A foreign TrainJob may have the name.
 		return endCheck, v.reportEvicting(ctx)
 	case current:
 		return v.stop(ctx)

@@ -29,8 +29,9 @@ import (
 // evictionWords are for the owner of the job.
 const evictionWords = "a job of priority 100 takes the room"
 
-// An eviction is said, then the copy goes in the foreground, and when it and its pods are gone the attempt ends. A new process goes on
-// where another stopped, and a job that is suspended meanwhile is stopped all the same.
+// First the Dispatch says that the job is evicted. Then the copy is deleted in the foreground. When the copy and its
+// pods are gone, the attempt ends. A new process goes on where another process stopped. A job that is suspended in that
+// time is stopped too.
 func TestEviction(t *testing.T) {
 	s := newScene(t, setting{})
 	recorder := events.NewFakeRecorder(10)
@@ -75,7 +76,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// An attempt that never had a copy ends at once, by what is on the worker, and none is created.
+// An eviction before the copy is created: no copy is created any more. The attempt ends at once, unless the worker has
+// a copy that no cache shows.
 func TestEvictionBeforeTheCopy(t *testing.T) {
 	t.Run("NothingThere", func(t *testing.T) {
 		s := newScene(t, setting{})
@@ -128,11 +130,12 @@ func TestEvictionBeforeTheCopy(t *testing.T) {
 	})
 }
 
-// A copy that ends while it is to be stopped has ended: the job does not run again.
+// If a copy ends by itself before it is stopped, the job has ended and does not run again.
 func TestEvictionOfACopyThatEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// before is true if the copy ends before anything is done about the eviction; cache and live say who does not show it.
+		// before: the copy ends before anything is done about the eviction. cache, live: the cache, or the API server, does
+		// not show the end.
 		before, cache, live bool
 	}{
 		"CacheLags":       {reason: "the API server is asked before the copy is deleted", before: true, cache: true},
@@ -202,7 +205,8 @@ func TestEvictionWaitsForPodsBesideAForeignTrainJob(t *testing.T) {
 	}
 }
 
-// Fault: the hub's cache does not show the status yet that this process has written. It is taken back all the same.
+// Fault: this process has written the TrainJob's status, and the hub's cache does not show it yet. The status is taken
+// back all the same.
 func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
 	before, lags := s.job(t), false
@@ -229,8 +233,8 @@ func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 	s.expectPreempted(t)
 }
 
-// Fault: another replica was leading a moment ago and has placed the evicted job anew, and this one's cache does not show it yet. The
-// TrainJob's status is the next copy's.
+// Fault: the previous leader has placed the evicted job again. The cache of the present leader does not show that yet.
+// The status of the TrainJob comes from the next copy.
 func TestNewLeaderTakesNothingBack(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
@@ -250,7 +254,8 @@ func TestNewLeaderTakesNothingBack(t *testing.T) {
 	}
 }
 
-// Fault: the process dies between any two of its writes. The next one carries the eviction out, and the end is the same.
+// Fault: the process dies between any two of its writes. The next process carries out the eviction, and the end is the
+// same.
 func TestEvictionSurvivesRestarts(t *testing.T) {
 	const writes = 4 // Evicting, the deletion, the TrainJob's status, the end.
 	for after := range writes + 1 {
@@ -308,7 +313,8 @@ func TestEvictionTakenBack(t *testing.T) {
 	}
 }
 
-// A Dispatch that is deleted by hand does not go before the last pod of its attempt, evicted or not: the job is placed again at once.
+// A Dispatch that somebody deletes stays until the last pod of its attempt has ended, with or without an eviction:
+// without the Dispatch, the job is placed again at once.
 func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
@@ -335,7 +341,8 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s.expectAttemptKept(t, d)
 }
 
-// expectAttemptKept checks that the attempt of a Dispatch that has gone is on record: whoever places the job next goes on counting.
+// expectAttemptKept checks that the attempt of a deleted Dispatch is on record, so that the next placement of the job
+// goes on counting.
 func (s *scene) expectAttemptKept(t *testing.T, gone *v1alpha1.Dispatch) {
 	t.Helper()
 	tombstone := &v1alpha1.Tombstone{}
@@ -381,7 +388,7 @@ func (s *scene) createForeign(t *testing.T) *unstructured.Unstructured {
 	return foreign
 }
 
-// collect is what the worker's garbage collector does to a copy that goes.
+// collect does what the worker's garbage collector does to a copy that is being deleted.
 func (s *scene) collect(t *testing.T) {
 	t.Helper()
 	if going := s.copy(t); going != nil && going.GetDeletionTimestamp() != nil {
@@ -429,7 +436,7 @@ func (s *scene) expectNoStatus(t *testing.T) {
 	}
 }
 
-// errDied is what a process that has died would not have seen.
+// errDied is the result of each request after the death of the process, which a real process does not see.
 var errDied = errors.New("the process died")
 
 // dying is a client of a process that dies when left writes have been made.

@@ -33,8 +33,8 @@ func kueueEntry(manager, gpu string) map[string]any {
 	}}
 }
 
-// A copy has the flavors of the policy with which it was created, whatever becomes of the policy, of the entry of the
-// hub's Kueue and of the copy, and beside the entry of the worker's Kueue.
+// A copy keeps the flavors that the policy gave it at its creation, even if the policy, the entry of the hub's Kueue or
+// the copy changes. The entry of the worker's Kueue stays beside them.
 func TestFlavorsOfTheCopy(t *testing.T) {
 	const kueue, ours = "kueue.x-k8s.io/manager", "trainyard.dev/hub-flavors"
 	for name, test := range map[string]struct {

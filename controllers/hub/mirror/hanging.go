@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// faultLimit is how many times, and faultTime for how long, a worker may say that it cannot create the copy, for a
-	// fault of its own, until another is tried. A worker that changes the leader of its store has its faults for seconds.
+	// A worker may say faultLimit times, and for faultTime, that it cannot create the copy because of a fault of its own.
+	// Then another worker is tried. The faults of a worker whose etcd changes its leader last for seconds.
 	faultLimit = 6
 	faultTime  = 20 * time.Second
-	// hangLimit is for how long, all in all, creations of one copy may hang until another worker is tried. A webhook
-	// hangs for up to 30 s, and an API server works on a request for a minute at most.
+	// hangLimit is for how long in total the creations of one copy may hang until another worker is tried. A webhook hangs
+	// for up to 30 s, and an API server works on a request for a minute at most.
 	hangLimit = 45 * time.Second
 	// slotWait is for how long a job waits for the creations of others. A creation that takes longer is taken to hang.
 	slotWait = time.Second
 )
 
-// trouble is how often and how long the worker has not managed to answer the creation of the copy.
+// trouble is how often the worker has failed to answer the creation of the copy, and for how long.
 type trouble struct {
 	// faults counts the answers in which the worker said that something is wrong with it. faulty measures since the first.
 	faults int
 	faulty stopwatch
-	// hung is how long creations took, all in all, that brought neither a copy nor a refusal.
+	// hung is the total time of the creations that ended with neither a copy nor a refusal.
 	hung time.Duration
 	// gaveUp says why no more creations are sent, nil while they are.
 	gaveUp error
@@ -51,8 +51,8 @@ func (t *trouble) tooManyFaults(now time.Time) bool {
 	return t.faults >= faultLimit && t.faulty.elapsed(now) >= faultTime
 }
 
-// noteHang adds the time that a creation took which brought neither a copy nor a refusal, and gives the worker up if
-// that is too long. Quick failures add next to nothing: they are counted as faults, or seen by probes.
+// noteHang adds the time of a creation that ended with neither a copy nor a refusal. It gives the worker up if the
+// total is too long. Quick failures add almost nothing: they are counted as faults, or seen by probes.
 func (t *trouble) noteHang(worker v1alpha1.ClusterName, err error, took time.Duration) {
 	if isAnswer(err) && !isFault(err) || remote.IsNotConnected(err) {
 		return

@@ -25,8 +25,8 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 )
 
-// hang has the worker ask a webhook about TrainJobs of the job's namespace that never answers. called is called for
-// each question.
+// hang makes the worker ask a webhook about TrainJobs of the job's namespace. The webhook never answers. called is
+// called for each request to it.
 func (s *scene) hang(t *testing.T, failurePolicy string, seconds int, called func()) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
@@ -54,8 +54,8 @@ webhooks:
 	must(t, s.workerServer.Apply(t.Context(), config))
 }
 
-// A webhook that may fail lets the copy through when its time is over. That is later than other requests are waited
-// for.
+// If a webhook hangs and may fail, the worker creates the copy when the webhook's time is over. For other requests the
+// manager does not wait that long.
 func TestWebhookThatHangsAndMayFail(t *testing.T) {
 	s := newScene(t, setting{})
 	asked := make(chan struct{}, 10)
@@ -70,7 +70,8 @@ func TestWebhookThatHangsAndMayFail(t *testing.T) {
 	}
 }
 
-// awaitWebhook waits until the worker asks its webhook. Whoever tries that does not wait for an answer.
+// awaitWebhook waits until the worker asks its webhook. It does not wait for the answers to the creations that it
+// tries.
 func (s *scene) awaitWebhook(t *testing.T, asked chan struct{}) {
 	t.Helper()
 	eventually(t, "webhook of the worker", func(g gomega.Gomega) {
@@ -136,8 +137,8 @@ func (w *slowWorker) Client() (client.Client, error) {
 	}), nil
 }
 
-// A worker that answers no creation is given up when nothing can come of the last one any more, and no other is sent
-// meanwhile.
+// A worker that answers no creation is given up when the last creation cannot arrive any more. No other creation is
+// sent before that.
 func TestCreationsThatHang(t *testing.T) {
 	for name, arrives := range map[string]bool{"Lost": false, "Arrives": true} {
 		t.Run(name, func(t *testing.T) {

@@ -125,8 +125,8 @@ func (v checkup) readPods(ctx context.Context, l *look, now time.Time) (well, er
 	return well{trouble: &said}, nil
 }
 
-// readWarning finds in the worker's Events why no pod of the copy is ready. Empty: they do not say it, or the hub may not
-// read them.
+// readWarning finds in the worker's Events why no pod of the copy is ready. Empty: they do not say it, or the hub may
+// not read them.
 func (v checkup) readWarning(ctx context.Context, live client.Reader, pods []*corev1.Pod) (string, error) {
 	object := newJobSet()
 	if err := live.Get(ctx, client.ObjectKeyFromObject(v.dispatch), object); err != nil {
@@ -183,7 +183,8 @@ func (f *observation) saysHealth(want *metav1.Condition) bool {
 	return shown.Status == want.Status && shown.Reason == want.Reason && shown.Message == want.Message
 }
 
-// health says on the hub TrainJob that a trouble has begun or is over. A trouble in other words is no news.
+// health says on the hub TrainJob that a trouble has begun or is over. The same trouble in other words is not reported
+// again.
 func (a announcer) health(want *metav1.Condition) {
 	shown := meta.FindStatusCondition(a.dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
 	switch {

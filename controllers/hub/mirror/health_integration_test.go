@@ -131,7 +131,7 @@ func TestHealthOfAForgedMark(t *testing.T) {
 	}
 }
 
-// A job is well only as far as the hub knows: not while its worker is lost, and the next attempt starts anew.
+// While its worker is lost, a job does not count as healthy. The next attempt begins without the condition.
 func TestHealthIsNotStale(t *testing.T) {
 	s, _ := newSickScene(t)
 	s.stall(t, &pullFailed)
@@ -272,7 +272,7 @@ func TestHealthOfACopyWithoutPods(t *testing.T) {
 	s.expectHealth(t, "with the right", metav1.ConditionFalse, "NoPodReady", "no pod exists; FailedCreate: exceeded quota: no-pods")
 }
 
-// What the hub may not know is said to be unknown.
+// If the hub may not list pods, Healthy is Unknown.
 func TestHealthIsHidden(t *testing.T) {
 	s, reader := newSceneWithoutAgent(t)
 	reader.refuse = true

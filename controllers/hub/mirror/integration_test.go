@@ -80,8 +80,8 @@ func TestCopyIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// The end of a job is two writes, first the TrainJob's and then the Dispatch's, and the first decides: whatever the copy says
-// later, the TrainJob stays as it ended.
+// The end of a job takes two writes: first of the TrainJob, then of the Dispatch. The first write decides: whatever the
+// copy says later, the TrainJob does not change any more.
 func TestEndIsFinal(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -149,7 +149,8 @@ func TestEndIsFinal(t *testing.T) {
 	}
 }
 
-// A copy that would lack a field of the job is not made: what the worker's CRD does not know is a refusal that names it.
+// A copy that would lack a field of the job is not made: if the worker's CRD does not know the field, that is a refusal
+// that names the field.
 func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 	s := newScene(t, setting{spec: map[string]any{"activeDeadlineSeconds": int64(600)}})
 	const path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/activeDeadlineSeconds"
@@ -177,7 +178,7 @@ func TestFieldThatTheWorkerDoesNotKnow(t *testing.T) {
 	}
 }
 
-// A refusal ends the attempt, also while the hub's cache does not show yet that it has.
+// A refusal ends the attempt, also while the hub's cache does not show that end yet.
 func TestRefusalByAdmission(t *testing.T) {
 	s := newScene(t, setting{})
 	s.options.Hub = s.stuck(t, s.hubServer)
@@ -259,7 +260,8 @@ webhooks:
 	}
 }
 
-// A TrainJob of the copy's name that is not the copy ends the attempt and is not touched, in the life of the job and after it.
+// A TrainJob of the copy's name that is not the copy ends the attempt and is not touched, in the life of the job and
+// after it.
 func TestNameConflict(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -298,9 +300,10 @@ func TestNameConflict(t *testing.T) {
 	}
 }
 
-// A copy from which somebody has taken our label is found by no cache. It gets the label back: of another attempt, for garbagecollection to
-// delete it, or the job could never be placed on this worker again; of this one, for its end to be seen. A hub that was restored from the same backup as this one has copies of the same
-// jobs.
+// A copy from which somebody has taken our label is found by no cache. It gets the label back. If it is a copy of
+// another attempt, garbagecollection can then delete it; otherwise the job could never be placed on this worker again.
+// If it is the copy of the present attempt, the mirror can then see its end. A hub that was restored from the same
+// backup as this one has copies of the same jobs.
 func TestCopyWithoutOurLabel(t *testing.T) {
 	for name, test := range map[string]struct {
 		hub, attempt string
@@ -379,7 +382,7 @@ func TestCopyOfAHubFromTheSameBackup(t *testing.T) {
 	}
 }
 
-// The copy goes first, in the foreground, and the Dispatch last.
+// The copy is deleted first, in the foreground, and the Dispatch last.
 func TestWithdraw(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -430,7 +433,7 @@ func TestWithdraw(t *testing.T) {
 	}
 }
 
-// What is deleted is the copy that was seen, not what has its name by now.
+// Only the copy that was seen is deleted, not another TrainJob that has its name by now.
 func TestWithdrawDeletesNothingElse(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -453,7 +456,7 @@ func TestWithdrawDeletesNothingElse(t *testing.T) {
 	}
 }
 
-// Changes of a status are gathered for a second, the end is not, and what has been said is not said again.
+// Changes of a status are gathered for a second. The end of a job is written at once. Nothing is written twice.
 func TestStatusIsGathered(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -514,8 +517,8 @@ func TestStatusIsGathered(t *testing.T) {
 	}
 }
 
-// A Dispatch says Starting when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends the
-// attempt: no other copy is made in its name.
+// A Dispatch says Starting when its copy has lived for ten seconds, once, and a copy that is then deleted by hand ends
+// the attempt: no other copy is made in its name.
 func TestRunningAndCopyDeleted(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -603,7 +606,8 @@ func (s *scene) expectEnd(t *testing.T, outcome v1alpha1.Outcome, words ...strin
 	}
 }
 
-// awaitAnswer waits until the worker answers to a creation of the copy with these words; without words, until it would take it.
+// awaitAnswer waits until the worker refuses a creation of the copy with these words. Without words, it waits until the
+// worker would take the copy.
 func (s *scene) awaitAnswer(t *testing.T, words string) {
 	t.Helper()
 	eventually(t, "admission on the worker", func(g gomega.Gomega) {

@@ -197,7 +197,7 @@ type mark struct {
 	key, value string
 }
 
-// lostMarks are the marks that a copy should have and does not.
+// lostMarks are the marks that a copy should have and does not have.
 func lostMarks(copy *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, hubID string, may permission) []mark {
 	labels, annotations := marks(dispatch, hubID)
 	if _, wanted := annotations[v1alpha1.AnnotationFailover]; !wanted {

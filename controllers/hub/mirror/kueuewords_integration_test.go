@@ -136,7 +136,7 @@ func TestDispatchQuotesKueue(t *testing.T) {
 	}
 }
 
-// What Kueue never admits is a refusal of the worker, with Kueue's words.
+// If Kueue will never admit a copy, the worker has refused it, in Kueue's words.
 func TestCopyThatKueueNeverAdmits(t *testing.T) {
 	s, _ := newHeldScene(t, setting{})
 	s.says(t, s.createWorkload(t), "Inadmissible", never)
@@ -148,7 +148,7 @@ func TestCopyThatKueueNeverAdmits(t *testing.T) {
 	s.expectRefused(t, never)
 }
 
-// expectRefused has the copy of an attempt collected that is to end, and expects that it ends as a refusal.
+// expectRefused completes the deletion of an attempt's copy, and expects that the attempt ends as a refusal.
 func (s *scene) expectRefused(t *testing.T, words string) {
 	t.Helper()
 	s.reconcile(t)

@@ -19,9 +19,9 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// A manager that was paused with a creation pending finds its caches as it left them. Another one may lead, may have
-// ended the attempt and may have placed the job elsewhere. So nothing is created, neither the copy nor what it needs,
-// and nothing else is written to the worker.
+// A manager that was paused with a creation pending finds its caches as it left them. Another manager may lead. It may
+// have ended the attempt and placed the job elsewhere. So the paused manager creates neither the copy nor what it
+// needs, and writes nothing else to the worker.
 func TestFormerLeaderWritesNothing(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	var leads atomic.Bool
@@ -74,9 +74,10 @@ func TestFormerLeaderWritesNothing(t *testing.T) {
 	}
 }
 
-// Fault: a manager is paused while its copy is there. The worker's agent stops and deletes the copy, and the next leader creates another
-// one, of which nothing is written yet. The paused manager goes on, with the old copy in its caches. What it would write on the hub names
-// a copy that is gone, and its condition (the Dispatch is as it was) holds. So it writes nothing.
+// Fault: a manager is paused while its copy is there. The worker's agent stops and deletes the copy. The next leader
+// creates another copy, and has not written anything about it yet. The paused manager goes on, with the old copy in its
+// caches. It would write the UID of a copy that is gone. The optimistic lock would not stop this write, because the
+// Dispatch has not changed. So a manager that may not lead writes nothing.
 func TestFormerLeaderSaysNothing(t *testing.T) {
 	s := newScene(t, setting{})
 	var leads atomic.Bool

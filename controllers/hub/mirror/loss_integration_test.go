@@ -21,8 +21,8 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// A copy that is to be fenced is created only where an agent would stop it, and with the challenge by which the agent tells how old the
-// creation is. Others do not need an agent.
+// A copy that is to be fenced is created only where an agent would stop it, and with the challenge by which the agent
+// tells how old the creation is. Other copies do not need an agent.
 func TestFencedCopyNeedsAnAgent(t *testing.T) {
 	t.Run("AnswersInTime", func(t *testing.T) {
 		s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
@@ -54,8 +54,8 @@ func TestFencedCopyNeedsAnAgent(t *testing.T) {
 	}
 }
 
-// When a lost worker is back, that is on record before anything is done there; and what its agent has stopped goes on when the agent
-// lets it, with a challenge that says how old the resumption is.
+// When a lost worker is back, its return is on record before anything is done there. A copy that its agent has stopped
+// goes on when the agent lets it. It gets a challenge that says how old the resumption is.
 func TestWorkerReturns(t *testing.T) {
 	s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
 	s.challenge = "1.1"
@@ -95,7 +95,8 @@ func TestWorkerReturns(t *testing.T) {
 	}
 }
 
-// A worker that is back before the copy was made gets it, when that is on record; an eviction goes on.
+// If a lost worker is back before the copy was created, the copy is created when the return is on record. An eviction
+// goes on.
 func TestWorkerReturnsToWhatWasToBeDone(t *testing.T) {
 	t.Run("Creation", func(t *testing.T) {
 		s := newScene(t, setting{})
@@ -125,8 +126,8 @@ func TestWorkerReturnsToWhatWasToBeDone(t *testing.T) {
 	})
 }
 
-// The copy of an attempt that was given up says nothing on the hub any more, whatever the caches show of that, and is left to
-// garbagecollection.
+// The status of a copy whose attempt was given up is not written to the hub any more, whatever the caches show. The
+// copy is left to garbagecollection.
 func TestGivenUpCopyIsNotHeard(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -176,8 +177,8 @@ func TestGivenUpCopyIsNotHeard(t *testing.T) {
 	}
 }
 
-// A copy that its agent does not start, because its challenge is of an agent before or too old, gets a new one; one that has started does
-// not need any.
+// If the agent does not start a copy, because the challenge is from an earlier agent or too old, the copy gets a new
+// challenge. A copy that has started does not need one.
 func TestOutdatedChallengeIsRenewed(t *testing.T) {
 	s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
 	recorder := events.NewFakeRecorder(10)

@@ -103,8 +103,9 @@ func ignoresPodSecurity(policy *v1alpha1.DispatchPolicy) bool {
 }
 
 // laxerThan says how the labels of a worker's namespace let pods do more than the labels of the hub's, and what would
-// be right. It is empty if they do not. A hub without an enforce label claims nothing. A worker without one is laxer
-// than any claim: it does what its API server was configured for, which nobody can see.
+// be right. It is empty if they do not. If the hub's namespace enforces no level above privileged, no namespace of a
+// worker is laxer. If only the hub's namespace has an enforce label, the worker's namespace is laxer: there the
+// configuration of the API server decides, and the hub cannot read it.
 func laxerThan(hub, worker map[string]string) string {
 	claimed, ok := hub[labelEnforce]
 	if !ok || strictness(claimed) == 0 {
@@ -127,7 +128,7 @@ func laxerThan(hub, worker map[string]string) string {
 		labelEnforceVersion, worker[labelEnforceVersion], wanted, wanted)
 }
 
-// strictness orders the levels. API servers take an unknown level for restricted.
+// strictness orders the levels. API servers treat an unknown level as restricted.
 func strictness(level string) int {
 	switch level {
 	case "privileged":

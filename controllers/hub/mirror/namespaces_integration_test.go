@@ -35,7 +35,7 @@ func (s *scene) labelNamespace(t *testing.T, c client.Client, labels map[string]
 	must(t, c.Update(t.Context(), &namespace))
 }
 
-// intruder is a pod that gets root on its node: what a user can have made of a job by runtimePatches.
+// intruder is a pod that gets root on its node. By runtimePatches a user can make a job have such a pod.
 func (s *scene) intruder() *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.key.Namespace, Name: "intruder"},
@@ -49,8 +49,8 @@ func (s *scene) intruder() *corev1.Pod {
 	}
 }
 
-// A namespace that is made on a worker lets pods do what they may on the hub. Without that, somebody with no right but
-// to create TrainJobs gets root on the worker's nodes.
+// A namespace that is made on a worker lets pods do what they may on the hub. Without that, somebody who may only
+// create TrainJobs gets root on the worker's nodes.
 func TestNamespaceKeepsPodSecurity(t *testing.T) {
 	s := newScene(t, setting{hubOnly: true})
 	s.options.NamespaceLabel = func(key string) bool { return key == "team" }

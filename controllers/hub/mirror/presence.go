@@ -18,7 +18,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// endCheck is how often the mirror looks whether pods have ended whose end causes no event here.
+// endCheck is how often the mirror looks whether pods have ended, if their end causes no event here.
 const endCheck = time.Second
 
 // finding is the answer of a look at the worker's API server.

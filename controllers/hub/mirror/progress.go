@@ -89,7 +89,7 @@ func (f *observation) showProgress(status *v1alpha1.DispatchStatus) {
 	}
 }
 
-// inOrder sorts jobs as the runtime has them. What it does not have comes last.
+// inOrder sorts jobs as the runtime has them. Jobs that the runtime does not have come last.
 func inOrder(jobs []trainer.JobStatus, podSets []v1alpha1.PodSet) []trainer.JobStatus {
 	place := func(job trainer.JobStatus) int {
 		at := slices.IndexFunc(podSets, func(podSet v1alpha1.PodSet) bool { return podSet.Name == job.Name })
@@ -149,7 +149,8 @@ func (f *observation) phaseAt(current *v1alpha1.DispatchStatus) (v1alpha1.Dispat
 	return record.CopiedPhase(&shown, current), v1alpha1.ReasonCopied
 }
 
-// isHeldOtherwise is true if the Kueue of the worker holds the copy in other words than the Dispatch shows.
+// isHeldOtherwise is true if the worker's Kueue holds the copy, and the Dispatch shows other words than Kueue's present
+// words.
 func (f *observation) isHeldOtherwise(worker v1alpha1.ClusterName) bool {
 	if f.held.message == "" || !f.isHeld() {
 		return false

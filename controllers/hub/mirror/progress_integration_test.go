@@ -68,8 +68,8 @@ func trainerStep(state v1alpha1.StepState) []v1alpha1.Step {
 	return []v1alpha1.Step{{Name: v1alpha1.StepTrainer, State: state}}
 }
 
-// jobSet is the copy's JobSet on the worker as its controller would have it after some restarts. resumed is empty if it was never
-// suspended.
+// jobSet is the copy's JobSet on the worker as its controller would have it after some restarts. resumed is empty if it
+// was never suspended.
 func (s *scene) jobSet(t *testing.T, restarts int64, resumed string) *unstructured.Unstructured {
 	t.Helper()
 	jobSet := newJobSet()
@@ -110,7 +110,7 @@ func (s *scene) deleteJobSet(t *testing.T) {
 	s.settle(t)
 }
 
-// trains makes the copy say what its trainer does: "ready", "succeeded" or "failed"; or nothing of these. end is as of say.
+// trains makes the copy say what its trainer does: "ready", "succeeded", "failed", or none of these. end is as in say.
 func (s *scene) trains(t *testing.T, counter, end string) {
 	t.Helper()
 	say(t, s.worker, s.copy(t), end, 1)
@@ -198,7 +198,8 @@ func (s *scene) watchDispatch(t *testing.T) func(last string) int {
 	}
 }
 
-// Of a long job the Dispatch shows what changes about its steps and restarts, gathered for a second, and nothing twice.
+// The Dispatch of a long job shows the changes of its steps and restarts. Changes are gathered for a second, and
+// nothing is written twice.
 func TestProgressIsGathered(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -273,7 +274,8 @@ func TestProgressOfAJobThatWaited(t *testing.T) {
 	s.expectCourse(t, "after ten seconds", course{Steps: trainerStep(v1alpha1.StepRunning)})
 }
 
-// The JobSet may be gone before the end of its copy is seen, with the process that knew it, too.
+// The JobSet may be gone before the mirror sees the end of its copy. The process that had seen the JobSet may be gone
+// too.
 func TestJobSetIsGoneAtTheEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason       string
@@ -310,7 +312,7 @@ func TestJobSetIsGoneAtTheEnd(t *testing.T) {
 	}
 }
 
-// A suspended job has no start, and one that goes on has the last.
+// A suspended job has no start time. A resumed job has the time of its last start.
 func TestStartOfASuspendedJob(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -367,7 +369,7 @@ func TestProgressOfAnotherAttempt(t *testing.T) {
 	s.expectCourse(t, "of the second attempt", course{Steps: trainerStep(v1alpha1.StepRunning), Restarts: 1, Start: "2026-01-02T03:03:00Z"})
 }
 
-// A worker that does not let its JobSets be read gets and ends jobs as any other, and their steps are shown.
+// A worker that forbids the hub to read JobSets gets and ends jobs as any other worker, and their steps are shown.
 func TestWorkerThatHidesItsJobSets(t *testing.T) {
 	s := newScene(t, setting{})
 	s.hideJobSets(t)

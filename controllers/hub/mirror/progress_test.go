@@ -123,7 +123,7 @@ func endedAt(kind, moment string) jobOption {
 	}
 }
 
-// shows is a Dispatch that shows progress of the attempt that it speaks of.
+// shows makes a Dispatch show the progress of this attempt.
 func shows(t *testing.T, attempt int32) dispatchOption {
 	mirrored := condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, attempt)
 	return func(d *v1alpha1.Dispatch) {
@@ -149,7 +149,7 @@ func TestShowProgress(t *testing.T) {
 		reason      string
 		observation observation
 		want        v1alpha1.DispatchStatus
-		// progress is whether a Dispatch that says that there is a copy is written for it.
+		// progress: a Dispatch that says that there is a copy is written because of this progress.
 		progress bool
 	}{
 		"NothingKnown": {
@@ -258,7 +258,7 @@ func TestShowProgress(t *testing.T) {
 	}
 }
 
-// A worker's word that is no status of a TrainJob gives no steps, and nothing fails.
+// If a worker reports something that is no status of a TrainJob, there are no steps, and nothing fails.
 func TestUnreadableJobsStatus(t *testing.T) {
 	for name, jobsStatus := range map[string]any{"Text": "x", "Counter": []any{map[string]any{"name": "node", "ready": "one"}}, "None": nil} {
 		t.Run(name, func(t *testing.T) {

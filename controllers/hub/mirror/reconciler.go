@@ -76,7 +76,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // act does what the state asks for. It returns when to look again, zero if an event will tell.
 func (v *visit) act(ctx context.Context, what state) (time.Duration, error) {
 	if v.attempt.ended && (what == absent || what == blocked || what == evicting || what == copyDeleted) {
-		return 0, nil // The end of the attempt is reported, and placement is about to answer.
+		return 0, nil // The end of the attempt is reported, and placement decides next.
 	}
 	switch what {
 	case absent:

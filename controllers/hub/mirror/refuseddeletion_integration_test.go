@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Fault: the worker does not let the copy of a deleted job be deleted. The Dispatch says so, once, in the worker's words, and goes when it
-// lets it.
+// Fault: the worker does not let the copy of a deleted job be deleted. The Dispatch says so, once, in the worker's
+// words. It is gone when the worker has allowed the deletion.
 func TestDeletionIsRefused(t *testing.T) {
 	for name, refusal := range map[string]error{
 		"Forbidden":    apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, "job", errors.New("it may not go")),

@@ -15,10 +15,12 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// runningDelay is how long a copy lives before its Dispatch says that it is there. A shorter job is one status write cheaper.
+// runningDelay is how long a copy lives before its Dispatch says that it is there. A shorter job is one status write
+// cheaper.
 const runningDelay = 10 * time.Second
 
-// reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on how the copy gets on.
+// reportRunning says on the Dispatch, after runningDelay, that the copy exists, and from then on the progress of the
+// copy.
 func (h *hubSide) reportRunning(ctx context.Context) (time.Duration, error) {
 	var due time.Duration
 	healthy, later := h.healthy()

@@ -21,7 +21,7 @@ import (
 )
 
 // replaced ends the source of a runtime that was written strictly and as a whole. Runtimes of earlier releases, whose
-// source has no such end, are written anew: they may lack fields, or have fields that are gone on the hub.
+// source has no such end, are written again: they may lack fields, or have fields that are gone on the hub.
 const replaced = "replaced"
 
 // runtime makes sure that the worker has the job's runtime, as the hub has it if it came from here. It returns true if
@@ -74,8 +74,8 @@ func strictWords(words string) string {
 	return words
 }
 
-// replaceRuntime makes the runtime on the worker that of the hub. A field that the worker does not know is a refusal.
-// It fails with a conflict if the runtime has changed since it was read: it may be somebody else's now.
+// replaceRuntime replaces the runtime on the worker by the hub's runtime. A field that the worker does not know is a
+// refusal. It fails with a conflict if the runtime has changed since it was read: it may be somebody else's now.
 func (p *propagation) replaceRuntime(
 	ctx context.Context, onWorker *metav1.PartialObjectMetadata, full *unstructured.Unstructured,
 ) error {
@@ -84,8 +84,8 @@ func (p *propagation) replaceRuntime(
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	// "add" replaces a value that is there, and does not need one. An API server does not answer a patch that cannot be
-	// made with a conflict.
+	// "add" replaces an existing value, and works without one. If a patch cannot be applied, the API server does not
+	// answer with a conflict.
 	data, err := json.Marshal([]operation{
 		{"add", "/metadata/resourceVersion", onWorker.ResourceVersion},
 		{"add", "/metadata/labels", full.GetLabels()},

@@ -62,7 +62,7 @@ func (s *scene) there(t *testing.T) *unstructured.Unstructured {
 	return found
 }
 
-// nextAttempt has the job need its copy again, and all that belongs to it.
+// nextAttempt makes the job need a copy again, and everything that a copy needs.
 func (s *scene) nextAttempt(t *testing.T) {
 	t.Helper()
 	if copy := s.copy(t); copy != nil {
@@ -75,12 +75,12 @@ func (s *scene) nextAttempt(t *testing.T) {
 	s.reconcile(t)
 }
 
-// A runtime on a worker that came from the hub is the hub's: what is taken out of it there goes here, whoever wrote it
-// last. What the admin of the worker has noted on it stays.
+// If a runtime on a worker came from the hub, it follows the hub's runtime: a field that is removed on the hub is
+// removed on the worker, whoever wrote it last. Annotations of the worker's admin stay.
 func TestRuntimeIsReplaced(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
-		// before the runtime is changed on the hub: what has happened to the one on the worker.
+		// before happens to the worker's runtime before the hub's runtime is changed.
 		before func(t *testing.T, s *scene, onWorker *unstructured.Unstructured)
 	}{
 		"Changed": {reason: "the usual course"},

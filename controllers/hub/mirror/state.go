@@ -105,14 +105,14 @@ type observation struct {
 	job      *unstructured.Unstructured
 	dispatch *v1alpha1.Dispatch
 	copy     *unstructured.Unstructured
-	// believed is true if the cache does not show the copy. Then no event may come when the copy goes.
+	// believed is true if the cache does not show the copy. Then there may be no event when the copy is deleted.
 	believed bool
 	// copied is true if this process knows that the current attempt has had a copy, and uid is the UID of that copy.
 	copied bool
 	uid    types.UID
-	// course is what the copy's JobSet was last seen to say, nil if that is not known.
+	// course is what the copy's JobSet said last, nil if that is not known.
 	course *course
-	// held is what the worker's Kueue was last heard to say about the copy.
+	// held is what the worker's Kueue said last about the copy.
 	held held
 	// well is what is known of the copy's health.
 	well well
@@ -165,7 +165,7 @@ func (f *observation) presenceOf(copy *unstructured.Unstructured) presence {
 	}
 }
 
-// isCurrent is true if copy is that of the Dispatch's current attempt.
+// isCurrent is true if copy is the copy of the Dispatch's current attempt.
 func (f *observation) isCurrent(copy *unstructured.Unstructured) bool {
 	return f.presenceOf(copy) == current
 }
@@ -177,7 +177,7 @@ func (f *observation) isOurs(copy *unstructured.Unstructured) bool {
 		uid != "" && uid == copy.GetUID()
 }
 
-// isKnown is true if copy is the one that the current attempt is known to have.
+// isKnown is true if copy is the known copy of the current attempt.
 func (f *observation) isKnown(copy *unstructured.Unstructured) bool {
 	uid := copy.GetUID()
 	return uid != "" && (uid == f.uid || uid == f.dispatch.RecordedCopy())
@@ -201,7 +201,7 @@ func (f *observation) keepsOlder() bool {
 // leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.
 func (f *observation) leaving() bool { return f.dispatch.DeletionTimestamp != nil || !f.jobStays() }
 
-// jobStays is true if the hub TrainJob is there, is not being deleted, and is not another one of the same name.
+// jobStays is true if the hub TrainJob is there, is not being deleted, and is not another TrainJob of the same name.
 func (f *observation) jobStays() bool {
 	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }

@@ -42,7 +42,7 @@ type said struct {
 func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
 	if !h.hasNews() || h.attempt.said.pushed == hashStatus(h.copy) {
 		h.attempt.said.news.reset()
-		return 0, h.statusAccepted(ctx) // The write of the Dispatch after that of the status may have failed.
+		return 0, h.statusAccepted(ctx) // The write of the Dispatch after the write of the status may have failed.
 	}
 	if due := statusWindow - h.attempt.said.news.elapsed(h.Clock.Now()); due > 0 {
 		return due, nil
@@ -54,7 +54,7 @@ func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
 }
 
 // reportStopping is syncStatus of a copy that is being stopped: a queue on the hub gives the job's quota to others when
-// no pod is active. The first status of a job does not wait, because it goes with the copy.
+// no pod is active. The first status of a job does not wait, because it is removed with the copy.
 func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
 	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
 		return 0, nil
@@ -84,7 +84,8 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 // its copy has said, and then says on the Dispatch that the attempt is over. The cache may not show that yet. So a
 // TrainJob without a status is doubted if this process, or an earlier one, may have written one.
 //
-// A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next has a lock.
+// A TrainJob is not doubted for pushLag after a write: the cache may not show that write yet, and the next write has an
+// optimistic lock.
 func (h *hubSide) maySpeak(ctx context.Context) (bool, error) {
 	said := h.attempt.said
 	spoke := said.pushed != 0 || said.before
@@ -125,7 +126,7 @@ func anyCounter(jobsStatus any) bool {
 	return false
 }
 
-// writeJobStatus makes the hub TrainJob's status that of the copy. The optimistic lock makes it fail if the TrainJob
+// writeJobStatus writes the status of the copy to the hub TrainJob. The optimistic lock makes it fail if the TrainJob
 // has ended, or another TrainJob has got the name.
 func (h *hubSide) writeJobStatus(ctx context.Context) error {
 	updated := h.job.DeepCopy()
@@ -142,7 +143,8 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 	return h.statusAccepted(ctx)
 }
 
-// statusAccepted takes back that the hub refuses the job's status. It writes nothing if the Dispatch does not say so.
+// statusAccepted removes from the Dispatch that the hub refuses the job's status. It writes nothing if the Dispatch
+// does not say that.
 func (h *hubSide) statusAccepted(ctx context.Context) error {
 	return h.records().Accepted(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused)
 }
@@ -161,7 +163,7 @@ func hashStatus(copy *unstructured.Unstructured) uint64 {
 // takeBackStatus removes from the hub TrainJob the status of a copy that is gone: its counters are of pods that do not
 // exist any more. It returns false if the cached Dispatch is not the API server's: another copy may have spoken.
 func (h *hubSide) takeBackStatus(ctx context.Context) (bool, error) {
-	shown := h.job.Object["status"] != nil || h.attempt.said.pushed != 0 // What was pushed the cache may not show yet.
+	shown := h.job.Object["status"] != nil || h.attempt.said.pushed != 0 // The cache may not show yet what was pushed.
 	if !shown || trainjobs.Terminal(h.job) != nil {
 		return true, nil
 	}

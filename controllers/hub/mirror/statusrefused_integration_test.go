@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Fault: the hub refuses the status of a TrainJob for a while, and the Dispatch says so. When the status is written, somebody
-// else is writing the Dispatch. It must not say for ever that the status is refused.
+// Fault: the hub refuses the status of a TrainJob for a while, and the Dispatch says so. When the status is written,
+// somebody else is writing the Dispatch. It must not say for ever that the status is refused.
 func TestRefusalOfAStatusIsTakenBack(t *testing.T) {
 	for name, end := range map[string]string{"Running": "", "Ended": "Complete"} {
 		t.Run(name, func(t *testing.T) {

@@ -95,7 +95,7 @@ var namespaces atomic.Int32
 
 // setting is what is special about a scene.
 type setting struct {
-	// spec is added to that of the job.
+	// spec is added to the spec of the job.
 	spec map[string]any
 	// labels and annotations of the job.
 	labels, annotations map[string]string
@@ -167,14 +167,15 @@ func (s *scene) reconcile(t *testing.T) reconcile.Result {
 	return result
 }
 
-// settle waits until the worker's cache shows the copy as it is now. What has not our label never is in the cache.
+// settle waits until the worker's cache shows the copy as it is now. A copy without our label is never in the cache.
 func (s *scene) settle(t *testing.T) {
 	t.Helper()
 	check.Cached(t, s.connection.Cache(), s.worker, s.key, hubID)
 	s.settleJobSet(t)
 }
 
-// settleJobSet waits until the worker's cache shows the copy's JobSet as it is now, unless the worker does not let it be read.
+// settleJobSet waits until the worker's cache shows the copy's JobSet as it is now, unless the worker does not let it
+// be read.
 func (s *scene) settleJobSet(t *testing.T) {
 	t.Helper()
 	eventually(t, "worker's cache of JobSets", func(g gomega.Gomega) {
@@ -205,7 +206,8 @@ func (s *scene) dispatch(t *testing.T) *v1alpha1.Dispatch {
 	return check.Dispatch(t, s.hub, s.key)
 }
 
-// say writes a TrainJob's status as its controller would: running, or ended by the condition. running is the number of jobs.
+// say writes a TrainJob's status as its controller would: running, or ended by the condition. running is the number of
+// jobs.
 func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end string, running int64) {
 	t.Helper()
 	status := map[string]any{"jobsStatus": []any{map[string]any{
@@ -220,8 +222,8 @@ func say(t *testing.T, c client.Client, job *unstructured.Unstructured, end stri
 	must(t, c.Status().Update(t.Context(), job))
 }
 
-// stuck returns a client that reads for ever what is on the API server now, as from a cache that lags, and writes at
-// once. More kinds than those that every job needs are named.
+// stuck returns a client that always reads what is on the API server now, like a cache that lags. Its writes take
+// effect at once. more are kinds that it can read beside the kinds that every job needs.
 func (e *environment) stuck(t *testing.T, server *clusters.Cluster, more ...client.Object) client.Client {
 	t.Helper()
 	kinds := append([]client.Object{

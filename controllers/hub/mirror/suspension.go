@@ -49,7 +49,8 @@ const (
 	fenced
 	// resumable: the worker's agent has stopped the copy, and lets it run now.
 	resumable
-	// resumedByQueue is resumable, for a copy that is not suspended, or whose suspension is up to the worker's Kueue.
+	// resumedByQueue: as resumable, but the hub need not end the suspension. The copy is not suspended, or the worker's
+	// Kueue decides about its suspension.
 	resumedByQueue
 	// queued: the worker's Kueue has suspended the copy.
 	queued
@@ -72,7 +73,7 @@ type suspension struct {
 	unexplained stopwatch
 	// classSeen: the copy's WorkloadPriorityClass is there, or cannot be read.
 	classSeen bool
-	// held is what Kueue said last. It is of this generation of the copy, and counts for delay until next.
+	// held is what Kueue said last about this generation of the copy. It counts until next. delay is the last back-off.
 	held       held
 	generation int64
 	delay      time.Duration
@@ -144,8 +145,8 @@ func (k keeper) suspensionOf(ctx context.Context) (hold, error) {
 	return queued, nil
 }
 
-// unexplained says who has suspended a copy without a Workload. Kueue makes none for a copy whose WorkloadPriorityClass is
-// missing, and only its log says so.
+// unexplained says who has suspended a copy without a Workload. Kueue makes none for a copy whose WorkloadPriorityClass
+// is missing, and only its log says so.
 func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, error) {
 	s := &k.attempt.suspension
 	since := s.unexplained.elapsed(k.Clock.Now())
@@ -196,8 +197,9 @@ func (k keeper) lacksClass(ctx context.Context, name string) (bool, error) {
 
 // kueueAnswer is what a worker says about its Kueue and one copy.
 type kueueAnswer struct {
-	// installed: the worker has Kueue. hidden: the hub may not read Workloads. Then the copy is taken to have one: it does
-	// less harm to leave a suspension that is not Kueue's than to have two systems undo each other's writes.
+	// installed: the worker has Kueue. hidden: the hub may not read Workloads. Then the mirror assumes that the copy has a
+	// Workload: it does less harm to leave a suspension that is not Kueue's than to have two systems undo each other's
+	// writes.
 	installed, hidden bool
 	// workload is nil if there is none.
 	workload *unstructured.Unstructured
@@ -226,8 +228,8 @@ func (k keeper) isQueued(ctx context.Context, copy *unstructured.Unstructured) (
 	return answer.hasWorkload(), err
 }
 
-// cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one, which has
-// no Workloads at all unless their quota counts.
+// cachedWorkload returns the copy's Workload from the worker's cache. It is nil if the cache does not show one. The
+// cache has Workloads only if their quota counts.
 func (k keeper) cachedWorkload(ctx context.Context, copy *unstructured.Unstructured) *unstructured.Unstructured {
 	probe := capacity.KueueWorkloads.Object()
 	if err := k.worker.Get(ctx, client.ObjectKeyFromObject(copy), probe); client.IgnoreNotFound(err) != nil {
@@ -285,8 +287,9 @@ func (k keeper) findWorkload(ctx context.Context, copy *unstructured.Unstructure
 	return kueueAnswer{installed: true, workload: controlledBy(workloads, copy)}, nil
 }
 
-// resume lets the copy go on, as far as it may, and returns the names of what somebody on the worker had changed. A
-// fenced copy gets the last challenge: by that the agent knows a resumption, like a creation, that took too long.
+// resume lets the copy go on, as far as it may, and returns the fields that somebody on the worker had changed. A
+// fenced copy gets the last challenge. By the age of the challenge the agent recognises a resumption or a creation that
+// took too long.
 func resume(copy *unstructured.Unstructured, why hold, may permission) (restored []string) {
 	if !why.ends() {
 		return nil

@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Kueue on the worker suspends a copy when it is created, and makes a Workload for it. The copy is left to Kueue, its Dispatch says
-// that the worker holds the job, and says Starting when Kueue lets it run.
+// Kueue on the worker suspends a copy when it is created, and makes a Workload for it. The copy is left to Kueue, its
+// Dispatch says that the worker holds the job, and says Starting when Kueue lets it run.
 func TestCopyInAQueueOfTheWorker(t *testing.T) {
 	s := newScene(t, setting{})
 	s.installKueue(t)
@@ -111,7 +111,7 @@ func TestSuspensionThatIsNotKueues(t *testing.T) {
 	})
 }
 
-// The hub's user adds something to a job that runs, as nothing on the hub refuses it. That is no edit of the copy.
+// A user adds something to a running job on the hub, where nothing refuses it. That is no edit of the copy.
 func TestFieldAddedOnTheHub(t *testing.T) {
 	s := newScene(t, setting{})
 	recorder := events.NewFakeRecorder(10)
@@ -137,8 +137,8 @@ func TestFieldAddedOnTheHub(t *testing.T) {
 	}
 }
 
-// A job that is suspended on the hub loses its copy. As long as pods of it run, the hub's job says so, because a queue on the hub gives the
-// job's quota away when it does not.
+// A job that is suspended on the hub loses its copy. As long as pods of it run, the hub's job says so, because a queue
+// on the hub gives the job's quota away when it does not.
 func TestSuspendedJobLosesItsCopy(t *testing.T) {
 	s := newScene(t, setting{})
 	recorder := events.NewFakeRecorder(10)
@@ -175,7 +175,7 @@ func TestSuspendedJobLosesItsCopy(t *testing.T) {
 	s.expectEvent(t, recorder, "Normal Suspended Stopped on worker worker: the TrainJob has spec.suspend: true")
 }
 
-// A job that is suspended before its copy is there gets none.
+// A job that is suspended before its copy is there gets no copy.
 func TestNoCopyOfASuspendedJob(t *testing.T) {
 	s := newScene(t, setting{spec: map[string]any{"suspend": true}})
 	for range 2 {
@@ -193,7 +193,7 @@ func (s *scene) installKueue(t *testing.T) {
 	list := newWorkload()
 	served := func(g gomega.Gomega, want bool) {
 		err := s.worker.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "none"}, list)
-		// An API server that does not serve the kind says so in other words than that there is no such object.
+		// An API server that does not serve a kind gives another error than for a missing object.
 		g.Expect(err != nil && strings.Contains(err.Error(), `"none" not found`)).To(gomega.Equal(want), "%v", err)
 	}
 	t.Cleanup(func() {

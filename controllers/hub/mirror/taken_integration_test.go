@@ -13,7 +13,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// createGoing puts a TrainJob of the job's name on the worker that is being deleted, and stays until release.
+// createGoing creates a TrainJob of the job's name on the worker. The TrainJob is being deleted, and stays until
+// release is called.
 func (s *scene) createGoing(t *testing.T, labels, annotations map[string]string) (release func()) {
 	t.Helper()
 	going := trainjobs.New()
@@ -33,17 +34,18 @@ func (s *scene) createGoing(t *testing.T, labels, annotations map[string]string)
 	}
 }
 
-// A name that is about to be free is waited for, whether the cache shows who has it or the worker's answer says so.
-// What goes is the copy of an earlier TrainJob, which was deleted while the worker was away, or of an earlier attempt.
+// The mirror waits for a name that will be free soon, whether the cache shows the TrainJob that has it or only the
+// worker's error does. That TrainJob is the copy of an earlier TrainJob, which was deleted while the worker was away,
+// or of an earlier attempt.
 func TestNameOfACopyThatGoes(t *testing.T) {
 	former := map[string]string{v1alpha1.LabelHub: hubID, v1alpha1.LabelOriginUID: "former"}
 	for name, tc := range map[string]struct {
 		reason string
-		// labels of the TrainJob that goes. Nil: those of an earlier attempt of the job.
+		// labels of the TrainJob that is being deleted. Nil: the labels of an earlier attempt of the job.
 		labels map[string]string
 		// unseen: the worker's cache does not show it yet.
 		unseen bool
-		// stays for longer than anybody waits, and evicted: the job has to leave meanwhile.
+		// stays: the TrainJob stays for longer than the mirror waits. evicted: the job has to leave in that time.
 		stays, evicted bool
 		conflict       bool
 		words          string
@@ -106,7 +108,7 @@ func TestNameOfACopyThatGoes(t *testing.T) {
 	}
 }
 
-// Fault: the worker's cache still shows a foreign TrainJob, which is gone. The attempt does not end for it.
+// Fault: the worker's cache still shows a foreign TrainJob, which is gone. The attempt does not end because of it.
 func TestNameThatTheCacheShowsAsTaken(t *testing.T) {
 	for name, going := range map[string]bool{"Foreign": false, "Going": true} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +134,7 @@ func TestNameThatTheCacheShowsAsTaken(t *testing.T) {
 	}
 }
 
-// A copy of the attempt itself that somebody deletes before the cache has shown it is the attempt's: the attempt ends
-// with it.
+// If somebody deletes the copy of the current attempt before the cache has shown it, the attempt ends with the copy.
 func TestOwnCopyThatGoesUnseen(t *testing.T) {
 	s := newScene(t, setting{})
 	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}

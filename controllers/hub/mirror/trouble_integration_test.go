@@ -22,12 +22,12 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 )
 
-// A worker that is in trouble has refused nothing. If it says when to come again, that is when.
+// A worker with errors of its own has not refused the copy. If it says when to try again, the mirror tries then.
 func TestTroubleIsNoRefusal(t *testing.T) {
 	resource := schema.GroupResource{Group: "trainer.kubeflow.org", Resource: "trainjobs"}
 	for name, test := range map[string]struct {
 		err error
-		// after is when it is tried again, zero if the queue's back-off says so.
+		// after is when the creation is tried again, zero if the back-off of the queue decides.
 		after time.Duration
 	}{
 		"Throttled":     {err: apierrors.NewTooManyRequests("slow down", 7), after: 7 * time.Second},
@@ -55,7 +55,7 @@ func TestTroubleIsNoRefusal(t *testing.T) {
 	}
 }
 
-// A worker that says again and again, and for long, that it cannot create the copy gets no more tries.
+// If a worker says many times, and for a long time, that it cannot create the copy, the mirror stops trying.
 func TestBrokenWorkerIsLeft(t *testing.T) {
 	s := newScene(t, setting{})
 	s.failCreations(apierrors.NewInternalError(errors.New("failed calling webhook")))
@@ -73,7 +73,8 @@ func TestBrokenWorkerIsLeft(t *testing.T) {
 	s.expectEnd(t, v1alpha1.OutcomeRejected, "failed calling webhook")
 }
 
-// A job that is as large as its hub lets it be has a copy that is larger, by what we note on it. That is an answer too.
+// The copy of a job of the largest size is larger than the job, because of our annotations. If the worker refuses it,
+// that is a refusal too.
 func TestCopyThatIsTooLarge(t *testing.T) {
 	const limit = 256 << 10 // Of the API, for all annotations of an object.
 	s := newScene(t, setting{annotations: map[string]string{"note": strings.Repeat("x", limit-len("note"))}})
@@ -120,8 +121,8 @@ func TestStatusStorm(t *testing.T) {
 	}
 }
 
-// A Dispatch that somebody has deleted, finalizer and all, leaves a copy that no record speaks of. A new Dispatch of the job does not
-// take it for its own, and nothing is made beside it.
+// A Dispatch that somebody has deleted, finalizer and all, leaves a copy that no record speaks of. A new Dispatch of
+// the job does not count that copy as its own, and no other copy is created beside it.
 func TestNothingRunsBesideAForgottenCopy(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
@@ -138,7 +139,7 @@ func TestNothingRunsBesideAForgottenCopy(t *testing.T) {
 	}
 }
 
-// failCreations has the worker answer so to each creation of a copy.
+// failCreations makes the worker answer each creation of a copy with this error.
 func (s *scene) failCreations(answer error) {
 	s.options.Worker = brokenWorker{Worker: s.options.Worker, err: answer}
 	s.restart()

@@ -35,8 +35,8 @@ func Inherited(ctx context.Context, hub client.Reader, worker v1alpha1.ClusterNa
 	return inherited, nil
 }
 
-// inheritedCreations is how many creations of an inherited attempt are taken to have got no answer: one that has made
-// the copy that is there, and one that may make another copy when the first is gone.
+// inheritedCreations is how many creations without an answer the mirror assumes of an inherited attempt: one that has
+// made the copy that is there, and one that may make another copy when the first copy is gone.
 const inheritedCreations = 2
 
 // unanswered counts creations of the copy that got no answer. Each of them may still be carried out.
@@ -44,7 +44,7 @@ type unanswered struct {
 	// count includes creations that an earlier mirror may have sent. last is when the last of them was given up.
 	count int
 	last  time.Time
-	// copyAnswered is true if the copy that the attempt has is not of one of these creations.
+	// copyAnswered is true if none of these creations has made the copy that the attempt has.
 	copyAnswered bool
 }
 
@@ -57,7 +57,8 @@ func (u *unanswered) note(err error, now time.Time) {
 }
 
 // mayArrive is for how long one of the creations may still be carried out, zero if none may. copied is true if the
-// attempt has had a copy: unless another creation has made that copy, one of these has.
+// attempt has had a copy. If no other creation has made that copy, one of the unanswered creations has made it, and
+// that creation cannot arrive again.
 func (u *unanswered) mayArrive(copied bool, now time.Time) time.Duration {
 	arrived := 0
 	if copied && !u.copyAnswered {

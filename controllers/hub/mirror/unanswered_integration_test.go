@@ -22,8 +22,8 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-// A creation that got no answer may be carried out later. For as long as that can be, its attempt does not end, its Dispatch is not
-// released, and the job runs nowhere else.
+// A creation that got no answer may be carried out later. While that is possible, its attempt does not end, its
+// Dispatch is not released, and the job runs nowhere else.
 func TestUnansweredCreation(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "trainjobs"}, jobName, nil)
 	taken := apierrors.NewAlreadyExists(schema.GroupResource{Resource: "trainjobs"}, jobName)
@@ -33,7 +33,7 @@ func TestUnansweredCreation(t *testing.T) {
 		after func(t *testing.T, s *scene, w *fickleWorker)
 		// ended says whether what had to wait has happened.
 		ended func(t *testing.T, s *scene) bool
-		// arrives: the creation was carried out all the same, and the copy is there. soon: it has not to be waited.
+		// arrives: the creation was carried out all the same, and the copy is there. soon: nothing has to wait.
 		arrives, soon bool
 	}{
 		"Refused": {
@@ -125,12 +125,13 @@ func (s *scene) takeName(t *testing.T) {
 	s.settle(t)
 }
 
-// What a mirror was doing when it ended, the next one does not know: a creation of its may be under way. An attempt that has no copy on
-// record is held for as long as that may arrive, counted from the start of the next mirror; one that came later is not.
+// A new mirror does not know what the earlier mirror was doing when it ended: a creation of the earlier mirror may
+// still arrive. So an attempt that has no copy on record is held for 65 s from the start of the new mirror. An attempt
+// that was placed after that start is not held.
 func TestInheritedAttempt(t *testing.T) {
 	cases := map[string]struct {
-		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had started. copied: it
-		// has a copy, which another creation may have made than the one that is under way.
+		// recorded: the Dispatch says that the attempt has a copy. placed: the attempt was placed after the mirror had
+		// started. copied: the attempt has a copy. Perhaps the creation that is under way did not make that copy.
 		recorded, placed, copied bool
 		waits                    bool
 	}{
@@ -182,8 +183,8 @@ func TestInheritedAttempt(t *testing.T) {
 	}
 }
 
-// Of two creations that got no answer the second may be carried out when the copy of the first has gone. An attempt has one copy: this one
-// goes, and the job is placed anew.
+// Of two creations without an answer, the second may be carried out when the copy of the first is gone. An attempt has
+// only one copy. So the second copy is deleted, and the job is placed again.
 func TestSecondCopyOfAnAttempt(t *testing.T) {
 	for name, tc := range map[string]struct {
 		evicted bool
@@ -254,7 +255,7 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, of
 	return nil
 }
 
-// fickleWorker is a connection to a worker that answers so to creations of TrainJobs, and may carry them out.
+// fickleWorker is a connection to a worker that answers creations of TrainJobs with this error, and may carry them out.
 type fickleWorker struct {
 	mirror.Worker
 	err     error

@@ -23,7 +23,8 @@ type told struct {
 	refusal string
 }
 
-// settable are the fields of a spec that the CRD lets a user set or remove once the job is there, besides runtimePatches.
+// settable are the fields of a spec that the CRD lets a user set or remove once the job is there, besides
+// runtimePatches.
 var settable = []string{"activeDeadlineSeconds", "initializer", "trainer"}
 
 // uncopied says once for each generation of the job what the user has changed since the copy was made: a copy keeps
@@ -44,7 +45,8 @@ func (a announcer) uncopied() {
 	}
 }
 
-// uncopied returns the fields in which a copy differs from what a new copy would have. The worker may have added defaults.
+// uncopied returns the fields in which a copy differs from what a new copy would have. The worker may have added
+// defaults.
 func uncopied(wanted, found map[string]any) []string {
 	var names []string
 	for _, field := range settable {
@@ -76,7 +78,7 @@ func differs(wanted, found any) bool {
 	return false
 }
 
-// refusal says once that the worker refuses a write to the copy which nobody's edit has made necessary.
+// refusal says once that the worker refuses a write to the copy, if the write does not correct an edit.
 func (a announcer) refusal(err error) {
 	words := refusalWords(err)
 	if a.attempt.told.refusal == words {

@@ -61,8 +61,8 @@ func TestChangeThatReachesNoCopy(t *testing.T) {
 	}
 }
 
-// TestRefusedResumptionIsTold: a worker refuses the write by which a copy that its agent has stopped goes on. The owner of
-// the job learns it from an Event.
+// TestRefusedResumptionIsTold: a worker's agent has stopped a copy, and the worker refuses the write that resumes it.
+// The owner of the job learns that from an Event.
 func TestRefusedResumptionIsTold(t *testing.T) {
 	s := newScene(t, setting{failover: v1alpha1.FailoverFenced})
 	s.challenge = "run.1"

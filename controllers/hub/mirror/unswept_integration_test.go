@@ -17,7 +17,7 @@ import (
 )
 
 // A job was placed on a worker that refuses to be swept. Nothing is created there. The job's Dispatch says why, in the
-// worker's words, and the job is placed anew.
+// worker's words, and the job is placed again.
 func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 	words := `what is outdated on the worker cannot be deleted: admission webhook "w" denied the request`
 	for name, test := range map[string]struct {

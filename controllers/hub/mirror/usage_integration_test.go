@@ -65,7 +65,8 @@ func TestCostOfAFinishedJob(t *testing.T) {
 	}
 }
 
-// An evicted attempt has cost what it ran until its deletion began. A process that has not seen that says nothing.
+// An evicted attempt has cost what it ran until its deletion began. A process that has not seen that beginning reports
+// no cost.
 func TestCostOfAnEvictedAttempt(t *testing.T) {
 	for name, restarts := range map[string]bool{"Seen": false, "NotSeen": true} {
 		t.Run(name, func(t *testing.T) {

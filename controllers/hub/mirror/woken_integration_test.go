@@ -27,8 +27,9 @@ func (c withoutJobs) Get(ctx context.Context, key client.ObjectKey, object clien
 	return c.Client.Get(ctx, key, object, options...)
 }
 
-// Fault: this process was stopped while another one led, and goes on before it has seen that it leads no more. Its caches catch up one after
-// the other, so it sees a Dispatch whose TrainJob is not there. The API server says that it is.
+// Fault: this process was paused while another process led. It goes on before it knows that it does not lead any more.
+// Its caches catch up one by one, so for a moment they show a Dispatch and not its TrainJob. The API server says that
+// the TrainJob is there.
 func TestWokenManagerDoubtsThatAJobIsGone(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)

@@ -95,8 +95,8 @@ func evictedByKueue(evicted, quota *metav1.Condition) held {
 	return h
 }
 
-// waitingForQuota is for a copy without quota. By default Kueue says Inadmissible also of a queue that is stopped, or not
-// ready yet, and only its words tell.
+// waitingForQuota is for a copy without quota. By default Kueue says Inadmissible also if a queue is stopped, or not
+// ready yet. Only its message tells these cases apart.
 func waitingForQuota(quota *metav1.Condition) held {
 	h := held{reason: v1alpha1.ReasonWaitingForQuota, message: cmp.Or(quota.Message, quota.Reason)}
 	switch quota.Reason {
@@ -114,8 +114,9 @@ func waitingForQuota(quota *metav1.Condition) held {
 }
 
 // noFlavor is how Kueue begins to say that no flavor takes a PodSet, and what it says of a flavor that never does: the
-// flavor has too little even if nothing runs, or other labels or taints than the pods. If such words are all, no end of a
-// job helps. Whatever else Kueue says may be about jobs that end.
+// flavor has too little even if nothing runs, or other labels or taints than the pods. If the message consists of such
+// words only, the end of another job does not help. All other words of Kueue may be about room that other jobs will
+// free.
 var noFlavor = regexp.MustCompile(strings.Join([]string{
 	`couldn't assign flavors to pod set [^\s:]+:`,
 	`insufficient quota for \S+ in flavor \S+, previously considered podsets requests \(\S+\) \+ current podset request \(\S+\) ` +

@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TestWordsOfKueue: what a Workload says is quoted, and what no end of a job changes is a refusal.
+// TestWordsOfKueue: what a Workload says is quoted. A reason that the end of another job cannot change is a refusal.
 func TestWordsOfKueue(t *testing.T) {
 	condition := func(kind, status, reason, message string) any {
 		return map[string]any{
