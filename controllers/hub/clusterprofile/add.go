@@ -38,7 +38,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 
 func (r *Reconciler) enqueue(name string) { r.inbox.Add(types.NamespacedName{Name: name}) }
 
-// enqueueWorkers enqueues all WorkerClusters: the profile of one may have gone while no manager worked.
+// enqueueWorkers enqueues all WorkerClusters: a profile may have been deleted while no manager worked.
 func (r *Reconciler) enqueueWorkers(ctx context.Context) {
 	var workers v1alpha1.WorkerClusterList
 	if err := r.Hub.List(ctx, &workers); err != nil {
@@ -50,7 +50,7 @@ func (r *Reconciler) enqueueWorkers(ctx context.Context) {
 	}
 }
 
-// differs says whether a change of a profile is about anything that becomes part of a WorkerCluster. Inventories renew
+// differs says whether a change of a profile changes anything that becomes part of a WorkerCluster. Inventories renew
 // conditions and times of observation all the time.
 func differs(before, after *inventory.ClusterProfile) bool {
 	return before.UID != after.UID || !before.DeletionTimestamp.Equal(after.DeletionTimestamp) ||

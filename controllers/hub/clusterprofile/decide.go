@@ -25,7 +25,7 @@ const (
 	create
 	// refuse: there is a WorkerCluster of the name that was not made of the profile.
 	refuse
-	// follow: the labels of the WorkerCluster are not those of the profile.
+	// follow: the labels of the WorkerCluster differ from the labels of the profile.
 	follow
 	// uncordon: the profile of a worker that was cordoned without it is back.
 	uncordon
@@ -142,8 +142,8 @@ func reserved(key string) bool {
 	return ok && (prefix == domain || strings.HasSuffix(prefix, "."+domain))
 }
 
-// setLabels gives a worker these labels in the place of those that its profile gave it before, and says whether it has
-// changed anything. Other labels are the admin's.
+// setLabels replaces the labels that a worker had from its profile by these labels, and says whether it has changed
+// anything. Other labels are the admin's.
 func setLabels(worker *v1alpha1.WorkerCluster, labels map[string]string) (changed bool) {
 	if worker.Labels == nil {
 		worker.Labels = map[string]string{}

@@ -231,8 +231,9 @@ func (e *environment) says(t *testing.T, reason string, words ...string) {
 	}
 }
 
-// A profile becomes a WorkerCluster, which is used as soon as there are credentials, whatever the inventory says about the
-// health of its cluster. The labels follow. The deletion of the profile cordons the worker, and its return ends that.
+// A profile becomes a WorkerCluster, which is used as soon as there are credentials, whatever the inventory says about
+// the health of its cluster. The labels follow. The deletion of the profile cordons the worker, and its return ends
+// that.
 func TestProfileBecomesWorker(t *testing.T) {
 	e := shared.Get(t)
 	sick := inventory.ClusterProfileStatus{
@@ -280,8 +281,9 @@ func TestDeselectedProfile(t *testing.T) {
 	})
 }
 
-// Attack: a profile has the name of a WorkerCluster that an admin made. Nothing of that is written, and an Event says so.
-// Attack: a profile of another namespace has it. Nobody reads that profile, and the manager may not.
+// Attack: a profile has the name of a WorkerCluster that an admin made. That WorkerCluster is not written, and an Event
+// says so. Attack: a profile of another namespace has that name. Nobody reads that profile, and the manager has no
+// right to read it.
 func TestWorkerOfAnAdmin(t *testing.T) {
 	e := shared.Get(t)
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: "ours", Labels: map[string]string{"fleet": "mine"}}}
@@ -299,7 +301,7 @@ func TestWorkerOfAnAdmin(t *testing.T) {
 	if after.ResourceVersion != worker.ResourceVersion {
 		t.Errorf("the admin's WorkerCluster was written: %v", after.ManagedFields)
 	}
-	// The foreign profile came before one that the manager has looked at.
+	// The foreign profile came before a profile that the manager has looked at.
 	if err := client.IgnoreNotFound(e.admin.Get(t.Context(), client.ObjectKey{Name: "foreign"}, &v1alpha1.WorkerCluster{})); err != nil {
 		t.Fatal(err)
 	} else if e.admin.Get(t.Context(), client.ObjectKey{Name: "foreign"}, &v1alpha1.WorkerCluster{}) == nil {
@@ -315,8 +317,8 @@ func TestWorkerOfAnAdmin(t *testing.T) {
 }
 
 // Attack: the status of a profile names another server, and a program to run. It has no effect: credentials and address
-// come from the admin's Secret. Attack: that Secret leads to another cluster, and then has an exec plugin. The first is
-// refused by the cluster's identity, the second as insecure.
+// come from the admin's Secret. Attack: that Secret leads to another cluster, and then has an exec plugin. The manager
+// refuses the first Secret because of the cluster's identity, and the second as insecure.
 func TestStatusOfAProfileGivesNoAccess(t *testing.T) {
 	e := shared.Get(t)
 	access := inventory.AccessProvider{Name: "steal"}

@@ -37,7 +37,7 @@ type InventoryOptions struct {
 }
 
 // Inventory is a cache of the selected ClusterProfiles of one namespace. It is apart from the manager's caches, which
-// must all be filled before the manager works: an inventory that cannot be read is to hold nothing up.
+// must all be filled before the manager works: an inventory that cannot be read must not delay anything.
 type Inventory struct {
 	cache     cache.Cache
 	namespace string

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// earliest and spread say when a token is renewed: when 40 to 50 % of its life are over. The spread keeps the tokens of
-	// workers that joined together from being renewed together.
+	// earliest and spread say when a token is renewed: when 40 to 50 % of its life are over. The spread keeps the tokens
+	// of workers that joined together from being renewed together.
 	earliest, spread = 0.4, 0.1
 	// retryInterval is the time between two tries to renew a token.
 	retryInterval = time.Minute
@@ -38,7 +38,7 @@ type observation struct {
 type decision struct {
 	// renew says to renew the token now.
 	renew bool
-	// reason and message are those of CredentialsExpiring. Without a reason there is no such condition. They hold unless a
+	// reason and message are for CredentialsExpiring. Without a reason there is no such condition. They hold unless a
 	// renewal changes that.
 	reason, message string
 	// again is when to look again if nothing happens. Zero: never.

@@ -8,12 +8,12 @@
 // are over (decide.go). So after each renewal the hub can be off for half of the life.
 //
 // A renewal asks the worker for a token of the same account, bound to the same Secret, with the token that is to be
-// renewed. It tries the new token on the worker, and writes the Secret only if that works. Package workercluster sees the
-// changed Secret, and the connection swaps the token under its caches: no job notices. The old token stays valid until
-// its own end.
+// renewed. It tries the new token on the worker, and writes the Secret only if that works. Package workercluster sees
+// the changed Secret, and the connection swaps the token under its caches: no job notices. The old token stays valid
+// until its own end.
 //
 // Requests to a worker are made only for a renewal. Everything else comes from the hub's caches.
 //
-// The condition CredentialsExpiring of a WorkerCluster is True while credentials expire soon that nobody renews, or
+// The condition CredentialsExpiring of a WorkerCluster is True while credentials that nobody renews expire soon, or
 // after a renewal has failed.
 package credentials

@@ -52,7 +52,7 @@ type decision struct {
 	state state
 	// after is when to look again at a job that waits.
 	after time.Duration
-	// by says whose word the time is: byAnnotation or byPolicy.
+	// by says who has set the time: byAnnotation or byPolicy.
 	by string
 	// fault says what is wrong with an unreadable annotation.
 	fault error

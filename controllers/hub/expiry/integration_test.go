@@ -77,7 +77,8 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestRightToDelete: whoever has the manager's credentials cannot delete TrainJobs that run, or that the hub runs itself.
+// TestRightToDelete: whoever has the manager's credentials cannot delete TrainJobs that run, or that the hub runs
+// itself.
 func TestRightToDelete(t *testing.T) {
 	s := newScene(t)
 	manager, err := client.New(s.account, client.Options{Scheme: s.scheme})
@@ -150,8 +151,8 @@ func TestUnfinishedJobStays(t *testing.T) {
 	}
 }
 
-// TestInvalidAnnotation: the Event has the name of the annotation, the value, and what would be right. It comes when the
-// user writes the annotation and when the job ends, and not with each start of a manager.
+// TestInvalidAnnotation: the Event has the name of the annotation, the value, and what would be right. It comes when
+// the user writes the annotation and when the job ends, and not with each start of a manager.
 func TestInvalidAnnotation(t *testing.T) {
 	s := newScene(t)
 	s.start(true)
@@ -256,8 +257,8 @@ func TestKeptByFinalizer(t *testing.T) {
 	}
 }
 
-// TestWatches runs the controller: each of these events alone makes a job go. A canary that must stay shows that
-// nothing more goes.
+// TestWatches runs the controller: each of these events alone is enough for the deletion of a job. A canary that must
+// stay shows that nothing else is deleted.
 func TestWatches(t *testing.T) {
 	for name, test := range map[string]struct {
 		job    func(*trainer.TrainJob)

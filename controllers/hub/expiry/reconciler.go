@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// deletionsPerSecond is five times what a million jobs a day need. A new policy may be about many jobs at once, and
+	// deletionsPerSecond is five times what a million jobs a day need. A new policy may apply to many jobs at once, and
 	// each deletion costs the hub and the job's worker some more requests.
 	deletionsPerSecond = 60
 	// leaderCheck is how often a process that may not lead any more looks whether it does.

@@ -21,9 +21,9 @@ import (
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// jobs wakes a job when it ends, because its Dispatch may be seen to be Finished before the last change of the job is
-// seen; and later when a change of its annotation or its labels, by which policies select it, may change its time. An
-// invalid annotation gets its Event at once, not when the job ends.
+// jobs wakes a job when it ends, because the cache may show that its Dispatch is Finished before it shows the last
+// change of the job. After the end it wakes the job when a change of its annotation or of its labels, by which policies
+// select it, may change its time. An invalid annotation gets its Event at once, not when the job ends.
 func (r *Reconciler) jobs() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, _ requestQueue) {
@@ -79,14 +79,14 @@ func (r *Reconciler) policies() handler.EventHandler {
 			}
 		},
 		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, queue requestQueue) {
-			if r.anyLimits(ctx) { // The jobs of the deleted policy have another one now.
+			if r.anyLimits(ctx) { // Another policy applies to the jobs of the deleted policy now.
 				r.wake(ctx, queue)
 			}
 		},
 	}
 }
 
-// namespaces wakes the finished jobs of a namespace when its labels, by which policies select, have changed.
+// namespaces wakes the finished jobs of a namespace when its labels have changed, because policies select by them.
 func (r *Reconciler) namespaces() handler.EventHandler {
 	return handler.Funcs{
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue requestQueue) {

@@ -395,7 +395,7 @@ func TestForget(t *testing.T) {
 	s.goesOn(t, later, "")
 }
 
-// A worker that was built anew has another ID. Jobs on the former cluster stay until an admin says that it is gone.
+// A worker that was built again has another ID. Jobs on the former cluster stay until an admin says that it is gone.
 func TestFormerCluster(t *testing.T) {
 	s := newScene(t)
 	key := s.place(t, "job", v1alpha1.FailoverImmediate)

@@ -60,8 +60,8 @@ func refusalOf(err error) sweepRefusal {
 // failingTime is how long sweeps must fail before that is reported. A worker that has just started fails for seconds.
 const failingTime = 30 * time.Second
 
-// sweepEnded takes in the result of a sweep. It reports an error that is no refusal only if the worker has given
-// nothing but errors for failingTime. A worker that is not connected is not reported: it gets no copies anyway.
+// sweepEnded takes in the result of a sweep. It reports an error that is no refusal only if the worker has given only
+// errors for failingTime. A worker that is not connected is not reported: it gets no copies anyway.
 func (q *Quarantine) sweepEnded(worker v1alpha1.ClusterName, err error) {
 	refusal := refusalOf(err)
 	if lasting := q.registry.failing(worker, err, q.Clock.Now()); refusal == (sweepRefusal{}) && lasting {

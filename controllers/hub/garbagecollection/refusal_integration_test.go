@@ -72,7 +72,7 @@ func TestRefusedSweepIsTold(t *testing.T) {
 	}
 }
 
-// A worker that gives sweeps nothing but errors is reported after a time. A worker that is not connected is not.
+// A worker that gives sweeps only errors is reported after a time. A worker that is not connected is not.
 func TestFailingSweepIsTold(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error

@@ -24,8 +24,8 @@ func mayBeHeld(d *v1alpha1.Dispatch) bool {
 	return d.WasCopied() && !slices.ContainsFunc(d.Status.Steps, func(step v1alpha1.Step) bool { return step.State == v1alpha1.StepRunning })
 }
 
-// isHeld is true for a job whose copy is suspended on its worker or has no pods, as the status of the hub's job shows, or
-// has a pod for which there is no node.
+// isHeld is true for a job whose copy is suspended on its worker or has no pods, as the status of the hub's job shows,
+// or has a pod for which there is no node.
 func isHeld(d *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
 	if !mayBeHeld(d) {
 		return false

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package moves evicts jobs that must leave their worker, or that the worker does not let run: it writes spec.eviction
-// and the condition Evicting to their Dispatches. mirror carries an eviction out, placement places the job anew.
+// and the condition Evicting to their Dispatches. mirror carries out an eviction, and placement places the job again.
 //
 // A worker with spec.drain loses each job as soon as another worker has room for it. Policies limit how many jobs move
 // at a time (maxConcurrentMoves). A job that fits nowhere else stays, and its Dispatch says what it lacks:

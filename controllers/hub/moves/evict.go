@@ -47,7 +47,7 @@ func (r *Reconciler) displace(ctx context.Context, f observation, t turn) error 
 	return err
 }
 
-// kindOf is equal for jobs of which all fit nowhere if the first fits nowhere. Empty: the job is like no other.
+// kindOf is equal for jobs that all fit nowhere if the first of them fits nowhere. Empty: the job is like no other.
 func kindOf(f observation) string {
 	d := f.dispatch
 	if len(d.Status.Refusals) > 0 || f.policy != nil && f.policy.Spec.Clusters.Expression != "" {

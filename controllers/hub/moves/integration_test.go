@@ -307,8 +307,8 @@ func TestAdmissionTimeout(t *testing.T) {
 	expect("it begins anew", 10*time.Minute, "queued AdmissionTimeout")
 }
 
-// A gang for whose pods its worker finds no node leaves after the admissionTimeout, counted from when the copy was made.
-// Pods that have a node, and pull an image, do not count.
+// A gang for whose pods its worker finds no node leaves after the admissionTimeout, counted from when the copy was
+// made. Pods that have a node, and pull an image, do not count.
 func TestAdmissionTimeoutOfAGangWithoutNodes(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{AdmissionTimeout: &metav1.Duration{Duration: 10 * time.Minute}})

@@ -224,7 +224,7 @@ func TestDrainWithPlacement(t *testing.T) {
 	}
 }
 
-// awaitEvicted waits until a job is being evicted that is not in moved, and returns its name.
+// awaitEvicted waits until a job that is not in moved is being evicted, and returns its name.
 func (s *scene) awaitEvicted(t *testing.T, moved map[string]bool) string {
 	t.Helper()
 	var found string

@@ -30,8 +30,8 @@ import (
 
 // Room is what placement knows about room on workers.
 type Room interface {
-	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what
-	// the nearest one lacks. No reason: not known yet. It keeps the room until the job comes or ends, or until Release.
+	// Elsewhere says whether a placed job would get room on another worker now: that worker with reason Fits, or what the
+	// nearest worker lacks. No reason: not known yet. It keeps the room until the job comes or ends, or until Release.
 	Elsewhere(ctx context.Context, dispatch *v1alpha1.Dispatch) (v1alpha1.ClusterExplanation, error)
 	// Release gives back the room that is kept for the TrainJob with this UID, if any.
 	Release(origin types.UID)

@@ -60,8 +60,8 @@ func (r *Reconciler) roomChanged() {
 	}
 }
 
-// CloneEvents is a source of the keys of the Workloads in a worker's cache. Nobody waits for it: a worker need not let
-// its Workloads be read.
+// CloneEvents is a source of the keys of the Workloads in a worker's cache. Nobody waits for it: a worker may forbid
+// the hub to read Workloads.
 func CloneEvents(workloads cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		informer, err := workloads.GetInformer(ctx, NewWorkload(), cache.BlockUntilSynced(false))

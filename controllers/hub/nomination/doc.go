@@ -17,8 +17,8 @@
 // Reconcile reads the Workload, MultiKueue's admission check with its clusters, and the clones on the workers, all from
 // caches. decide (state.go) says what to do. A Workload that needs a worker comes onto the waiting list (waiting.go).
 // The list is served in the order of priority and age, with one question to placement each. The room is kept until the
-// pods of the job are counted on the worker. If the nominated worker does not admit the job, and another one has room,
-// that one is nominated instead.
+// pods of the job are counted on the worker. If the nominated worker does not admit the job, and another worker has
+// room, the other worker is nominated instead.
 //
 // # What it relies on
 //
@@ -32,6 +32,6 @@
 //     in Kueue's name, with all that Kueue owns (ownership.go).
 //   - An eviction takes the nomination off. The Workload is nominated again when it has quota again.
 //
-// The Reconciler keeps no state that must survive. All its fields belong to the one goroutine of its controller, but
-// inbox and anyWaiting, which are safe for concurrent use.
+// The Reconciler keeps no state that must survive. All its fields except inbox and anyWaiting belong to the one
+// goroutine of its controller. These two are safe for concurrent use.
 package nomination

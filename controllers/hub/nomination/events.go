@@ -12,7 +12,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// Reasons for which a worker is not nominated, beside those of dispatch.
+// Reasons for which a worker is not nominated, beside the reasons of package dispatch.
 const (
 	reasonNotInConfig = "NotInMultiKueueConfig"
 	reasonInactive    = "MultiKueueClusterInactive"
@@ -50,7 +50,7 @@ func (r *Reconciler) recordRefused(o *observation, err error) {
 		"The hub's API server refuses the nomination; the manager needs the rights of config/kueue-dispatcher/hub: %s", err.Error())
 }
 
-// explain says what keeps a Workload that nobody nominates a worker for, or whose nominated worker is away.
+// explain says why no worker is nominated for a Workload, or that its nominated worker is away.
 func (r *Reconciler) explain(o *observation, what state) {
 	switch what {
 	case misconfigured:

@@ -75,7 +75,8 @@ func TestNominationIsKueues(t *testing.T) {
 	}
 }
 
-// A worker that does not admit the job loses the nomination to one with room, which is told in the worker's words.
+// A worker that does not admit the job loses the nomination to a worker with room. An Event says so in the worker's
+// words.
 func TestRefusedWorker(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "a", 0)

@@ -11,16 +11,16 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// minRefusal and maxRefusal are how long a worker that did not admit a job is not nominated again: first the one, and
-// each time twice as long, up to the other.
+// A worker that did not admit a job is not nominated again for minRefusal, and each time for twice as long, up to
+// maxRefusal.
 const minRefusal, maxRefusal = time.Minute, 30 * time.Minute
 
-// progress is what this process has seen of a Workload, and done. A new process can do without: it gives each nomination its
-// time again, and asks each worker again.
+// progress is what this process has seen of a Workload, and done. A new process does not need it: it gives each
+// nomination its time again, and asks each worker again.
 type progress struct {
 	uid types.UID
-	// over is the resourceVersion of the Workload over which the last nomination was written. While the cache shows that
-	// version, it lags.
+	// over is the resourceVersion that the Workload had when the last nomination was written. A cache that still shows it
+	// lags.
 	over string
 	// nominee is the worker of nominated and cloned: since when this process has seen the nomination, and a clone there.
 	nominee           v1alpha1.ClusterName

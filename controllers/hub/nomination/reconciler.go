@@ -194,7 +194,7 @@ func (r *Reconciler) clone(ctx context.Context, name v1alpha1.ClusterName, key t
 }
 
 // progress returns what is remembered of a Workload. A Workload of the same name that has been created again is another
-// one.
+// Workload.
 func (r *Reconciler) progress(key types.NamespacedName, uid types.UID) *progress {
 	m := r.remembered[key]
 	if m != nil && m.uid != uid {

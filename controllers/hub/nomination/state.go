@@ -37,7 +37,7 @@ const (
 	settled
 	// foreign: somebody else nominates workers for it.
 	foreign
-	// crossed: a worker has admitted it that is not nominated, or not any more.
+	// crossed: a worker that is not nominated, or not any more, has admitted it.
 	crossed
 	// granted: the nominated worker has admitted it. MultiKueue acts now.
 	granted
@@ -45,7 +45,7 @@ const (
 	away
 	// following: the nominated worker has time to admit it.
 	following
-	// refused: the nominated worker does not admit it. Another one is to be nominated instead.
+	// refused: the nominated worker does not admit it. Another worker is to be nominated instead.
 	refused
 	// unplaced: no worker is nominated.
 	unplaced
@@ -64,7 +64,7 @@ type observation struct {
 	// workload is nil if it does not exist.
 	workload *workload
 	targets  targets
-	// clones are those of the workers that MultiKueue may give the job to. A worker without an entry is unknown.
+	// clones are the clones on the workers to which MultiKueue may give the job. A worker without an entry is unknown.
 	clones map[v1alpha1.ClusterName]clone
 	// timeout is the admissionTimeout of the job's policy, 0 if it has none.
 	timeout time.Duration
@@ -138,8 +138,8 @@ func (o *observation) follow(now time.Time) state {
 	return following
 }
 
-// due is when the nominated worker has had its time, zero if it may take any time. A clone with quota waits for what the
-// worker's admin has asked for, such as new nodes.
+// due is when the nominated worker has had its time, zero if it may take any time. A clone with quota waits for what
+// the worker's admin has asked for, such as new nodes.
 func (o *observation) due() time.Time {
 	switch o.clones[o.nominee()].state {
 	case missing:

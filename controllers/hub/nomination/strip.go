@@ -12,9 +12,9 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// Strip is the transform of the hub's cache of Workloads. Of a finished Workload it keeps the name, and of one that is on
-// a worker also what it needs there. A Workload that waits for a nomination keeps its status and what Kueue owns of it:
-// both go into the patch that nominates, so that nobody has to read the Workload for it.
+// Strip is the transform of the hub's cache of Workloads. Of a finished Workload it keeps the name, and of a Workload
+// on a worker also what it needs there. A Workload that waits for a nomination keeps its status and what Kueue owns of
+// it: both go into the patch that nominates, so that nobody has to read the Workload for it.
 func Strip(in any) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {

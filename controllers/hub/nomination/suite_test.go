@@ -250,8 +250,8 @@ func (s *scene) live(t *testing.T, name string) *unstructured.Unstructured {
 	return w
 }
 
-// clone creates or changes the clone of a Workload on a worker, with one condition, and waits for the hub's cache of it.
-// Without a condition it deletes the clone.
+// clone creates or changes the clone of a Workload on a worker, with one condition, and waits for the hub's cache of
+// it. Without a condition it deletes the clone.
 func (s *scene) clone(t *testing.T, worker, name string, condition map[string]any) {
 	t.Helper()
 	for i := range s.set.Workers {

@@ -85,7 +85,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	return nil
 }
 
-// applicants reads the Workloads of the waiting list, and takes those out that need no worker any more.
+// applicants reads the Workloads of the waiting list, and takes out the Workloads that need no worker any more.
 func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs []error) {
 	for key := range r.waiting {
 		o, err := r.observe(ctx, key)
@@ -108,7 +108,7 @@ func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs [
 }
 
 // serveOne nominates a worker for one Workload if a worker has room for it. full has the answers for Workloads that fit
-// nowhere: an equal one does not fit either.
+// nowhere: an equal Workload does not fit either.
 func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[string]v1alpha1.ClusterExplanation) (placed bool, err error) {
 	m := r.progress(o.key, o.workload.UID)
 	if m.over == o.workload.ResourceVersion {
@@ -174,7 +174,7 @@ func (o *observation) refusal() (reason, message string) {
 	return v1alpha1.ReasonAdmissionTimeout, "the worker's Kueue has not admitted the job in time: " + seen.message
 }
 
-// job returns what placement needs to know of a Workload, but the exclusions.
+// job returns what placement needs to know of a Workload, except the exclusions.
 func (r *Reconciler) job(o *observation) (queue.Job, error) {
 	w := o.workload
 	name, _ := w.gang()

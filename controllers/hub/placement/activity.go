@@ -23,8 +23,8 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// addActivity adds the controller that says of Trainyard's AdmissionChecks whether they are decided: the ClusterQueues
-// of other checks admit no jobs.
+// addActivity adds the controller that says of each AdmissionCheck of Trainyard whether it is decided. A ClusterQueue
+// with a check that is not Active admits no jobs.
 func addActivity(mgr ctrl.Manager, options *Options) error {
 	if !options.AdmissionCheck {
 		return nil

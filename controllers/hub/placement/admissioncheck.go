@@ -17,8 +17,8 @@ import (
 
 const (
 	// hopelessTime is how long a job keeps its quota while no worker could take it even if no other job ran there. Workers
-	// may be away for a moment. The time doubles with each time that Kueue gives the quota to the job again. maxHopeless is
-	// the longest time.
+	// may be away for a moment. The time doubles with each time that Kueue gives the quota to the job again. maxHopeless
+	// is the longest time.
 	hopelessTime = time.Minute
 	maxHopeless  = 8 * time.Minute
 )
@@ -59,7 +59,7 @@ func (r *Reconciler) giveBack(ctx context.Context, f observation, reason string)
 	if err := r.answer(ctx, f, kueue.Retry, message); err != nil {
 		return err
 	}
-	r.history.hope(client.ObjectKeyFromObject(f.job), true) // The time counts anew when the job has quota again.
+	r.history.hope(client.ObjectKeyFromObject(f.job), true) // The time begins again when the job has quota again.
 	return nil
 }
 

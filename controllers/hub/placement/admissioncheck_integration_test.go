@@ -68,7 +68,8 @@ func (k *kueueAPI) checked(t *testing.T, job, state, words string) (*v1alpha1.Di
 	return d, result
 }
 
-// A suspended job with quota waits in the one line, and room is held for it before Kueue resumes it, in one attempt.
+// A suspended job with quota waits on the one waiting list, and room is held for it before Kueue resumes it, in one
+// attempt.
 func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
@@ -83,7 +84,7 @@ func TestRoomIsHeldForAJobWithQuota(t *testing.T) {
 	if d := k.expect(t, "gated", v1alpha1.ReasonNoFit); len(d.Status.Explanation) == 0 {
 		t.Error("the Dispatch does not say what each worker lacks")
 	}
-	k.clock.Step(time.Hour) // The worker could take it, so it stands in line for as long as that takes.
+	k.clock.Step(time.Hour) // The worker could take it, so it stays on the waiting list for as long as that takes.
 	k.checked(t, "gated", kueue.Pending, "NoFit")
 
 	check.Must(t, k.hub.Delete(t.Context(), first))
@@ -129,8 +130,8 @@ func TestCopyOfASuspendedJobIsStopped(t *testing.T) {
 	}
 }
 
-// A job that no worker could take gives its quota back after a minute, and later each time. A job that has become
-// possible meanwhile does not.
+// A job that no worker could take gives its quota back after a minute, and later each time. A job that a worker could
+// take by then does not.
 func TestQuotaIsGivenBack(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)

@@ -21,14 +21,14 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and those that
-// have refused the job: "east=0123456789abcdef,west=...". A refusal in other circumstances than those of now is void:
-// the worker is asked again at once. It is written with the decision, so that it costs nothing, compares no clocks and
-// outlives a restart.
+// annotationAsked on a Dispatch says in which circumstances the worker of the current attempt was asked, and the
+// workers that have refused the job: "east=0123456789abcdef,west=...". A refusal counts only if the circumstances have
+// not changed. If they have, the worker is asked again at once. The annotation is written with the decision, so that it
+// costs nothing, compares no clocks and outlives a restart.
 const annotationAsked = "trainyard.dev/asked"
 
-// askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The
-// refusals of those that are left out count whatever the circumstances are.
+// askedLimit is how long, in bytes, annotationAsked may get: an object has 256 KiB for all its annotations. The refusal
+// of a worker that is left out counts in any circumstances.
 const askedLimit = 64 << 10
 
 const (
@@ -48,7 +48,7 @@ func digest(things ...any) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// stateOf sums up what of a worker a refusal may be about.
+// stateOf sums up everything of a worker on which a refusal may depend.
 func stateOf(worker *v1alpha1.WorkerCluster) string {
 	var since metav1.Time
 	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil {
@@ -58,7 +58,7 @@ func stateOf(worker *v1alpha1.WorkerCluster) string {
 	return digest(worker.UID, worker.Generation, status.ClusterID, status.KubernetesVersion, status.Trainer, since)
 }
 
-// circumstancesOf sums up what of a job a refusal may be about: the job, its runtime and its policy.
+// circumstancesOf sums up everything of a job on which a refusal may depend: the job, its runtime and its policy.
 func circumstancesOf(f observation, job *queue.Job, runtime string) string {
 	policy, _, err := dispatch.SelectPolicy(job.Policies, job.Job)
 	var rules []any
@@ -84,7 +84,7 @@ func askedOf(d *v1alpha1.Dispatch) asked {
 	return a
 }
 
-// noteAsked adds the worker of the current attempt, and drops those that have not refused the job.
+// noteAsked adds the worker of the current attempt, and drops the workers that have not refused the job.
 func noteAsked(d *v1alpha1.Dispatch, circumstances string) {
 	past := askedOf(d)
 	current := fmt.Sprintf("%s=%s", d.Spec.Cluster, circumstances)

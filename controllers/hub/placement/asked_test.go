@@ -94,8 +94,8 @@ func TestExclusions(t *testing.T) {
 	}
 }
 
-// What is noted of those who have refused lasts as long as their refusals, and a worker that is asked again is noted
-// anew.
+// The note about a worker that refused stays as long as the refusal. When a worker is asked again, its note is
+// replaced.
 func TestNoteAsked(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "b"}}
 	for _, test := range []struct {

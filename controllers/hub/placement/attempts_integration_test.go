@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 )
 
-// The agents of workers remember the attempts of copies, and let no lower one run. So attempts are counted on when the
-// Dispatch is gone that knew them, also by a process that has not seen it go.
+// The agents of workers remember the attempts of copies, and let no lower one run. So the count of attempts goes on
+// when the Dispatch that had it is gone, also in a process that has not seen the deletion.
 func TestAttemptsAreCountedOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -63,8 +63,7 @@ func TestAttemptsAreCountedOn(t *testing.T) {
 	}
 }
 
-// The count does not overflow: a job that has had the last attempt that there is waits, and its Dispatch says what to
-// do.
+// The count does not overflow: after the last possible attempt the job waits, and its Dispatch says what to do.
 func TestLastAttemptIsTheLast(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job")

@@ -67,7 +67,7 @@ func (collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// show makes the metrics those of this Reconciler until hide is called.
+// show makes the metrics show this Reconciler until hide is called.
 func (r *Reconciler) show(ctx context.Context) (hide func()) {
 	collect := func(gauge gauge) {
 		collectWaiting(decider.Summarize(r.decider), r.Clock, gauge)
@@ -95,7 +95,8 @@ func collectWaiting(summary decider.Summary, clock clock.PassiveClock, gauge gau
 	}
 }
 
-// collectGPUs reads the status of the WorkerClusters, so the GPUs of a worker that is away are as of when it was last seen.
+// collectGPUs reads the status of the WorkerClusters, so the GPUs of a worker that is away are as of when it was last
+// seen.
 func collectGPUs(workers []v1alpha1.WorkerCluster, gauge gauge) {
 	type kind struct{ resource, product string }
 	for i := range workers {

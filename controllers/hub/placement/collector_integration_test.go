@@ -59,7 +59,8 @@ func (s *scene) inLine(t *testing.T, one, other string, changes ...func(*trainer
 	return other, one
 }
 
-// isBefore says whether a job stands before another in the waiting list. Jobs of one second are in the order of their UIDs.
+// isBefore says whether a job stands before another in the waiting list. Jobs of one second are in the order of their
+// UIDs.
 func (s *scene) isBefore(t *testing.T, one, other string) bool {
 	t.Helper()
 	a, b := s.job(t, one), s.job(t, other)

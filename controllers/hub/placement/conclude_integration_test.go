@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/test/laws"
 )
 
-// A worker that was given up returns at that moment, and its copy says that the job is Complete: nothing is placed for
-// it any more, also by a cache that does not show the end yet, and its Dispatch says that it has finished.
+// A worker returns at the moment when an attempt on it is given up, and the copy says that the job is Complete. The job
+// is not placed again, even while the cache does not show the end, and its Dispatch says that it has finished.
 func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -73,7 +73,7 @@ func TestJobThatEndsAsItIsGivenUp(t *testing.T) {
 	}
 }
 
-// What a cache shows of a waiting job is no reason to delete a Dispatch that has got a worker since.
+// The cache shows that a Dispatch waits. The Dispatch is not deleted if it has got a worker since then.
 func TestOnlyAWaitingDispatchIsDeleted(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, cordon)
@@ -105,7 +105,7 @@ func (s *scene) read(t *testing.T, name string) *v1alpha1.Dispatch {
 	return d
 }
 
-// outdatedHub is a hub of which the cache shows earlier objects, those that are given.
+// outdatedHub is a hub whose cache shows the given, earlier objects.
 type outdatedHub struct {
 	client.Client
 	job      *trainer.TrainJob

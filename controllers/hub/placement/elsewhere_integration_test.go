@@ -46,11 +46,11 @@ func (s *scene) elsewhere(t *testing.T, d *v1alpha1.Dispatch) v1alpha1.ClusterEx
 	return answer
 }
 
-// Room that a job is to move to is nobody else's until it comes, and not its own worker's.
+// The room for a job that moves is kept until the job comes. It is on another worker than the job's present worker.
 func TestRoomElsewhereIsPromised(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
-		// then is what happens to the promise, and want where the other job is in the end, and the moved one.
+		// then is what happens to the promise. other and want are where the other job and the moved job are in the end.
 		then        func(t *testing.T, s *scene, d *v1alpha1.Dispatch)
 		other, want v1alpha1.ClusterName
 	}{
@@ -133,7 +133,7 @@ func TestNoRoomElsewhere(t *testing.T) {
 	}
 }
 
-// What is not known yet is not said, and subscribers are told when it is, and when a worker changes.
+// Elsewhere says nothing that is not known yet. Subscribers are called when it is known, and when a worker changes.
 func TestElsewhereIsNotKnownAtFirst(t *testing.T) {
 	s := newScene(t)
 	d := s.displaced(t)

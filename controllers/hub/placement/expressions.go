@@ -26,7 +26,7 @@ type outcome struct {
 	fault      error
 }
 
-// of makes policies ready for decisions. They are all that there are: expressions that none of them has are dropped.
+// of makes policies ready for decisions. The caller passes all policies: expressions that no policy has are dropped.
 func (c *compiled) of(policies []v1alpha1.DispatchPolicy) []dispatch.Policy {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,7 @@ func (c *compiled) compile(text string) outcome {
 	return o
 }
 
-// maxKinds is of how many kinds of jobs the answers of an expression are remembered.
+// maxKinds is for how many kinds of jobs the answers of an expression are remembered.
 const maxKinds = 256
 
 // remembering asks an expression about each worker and each kind of job once, until the worker changes. Jobs are of a
@@ -117,7 +117,7 @@ func (r *remembering) about(kind string) map[v1alpha1.ClusterName]answer {
 	answers := r.answers[kind]
 	if answers == nil {
 		if len(r.answers) >= maxKinds || r.answers == nil {
-			r.answers = map[string]map[v1alpha1.ClusterName]answer{} // Who comes again is asked again.
+			r.answers = map[string]map[v1alpha1.ClusterName]answer{} // A kind that comes again is asked again.
 		}
 		answers = map[v1alpha1.ClusterName]answer{}
 		r.answers[kind] = answers

@@ -47,7 +47,7 @@ func TestExpressionsAreCompiledOnce(t *testing.T) {
 	}
 }
 
-// Answers are remembered until the worker is another, and for jobs that the expression cannot tell apart only.
+// Answers are remembered until the worker changes, and count only for jobs that the expression cannot tell apart.
 func TestAnswersAreRemembered(t *testing.T) {
 	expression, err := expressions.Compile("worker.queued < 2 && job.name != 'b'")
 	check.Must(t, err)
@@ -123,7 +123,7 @@ func TestClassWithoutPolicy(t *testing.T) {
 	}
 }
 
-// BenchmarkExpression asks about 1,000 workers: all for the first time, or with one that has changed since.
+// BenchmarkExpression asks about 1,000 workers: all for the first time, or again after one worker has changed.
 func BenchmarkExpression(b *testing.B) {
 	expression, err := expressions.Compile("worker.free['nvidia.com/gpu'] >= 8 && worker.labels[?'region'].orValue('') == 'eu' && job.namespace != 'test'")
 	if err != nil {

@@ -58,7 +58,7 @@ func unreachable(worker *v1alpha1.WorkerCluster) {
 	})
 }
 
-// Failover is decided with the worker, is of the attempt, and goes with it.
+// Failover is decided together with the worker. It belongs to the attempt, and is removed with it.
 func TestFailoverBelongsToTheAttempt(t *testing.T) {
 	s := newScene(t)
 	policy := s.policy(t, v1alpha1.DispatchPolicySpec{})
@@ -86,7 +86,7 @@ func TestFailoverBelongsToTheAttempt(t *testing.T) {
 	}
 }
 
-// A worker that is being drained takes no jobs, and says that it is that.
+// A worker that is being drained takes no jobs, and the explanation says that it is drained.
 func TestDrainedWorkerTakesNoJobs(t *testing.T) {
 	s := newScene(t)
 	s.worker(t, east, drain)
@@ -106,7 +106,8 @@ func TestDrainedWorkerTakesNoJobs(t *testing.T) {
 	}
 }
 
-// An attempt that ended through no fault of a worker is followed by the next one at once, and what it held is free.
+// If an attempt ended without a fault of the worker, the next attempt follows at once, and the room of the first is
+// free.
 func TestOutcomesWithoutRefusal(t *testing.T) {
 	for _, outcome := range []v1alpha1.Outcome{
 		v1alpha1.OutcomeWorkerLost, v1alpha1.OutcomeDrained, v1alpha1.OutcomeCopyChanged, v1alpha1.OutcomePreempted,
@@ -152,8 +153,8 @@ func TestAdmissionTimeoutIsARefusal(t *testing.T) {
 	}
 }
 
-// When all refuse, the explanation has what each said; and when the job, its runtime or a worker changes, who refused
-// is asked again at once.
+// If all workers refuse, the explanation has the words of each worker. If the job or its runtime changes, the workers
+// that refused are asked again at once. If a worker changes, only this worker is.
 func TestRefusalsAreOfTheirCircumstances(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -338,7 +339,7 @@ func TestNothingIsPlacedBeforeCopiesAreShown(t *testing.T) {
 	}
 }
 
-// With its watches: jobs are looked at again when a copy goes, when workers have shown what they have, and when a
+// With its watches: jobs are looked at again when a copy is gone, when workers have shown what they have, and when a
 // worker that has refused them changes.
 func TestFailuresWakeJobs(t *testing.T) {
 	s := newScene(t)

@@ -88,7 +88,7 @@ func (k *kueueAPI) assign(t *testing.T, job, flavor string) {
 	check.Must(t, k.hub.Status().Patch(t.Context(), w, client.RawPatch("application/merge-patch+json", patch)))
 }
 
-// Before Kueue resumes a job, its flavors are those of its Workload. Until they are known, the job waits.
+// Before Kueue resumes a job, its flavors come from its Workload. Until they are known, the job waits.
 func TestFlavorsOfAJobWithQuota(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)

@@ -18,7 +18,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// workloadLag is how long a job of Kueue's without a Dispatch waits for its Workload before that is said.
+// workloadLag is how long a job of Kueue's without a Dispatch waits for its Workload before the manager reports the
+// wait.
 const workloadLag = 5 * time.Second
 
 // Kueue knows the jobs that a Kueue on the hub has.
@@ -40,8 +41,8 @@ func (r *Reconciler) Reconsider(key types.NamespacedName) {
 	r.decider.Changed()
 }
 
-// observeKueue adds to the observation what Kueue is to the job. A job that MultiKueue dispatches has to leave its worker:
-// MultiKueue makes its copy whether ours is there or not, so ours is the one that can go.
+// observeKueue adds to the observation what Kueue is to the job. A job that MultiKueue dispatches has to leave its
+// worker: MultiKueue makes its copy whether ours is there or not, so only our copy can be deleted.
 func (r *Reconciler) observeKueue(f observation) observation {
 	if r.Kueue == nil || f.job == nil || trainjobs.ManagedBy(f.job) != r.ManagedBy {
 		return f
@@ -55,9 +56,10 @@ func (r *Reconciler) observeKueue(f observation) observation {
 	return f
 }
 
-// awaitsKueue is true for a job of which nothing is said yet because its Workload is probably about to tell. The time
-// is how long that may last, 0 for as long as Kueue has nothing to say. Kueue admits a Workload before it resumes its
-// job, but the two come through two watches: what is said at once would cost each such job a Dispatch that waits.
+// awaitsKueue is true while nothing is written about a job, because its Workload will probably show soon whether Kueue
+// admits the job. until is how long that lasts at most. 0: until Kueue's answer changes. Kueue admits a Workload before
+// it resumes its job, but the two changes come through two watches. If the manager reported the wait at once, each such
+// job would cost a waiting Dispatch.
 func (r *Reconciler) awaitsKueue(f observation) (hushed bool, until time.Duration) {
 	switch f.kueue.Standing {
 	case kueue.Unknown:
@@ -85,13 +87,13 @@ func kueueObstacle(f observation) *dispatch.Decision {
 
 // UnknownCopies knows the copies of this hub that the hub has no record of, as after its restoration from a backup.
 type UnknownCopies interface {
-	// Of returns a worker that has one with the name of a hub TrainJob, whose UID is origin. It is asked often, and
-	// must not wait.
+	// Of returns a worker that has such a copy with the name of a hub TrainJob, whose UID is origin. It is asked often,
+	// and must not wait.
 	Of(key types.NamespacedName, origin types.UID) (worker v1alpha1.ClusterName, ok bool)
 }
 
 // Wake makes the Reconciler look at TrainJobs again, and the decider do a pass. Those who implement UnknownCopies and
-// Shown call it when their answers have changed. A key without a name is of no job. It never blocks.
+// Shown call it when their answers have changed. A key without a name stands for no job. It never blocks.
 func (r *Reconciler) Wake(keys ...types.NamespacedName) {
 	for _, key := range keys {
 		if key.Name != "" {

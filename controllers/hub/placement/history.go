@@ -103,9 +103,8 @@ func (h *history) forget(key types.NamespacedName) {
 	delete(h.jobs, key)
 }
 
-// past returns what the Dispatch of an unplaced job says of its earlier attempts. Without a Dispatch it is what the
-// last Dispatch has said, if somebody has deleted it. Tombstones know the attempts of which another process has seen
-// the end.
+// past returns what the Dispatch of an unplaced job says of its earlier attempts. If somebody has deleted the Dispatch,
+// past returns what it said last. Tombstones have the attempts whose end another process has seen.
 func (r *Reconciler) past(ctx context.Context, f observation) (past, error) {
 	p := r.history.of(client.ObjectKeyFromObject(f.job), f.job.GetUID())
 	if f.dispatch != nil {
@@ -125,7 +124,7 @@ func (r *Reconciler) past(ctx context.Context, f observation) (past, error) {
 	return p, err
 }
 
-// exhausted is why a job waits for which there is no next attempt. Nil: there is one.
+// exhausted says why a job without a next attempt waits. Nil: there is a next attempt.
 func exhausted(p past) *dispatch.Decision {
 	if p.attempt < record.LastAttempt {
 		return nil

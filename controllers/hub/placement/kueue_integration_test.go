@@ -102,8 +102,8 @@ func kueueObject(apiVersion, kind, name string) *unstructured.Unstructured {
 	}}
 }
 
-// setWorkload makes the Workload of a job have these conditions and checks, such as "room:Pending", and waits until the Watch says of the job
-// what is wanted.
+// setWorkload makes the Workload of a job have these conditions and checks, such as "room:Pending", and waits until the
+// Watch says of the job what is wanted.
 func (k *kueueAPI) setWorkload(t *testing.T, job string, want kueue.Standing, conditions []string, checks ...string) {
 	t.Helper()
 	w := kueueObject("kueue.x-k8s.io/v1beta2", "Workload", "trainjob-"+job)
@@ -171,8 +171,8 @@ func queued(job *trainer.TrainJob) {
 	job.Labels = map[string]string{"kueue.x-k8s.io/queue-name": "research"}
 }
 
-// waits fails unless a job waits for a reason whose message has some words, and is written nothing about when it is
-// looked at again.
+// waits fails unless a job waits for this reason, with these words in the message. A second look at the job must write
+// nothing.
 func (k *kueueAPI) waits(t *testing.T, job, reason, words string) *v1alpha1.Dispatch {
 	t.Helper()
 	d := k.expect(t, job, reason)
@@ -233,7 +233,7 @@ func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k.placed(t, "job", 1)
 }
 
-// Nothing waits that is not Kueue's, and what Kueue has admitted is placed with the writes of any job.
+// A job that is not Kueue's does not wait. A job that Kueue has admitted is placed with the writes of any other job.
 func TestKueueInFront(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
@@ -264,9 +264,9 @@ func TestKueueInFront(t *testing.T) {
 	}
 }
 
-// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's check. Ours goes, also after
-// a restart, and the job is ours again only when MultiKueue's copy cannot run any more: its check alone says too
-// little.
+// MultiKueue makes a copy of a job that runs here when its ClusterQueue gets MultiKueue's check. Our copy is deleted,
+// also after a restart. Trainyard gets the job back only when MultiKueue's copy cannot run any more. The removal of the
+// check does not prove that.
 func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, k *kueueAPI){
 		"InOneProcess": func(*testing.T, *kueueAPI) {},
@@ -305,8 +305,8 @@ func TestPlacedJobGoesToMultiKueue(t *testing.T) {
 	}
 }
 
-// A new process decides nothing about a job of Kueue's before it has read what Kueue has, and nothing about others that
-// would come after it.
+// A new process decides nothing about a job of Kueue's before it has read what Kueue has, nor about jobs that come
+// after that job.
 func TestKueueIsReadFirst(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -359,7 +359,7 @@ func TestDecisionIsTakenBackForMultiKueue(t *testing.T) {
 	}
 }
 
-// A job that MultiKueue has is promised no room elsewhere, though it has to leave a worker that is being drained.
+// A job that MultiKueue has gets no promise of room elsewhere, though it has to leave a worker that is being drained.
 func TestNoRoomIsPromisedToAJobOfMultiKueue(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)

@@ -58,8 +58,8 @@ func (l label) add(by float64) {
 	}
 }
 
-// troubleOf is the reason for which a Dispatch is unhealthy, empty for none. The words come from a worker, so those that
-// are not known are one.
+// troubleOf is the reason for which a Dispatch is unhealthy, empty for none. The reason comes from a worker, so all
+// unknown reasons count as one.
 func troubleOf(d *v1alpha1.Dispatch) string {
 	trouble := record.Trouble(d)
 	switch {

@@ -39,8 +39,8 @@ type needs struct {
 	demands      *demand.Deriver
 }
 
-// of returns a job with all that the decision needs but what exclude adds. An obstacle says why the job waits whatever
-// capacity the workers have.
+// of returns a job with everything that the decision needs, except what exclude adds later. An obstacle says why the
+// job waits, whatever capacity the workers have.
 func (n *needs) of(ctx context.Context, f observation) (*queue.Job, *dispatch.Decision, error) {
 	job, err := n.job(ctx, f)
 	if err != nil {
@@ -79,7 +79,7 @@ func (n *needs) demand(ctx context.Context, f observation, job *queue.Job) (*dis
 		return &dispatch.Decision{Reason: v1alpha1.ReasonInvalidRuntime, Message: err.Error()}, nil //nolint:nilerr // It is what the job waits for.
 	}
 	reference := typed.Spec.RuntimeRef
-	// What is wrong with the policies dispatch says.
+	// Package dispatch reports what is wrong with the policies.
 	policy, _, _ := dispatch.SelectPolicy(job.Policies, job.Job)
 	var rules *v1alpha1.DispatchPolicy
 	if policy != nil {
@@ -177,8 +177,8 @@ func waitsSince(f observation) time.Time {
 	return f.past.firstSeen
 }
 
-// classOf names the class of jobs for which the same decision holds: those of equal demand and with the
-// same pin under the same policy that the same workers have refused, and of which its expression says the same.
+// classOf names the class of jobs for which the same decision holds. Jobs of a class have equal demand, the same pin
+// and the same policy, the same workers have refused them, and the policy's expression cannot tell them apart.
 func classOf(job *queue.Job) string {
 	hash := fnv.New128a()
 	encoder := json.NewEncoder(hash)
@@ -202,7 +202,7 @@ func classOf(job *queue.Job) string {
 	return string(hash.Sum(nil))
 }
 
-// protectedNamespace is why a job of such a namespace waits. A copy would be in the namespace of that name on a
+// protectedNamespace says why a job of a protected namespace waits. A copy would be in the namespace of that name on a
 // worker, where its pods could use what the worker's own components have there.
 func protectedNamespace(namespace string) *dispatch.Decision {
 	return &dispatch.Decision{

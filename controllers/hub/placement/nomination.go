@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// Nominate says on which worker a job has room that somebody else brings to a worker. The caller gives the job's
+// Nominate says which worker has room for a job. Somebody else brings the job to the worker. The caller gives the job's
 // demand, labels, priority and exclusions, and Nominate adds the policies. It answers as Elsewhere does. The jobs on
 // the waiting list come first.
 //
@@ -35,8 +35,8 @@ func (r *Reconciler) Nominate(
 	return r.decider.Elsewhere(ctx, &job, except)
 }
 
-// Occupy takes the room of a job that somebody else has brought to a worker, until Release. The decider counts the pods
-// of a JobSet of the job's name as the job's.
+// Occupy takes the room of a job until Release. Somebody else has brought the job to the worker. If a JobSet has the
+// job's name, the decider counts its pods as the job's.
 func (r *Reconciler) Occupy(job queue.Job, worker v1alpha1.ClusterName) {
 	r.decider.Occupy(&job, worker)
 }

@@ -77,7 +77,7 @@ func (s *scene) expect(t *testing.T, name, reason string) *v1alpha1.Dispatch {
 	return d
 }
 
-// What becomes free goes to the first in order, whoever is looked at first, and after a restart too.
+// The first job in order gets the room that becomes free, whichever job is looked at first, and after a restart too.
 func TestPriorityComesFirst(t *testing.T) {
 	for name, between := range map[string]func(t *testing.T, s *scene){
 		"InOneProcess": func(*testing.T, *scene) {},
@@ -106,7 +106,7 @@ func TestPriorityComesFirst(t *testing.T) {
 	}
 }
 
-// A job whose PriorityClass is missing says so, and which there are.
+// If the PriorityClass of a job is missing, its Dispatch says so, and names the classes that exist.
 func TestPriorityClassIsMissing(t *testing.T) {
 	s := newScene(t)
 	s.priorityClass(t, 7)
@@ -122,7 +122,8 @@ func TestPriorityClassIsMissing(t *testing.T) {
 	}
 }
 
-// StrictFIFO holds what is behind the head, BestEffortFIFO lets it pass until the head has waited long enough.
+// StrictFIFO holds the jobs behind the first job. BestEffortFIFO lets them pass until the first job has waited long
+// enough.
 func TestQueueing(t *testing.T) {
 	s := newScene(t)
 	policy := s.policy(t, v1alpha1.DispatchPolicySpec{Queueing: v1alpha1.StrictFIFO, ReserveAfter: &metav1.Duration{Duration: 10 * time.Minute}})
@@ -167,8 +168,8 @@ func TestQueueing(t *testing.T) {
 	}
 }
 
-// A job of higher priority whose policy allows it has the fewest jobs stopped that make room on one worker, and gets
-// it.
+// If its policy allows it, a job of higher priority has as few jobs stopped as make room on one worker, and gets that
+// room.
 func TestPreemption(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, s *scene){
 		"InOneProcess": func(*testing.T, *scene) {},
@@ -207,8 +208,8 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-// How long a job takes to stop its owner decides. One of higher priority waits for that for a while, and has another
-// one stopped then.
+// The owner of a job decides how long the job takes to stop. A job of higher priority waits for ten minutes. Then it
+// has another job stopped.
 func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 	for name, restart := range map[string]func(t *testing.T, s *scene){
 		"InOneProcess": func(*testing.T, *scene) {},
@@ -243,7 +244,7 @@ func TestPreemptorDoesNotWaitForEver(t *testing.T) {
 	}
 }
 
-// A worker reports later that pods are gone than mirror that their job's attempt has ended.
+// Mirror reports the end of an attempt before the worker reports that the pods of the attempt are gone.
 func TestPreemptionWaitsForReports(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{Preemption: v1alpha1.PreemptLowerPriority})
@@ -265,7 +266,7 @@ func TestPreemptionWaitsForReports(t *testing.T) {
 	}
 }
 
-// victims reconciles all fillers and returns those that are to make room for a job.
+// victims reconciles all fillers and returns the fillers that have to make room for a job.
 func (s *scene) victims(t *testing.T, preemptor *v1alpha1.Dispatch, want int) []*v1alpha1.Dispatch {
 	t.Helper()
 	var victims []*v1alpha1.Dispatch
@@ -290,7 +291,7 @@ func (s *scene) victims(t *testing.T, preemptor *v1alpha1.Dispatch, want int) []
 	return victims
 }
 
-// endsAttempt writes what is written when an attempt is over through no fault of the worker.
+// endsAttempt writes the status of an attempt that is over without a fault of the worker.
 func (s *scene) endsAttempt(t *testing.T, d *v1alpha1.Dispatch, outcome v1alpha1.Outcome) {
 	t.Helper()
 	meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{

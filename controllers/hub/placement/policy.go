@@ -26,8 +26,8 @@ type Policies struct {
 	Hub client.Reader
 }
 
-// For returns the policy that applies to a hub TrainJob, nil if there is none. Whether the job may be placed without
-// one is dispatch.Decide's to say.
+// For returns the policy that applies to a hub TrainJob, nil if there is none. dispatch.Decide says whether the job may
+// be placed without a policy.
 func (p Policies) For(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error) {
 	policies, labels, err := p.inputs(ctx, job)
 	if err != nil {

@@ -148,7 +148,7 @@ func TestPolicyExpression(t *testing.T) {
 	if d, _ = s.reconcile(t, "job"); d.Spec.Cluster != west {
 		t.Errorf("the job is on %q, want west: %+v", d.Spec.Cluster, d.Status)
 	}
-	// What the expression sees changes with what is placed: one more job fits by it, and then fewer than eight GPUs are
+	// The expression sees the jobs that have been placed: it lets one more job in, and then fewer than eight GPUs are
 	// free.
 	s.submit(t, "second")
 	if d, _ = s.reconcile(t, "second"); d.Spec.Cluster != west {
@@ -160,7 +160,7 @@ func TestPolicyExpression(t *testing.T) {
 	}
 }
 
-// A pin narrows what the policy allows; one that is malformed is told, and the job waits for a better one.
+// A pin narrows what the policy allows. A malformed pin is reported, and the job waits until the pin is corrected.
 func TestPin(t *testing.T) {
 	s := newScene(t)
 	s.policy(t, v1alpha1.DispatchPolicySpec{
@@ -222,7 +222,7 @@ func TestPriceAndOtherScores(t *testing.T) {
 			t.Errorf("Events are %q, want one with %q", seen, want.decision)
 		}
 	}
-	// Where it ran before: by an attempt that ended with a deleted copy, and not by a refusal.
+	// Sticky: an attempt that ended with a deleted copy counts as run there, an attempt that was refused does not.
 	before := policy.DeepCopy()
 	policy.Spec.Scoring = []v1alpha1.Score{{Name: v1alpha1.ScoreSticky, Weight: 100}, {Name: v1alpha1.ScorePrice}}
 	check.Must(t, s.hub.Patch(t.Context(), policy, client.MergeFrom(before)))
@@ -238,7 +238,7 @@ func TestPriceAndOtherScores(t *testing.T) {
 	}
 }
 
-// What no policy can mean the API server refuses.
+// The API server refuses a policy that cannot mean anything.
 func TestPolicyForm(t *testing.T) {
 	s := newScene(t)
 	for name, test := range map[string]struct {

@@ -103,8 +103,8 @@ func NewReconciler(ctx context.Context, options Options) (*Reconciler, error) {
 	return r, nil
 }
 
-// Busy is true while as many jobs wait to be looked at as can be at a time. Work that can wait leaves the API servers
-// to them.
+// Busy is true while at least as many jobs wait to be looked at as the Reconciler handles at a time. Work that can wait
+// should then leave the API servers to these jobs.
 func (r *Reconciler) Busy() bool { return r.inbox.Waiting() >= concurrency }
 
 // wake makes the Reconciler look at jobs.
@@ -296,7 +296,7 @@ func (r *Reconciler) explain(ctx context.Context, f observation, job *queue.Job,
 	return 0, nil
 }
 
-// isRefused: what was to be written has certainly not been.
+// isRefused: the grant has certainly not been written.
 func isRefused(err error) bool {
 	return records.IsFinal(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err) || apierrors.IsUnauthorized(err)
 }

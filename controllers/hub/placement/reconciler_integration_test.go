@@ -21,7 +21,7 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 )
 
-// The Dispatch is the decision with all that was decided on, and it is written once.
+// The Dispatch has the decision and everything that was decided with it, and it is written once.
 func TestDecisionIsRecordedOnce(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job", func(job *trainer.TrainJob) { // Only west has nics.
@@ -72,8 +72,8 @@ func TestDecisionIsRecordedOnce(t *testing.T) {
 	}
 }
 
-// What has been placed counts before its pods are bound, so that a burst does not overfill a worker, also over a
-// restart; when they are bound they do not count twice; and what ends is free for the next.
+// A placed job counts before its pods are bound, also after a restart, so that a burst does not overfill a worker. When
+// the pods are bound, they do not count twice. When a job ends, its room is free for the next job.
 func TestBurstDoesNotOverfill(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
@@ -200,7 +200,7 @@ func TestRefusedJobMovesAndComesBack(t *testing.T) {
 }
 
 // spec.suspend is a gate in front of placement, and ends the attempt of a job that is placed: a resumed job is placed
-// anew. As long as the job has no copy its status says whether it is suspended.
+// again. As long as the job has no copy its status says whether it is suspended.
 func TestSuspendedJobIsNotPlaced(t *testing.T) {
 	s := newScene(t)
 	s.submit(t, "job", func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })

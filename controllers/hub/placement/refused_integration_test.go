@@ -84,8 +84,8 @@ func (s *scene) try(t *testing.T, name string) error {
 	return err
 }
 
-// A decision that the API server refuses for good is told in its words where the user looks, and costs nothing while
-// nothing changes; the room is free for others; and when it is admitted the job is placed.
+// If the API server refuses a decision for good, its words are where the user looks. While nothing changes, nothing is
+// written again. The room is free for others. When the API server admits the decision, the job is placed.
 func TestRefusedForGood(t *testing.T) {
 	s := newScene(t)
 	admit := s.refuse(t, "!has(object.spec.cluster) || object.metadata.name == 'other'", "nothing is placed on Sundays")
@@ -233,8 +233,7 @@ func TestLargestStatus(t *testing.T) {
 	}
 }
 
-// A job of which everything that the Trainer admits is as large as it can be has a Dispatch, which says what it waits
-// for.
+// A job in which everything is as large as the Trainer admits has a Dispatch, which says what the job waits for.
 func TestLargestJob(t *testing.T) {
 	const key = "trainer.kubeflow.org/trainjob-ancestor-step"
 	tolerations := make([]corev1.Toleration, 128)

@@ -28,8 +28,8 @@ import (
 
 var annotationsPath = field.NewPath("metadata", "annotations")
 
-// AnnotationFaults returns the annotations of a TrainJob under v1alpha1.KeyPrefix whose values mean nothing, whatever the
-// hub has. Another package checks the TTL, which is not about placement.
+// AnnotationFaults returns the annotations of a TrainJob under v1alpha1.KeyPrefix whose values mean nothing, whatever
+// the hub has. Another package checks the TTL, which is not about placement.
 func AnnotationFaults(annotations map[string]string) field.ErrorList {
 	var faults field.ErrorList
 	if text, pinned := annotations[v1alpha1.AnnotationClusters]; pinned {
@@ -175,7 +175,8 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 		nearest.Cluster, nearest.Message)}
 }
 
-// emptyWorkers returns the workers as if no job ran there. unknown are those of which the hub has not seen a node.
+// emptyWorkers returns the workers as if no job ran there. unknown are the workers of which the hub has not seen a
+// node.
 func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worker, unknown map[v1alpha1.ClusterName]bool) {
 	unknown = map[v1alpha1.ClusterName]bool{}
 	for i := range registered {

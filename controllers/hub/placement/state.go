@@ -15,17 +15,17 @@ import (
 type state int
 
 const (
-	// settled: nothing is to be decided. The job is not ours, is going, has ended, or is placed.
+	// settled: nothing is to be decided. The job is not ours, is being deleted, has ended, or is placed.
 	settled state = iota
 	// held: the job is placed and still suspended. Kueue resumes the job when the admission check says that there is room.
 	held
-	// evicted: the job has to leave its worker, which is not written yet.
+	// evicted: the job has to leave its worker, and its Dispatch does not say so yet.
 	evicted
-	// concluded: the job has ended although its attempt was given up, which its Dispatch does not say yet.
+	// concluded: the job has ended although its attempt was given up, and its Dispatch does not say so yet.
 	concluded
-	// orphaned: a Dispatch waits for a job that is gone or has ended; it goes too.
+	// orphaned: a Dispatch waits for a job that is gone or has ended. The Dispatch is deleted.
 	orphaned
-	// occupied: the Dispatch of an earlier job, or one that somebody deleted, must go first. Its deletion wakes us.
+	// occupied: the Dispatch is of an earlier job, or somebody has deleted it. It must be gone first, which wakes us.
 	occupied
 	// suspended: the job is not to be placed while spec.suspend is true.
 	suspended

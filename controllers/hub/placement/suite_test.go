@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	// Both workers have two nodes with eight GPUs each; those of west also have a nic.
+	// Both workers have two nodes with eight GPUs each. The nodes of west also have a nic.
 	east, west = v1alpha1.ClusterName("east"), v1alpha1.ClusterName("west")
 	gpu        = corev1.ResourceName("nvidia.com/gpu")
 	nic        = corev1.ResourceName("example.com/nic")
@@ -120,8 +120,8 @@ func (e *environment) addWorker(ctx context.Context, server *servers.Server) err
 	return e.hub.Status().Update(ctx, worker)
 }
 
-// scene is a namespace for one test, and the reconciler that it calls. Reconcilers know of the Dispatches that they
-// wrote themselves and of those that they are told of, so tests do not see each other's.
+// scene is a namespace for one test, and the reconciler that it calls. A reconciler knows only the Dispatches that it
+// wrote and the Dispatches that the test tells it, so tests do not see the Dispatches of other tests.
 type scene struct {
 	*environment
 	namespace  string

@@ -21,8 +21,8 @@ import (
 )
 
 // sayWhetherSuspended gives a job that has no copy the condition Suspended, as the controller of a cluster gives it to
-// the jobs that it runs. A job that was never suspended has none. Once the job has a copy, its status is the copy's,
-// and the status of a job that MultiKueue dispatches is MultiKueue's.
+// the jobs that it runs. A job that was never suspended has none. Once the job has a copy, its status comes from the
+// copy. MultiKueue writes the status of a job that it dispatches.
 func (w *writer) sayWhetherSuspended(ctx context.Context, f observation) error {
 	if f.kueue.Standing == kueue.MultiKueue {
 		return nil

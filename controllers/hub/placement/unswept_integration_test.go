@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// A worker that refuses to be swept gets no jobs: nothing would be created there. The job's line of the worker says so,
+// A worker that refuses to be swept gets no jobs: nothing would be created there. The explanation of the job says so,
 // and the job is placed when the worker has been swept.
 func TestUnsweptWorkerGetsNoJobs(t *testing.T) {
 	s := newScene(t)

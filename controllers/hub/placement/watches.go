@@ -178,7 +178,7 @@ func (w *watches) all() handler.EventHandler {
 // wakeAll wakes all waiting jobs, because what they need may have changed.
 func (w *watches) wakeAll() { w.wake(w.waiting.after(w.decider.WaitingList())...) }
 
-// dispatches tells the decider what Dispatches say. It wakes a job when its Dispatch goes, waits, or has an attempt
+// dispatches tells the decider what Dispatches say. It wakes a job when its Dispatch is gone, waits, or has an attempt
 // that ended.
 func (w *watches) dispatches() handler.EventHandler {
 	see := func(d *v1alpha1.Dispatch) {

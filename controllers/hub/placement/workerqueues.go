@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard/dispatch/queue"
 )
 
-// localQueueOf is what the Dispatch of a job says about the LocalQueue of its worker. Nil: the copy has the job's labels,
-// of which none names a queue.
+// localQueueOf is what the Dispatch of a job says about the LocalQueue of its worker. Nil: the copy has the job's
+// labels, of which none names a queue.
 func localQueueOf(grant *decider.Grant) *string {
 	local := dispatch.QueueOf(&grant.Job.Job, grant.Worker.Spec.Kueue.WorkerQueue)
 	if local.Name == "" && grant.Job.Labels[v1alpha1.LabelLocalQueue] == "" {

@@ -48,7 +48,7 @@ func gated(job *trainer.TrainJob) {
 	})
 }
 
-// TestQueueOfTheWorker: the quota counts of the queue into which the copy comes, and the Dispatch says which it is.
+// TestQueueOfTheWorker: the queue that gets the copy is the queue whose quota counts, and the Dispatch names it.
 func TestQueueOfTheWorker(t *testing.T) {
 	s := newScene(t)
 	s.withQuota(t, v1alpha1.KueueCapacityQuotaAndNodes)
@@ -63,7 +63,7 @@ func TestQueueOfTheWorker(t *testing.T) {
 	s.submit(t, "named", unqueued)
 	s.expectPlaced(t, "named", true, "") // All quota is there: the first job is in no queue.
 	s.expectQueue(t, "named", ptr.To("main"))
-	// The setting of now says nothing about jobs that have their queue, also after a restart.
+	// A later setting has no effect on jobs that have their queue, also after a restart.
 	s.setQueue(t, v1alpha1.WorkerQueueFromJob)
 	s.restart(t)
 	s.submit(t, "second", gated)

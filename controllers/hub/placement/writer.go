@@ -82,8 +82,9 @@ func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispa
 	return err
 }
 
-// createRefused returns err, with which the Dispatch was refused for good. It creates one without a decision and a
-// demand, to say so; and if that is refused too, an Event on the TrainJob says it.
+// createRefused is for a Dispatch that the API server has refused for good, with err. It creates a Dispatch without
+// decision and demand that says so. If this Dispatch is refused too, it records an Event on the TrainJob. It returns
+// err.
 func (w *writer) createRefused(ctx context.Context, f observation, err error) error {
 	d := record.New(f.job)
 	d.Spec.Attempt = f.past.attempt
@@ -122,9 +123,9 @@ func (w *writer) wait(ctx context.Context, f observation, priority int32, podSet
 	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that
-// has changed. The worker goes only out of a Dispatch whose attempt has ended. The eviction goes with it, and the
-// finalizer, which guards a copy.
+// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if
+// that has changed. Only a Dispatch whose attempt has ended loses its worker. The eviction is removed too, and so is
+// the finalizer, which guards a copy.
 func (w *writer) withoutWorker(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
@@ -180,9 +181,9 @@ func (w *writer) writeStatus(
 	return err
 }
 
-// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or where the last attempt was
-// that did not end with a refusal. Whether the worker has been lost or drained since makes no difference: it has the
-// job's images and data.
+// previousOf returns the worker on which the copy of a Dispatch ran last: where it is, or else the worker of the last
+// attempt that did not end with a refusal. A worker that has been lost or drained since counts too: it has the job's
+// images and data.
 func previousOf(d *v1alpha1.Dispatch) v1alpha1.ClusterName {
 	if d.Status.CopyUID != "" && d.Status.Cluster != "" {
 		return d.Status.Cluster
@@ -203,8 +204,8 @@ func runtimeMissing(reference trainer.RuntimeRef) string {
 		ptr.Deref(reference.Kind, trainer.ClusterTrainingRuntimeKind), reference.Name)
 }
 
-// failoverOf is what happens to a job on a worker if that is lost. It is decided when the job is placed, because the
-// copy tells the worker's agent. Where no agent answers nobody would stop the copy, so that Fenced is Hold there.
+// failoverOf is what happens to a job on a worker if the worker is lost. It is decided when the job is placed, because
+// the copy tells it to the worker's agent. Where no agent answers, nobody would stop the copy, so Fenced becomes Hold.
 func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster) v1alpha1.Failover {
 	failover := v1alpha1.FailoverFenced
 	if policy != nil && policy.Spec.Failover != "" {
@@ -216,12 +217,13 @@ func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster)
 	return failover
 }
 
-// errEnded is of a job that the cache shows going on, and that has ended or gone. It is a conflict as any other.
+// errEnded: the cache shows that the job goes on, but the job has ended or is deleted. Callers handle it as a conflict.
 var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, "",
 	errors.New("the job has ended"))
 
-// verify fails if a job whose attempt was given up for lost has ended by what the API server says: with failover
-// Immediate a lost worker may return, and its copy may end the job. Nobody is asked about other jobs.
+// verify fails if the API server says that a job has ended whose attempt was given up because its worker was lost. With
+// failover Immediate a lost worker may return, and its copy may end the job. For other jobs the API server is not
+// asked.
 func (w *writer) verify(ctx context.Context, f observation) error {
 	if !record.IsGivenUp(f.dispatch) {
 		return nil

@@ -240,8 +240,8 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	return nil
 }
 
-// usable is true if per-worker controllers can work with this Ready reason. Without a report, or without the quota that is
-// asked for, the worker gets no new jobs, and its present jobs go on.
+// usable is true if per-worker controllers can work with this Ready reason. Without a report, or without the quota that
+// is asked for, the worker gets no new jobs, and its present jobs go on.
 func usable(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:

@@ -20,7 +20,7 @@ type Dir struct {
 
 	mu sync.Mutex
 	// root, file and day are under mu: entries are written one after the other. file is nil if the next entry has to open
-	// one. day is that of file.
+	// one. day is the day of file.
 	root *os.Root
 	file *os.File
 	day  string

@@ -22,9 +22,9 @@ type Entry struct {
 	ArchivedAt time.Time          `json:"archivedAt"`
 }
 
-// line encodes an entry in one line, with its end. JSON has no line breaks of its own, and writes those of users as \n.
-// The size is bounded by what etcd takes for the two objects. Managed fields, and kubectl's copy of the job, are left
-// out.
+// line encodes an entry in one line, with its end. JSON has no line breaks of its own, and writes line breaks of users
+// as \n. The size is bounded by what etcd takes for the two objects. Managed fields, and kubectl's copy of the job, are
+// left out.
 func (e Entry) line() ([]byte, error) {
 	e.TrainJob, e.Dispatch = e.TrainJob.DeepCopy(), e.Dispatch.DeepCopy()
 	trainjobs.StripMetadata(e.TrainJob)

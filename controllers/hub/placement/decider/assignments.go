@@ -41,7 +41,8 @@ type assignment struct {
 	clusterID types.UID
 	attempt   int32
 	podSets   []v1alpha1.PodSet
-	// queue is the LocalQueue into which the copy comes. The name is empty if there is none, or if a Dispatch does not say.
+	// queue is the LocalQueue into which the copy comes. The name is empty if there is none, or if a Dispatch does not
+	// say.
 	queue    types.NamespacedName
 	priority int32
 	// since is when it was placed, as far as this process knows.
@@ -187,8 +188,8 @@ func evictedAtOf(d *v1alpha1.Dispatch, now time.Time) time.Time {
 	return now
 }
 
-// sinceOf is when the job of a Dispatch was placed, as far as that is still known: nothing depends on it but which of
-// two victims of equal priority goes.
+// sinceOf is when the job of a Dispatch was placed, as far as that is still known. It decides only which of two victims
+// of equal priority is evicted.
 func sinceOf(d *v1alpha1.Dispatch) time.Time {
 	if d.Status.StartTime != nil {
 		return d.Status.StartTime.Time

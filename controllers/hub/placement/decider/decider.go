@@ -54,7 +54,7 @@ type Decider struct {
 	// explained are the explanations that have been made for one revision of the fleet, by what they are about.
 	explained   map[string][]v1alpha1.ClusterExplanation
 	explainedAt uint64
-	// due is when a pass is needed although nothing changes. revision is that of the fleet in the last pass.
+	// due is when a pass is needed although nothing changes. revision is the fleet's revision in the last pass.
 	due      time.Time
 	revision uint64
 	// subscribers are told when there may be more room, by a number of their own. subscriptions is the last number.

@@ -89,7 +89,7 @@ func (d *testDecider) helps(call func()) bool {
 	return len(d.changed) > 0
 }
 
-// An explanation is made anew only if something that it speaks of has changed, and jobs of a class have it together.
+// An explanation is made again only if something in it has changed, and the jobs of a class share it.
 func TestExplanationIsMadeOnce(t *testing.T) {
 	d := startedDecider()
 	job := &queue.Job{Job: dispatch.Job{UID: "a", PodSets: []v1alpha1.PodSet{{Name: "node", Count: 1}}}, Class: "class"}
@@ -138,7 +138,7 @@ func TestExplanationIsMadeOnce(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded.
+// The number of remembered explanations is bounded.
 func TestExplanationsAreBounded(t *testing.T) {
 	d := startedDecider()
 	d.pass(t, []v1alpha1.WorkerCluster{{ObjectMeta: metav1.ObjectMeta{Name: "east", UID: types.UID("1")}}})

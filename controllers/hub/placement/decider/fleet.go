@@ -28,7 +28,7 @@ type fleet struct {
 	connections Connections
 	clock       clock.PassiveClock
 	jobs        *assignments
-	// nodes are what was last computed for each worker. snapshots are what the waiting list was last shown of it.
+	// nodes are what was last computed for each worker. snapshots are what the waiting list last saw of it.
 	nodes     map[v1alpha1.ClusterName]*freeNodes
 	snapshots map[v1alpha1.ClusterName]*snapshot
 	// kueue says which workers' quota counts, as of the last refresh.
@@ -42,7 +42,7 @@ type fleet struct {
 	stale []v1alpha1.ClusterName
 }
 
-// snapshot is a worker as package dispatch is shown it, and what it was made from.
+// snapshot is a worker as package dispatch sees it, and what it was made from.
 type snapshot struct {
 	dispatch.Worker
 	uid             types.UID
@@ -145,7 +145,7 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 		}
 		f.jobs.evict(a, &v1alpha1.Eviction{
 			Reason: v1alpha1.EvictionPreempted, For: job.UID,
-			// Without its name: it may be of another namespace, which is not everybody's to know.
+			// The message does not name the job: it may be in another namespace, and not everybody may know its name.
 			Message: fmt.Sprintf("a TrainJob of priority %d needs the room on worker %s; the priority of this one is %d",
 				job.Priority, preemption.Cluster, a.priority),
 		}, f.clock.Now())
@@ -158,8 +158,8 @@ func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 // this time other jobs are stopped, or the waiting job goes to another worker.
 const EvictionPatience = 10 * time.Minute
 
-// losePatience marks the workers as changed on which jobs have not stopped in time, so that the jobs that wait for
-// their room are decided on.
+// losePatience notes that a worker has changed if a job there has not stopped in time, so that the jobs that wait for
+// its room are decided on.
 func (f *fleet) losePatience() {
 	for a := range f.jobs.leaving() {
 		if at := patienceEnds(a); !at.IsZero() && !a.overdue && !f.clock.Now().Before(at) {
@@ -180,7 +180,7 @@ func (f *fleet) nextPatience() time.Time {
 	return next
 }
 
-// patienceEnds is when nobody waits for the end of an attempt any more, the zero time if nobody does anyway.
+// patienceEnds is the time from which no job waits for the end of an attempt. It is zero if no job waits for it now.
 func patienceEnds(a *assignment) time.Time {
 	if a.eviction == nil || a.eviction.For == "" {
 		return time.Time{}
@@ -188,9 +188,9 @@ func patienceEnds(a *assignment) time.Time {
 	return a.evictedAt.Add(EvictionPatience)
 }
 
-// Evicting implements queue.Fleet. The room of a job that has been stopped is there when the worker reports that the
-// job's pods are gone, and its quota. Until then Evicting names the worker, or more jobs would be stopped for the same room. Nobody
-// waits for jobs that take too long.
+// Evicting implements queue.Fleet. The room of a stopped job is free when the worker reports that the job's pods are
+// gone and its quota is free. Until then Evicting names the worker, or more jobs would be stopped for the same room. No
+// job waits for jobs that take too long.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 	for _, a := range f.jobs.evicted {
 		if a.eviction.For == job && !a.overdue {
@@ -270,7 +270,7 @@ func (f *fleet) outdate(worker v1alpha1.ClusterName) {
 	f.stale = append(f.stale, worker)
 }
 
-// snapshot returns a worker as package dispatch is shown it. It is the last snapshot if nothing has changed.
+// snapshot returns a worker as package dispatch sees it. It is the last snapshot if nothing has changed.
 func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 	name := v1alpha1.ClusterName(worker.Name)
 	f.kueue[name] = worker.Spec.Kueue.Capacity

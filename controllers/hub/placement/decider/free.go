@@ -108,7 +108,7 @@ func (n *freeNodes) limit(nodes *dispatch.Nodes, tree *quota.Tree) *dispatch.Nod
 }
 
 // charge takes off the quota that a job of ours will reserve. The worker's Kueue has reserved it for some jobs already.
-// Since a restart of this process the Workload says which queue a job is in.
+// After a restart of this process the Workload says which queue a job is in.
 func (n *freeNodes) charge(nodes *dispatch.Nodes, a *assignment) *dispatch.Nodes {
 	reserved, queue := n.quota.Reserved(a.key)
 	if reserved {

@@ -43,8 +43,8 @@ func TestUnbound(t *testing.T) {
 	}
 }
 
-// TestQuotaCountsOnce: a job of ours counts as demand until Kueue has reserved its quota, and its room is not free before
-// Kueue takes the reservation back.
+// TestQuotaCountsOnce: a job of ours counts as demand until Kueue has reserved its quota, and its room is not free
+// before Kueue takes the reservation back.
 func TestQuotaCountsOnce(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "team", Name: name} }
 	four := []v1alpha1.KueueAmount{{Flavor: "h100", Resource: "cpu", Amount: 4000}}

@@ -89,7 +89,7 @@ func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.Namespa
 	return wake, tell
 }
 
-// toWake returns the jobs that a pass was about: those with an outcome, those that are to be evicted for them, and those
+// toWake returns the jobs that a pass was about: jobs with an outcome, jobs that are to be evicted for them, and jobs
 // that had no answer before. Jobs that wait in Need are told there.
 func (d *Decider) toWake(outcomes []queue.Outcome) []types.NamespacedName {
 	wake := sets.Set[types.NamespacedName]{}

@@ -19,7 +19,8 @@ type Summary struct {
 	// Waiting sums up the waiting list by policy.
 	Waiting []queue.Waiting
 	// Unusable is how many GPUs are free on each worker although gangs wait that ask for such GPUs and may use the worker:
-	// the free GPUs are too few or too scattered, or they are held for another job. A worker without such GPUs is left out.
+	// the free GPUs are too few or too scattered, or they are held for another job. A worker without such GPUs is left
+	// out.
 	Unusable map[v1alpha1.ClusterName]int64
 }
 
@@ -51,7 +52,8 @@ func Summarize(d *Decider) Summary {
 	return Summary{Waiting: waiting, Unusable: freeOf(d.fleet.Workers(), wanted)}
 }
 
-// maxCompared is how many waiting gangs Summarize looks at for Unusable. Each costs a decision about all workers after a change.
+// maxCompared is how many waiting gangs Summarize looks at for Unusable. Each costs a decision about all workers after
+// a change.
 const maxCompared = 16
 
 // freeOf returns how much of some resources is free on workers.

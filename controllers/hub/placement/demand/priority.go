@@ -59,13 +59,13 @@ type Named struct {
 }
 
 // Of returns the priority of a job: the value of the class in its annotation, or else the priority of its Workload, or
-// else the highest value of its pods' classes, or else the value of the default class, or 0. A class of pods that the hub
-// does not have does not count: pods are created on a worker, which may have other classes. An annotation is for the hub,
-// so an unknown class in it is a mistake. The error is a *ClassError.
+// else the highest value of its pods' classes, or else the value of the default class, or 0. A class of pods that the
+// hub does not have does not count: pods are created on a worker, which may have other classes. An annotation is for
+// the hub, so an unknown class in it is a mistake. The error is a *ClassError.
 //
-// In annotation and pods a job may name only classes that its policy permits: with a class of its pods, the worker would
-// stop other pods. A user may give a Workload any WorkloadPriorityClass. So the Workload's priority counts only up to
-// the highest value that the job could have without it. The policy may be nil.
+// In annotation and pods a job may name only classes that its policy permits: with a class of its pods, the worker
+// would stop other pods. A user may give a Workload any WorkloadPriorityClass. So the Workload's priority counts only
+// up to the highest value that the job could have without it. The policy may be nil.
 func (p Priorities) Of(named Named, policy *v1alpha1.DispatchPolicy) (int32, error) {
 	annotations, ofPods := named.Annotations, named.OfPods
 	for _, class := range ofPods {

@@ -38,7 +38,8 @@ func testWorkload(name string, status map[string]any) *unstructured.Unstructured
 	}}
 }
 
-// status makes the status of a Workload with these conditions and checks, such as "room:Pending". They are Ready by default.
+// status makes the status of a Workload with these conditions and checks, such as "room:Pending". They are Ready by
+// default.
 func status(conditions []string, checks ...string) map[string]any {
 	var types, states []any
 	for _, condition := range conditions {

@@ -24,7 +24,7 @@ import (
 
 const (
 	// indexOwner finds Workloads by the UID of their TrainJob, indexCheck by the names of their admission checks, and
-	// indexFlavor by those of their flavors.
+	// indexFlavor by the names of their flavors.
 	indexOwner, indexCheck, indexFlavor = "owner", "check", "flavor"
 )
 

@@ -24,8 +24,8 @@
 //   - A Workload is Admitted when it has quota and all its admission checks are Ready. So a Workload that the cache
 //     shows as Admitted has the checks of its ClusterQueue. Any other Workload may still get checks.
 //   - Kueue admits a Workload when its last check is Ready, and resumes the job after that. Retry evicts the Workload,
-//     and an eviction makes all checks Pending. Kueue counts in the check how often it was Retry, and keeps the Workload
-//     out of the queue until the check's delay has passed.
+//     and an eviction makes all checks Pending. Kueue counts in the check how often it was Retry, and keeps the
+//     Workload out of the queue until the check's delay has passed.
 //   - MultiKueue acts on a Workload with a check of its controller, even if the Workload was Admitted before it got the
 //     check.
 //   - If the check is removed from the ClusterQueue later, MultiKueue leaves its copy where it is. The Workload's
@@ -34,9 +34,9 @@
 // # What is watched
 //
 // The Watch watches one CustomResourceDefinition, as metadata, which says whether Kueue is installed. While Kueue is
-// installed, it also watches Workloads and AdmissionChecks, and with Options.Checks ResourceFlavors: Kueue writes them into
-// a job only when it resumes the job. The caches keep only the fields that answer.go, review.go and flavors.go read. A hub
-// without Kueue has only the one watch, which stays empty.
+// installed, it also watches Workloads and AdmissionChecks, and with Options.Checks ResourceFlavors: Kueue writes them
+// into a job only when it resumes the job. The caches keep only the fields that answer.go, review.go and flavors.go
+// read. A hub without Kueue has only the one watch, which stays empty.
 //
 // Watch.mu guards the fields that are declared below it. No I/O happens under it, and subscribers are called without
 // it.

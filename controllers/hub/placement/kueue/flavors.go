@@ -74,8 +74,8 @@ type Flavors struct {
 	find     func(name string) *flavor
 }
 
-// Entry returns what Kueue is about to write into the job's runtimePatches about nodes, nil for nothing. The error names
-// a ResourceFlavor that is not known.
+// Entry returns what Kueue is about to write into the job's runtimePatches about nodes, nil for nothing. The error
+// names a ResourceFlavor that is not known.
 func (f *Flavors) Entry() (*trainer.RuntimePatch, error) {
 	var jobs []trainer.ReplicatedJobPatch
 	for _, a := range f.assigned {
