@@ -78,7 +78,7 @@ var kept = map[string][]string{
 	"status": {"conditions", "reclaimablePods"},
 }
 
-// StripKueue keeps the fields of Kueue's objects that quota depends on. Of a Workload that is over it keeps the identity.
+// StripKueue keeps the fields of Kueue's objects that quota depends on. Of a finished Workload it keeps the identity.
 func StripKueue(in any) (any, error) {
 	object, ok := in.(*unstructured.Unstructured)
 	if !ok {
@@ -153,8 +153,8 @@ func isTrue(object *unstructured.Unstructured, condition string) bool {
 	return false
 }
 
-// fieldsOf reads an object. The API server checks the objects against their CRD, so what cannot be read is of a version
-// that this process does not know, and is as if it were not there.
+// fieldsOf reads an object. The API server checks the objects against their CRD. So an object that cannot be read has a
+// version that this process does not know. It counts as missing.
 func fieldsOf(object *unstructured.Unstructured) *kueueFields {
 	fields := &kueueFields{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, fields); err != nil {

@@ -71,7 +71,7 @@ type flavorResource struct {
 
 // countedWorkload is what a Workload counts for.
 type countedWorkload struct {
-	// job is the name of its TrainJob. Empty: it is of another kind of job.
+	// job is the name of its TrainJob. Empty: the Workload belongs to another kind of job.
 	job, queue, clusterQueue string
 	used                     map[flavorResource]int64
 }

@@ -173,7 +173,7 @@ func (r *Reported) remove(name string) {
 	r.wake()
 }
 
-// sameContent says whether two reports are equal but for the time when they were written.
+// sameContent says whether two reports are equal except for the time when they were written.
 func sameContent(a, b *v1alpha1.CapacityReport) bool {
 	left, right := *a, *b
 	left.TypeMeta, left.ObjectMeta, left.RenewTime = metav1.TypeMeta{}, metav1.ObjectMeta{}, metav1.MicroTime{}

@@ -207,7 +207,7 @@ func TestInventory(t *testing.T) {
 			t.Errorf("%s: used: -want +got:\n%s", step.name, diff)
 		}
 		if len(after.Nodes) == 1 {
-			// All used resources but those of the pod "q" belong to the gang.
+			// All used resources except the resources of the pod "q" belong to the gang.
 			want := map[types.NamespacedName]Resources{gang: step.used}
 			if step.pods.Bound == 0 {
 				want = nil

@@ -17,9 +17,9 @@
 // the two phases separately. Nodes.Fit says how exact this is.
 //
 // The quota of a worker's Kueue is another kind of room (WithQuota), for jobs that go to a LocalQueue (QueueOf): a
-// ClusterQueue has so much of each flavor, without a limit per node. Either only the quota counts for such jobs, or they
-// must fit into the quota and on the nodes. PodSets get their flavors in the order of the job, as in Kueue, so here their
-// order counts. Package dispatch/quota computes what a ClusterQueue has available.
+// ClusterQueue has so much of each flavor, without a limit per node. Either only the quota counts for such jobs, or
+// they must fit into the quota and on the nodes. PodSets get their flavors in the order of the job, as in Kueue, so
+// here their order counts. Package dispatch/quota computes what a ClusterQueue has available.
 //
 // # Where a job goes
 //
@@ -34,16 +34,16 @@
 // score. Messages show whole scores.
 //
 //	LeastAllocated  share of the job's dominant resource (GPUs if it has any) that is free on the worker afterwards
-//	MostAllocated   3/4 share of the free GPUs on the nodes that the job takes that it uses,
-//	                1/4 share of the worker that is then used,
+//	MostAllocated   3/4: the part that the job uses of the free GPUs on its nodes,
+//	                1/4: the part of the worker that is used with the job,
 //	                less one point for each job that was placed there and has pods that are on no node yet
 //	Price           1 - cost / cost at the ceiling, by what the job takes per hour
 //	QueueDepth      1 / (1 + jobs that were placed there and have pods that are on no node yet)
 //	Sticky          1 where the job ran before, 0 elsewhere
 //	Preference      1 for the first worker in the policy's order, less by the same amount for each next one, 0 for others
 //
-// So neither the order of an argument nor a worker that lost changes the result, with one exception: if a policy scores
-// by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.
+// So neither the order of an argument nor a worker that was not chosen changes the result, with one exception: if a
+// policy scores by Price without a ceiling for a resource, the ceiling is the highest price in the fleet.
 //
 // # Which job goes first
 //

@@ -16,10 +16,10 @@ import (
 	"github.com/trainyard/trainyard/dispatch/quota"
 )
 
-// assignFlavors chooses the flavors of a ClusterQueue for all PodSets, one after another, as Kueue does: of each resource group
-// the first flavor that takes the pods and has enough available. All pods of a PodSet get the same flavor. Kueue reserves
-// the quota of initializers and of the other pods at the same time. assignFlavors returns what the PodSets take, or the first
-// Shortfall.
+// assignFlavors chooses the flavors of a ClusterQueue for all PodSets, one after another, as Kueue does: of each
+// resource group the first flavor that takes the pods and has enough available. All pods of a PodSet get the same
+// flavor. Kueue reserves the quota of initializers and of the other pods at the same time. assignFlavors returns what
+// the PodSets take, or the first Shortfall.
 //
 // With anyway, a PodSet that no flavor has enough for takes the flavor that is nearest to having enough.
 func assignFlavors(queue quota.ClusterQueue, podSets []v1alpha1.PodSet, anyway bool) (quota.Amounts, *Shortfall) {
@@ -115,15 +115,15 @@ func (a *assignment) choose(set *v1alpha1.PodSet, flavors []v1alpha1.KueueFlavor
 	return "", a.message(nearest)
 }
 
-// scarcity is the resource of a flavor of which the largest part is lacking.
+// scarcity is the resource that a flavor lacks most, in relation to what is needed.
 type scarcity struct {
 	flavor   string
 	resource corev1.ResourceName
-	// need includes what the PodSets before take of the flavor. most is what there is if nothing is reserved.
+	// need includes what earlier PodSets take of the flavor. most is what there is if nothing is reserved.
 	need, available, most int64
 }
 
-// scarcest returns the resource of a flavor of which the smallest part of what is wanted is available.
+// scarcest returns the wanted resource of which the flavor has the smallest part available.
 func (a *assignment) scarcest(flavor string, wanted Resources) scarcity {
 	var scarcest scarcity
 	for _, name := range namesOf(wanted) {
@@ -141,7 +141,7 @@ func (a *assignment) scarcest(flavor string, wanted Resources) scarcity {
 // part is how much of the need is available, at least 1 if it is enough.
 func (s scarcity) part() float64 { return (float64(s.available) + 1) / (float64(s.need) + 1) }
 
-// isNearer says whether this flavor is nearer to having enough than another one.
+// isNearer says whether this flavor is nearer to having enough than another flavor.
 func (s scarcity) isNearer(other scarcity) bool {
 	if possible := s.need <= s.most; possible != (other.need <= other.most) {
 		return possible
@@ -161,8 +161,8 @@ func (a *assignment) message(s scarcity) string {
 
 func namesOf(resources Resources) []corev1.ResourceName { return slices.Sorted(maps.Keys(resources)) }
 
-// refuses says why a flavor does not take the pods of a PodSet, or "". Of node selector and affinity only the labels
-// count that the flavor has.
+// refuses says why a flavor does not take the pods of a PodSet, or "". Of node selector and affinity, only labels that
+// the flavor has count.
 func refuses(flavor *v1alpha1.KueueFlavor, set *v1alpha1.PodSet) string {
 	if flavor == nil {
 		return "does not exist"

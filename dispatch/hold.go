@@ -15,9 +15,10 @@ import (
 // it for ever. empty is the same worker as if no job ran there. The gang must fit on it, else nothing is gained.
 //
 // Hold takes off the gang's pods that have room now, as Reserve does. For pods without a place, it closes as many nodes
-// as they need, of those that could take them if they were empty. It begins with the nodes on which the largest part of
-// a pod has room, because they will be free soonest. A closed node has nothing free. Nodes of the same labels and
-// taints may differ in size, and Hold does not know which is which. So it closes enough nodes for the worst case.
+// as they need. These are nodes that could take the pods if they were empty. It begins with the nodes on which the
+// largest part of a pod has room, because they will be free soonest. A closed node has nothing free. Nodes of the same
+// labels and taints may differ in size, and Hold does not know which is which. So it closes enough nodes for the worst
+// case.
 //
 // If new jobs use only what Hold returns, the gang keeps all its places, and it fits when the jobs on the closed nodes
 // have ended. The worker's scheduler does not know of Hold, and may put a new pod on a closed node. A scheduler that

@@ -14,8 +14,8 @@ import (
 )
 
 // QueueOf returns the LocalQueue of a worker into which the copy of a job comes: as the WorkerCluster says, or else the
-// job's policy. The name is empty for a copy that Kueue does not queue. Only this function decides that. mirror does for
-// an attempt what the Dispatch says.
+// job's policy. The name is empty for a copy that Kueue does not queue. Only this function decides that. mirror does
+// for an attempt what the Dispatch says.
 func QueueOf(job *Job, worker v1alpha1.WorkerQueue) types.NamespacedName {
 	name := job.Labels[v1alpha1.LabelLocalQueue]
 	switch setting := cmp.Or(worker, job.WorkerQueue); {
@@ -67,8 +67,8 @@ func (n *Nodes) Charge(local types.NamespacedName, podSets []v1alpha1.PodSet) *N
 	return n.WithQuota(queue.Charge(charges), n.quota.alone)
 }
 
-// In returns the nodes as a job in a LocalQueue sees them. The name is empty for a job that Kueue does not queue. If only
-// the quota counts, each flavor of the ClusterQueue is one node.
+// In returns the nodes as a job in a LocalQueue sees them. The name is empty for a job that Kueue does not queue. If
+// only the quota counts, each flavor of the ClusterQueue is one node.
 func (n *Nodes) In(local types.NamespacedName) *Nodes {
 	if n == nil || n.quota == nil {
 		return n

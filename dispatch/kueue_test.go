@@ -32,8 +32,8 @@ type flavorQuota struct {
 	change         func(*v1alpha1.KueueFlavor)
 }
 
-// teamQuota is ClusterQueue team-a with these flavors and quota for any CPU, and ClusterQueue team-b in the same cohort, which
-// lends 2 GPUs of the first flavor.
+// teamQuota is ClusterQueue team-a with these flavors and quota for any CPU, and ClusterQueue team-b in the same
+// cohort, which lends 2 GPUs of the first flavor.
 func teamQuota(flavors ...flavorQuota) *quota.Tree {
 	gpus := v1alpha1.KueueResourceGroup{Resources: []corev1.ResourceName{gpu}}
 	counted := &v1alpha1.KueueQuota{LocalQueues: []v1alpha1.KueueLocalQueue{{Namespace: "team", Name: "main", ClusterQueue: "team-a"}}}
@@ -248,7 +248,8 @@ func TestQuotaAndNodes(t *testing.T) {
 	}
 }
 
-// TestChargeAndHold: placed jobs take quota until Kueue has reserved it, and nobody behind a waiting job takes what it needs.
+// TestChargeAndHold: placed jobs take quota until Kueue has reserved it, and nobody behind a waiting job takes what it
+// needs.
 func TestChargeAndHold(t *testing.T) {
 	tree := teamQuota(flavorQuota{name: "h100", nominal: 8, taken: 4})
 	for _, alone := range []bool{true, false} {

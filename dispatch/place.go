@@ -32,9 +32,9 @@ func (n *Nodes) Reserve(podSets []v1alpha1.PodSet) *Nodes {
 	return p.rest()
 }
 
-// Spread is Reserve for pods of which nobody knows where their scheduler puts them. It takes each pod off the node that
-// has the most free. So what fits on the result still fits if the scheduler spreads pods over nodes that a gang needs
-// whole. The default scheduler of Kubernetes spreads pods.
+// Spread is Reserve for pods whose nodes nobody knows, because their scheduler chooses the nodes. It takes each pod off
+// the node that has the most free. So what fits on the result still fits if the scheduler spreads pods over nodes that
+// a gang needs whole. The default scheduler of Kubernetes spreads pods.
 func (n *Nodes) Spread(podSets []v1alpha1.PodSet) *Nodes {
 	g := newGang(podSets)
 	if n == nil || len(g.phases) == 0 {

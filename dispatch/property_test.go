@@ -293,8 +293,8 @@ func TestDecideProperties(t *testing.T) {
 	}
 }
 
-// TestOthersChangeNothing: without a worker that lost, whether it fits or not, the job goes to the same worker, and the
-// explanations of the others stay the same.
+// TestOthersChangeNothing: without a worker that was not chosen, whether it fits or not, the job gets the same worker,
+// and the explanations of the others stay the same.
 func TestOthersChangeNothing(t *testing.T) {
 	moved := 0
 	for seed := range uint64(2000) {

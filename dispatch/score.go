@@ -160,7 +160,7 @@ func (g *gang) leastAllocated(w *Worker) points {
 }
 
 // rendezvous hashes a worker together with a job. The highest hash wins among workers of equal score. So jobs spread
-// over these workers, and neither the workers' order nor a worker that lost changes the answer.
+// over these workers, and neither the workers' order nor a worker that was not chosen changes the result.
 type rendezvous struct {
 	hash hash.Hash64
 	job  []byte

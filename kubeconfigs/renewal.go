@@ -85,8 +85,8 @@ func ParseServiceAccountToken(token string) (ServiceAccountToken, error) {
 	return parsed, nil
 }
 
-// ReplaceToken returns a kubeconfig with another token for the user of its only context. The kubeconfig is one that Parse
-// accepts.
+// ReplaceToken returns a kubeconfig with another token for the user of its only context. The kubeconfig is one that
+// Parse accepts.
 func ReplaceToken(data []byte, token string) ([]byte, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil {

@@ -163,7 +163,7 @@ func (c *Cluster) APIReader() (client.Reader, error) {
 	return c.live, nil
 }
 
-// Cache returns the worker's cache. It is the same one for the life of the Cluster. It starts to fill when the pinned
+// Cache returns the worker's cache. It is the same cache for the life of the Cluster. It starts to fill when the pinned
 // worker has answered for the first time. During an outage it keeps its objects.
 func (c *Cluster) Cache() cache.Cache { return c.caches }
 

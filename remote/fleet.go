@@ -74,7 +74,8 @@ func NewFleet(ctx context.Context, opts Options) (*Fleet, error) {
 // Ensure gives a worker these credentials and this pin. The pin is the cluster ID that the worker must have. The same
 // call again does nothing. The first contact has an empty pin: the worker stays Connecting, and its status says which
 // cluster ID it has. New credentials for the same host replace the old ones under the same clients and caches. For
-// another host, another pin, another source of capacity, or if quota begins or ends to count, Ensure makes a new Cluster in place of the old one.
+// another host, another pin, another source of capacity, or if quota begins or ends to count, Ensure makes a new
+// Cluster in place of the old one.
 func (f *Fleet) Ensure(name v1alpha1.ClusterName, credentials Credentials, pinned types.UID, options ...EnsureOption) {
 	t := target{
 		config: rest.CopyConfig(credentials.Config), fingerprint: credentials.Fingerprint, pinned: pinned, capacity: v1alpha1.CapacityFromPods,

@@ -30,7 +30,7 @@ import (
 	"github.com/trainyard/trainyard/test/ports"
 )
 
-// newCopy returns a TrainJob that an API server accepts, of this hub or another one.
+// newCopy returns a TrainJob that an API server accepts, of this hub or another hub.
 func newCopy(name, hub string) *unstructured.Unstructured {
 	job := trainjobs.New()
 	job.SetNamespace("default")

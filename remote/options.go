@@ -16,7 +16,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Options are the options of a Fleet. The zero value of every field but HubID means its default.
+// Options are the options of a Fleet. The zero value of every field except HubID means its default.
 type Options struct {
 	// HubID is the value of the label trainyard.dev/hub on this hub's copies. Required.
 	HubID string

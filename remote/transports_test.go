@@ -292,7 +292,7 @@ func TestNoRedirect(t *testing.T) {
 	}
 }
 
-// TestTimeout checks that every request but a watch has a timeout.
+// TestTimeout checks that every request except a watch has a timeout.
 func TestTimeout(t *testing.T) {
 	r := newRig(t)
 	r.use(t, "one", open)

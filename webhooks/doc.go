@@ -14,11 +14,11 @@
 // its webhook server certificates. config/webhook decides which requests come here. This package does not rely on it.
 //
 // NewHubWebhooks returns the webhooks of a hub's manager, which config/webhook-hub sends TrainJobs to. They check a job
-// as the agent would check its copy (hub.go, hubdryrun.go), refuse changes that the copy would not get (hublate.go), and
-// give the manager's spec.managedBy to the jobs of some namespaces (hubadopt.go). They fail open: no error of theirs is
-// a refusal.
+// as the agent would check its copy (hub.go, hubdryrun.go), refuse changes that the copy would not get (hublate.go),
+// and give the manager's spec.managedBy to the jobs of some namespaces (hubadopt.go). They fail open: no error of
+// theirs is a refusal.
 //
-// Watch out: the configurations of the agent fail closed for specs and open for status, and config/webhook says why. All
-// replicas serve. A request may go to any replica, because webhooks keep no state except metrics and a dry run changes
-// nothing.
+// Watch out: the configurations of the agent fail closed for specs and open for status, and config/webhook says why.
+// All replicas serve. A request may go to any replica, because webhooks keep no state except metrics and a dry run
+// changes nothing.
 package webhooks

@@ -20,7 +20,7 @@ func resume(j *trainer.TrainJob) { j.Spec.Suspend = new(false) }
 // unfence is what a hub does to a copy that may go on.
 var unfence = with(nil, map[string]string{v1alpha1.AnnotationFenced: ""})
 
-// TestFencedCopyStaysSuspended: nobody can resume a copy that the agent has stopped, and all else about it can be
+// TestFencedCopyStaysSuspended: nobody can resume a copy that the agent has stopped. Everything else of the copy can be
 // written.
 func TestFencedCopyStaysSuspended(t *testing.T) {
 	e, ns := withMarks(t)
@@ -73,7 +73,8 @@ func TestFencedCopyGoesOn(t *testing.T) {
 	}
 }
 
-// TestMarkedCopyThatIsNotSuspended: where the rule came later than the mark, the copy can still be written.
+// TestMarkedCopyThatIsNotSuspended: if the rule was installed after the copy got the mark, the copy can still be
+// written.
 func TestMarkedCopyThatIsNotSuspended(t *testing.T) {
 	e, ns := withMarks(t)
 	annotations := maps.Clone(copyAnnotations)

@@ -181,7 +181,8 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 	return faults
 }
 
-// withOpinion adds the framework's faults to ours, but none about a whole list of which ours name the wrong element.
+// withOpinion adds the framework's faults to ours. It leaves out faults about a whole list if ours name the wrong
+// element of that list.
 func withOpinion(ours, theirs []fault) []fault {
 	for _, f := range theirs {
 		if !coveredBy(ours, f, patchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {

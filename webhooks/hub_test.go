@@ -117,8 +117,8 @@ func refusalOf(response admission.Response) error {
 	return &apierrors.StatusError{ErrStatus: *response.Result}
 }
 
-// TestHubAnswersAsAWorker: a hub refuses a job that it dispatches in the words with which the agent of a cluster refuses
-// the same job.
+// TestHubAnswersAsAWorker: a hub refuses a job that it dispatches in the words with which the agent of a cluster
+// refuses the same job.
 func TestHubAnswersAsAWorker(t *testing.T) {
 	e := env(t)
 	ns := e.namespace(t)
@@ -365,8 +365,8 @@ func TestHubAdopts(t *testing.T) {
 	}
 }
 
-// TestHubAdoptsByPolicy: a new job without a manager gets ours where its policy takes such jobs, unless its namespace or
-// the job itself says no. A hub without such a policy reads nothing for it.
+// TestHubAdoptsByPolicy: a new job without a manager gets ours where its policy takes such jobs, unless its namespace
+// or the job itself says no. A hub without such a policy reads nothing for it.
 func TestHubAdoptsByPolicy(t *testing.T) {
 	e := env(t)
 	plain := e.namespace(t)

@@ -27,8 +27,8 @@ const (
 	policyAdopterPath = "/mutate-trainyard-hub-trainjob-by-policy"
 )
 
-// adopter gives the manager's value of spec.managedBy to new TrainJobs for which their namespace or policy asks, so that
-// clients which know nothing of Trainyard can be used. It changes no job that names another manager.
+// adopter gives the manager's value of spec.managedBy to new TrainJobs for which their namespace or policy asks, so
+// that clients which know nothing of Trainyard can be used. It changes no job that names another manager.
 //
 // The CRD gives the built-in value to jobs without spec.managedBy before any webhook sees them. So a job that names the
 // built-in manager looks like a job that names none, and needs an annotation to stay.
@@ -97,8 +97,8 @@ func refuseAnnotation(job, value string) admission.Response {
 	return answerOf(named, checkResult{faults: []fault{{rule: ruleHub, err: err}}})
 }
 
-// wishOfNamespace returns the wish of a job's namespace. The webhook's configuration selects such namespaces too. It reads
-// from the API server: a cache may not have the label yet that the API server has matched.
+// wishOfNamespace returns the wish of a job's namespace. The webhook's configuration selects such namespaces too. It
+// reads from the API server: a cache may not have the label yet that the API server has matched.
 func wishOfNamespace(live client.Reader) func(context.Context, *metav1.ObjectMeta) (*wish, error) {
 	return func(ctx context.Context, job *metav1.ObjectMeta) (*wish, error) {
 		namespace, err := liveNamespace(ctx, live, job.Namespace)

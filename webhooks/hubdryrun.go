@@ -26,8 +26,8 @@ const mostTemplates = 16
 const jobSetWebhook = `admission webhook "vjobset.kb.io" denied the request: `
 
 // dryRun sends the JobSet to the hub's API server as a dry run, if the hub has JobSet's CRD, and the pod templates. No
-// pod runs on the hub. So quotas, Pod Security, service accounts and policies of the hub do not count: a PodTemplate
-// is validated like a pod, and no admission plugin looks at it as at a pod.
+// pod runs on the hub. So quotas, Pod Security, service accounts and policies of the hub do not count: a PodTemplate is
+// validated like a pod, but no admission plugin treats it as a pod.
 func (h *hubValidator) dryRun(ctx context.Context, job *trainer.TrainJob, r *recipe) checkResult {
 	unnamed, found := h.jobs.tryBuild(ctx, job, r)
 	if unnamed == nil {
@@ -120,8 +120,8 @@ func (c cachedClient) List(ctx context.Context, list client.ObjectList, opts ...
 	return c.reader.List(ctx, list, opts...)
 }
 
-// emptyCluster has no objects. The runtime framework looks for what earlier objects of the job are there. None are on
-// the hub, so the manager needs no right to read Secrets or ConfigMaps of users.
+// emptyCluster has no objects. The runtime framework looks for earlier objects of the job. There are none on the hub,
+// so the manager needs no right to read Secrets or ConfigMaps of users.
 type emptyCluster struct{ client.Client }
 
 // Get finds nothing.

@@ -22,7 +22,7 @@ import (
 const ruleHubTooLate = "CopyExists"
 
 // tooLate refuses changes of the spec that would not reach a copy that is there. A change of labels and annotations is
-// only a warning, because others than the user write them.
+// only a warning, because not only the user writes them.
 func (h *hubValidator) tooLate(ctx context.Context, old, job *trainer.TrainJob) (found checkResult, err error) {
 	fields, names := uncopiedFields(old, job), uncopiedNames(old, job)
 	if len(fields)+len(names) == 0 || isSuspended(old) || isSuspended(job) {
@@ -46,7 +46,7 @@ func (h *hubValidator) tooLate(ctx context.Context, old, job *trainer.TrainJob) 
 // uncopied is a field that has changed.
 type uncopied struct {
 	path *field.Path
-	// what says which part has changed, empty for all of it.
+	// what says which part has changed. Empty: everything has.
 	what string
 }
 
@@ -95,7 +95,8 @@ func patchesByManager(job *trainer.TrainJob) map[string]trainer.RuntimePatch {
 	return all
 }
 
-// uncopiedNames returns the labels and annotations that have changed. Those under our prefix stay on the hub anyway.
+// uncopiedNames returns the labels and annotations that have changed. Labels and annotations under our prefix stay on
+// the hub anyway.
 func uncopiedNames(old, job *trainer.TrainJob) (changed []string) {
 	metadata := field.NewPath("metadata")
 	add := func(kind string, was, has map[string]string) {

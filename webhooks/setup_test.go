@@ -144,7 +144,7 @@ func TestMirrorsStatus(t *testing.T) {
 	}
 	for i, status := range []trainer.TrainJobStatus{
 		conditions(condition("Suspended", "True", 9)),
-		conditions(condition("Suspended", "False", 5)), // Another copy, on a cluster whose clock is behind.
+		conditions(condition("Suspended", "False", 5)), // Another copy, on a cluster with a slow clock.
 		{Conditions: []metav1.Condition{condition("Suspended", "False", 5)}, TrainerStatus: report(8).TrainerStatus},
 		{Conditions: []metav1.Condition{condition("Suspended", "False", 5)}, TrainerStatus: report(2).TrainerStatus},
 		conditions(condition("Suspended", "True", 4), condition("Failed", "True", 4)), // Two changes in one write.

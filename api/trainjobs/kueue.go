@@ -60,8 +60,8 @@ func OnNodes(name string, labels map[string]string, tolerations []corev1.Tolerat
 	}}
 }
 
-// SetHubFlavors replaces Kueue's entry by an entry of HubFlavorsManager, which comes last. With nil it only takes Kueue's
-// entry out.
+// SetHubFlavors replaces Kueue's entry by an entry of HubFlavorsManager, which comes last. With nil it only takes
+// Kueue's entry out.
 func SetHubFlavors(job *trainer.TrainJob, flavors *trainer.RuntimePatch) {
 	job.Spec.RuntimePatches = slices.DeleteFunc(job.Spec.RuntimePatches, func(patch trainer.RuntimePatch) bool {
 		return OfHubKueue(patch.Manager)

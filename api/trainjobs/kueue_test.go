@@ -16,7 +16,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// TestQueuedByKueue: the entry of Kueue is on all jobs of its cluster. Only what Kueue does with a job tells whose it is.
+// TestQueuedByKueue: the entry of Kueue is on all jobs of its cluster. Only what Kueue does with a job tells whose it
+// is.
 func TestQueuedByKueue(t *testing.T) {
 	entry := func(manager string, replicatedJobs ...any) any {
 		spec := map[string]any{}

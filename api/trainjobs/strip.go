@@ -11,7 +11,7 @@ import (
 
 // Strip keeps the still needed fields of a cached TrainJob. It is a transform of informers and changes its argument.
 //
-// Most TrainJobs on a hub have ended. Of these Strip drops the spec, but for managedBy and suspend, and of every
+// Most TrainJobs on a hub have ended. Of these Strip drops the spec, except managedBy and suspend, and of every
 // TrainJob the managed fields and kubectl's annotation. The result shares values with others, so do not change it.
 func Strip(in any) (any, error) {
 	job, ok := in.(*unstructured.Unstructured)

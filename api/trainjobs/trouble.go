@@ -34,8 +34,8 @@ func (t Trouble) String() string {
 	return text
 }
 
-// TroubleOf returns the trouble in the annotation trainyard.dev/stalled of a copy, nil if there is none. A value that is
-// not the agent's counts for nothing.
+// TroubleOf returns the trouble in the annotation trainyard.dev/stalled of a copy, nil if there is none. A value that
+// is not the agent's counts for nothing.
 func TroubleOf(copy metav1.Object) *Trouble {
 	value := copy.GetAnnotations()[v1alpha1.AnnotationStalled]
 	reason, message, ok := strings.Cut(value, ": ")

@@ -21,7 +21,7 @@
 //	kubectl trainyard release [WORKER NAMESPACE/NAME]  leave such a copy to its worker, or delete it
 //	kubectl trainyard import multikueue  take over the clusters of MultiKueue
 //
-// All but import need the rights of this ClusterRole. The help of each command says which of them it needs:
+// All commands except import need the rights of this ClusterRole. The help of each command says which of them it needs:
 //
 //	rules:
 //	- {apiGroups: [trainyard.dev], resources: [workerclusters], verbs: [get, list, watch, patch]}
@@ -36,6 +36,6 @@
 //	ln -s kubectl-trainyard kubectl_complete-trainyard
 //
 // Exit codes: 0, even for a failed job, if its log could be read; 2 from simulate if a job would have to wait, from
-// drain --wait if jobs stay on the worker, and from import multikueue if something is left to do; 130 after Ctrl-C; 1 for
-// everything else, with one "error:" on standard error. Standard output has only the answer.
+// drain --wait if jobs stay on the worker, and from import multikueue if something is left to do; 130 after Ctrl-C; 1
+// for everything else, with one "error:" on standard error. Standard output has only the answer.
 package main

@@ -19,7 +19,7 @@ import (
 
 // hubCaches keeps only the needed fields of finished jobs, of which a hub has many more than live ones. TrainJobs are
 // cached unstructured (package trainjobs), and of the Secrets only those in the manager's namespace. A kind must not be
-// named here before the hub is known to have it.
+// named here unless the hub is known to have it.
 func hubCaches(namespace, managedBy string, workloads bool) cache.Options {
 	options := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

@@ -18,7 +18,7 @@ import (
 
 // clusterProfileOptions say which ClusterProfiles become WorkerClusters.
 type clusterProfileOptions struct {
-	// namespace is empty if none does.
+	// namespace is empty if no ClusterProfile becomes one.
 	namespace  string
 	selector   string
 	properties []string

@@ -130,8 +130,8 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr), w.addNomination())
 }
 
-// newKueueWatch returns the watch of the hub's Kueue, nil if nobody needs it: MultiKueue dispatches only jobs with its own
-// value of spec.managedBy.
+// newKueueWatch returns the watch of the hub's Kueue, nil if nobody needs it: MultiKueue dispatches only jobs with its
+// own value of spec.managedBy.
 func (w *wiring) newKueueWatch() *kueue.Watch {
 	options := kueue.Options{Config: w.mgr.GetConfig(), HTTPClient: w.mgr.GetHTTPClient(), Logger: w.log}
 	switch {
@@ -143,7 +143,7 @@ func (w *wiring) newKueueWatch() *kueue.Watch {
 	return kueue.New(options)
 }
 
-// addNomination adds the dispatcher of the hub's MultiKueue, if there is to be one.
+// addNomination adds the dispatcher of the hub's MultiKueue, if the options ask for it.
 func (w *wiring) addNomination() error {
 	if !w.options.kueueDispatcher {
 		return nil

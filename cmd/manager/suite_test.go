@@ -140,7 +140,8 @@ type manager struct {
 
 var managers int
 
-// start starts a manager with short lease durations and more flags, waits until it is ready, and stops it after the test.
+// start starts a manager with short lease durations and more flags, waits until it is ready, and stops it after the
+// test.
 func (w *world) start(t *testing.T, flags ...string) *manager {
 	t.Helper()
 	managers++

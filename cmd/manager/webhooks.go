@@ -66,9 +66,9 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	})
 }
 
-// webhookRunner serves the webhooks with a controller manager of their own. An error of the main one ends the process,
-// and certificates that cannot be made must not stop the dispatching. This config is not wrapped: all replicas serve,
-// and write certificates and dry runs, although only the leader may write anything else.
+// webhookRunner serves the webhooks with a controller manager of their own. An error of the main controller manager
+// ends the process, and certificates that cannot be made must not stop the dispatching. This config is not wrapped: all
+// replicas serve, and write certificates and dry runs, although only the leader may write anything else.
 type webhookRunner struct {
 	options  *webhookserver.Options
 	config   *rest.Config

@@ -24,8 +24,8 @@ import (
 	"github.com/trainyard/trainyard/test/ports"
 )
 
-// TestWebhooksOfAStandby: a manager that does not lead makes certificates, refuses what a worker would refuse, and gives
-// new jobs of a namespace to the manager that leads. Jobs of others are not looked at. Its rights are enough.
+// TestWebhooksOfAStandby: a manager that does not lead makes certificates, refuses what a worker would refuse, and
+// gives new jobs of a namespace to the manager that leads. Jobs of others are not looked at. Its rights are enough.
 func TestWebhooksOfAStandby(t *testing.T) {
 	w := hub(t)
 	leader, standby := w.startServing(t)
@@ -67,7 +67,8 @@ func TestWebhooksOfAStandby(t *testing.T) {
 	}
 }
 
-// TestUnmodifiedClients: new jobs of a namespace with the label are dispatched, unless they name a manager or are to stay.
+// TestUnmodifiedClients: new jobs of a namespace with the label are dispatched, unless they name a manager or have to
+// stay on the hub.
 func TestUnmodifiedClients(t *testing.T) {
 	w := hub(t)
 	w.startServing(t)
@@ -108,7 +109,8 @@ func TestUnmodifiedClients(t *testing.T) {
 	}
 }
 
-// TestChangeOfAPlacedJob: the API server refuses a change that would reach no copy, and takes it when the job is suspended.
+// TestChangeOfAPlacedJob: the API server refuses a change that would reach no copy, and takes it when the job is
+// suspended.
 func TestChangeOfAPlacedJob(t *testing.T) {
 	w := hub(t)
 	w.holdLease(t) // No controller looks at the Dispatch.
@@ -131,8 +133,8 @@ func TestChangeOfAPlacedJob(t *testing.T) {
 	check.Must(t, w.admin.Update(t.Context(), patched))
 }
 
-// TestWebhooksFailOpen: while no manager runs, jobs are accepted at once, and whoever creates a job that should have been
-// dispatched learns that it is not.
+// TestWebhooksFailOpen: while no manager runs, jobs are accepted at once, and whoever creates a job that should have
+// been dispatched learns that it is not.
 func TestWebhooksFailOpen(t *testing.T) {
 	w := hub(t)
 	_, standby := w.startServing(t)
@@ -153,8 +155,8 @@ func TestWebhooksFailOpen(t *testing.T) {
 	}
 }
 
-// TestDispatchesWithoutCertificates: a manager that cannot make certificates is ready, looks at jobs, and says in its log
-// what it does not do.
+// TestDispatchesWithoutCertificates: a manager that cannot make certificates is ready, looks at jobs, and says in its
+// log what it does not do.
 func TestDispatchesWithoutCertificates(t *testing.T) {
 	w := hub(t)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: defaultNamespace, Name: webhookService + "-cert"}}

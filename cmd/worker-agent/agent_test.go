@@ -120,7 +120,8 @@ func TestStopReleasesLease(t *testing.T) {
 	}
 }
 
-// TestMissingCRDsAreAwaited checks that an agent without its CRDs is alive, names them, and works as soon as they are there.
+// TestMissingCRDsAreAwaited checks that an agent without its CRDs is alive, names them, and works as soon as they are
+// there.
 func TestMissingCRDsAreAwaited(t *testing.T) {
 	setUp(t)
 	bare, err := clusters.Start(t.Context(), clusters.Options{Name: "bare"})
@@ -238,7 +239,7 @@ func TestExtendedConditions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	await("Started", metav1.ConditionTrue, "Trainer", "") // A job of which no pass sees that it runs has no time of start.
+	await("Started", metav1.ConditionTrue, "Trainer", "") // If no pass sees that a job runs, the job has no start time.
 	endPods(t, j)
 	await("Complete", metav1.ConditionTrue, "AllJobsCompleted", "")
 	await("Stalled", metav1.ConditionFalse, "NotRunning", "")

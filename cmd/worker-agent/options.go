@@ -25,7 +25,8 @@ const (
 	leaseNamespace = "kubeflow-system"
 )
 
-// options are the options of the agent. Those of defaultOptions are valid, except for what only the cluster knows.
+// options are the options of the agent. The options from defaultOptions are valid, except for what only the cluster
+// knows.
 type options struct {
 	process.Options
 	concurrency        int

@@ -35,7 +35,8 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 	return c.answer, true
 }
 
-// waitsBehind says whether the other jobs of a class wait for the first job while that waits for this reason.
+// waitsBehind says whether a reason of the first job of a class makes the other jobs of the class wait for the first
+// job.
 func waitsBehind(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:

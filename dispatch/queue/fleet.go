@@ -11,8 +11,8 @@ import (
 )
 
 // Fleet is the workers that a Pass decides about. One Pass at a time calls it. During a Pass only Assign and Evict
-// change what it has free. A Pass calls Workers after each placement, and Empty whenever a worker with a reservation has
-// changed.
+// change what it has free. A Pass calls Workers after each placement, and Empty whenever a worker with a reservation
+// has changed.
 type Fleet interface {
 	// Workers returns all workers as they are now, in the same order during a Pass. The Revision of a worker changes
 	// whenever the worker changes, also in what Empty and Occupancy return. The slice belongs to the Fleet. The queue

@@ -158,7 +158,7 @@ func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 	return found
 }
 
-// most returns for how many pods with a bucket's request one of some workers has places, at most.
+// most returns the highest number of places for pods with the bucket's request that one of the given workers has.
 func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 	most := int64(-1)
 	for _, i := range at {

@@ -122,7 +122,7 @@ func (q *Queue) Stand(job Job) bool {
 	}
 	q.entries[job.Key()] = next
 	if c.add(next) {
-		c.renew() // Jobs before this one may hold less than those before the old first.
+		c.renew() // The jobs before the new first job may hold less than the jobs before the old first job did.
 		q.await(c)
 	} else if c.strict != nil {
 		c.strict.dirty = true

@@ -64,7 +64,7 @@ func (q *Queue) Waiting() []Waiting {
 // countReasons adds what Answer says about the jobs of a class. A reservation of a job behind the first one is not
 // looked up: it counts as Queued.
 func (c *class) countReasons(jobs map[string]int) {
-	own := len(c.entries) // The jobs before the one that holds back the rest of a strict policy.
+	own := len(c.entries) // The jobs before the job that holds back the others. Only a strict policy has such a job.
 	if l := c.strict; l != nil && l.holder != nil && l.holder != c {
 		own, _ = slices.BinarySearchFunc(c.entries, l.holder.head(), inOrder)
 	}
@@ -104,8 +104,8 @@ func devicesOf(podSets []v1alpha1.PodSet) dispatch.Resources {
 	return devices
 }
 
-// First returns the first jobs in order that wait for room, one of each class, and at most limit. They are copies, which
-// the caller may use while the list changes.
+// First returns the first jobs in order that wait for room, one of each class, and at most limit. They are copies,
+// which the caller may use while the list changes.
 func (q *Queue) First(limit int) []Job {
 	var heads []*entry
 	for _, c := range q.classes {

@@ -121,8 +121,8 @@ func (t *Tree) Without(gone func(job types.NamespacedName) bool) *Tree {
 // Empty returns the Tree in which nothing is reserved.
 func (t *Tree) Empty() *Tree { return t.tree(nil) }
 
-// Reserved says whether the Workload of a TrainJob has reserved quota, and the name of its LocalQueue. The name is empty
-// if the TrainJob has no Workload.
+// Reserved says whether the Workload of a TrainJob has reserved quota, and the name of its LocalQueue. The name is
+// empty if the TrainJob has no Workload.
 func (t *Tree) Reserved(job types.NamespacedName) (reserved bool, queue string) {
 	for _, w := range t.workloads[job] {
 		reserved, queue = reserved || w.ClusterQueue != "", w.Queue

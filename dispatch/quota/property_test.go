@@ -52,8 +52,8 @@ func randomQuota(r *rand.Rand) *v1alpha1.KueueQuota {
 }
 
 // TestProperties: in random trees, with random reservations that fit, no subtree ever uses more than it has and may
-// borrow; what a queue reserves it has less; more use never gives anybody more; and nobody has more than if nothing were
-// reserved. A tree that is charged is the tree that is counted anew.
+// borrow. What a queue reserves is not available to it any more. More use never gives a queue more, and no queue has
+// more than if nothing were reserved. A charged tree equals the tree that is counted again.
 func TestProperties(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -85,7 +85,7 @@ func usedOf(q *v1alpha1.KueueClusterQueue) int64 {
 	return q.Used[0].Amount
 }
 
-// checkTrees compares a tree with the tree before a charge, and with the tree that was counted anew.
+// checkTrees compares a tree with the tree before a charge, and with the tree that was counted again.
 func checkTrees(t *testing.T, seed uint64, before, after, anew *Tree) {
 	t.Helper()
 	for i := range after.nodes {

@@ -10,15 +10,15 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// etcd takes 1.5 MiB, the record of who owns which field included, which is about as large again for lists with keys.
-// So a Dispatch has a part of that for each of the lists whose length and words workers decide on. Few workers may say
-// 1024 bytes each, many less.
+// etcd takes 1.5 MiB. That includes the record of who owns which field, which is about as large again for lists with
+// keys. So each list whose length and words workers decide on has a part of that. If few workers report, each message
+// may have 1024 bytes. If many report, each message is shorter.
 const (
 	refusalBytes     = 128 << 10
 	explanationBytes = 160 << 10
 	nameLimit        = 253
 	stepLimit        = 100
-	// fewestWords is what a message is not cut below.
+	// A message is not cut below fewestWords bytes.
 	fewestWords = 32
 )
 
@@ -53,8 +53,8 @@ func boundRefusals(refusals []v1alpha1.Refusal) []v1alpha1.Refusal {
 	return refusals
 }
 
-// boundList returns a list whose messages are cut, all to the same length, until it takes no more than so many bytes,
-// and are left out if that is not enough.
+// boundList cuts all messages to the same length until the list takes at most limit bytes. If that is not enough, it
+// leaves the messages out.
 func boundList[T any](list []T, limit int, message func(*T) *string) []T {
 	if fitsIn(list, limit) {
 		return list
@@ -74,8 +74,8 @@ func boundList[T any](list []T, limit int, message func(*T) *string) []T {
 	return list
 }
 
-// surelyFits is how many entries take no more than the smallest limit, whatever they say: a name, a message of 1024
-// bytes, each of which JSON may write with six, and the rest.
+// So many entries never take more than the smallest limit, whatever they say. An entry has a name, a message of 1024
+// bytes, each of which JSON may write as six bytes, and the rest.
 const surelyFits = 16
 
 // fitsIn says whether a list takes no more than so many bytes in JSON.

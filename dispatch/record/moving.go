@@ -31,7 +31,8 @@ func IsMoving(dispatch *v1alpha1.Dispatch) bool {
 	}
 }
 
-// IsGate is true for a reason of the condition Placed that keeps a job out of the line, whatever room workers have.
+// IsGate is true for a reason of the condition Placed that keeps a job out of the waiting list, even if workers have
+// room.
 func IsGate(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:

@@ -37,8 +37,8 @@ func CopiedPhase(shown, now *v1alpha1.DispatchStatus) v1alpha1.DispatchPhase {
 	}
 }
 
-// Trouble is the condition Healthy of a Dispatch that says that something keeps the copy from making progress, nil if it
-// does not.
+// Trouble is the condition Healthy of a Dispatch that says that something keeps the copy from making progress, nil if
+// it does not.
 func Trouble(dispatch *v1alpha1.Dispatch) *metav1.Condition {
 	healthy := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchHealthy)
 	if healthy == nil || healthy.Status != metav1.ConditionFalse {

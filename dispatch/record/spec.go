@@ -29,11 +29,11 @@ func Evict(dispatch *v1alpha1.Dispatch, reason v1alpha1.EvictionReason, message 
 	dispatch.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: Message(message)}
 }
 
-// AdoptedDecision stands in the annotation AnnotationDecision, where placement says why it has chosen a worker, if the
-// attempt is that of a copy that was found.
+// AdoptedDecision is the value of the annotation AnnotationDecision if the attempt comes from a copy that was found.
+// Otherwise placement says there why it has chosen the worker.
 const AdoptedDecision = "adopted: the worker had the copy of this attempt, of which the hub had no record"
 
-// Adopt puts the attempt of a copy that was found on record. It is a later attempt than the hub knew.
+// Adopt records the attempt of a copy that was found. It is a later attempt than the hub knew.
 func Adopt(dispatch *v1alpha1.Dispatch, found v1alpha1.DispatchSpec) {
 	spec := &dispatch.Spec
 	spec.Cluster, spec.ClusterID, spec.Attempt = found.Cluster, found.ClusterID, found.Attempt

@@ -156,7 +156,8 @@ func clearTroubles(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
 }
 
-// SetCondition sets a condition of type, status, reason and message, as observed of the Dispatch as it is.
+// SetCondition sets a condition with type, status, reason and message. Its observedGeneration is the generation of the
+// Dispatch.
 func SetCondition(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, condition metav1.Condition, now time.Time,
 ) {

@@ -34,8 +34,8 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// The end of an attempt leaves nothing of its copy, and counts against the worker only if the worker is why there was
-// none.
+// The end of an attempt removes everything about its copy. It counts against the worker only if there was no copy
+// because of the worker.
 func TestEnd(t *testing.T) {
 	now := time.Now()
 	for outcome, test := range map[v1alpha1.Outcome]struct {
@@ -85,7 +85,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// The end of a job leaves no trouble, and speaks of the attempt, also if that had been given up before.
+// The end of a job removes all troubles and names the attempt, also if the attempt had been given up before.
 func TestFinish(t *testing.T) {
 	now := time.Now()
 	dispatch := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
@@ -107,7 +107,7 @@ func TestFinish(t *testing.T) {
 	}
 }
 
-// A worker that answers again changes nothing of what was going on there.
+// When a worker answers again, what was under way there stays unchanged.
 func TestReturn(t *testing.T) {
 	now := time.Now()
 	for name, test := range map[string]struct {
@@ -172,7 +172,7 @@ func TestGoOn(t *testing.T) {
 	}
 }
 
-// A copy that the worker does not let go is there, and says so.
+// If the worker refuses to delete a copy, the Dispatch says that the copy is there and why.
 func TestSetKept(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
 	SetKept(&d.Status, d, "forbidden", time.Now())
@@ -183,7 +183,7 @@ func TestSetKept(t *testing.T) {
 	}
 }
 
-// What a CRD limits stays within its limits, and the oldest goes first.
+// Lists and texts stay within the limits of the CRD. The oldest entry is dropped first.
 func TestLimits(t *testing.T) {
 	var status v1alpha1.DispatchStatus
 	dispatch := &v1alpha1.Dispatch{}
@@ -202,7 +202,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// A watch that tells of the first version of a Dispatch has none before it.
+// For the first version of a Dispatch a watch has no earlier version.
 func TestNoDispatch(t *testing.T) {
 	if StateOf(nil) != None || AttemptOf(nil) != None || IsMoving(nil) || IsGivenUp(nil) || LacksCopy(nil) {
 		t.Error("a Dispatch that is not there has a state")

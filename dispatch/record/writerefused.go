@@ -38,12 +38,12 @@ func IsRefused(status *v1alpha1.DispatchStatus, reason string) bool {
 	return condition != nil && condition.Reason == reason
 }
 
-// Accept takes back what Refuse has said, whatever it was of.
+// Accept takes back what Refuse has said, for whichever write.
 func Accept(status *v1alpha1.DispatchStatus) {
 	meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchWriteRefused)
 }
 
-// Rewrite is for a write of the Dispatch that is about to be made: what was said of the last write is out of date.
+// Rewrite is called before a write of the Dispatch: what was said of the last write is out of date.
 func Rewrite(status *v1alpha1.DispatchStatus) {
 	if !IsRefused(status, v1alpha1.ReasonTrainJobStatusRefused) {
 		Accept(status)

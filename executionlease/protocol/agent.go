@@ -27,7 +27,7 @@ const (
 	maxMarks = 1024
 )
 
-// mark says that at a time no challenge from before on existed yet.
+// mark: at the time at, no challenge existed that is equal to or greater than before.
 type mark struct {
 	at     time.Time
 	before Challenge
@@ -122,7 +122,8 @@ func (a *Agent) Answered(c Challenge, fenceAfter time.Duration, now time.Time) {
 	}
 }
 
-// existsSince is the last known time at which c did not exist yet, or zero, which is long ago.
+// existsSince returns the latest known time at which c did not exist. It returns zero if no such time is known. Zero
+// counts as long ago.
 func (a *Agent) existsSince(c Challenge) time.Time {
 	if c.IsZero() {
 		return time.Time{}

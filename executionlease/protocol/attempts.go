@@ -16,7 +16,8 @@ const (
 	// enough.
 	AttemptRetention = time.Hour
 	// MaxGone is how many hub TrainJobs without a copy Attempts remembers at most. Beyond that it forgets the oldest ones
-	// of the namespace that has most. So a user who creates and deletes many copies in one namespace harms no other one.
+	// of the namespace that has most. So a user who creates and deletes many copies in one namespace harms no other
+	// namespace.
 	MaxGone = 100_000
 
 	// sweepInterval is the least time between two searches for attempts to forget.
@@ -37,7 +38,7 @@ type Attempts struct {
 	absent int
 	// retention is how long Attempts remembers an attempt without a copy, if that is longer than AttemptRetention.
 	retention time.Duration
-	// sweepAt is when sweep next looks for attempts to forget.
+	// sweepAt is when sweep looks again for attempts to forget.
 	sweepAt time.Time
 }
 

@@ -23,7 +23,7 @@ const (
 
 // sim is a lease, its replicas, a hub and one copy, in virtual time. Messages take a random time, may be lost, may come
 // twice, and may overtake each other. Replicas stop for a while, lose their memory, and lead without knowing that
-// another one does.
+// another replica leads.
 type sim struct {
 	t        *testing.T
 	rand     *rand.Rand

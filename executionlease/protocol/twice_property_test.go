@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// job is one TrainJob of the hub in the virtual time of a sim. It moves between this worker and another one. The hub
+// job is one TrainJob of the hub in the virtual time of a sim. It moves between this worker and another worker. The hub
 // repeats the creations until it sees a copy, and they arrive at random times.
 type job struct {
 	*sim

@@ -99,7 +99,8 @@ func TestAttemptIsSetBack(t *testing.T) {
 	}
 }
 
-// TestChangedMarksLeaveNothing: a copy names another job again and again. The tracker keeps nothing of the earlier jobs.
+// TestChangedMarksLeaveNothing: a copy names another job again and again. The tracker keeps nothing of the earlier
+// jobs.
 func TestChangedMarksLeaveNothing(t *testing.T) {
 	tracker, _, _ := trackerOf()
 	watch, last := tracker.watcher(), aCopy()

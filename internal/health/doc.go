@@ -1,7 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health says from a job's pods why the job makes no progress, and where. Only List and WarningOf do I/O: List reads a cache.
+// Package health says from a job's pods why the job makes no progress, and where. Only List and WarningOf do I/O: List
+// reads a cache.
 //
 //	var jobs health.Jobs // one per process
 //

@@ -22,18 +22,18 @@ const (
 )
 
 var (
-	// createPrefix is what the Job controller writes before a refusal, with the pod's name, which is another one each time.
+	// createPrefix is what the Job controller writes before a refusal. It has the pod's name, which changes each time.
 	createPrefix = regexp.MustCompile(`^Error creating: pods "[^"]*" is forbidden: `)
-	// ids are those of containers and pods, which change each time.
+	// ids matches the IDs of containers and pods, which change each time.
 	ids = regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
 // subject is an object that Events are about.
 type subject struct{ kind, name string }
 
-// WarningOf returns what the newest Warning Event says of why a JobSet has no ready pod: about the first pod that is not
-// ready or, without pods, about its Jobs or the JobSet itself. Empty: no Event says it, and Events are forgotten after an
-// hour. It reads from the API server. The process needs permission to list Events.
+// WarningOf returns what the newest Warning Event says about why a JobSet has no ready pod: about the first pod that is
+// not ready or, without pods, about its Jobs or the JobSet itself. Empty: no Event says it, and Events are forgotten
+// after an hour. It reads from the API server. The process needs permission to list Events.
 func WarningOf(ctx context.Context, live client.Reader, js *jobsetv1alpha2.JobSet, pods []*corev1.Pod) (string, error) {
 	for _, about := range subjects(js, pods) {
 		var list corev1.EventList
@@ -66,8 +66,8 @@ func subjects(js *jobsetv1alpha2.JobSet, pods []*corev1.Pod) []subject {
 	return append(all[:min(len(all), jobLimit)], subject{"JobSet", js.Name})
 }
 
-// newestWarning returns reason and words of the newest of the Events since a time, of which the API server's clock says
-// the time, as it does that of Events.
+// newestWarning returns reason and words of the newest Event since a time. That time and the times of Events come from
+// the API server's clock.
 func newestWarning(events []corev1.Event, since time.Time) string {
 	var newest *corev1.Event
 	for i := range events {

@@ -104,7 +104,8 @@ type Input struct {
 	ProgressSeen time.Time
 	// Seen is what else the caller has seen, and when. Jobs.Observe sets it.
 	Seen Seen
-	// Warning is what an Event says of why no pod is ready, if the caller has asked WarningOf. It only counts for words.
+	// Warning is what an Event says about why no pod is ready, if the caller has asked WarningOf. It only counts for
+	// words.
 	Warning string
 }
 

@@ -42,8 +42,8 @@ func (s *stretch) see(on bool, now time.Time) {
 }
 
 // Observe looks at a job and sets in.Seen and in.ProgressSeen to what it has seen of the job. Call it before Diagnose
-// in each pass for a job that is meant to run. What was seen of an earlier attempt, or of an earlier job with the name, do
-// no harm: Diagnose counts from in.Since at the earliest.
+// in each pass for a job that is meant to run. What was seen of an earlier attempt, or of an earlier job with the name,
+// do no harm: Diagnose counts from in.Since at the earliest.
 //
 // standing is the Reason of the job's present trouble, "" if none. A condition stores it, so it survives the process.
 // If this process has not seen the job before, it assumes that this trouble has lasted since the attempt began.

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perworker runs the controllers that every connected worker has its own instance of, and gives them the hub's
+// Package perworker runs the controllers of which every connected worker has its own instance, and gives them the hub's
 // events.
 //
 // A key is the namespace and name of a job, its Dispatch and its copy. Each instance has its own queue and its own

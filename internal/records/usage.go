@@ -63,7 +63,7 @@ func product(a, b int64) int64 {
 	return a * b
 }
 
-// addTo adds the usage to the newest entry of the history, which is of the attempt that ends.
+// addTo adds the usage to the newest entry of the history, which belongs to the attempt that ends.
 func (u usage) addTo(status *v1alpha1.DispatchStatus) {
 	entry := &status.History[len(status.History)-1]
 	entry.StartTime = u.start
@@ -96,8 +96,8 @@ func (w Writer) count(ctx context.Context, d *v1alpha1.Dispatch, spent usage) {
 	}
 }
 
-// productOf returns the product of the GPUs: the only one with this resource that the worker has, or of several the one
-// that the PodSet selects. Otherwise it returns the resource. A job cannot invent a product.
+// productOf returns the product of the GPUs: the only product with this resource on the worker, or of several the
+// product that the PodSet selects. Otherwise it returns the resource. A job cannot invent a product.
 func productOf(d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster, what gpus) string {
 	var products []string
 	for _, group := range worker.Status.NodeGroups {

@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// FieldOwner is the field manager of all writes of the manager on the hub, and on workers of all but copies.
+// FieldOwner is the field manager of all writes of the manager on the hub, and of its writes on workers except copies.
 const FieldOwner = client.FieldOwner("trainyard")
 
 // Writer writes Dispatches.

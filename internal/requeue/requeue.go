@@ -22,8 +22,8 @@ func AfterConflict(result reconcile.Result, err error) (reconcile.Result, error)
 	return result, err
 }
 
-// AfterLag is AfterConflict for a controller that creates what its cache does not show: that the object is there
-// already is a conflict too.
+// AfterLag is AfterConflict for a controller that creates what its cache does not show: an object that exists already
+// is a conflict too.
 func AfterLag(result reconcile.Result, err error) (reconcile.Result, error) {
 	if apierrors.IsAlreadyExists(err) {
 		return reconcile.Result{RequeueAfter: ConflictDelay}, nil

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate that differs least from a name in letters that are missing, added or other ones, if it
-// is near: two of them, or a third of the name, or it begins with the name. Of equally near ones the first in order
-// wins. The case of letters does not count. Empty: none is near.
+// Nearest returns the candidate that differs least from a name, by the number of missing, added and wrong letters. A
+// candidate is near if at most two letters, or a third of the name, differ, or if it begins with the name. Of equally
+// near candidates the first in order wins. The case of letters does not count. Empty: none is near.
 func Nearest(name string, candidates []string) string {
 	best, least := "", max(2, len(name)/3)+1
 	for _, candidate := range slices.Sorted(slices.Values(candidates)) {

@@ -79,8 +79,8 @@ func wordsOf(name string) []string {
 	return words
 }
 
-// TestFilesInDocs checks that the files exist which documents and package comments name, and that a file has the
-// functions, types and fields that are named after it.
+// TestFilesInDocs checks that the files in documents and package comments exist, and that a file has the functions,
+// types and fields that are named after it.
 func TestFilesInDocs(t *testing.T) {
 	known := map[string][]string{} // The paths of the files of a name.
 	var texts []string

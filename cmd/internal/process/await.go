@@ -87,7 +87,7 @@ func (o *Options) startProbes(ctx context.Context, log logr.Logger) (*waitingPro
 	return probes, nil
 }
 
-// explain sets the answer of /readyz. It returns whether the answer is a new one.
+// explain sets the answer of /readyz. It returns whether the answer is new.
 func (p *waitingProbes) explain(reason string) bool {
 	old := p.reason.Swap(&reason)
 	return old == nil || *old != reason

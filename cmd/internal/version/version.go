@@ -19,14 +19,15 @@ var (
 	revision string // The commit.
 )
 
-// String returns the version, the revision and the version of Go, as far as the binary has them: "v0.1.0 (1ca39a2) go1.26.8".
+// String returns the version, the revision and the version of Go, as far as the binary has them: "v0.1.0 (1ca39a2)
+// go1.26.8".
 func String() string {
 	info, _ := debug.ReadBuildInfo()
 	return describe(release, revision, info) + " " + runtime.Version()
 }
 
-// describe prefers what the linker has set. It reads the rest from the information that go build puts into a binary; nil
-// means that the binary has none.
+// describe prefers what the linker has set. It reads the rest from the information that go build puts into a binary;
+// nil means that the binary has none.
 func describe(release, revision string, info *debug.BuildInfo) string {
 	if info != nil {
 		if release == "" {

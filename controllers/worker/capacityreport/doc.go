@@ -17,6 +17,6 @@
 // read its objects. Until then the report has no quota, and the log says why.
 //
 // The reporter abridges a report larger than capacity.ReportLimit, and the report says how. It retries a failed write
-// with a growing pause of at most capacity.RenewInterval, and logs a failure once. It has one goroutine and no lock; another
-// goroutine waits for Kueue.
+// with a growing pause of at most capacity.RenewInterval, and logs a failure once. It has one goroutine and no lock;
+// another goroutine waits for Kueue.
 package capacityreport

@@ -47,8 +47,8 @@ func (w *world) connectAs(t *testing.T, name v1alpha1.ClusterName, config *rest.
 	return cluster
 }
 
-// TestBothSourcesGiveTheSameQuota: a hub that reads Kueue's objects and a hub that reads the report see the same, whatever
-// Kueue writes. Until then, the state names each missing thing.
+// TestBothSourcesGiveTheSameQuota: a hub that reads Kueue's objects and a hub that reads the report see the same,
+// whatever Kueue writes. Until then, the state names each missing thing.
 func TestBothSourcesGiveTheSameQuota(t *testing.T) {
 	w := newWorld(t)
 	check.Must(t, w.cluster.InstallCRDs(t.Context(), "../../../config/crd/worker/trainyard.dev_capacityreports.yaml"))

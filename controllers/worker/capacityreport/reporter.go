@@ -42,8 +42,8 @@ type Options struct {
 	Clock clock.Clock
 	// Interval is the shortest time between two writes. 0: 1 s.
 	Interval time.Duration
-	// Quota: the report has the quota of the cluster's Kueue too. Until Kueue is installed and its objects may be read, the
-	// report has none.
+	// Quota: the report has the quota of the cluster's Kueue too. Until Kueue is installed and its objects may be read,
+	// the report has none.
 	Quota bool
 	// Limit is the largest size of a report in bytes of JSON. 0: capacity.ReportLimit.
 	Limit int

@@ -45,7 +45,7 @@ const (
 // Options configures the controller. A process with one controller can use the zero value.
 type Options struct {
 	// ExtendedConditions adds the conditions ResourcesCreated, Started and Stalled to TrainJobs. The Kubeflow Trainer has
-	// none of them, and its Python SDK takes a job for running only while the job has no condition at all.
+	// none of them, and its Python SDK treats a job as running only while the job has no condition at all.
 	ExtendedConditions bool
 	// Health says after what time missing progress counts as trouble. nil: health.DefaultLimits.
 	Health *health.Limits

@@ -88,8 +88,8 @@ func (b *objectBuilder) applyJobSet(
 	ctx context.Context, f observation, jobSet *jobsetapply.JobSetApplyConfiguration, past *knownJob, done *built,
 ) error {
 	if f.jobSet != nil {
-		// To apply a missing object creates it. The UID makes that a conflict if the JobSet is gone and the cache has not
-		// seen it yet. Only a pass that has seen no JobSet has read the TrainJob from the API server.
+		// An apply creates a missing object. The UID makes that a conflict if the JobSet is gone and the cache has not seen
+		// it yet. Only a pass that has seen no JobSet has read the TrainJob from the API server.
 		jobSet.WithUID(f.jobSet.UID)
 		if !isSuspended(f.trainJob) {
 			if err := b.prepareJobs(ctx, f, jobSet, past); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/internal/health"
 )
 
-// Reasons of Events on a TrainJob, beside those of package health and ReasonRecovered.
+// Reasons of Events on a TrainJob, beside the reasons of package health and ReasonRecovered.
 const (
 	// ReasonRuntimeNotFound: the runtime that the TrainJob refers to does not exist.
 	ReasonRuntimeNotFound = "RuntimeNotFound"

@@ -38,7 +38,7 @@ type knownJob struct {
 	toldAt time.Time
 	// trouble is the last known trouble with pods. Empty: none.
 	trouble health.Trouble
-	// warning is what an Event said of why no pod is ready, while that is the trouble.
+	// warning is what an Event said about why no pod is ready, while that is the trouble.
 	warning warning
 	// restarts is the JobSet's last known number of restarts. -1: not known yet.
 	restarts int32

@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// The status of a copy goes to the hub as it is, and the Python SDK takes a job with any condition for not running. So
-// a copy says in an annotation what keeps it from making progress. A copy without trouble costs no write.
+// The status of a copy goes to the hub as it is. If a job has any condition, the Python SDK assumes that the job does
+// not run. So a copy says in an annotation what keeps it from making progress. A copy without trouble costs no write.
 
 // tellHub makes the annotation of a copy say what d and err say.
 func (r *Reconciler) tellHub(ctx context.Context, f observation, d decision, err error) error {

@@ -31,8 +31,8 @@ const joinExamples = `  # What is wrong, and what would be written on both clust
   # Two kubeconfigs, and a worker where Kubeflow Trainer runs the TrainJobs
   kubectl trainyard join gpu-east --kubeconfig gpu-east.yaml --hub-kubeconfig hub.yaml --agent=trainer`
 
-// clusterPair are the flags of commands that work on the hub and on a worker. In them --context and --kubeconfig are the
-// worker's, because that is the cluster that such a command names.
+// clusterPair are the flags of commands that work on the hub and on a worker. In them --context and --kubeconfig are
+// the worker's, because that is the cluster that such a command names.
 type clusterPair struct {
 	streams
 	factory       *Factory

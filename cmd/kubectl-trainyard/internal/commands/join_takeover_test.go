@@ -23,8 +23,8 @@ import (
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
-// TestJoinTakesOver joins a worker that the scripts of an earlier release have registered: the hub gets a token that is
-// renewed, and the lasting one is named, and deleted when the worker leaves.
+// TestJoinTakesOver joins a worker that the scripts of an earlier release have registered. The hub gets a token that is
+// renewed. join names the lasting token, and leave deletes it.
 func TestJoinTakesOver(t *testing.T) {
 	setUpPair(t)
 	const worker = "old"
@@ -76,7 +76,7 @@ func makeOld(t *testing.T, worker string) []byte {
 	if _, err := far.Secrets("trainyard-system").Create(ctx, lasting, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// There is no controller that fills the Secret. A token that is bound to nothing stands for the lasting one.
+	// There is no controller that fills the Secret. A token that is bound to nothing stands for the lasting token.
 	request, err := far.ServiceAccounts("trainyard-system").CreateToken(ctx, "trainyard-hub", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -101,8 +101,8 @@ func makeOld(t *testing.T, worker string) []byte {
 	return data
 }
 
-// TestLeaveSparesAnOldHub takes out a worker that another hub has registered with the scripts of an earlier release: that
-// hub keeps its account and its token.
+// TestLeaveSparesAnOldHub takes out a worker that another hub has registered with the scripts of an earlier release:
+// that hub keeps its account and its token.
 func TestLeaveSparesAnOldHub(t *testing.T) {
 	setUpPair(t)
 	const worker, other = "beside-old", "0d0d0d0d-0000-4000-8000-000000000000"
@@ -145,7 +145,7 @@ func TestLeaveSparesAnOldHub(t *testing.T) {
 	leave(t, worker)
 }
 
-// TestLeaveNamesTheHelmRelease takes out a worker whose rights are of a chart: Helm does not see that they are gone.
+// TestLeaveNamesTheHelmRelease takes out a worker whose rights come from a chart: Helm does not see that they are gone.
 func TestLeaveNamesTheHelmRelease(t *testing.T) {
 	setUpPair(t)
 	const worker = "of-a-chart"
@@ -204,7 +204,7 @@ func TestJoinComparesClocks(t *testing.T) {
 	}
 }
 
-// skewed makes the answers of a cluster bear another time.
+// skewed makes the answers of a cluster have another time.
 func skewed(config *rest.Config, skew time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

@@ -73,7 +73,7 @@ func onPair(t *testing.T, args ...string) (out, errOut string, code int) {
 	return c.out.String(), c.err.String(), code
 }
 
-// state are the objects of a join on both clusters, without what differs from one creation to another.
+// state has the objects of a join on both clusters, without what differs each time that they are created.
 func state(t *testing.T, worker string) map[string]any {
 	t.Helper()
 	found := map[string]any{}
@@ -255,8 +255,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { return r(request) }
 
-// TestJoinIsInterrupted cuts a join after each of its writes, whose answer is lost, and repeats it: it always ends as a
-// join that was not interrupted. The same holds for leave.
+// TestJoinIsInterrupted interrupts a join after each of its writes and loses the answer of that write. Then it repeats
+// the join. The result is always that of a join without interruption. The same holds for leave.
 func TestJoinIsInterrupted(t *testing.T) {
 	setUpPair(t)
 	const worker = "interrupted"
@@ -289,7 +289,7 @@ func TestJoinIsInterrupted(t *testing.T) {
 	}
 	joined := state(t, worker)
 	for n := 1; ; n++ {
-		// Each round begins with a worker that has joined. leave is cut, and repeated; then join is.
+		// Each round begins with a worker that has joined. leave is interrupted and repeated, and then join is.
 		leaveErr := leaveWith(&cutter{left: n})
 		if err := leaveWith(never()); err != nil {
 			t.Fatalf("leave after a cut at write %d: %v", n, err)

@@ -72,8 +72,8 @@ func fateOf(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words s
 	return undecided, "waits for its turn"
 }
 
-// fateOfLost is fateOf for a job whose worker does not answer. Such a job moves only if the worker's agent must stop its
-// copy.
+// fateOfLost is fateOf for a job whose worker does not answer. Such a job moves only if the worker's agent must stop
+// its copy.
 func fateOfLost(lost *metav1.Condition) (of fate, words string) {
 	if lost.Reason == v1alpha1.ReasonFencing {
 		return evicting, because("leaves when the worker, which does not answer, must have stopped it", lost.Message)

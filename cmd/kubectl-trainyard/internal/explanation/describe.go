@@ -83,8 +83,8 @@ func head(b *bytes.Buffer, f Observation) {
 // oneLine joins the lines of a text, such as a worker's message.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// queue names the LocalQueue of the worker. The order of the jobs in it is only on the worker, which this command has no
-// credentials for.
+// queue names the LocalQueue of the worker. The order of the jobs in it is only on the worker, which this command has
+// no credentials for.
 func (f Observation) queue() string {
 	d := f.Dispatch
 	if d == nil || d.Spec.Cluster == "" || ptr.Deref(d.Spec.LocalQueue, "") == "" {

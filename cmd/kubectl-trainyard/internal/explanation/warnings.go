@@ -18,8 +18,8 @@ import (
 // mostWarnings is how many warnings are printed: the last ones.
 const mostWarnings = 5
 
-// warnings returns a table of the last Events of type Warning, the oldest first, without those that tell what is printed
-// as the health of the copy or as the end of an attempt.
+// warnings returns a table of the last Events of type Warning, the oldest first. It leaves out Events that say what is
+// printed as the health of the copy or as the end of an attempt.
 func (f Observation) warnings() *metav1.Table {
 	table := output.NewTable(output.Column{Name: "Last-Seen"}, output.Column{Name: "Reason"}, output.Column{Name: "Message"})
 	events := slices.DeleteFunc(slices.Clone(f.Warnings), func(event corev1.Event) bool { return f.prints(event.Reason) })
@@ -32,7 +32,7 @@ func (f Observation) warnings() *metav1.Table {
 	return table
 }
 
-// prints is true if the reason of an Event is that of the copy's trouble or of the end of an attempt.
+// prints is true if the copy's trouble or the end of an attempt has the reason of the Event.
 func (f Observation) prints(reason string) bool {
 	if f.Dispatch == nil {
 		return false

@@ -45,7 +45,8 @@ func Workers(d *v1alpha1.Dispatch, clusters []v1alpha1.WorkerCluster, now time.T
 	return table
 }
 
-// withoutScore returns the message of an explanation without the score at its beginning, because the score has a column.
+// withoutScore returns the message of an explanation without the score at its beginning, because the score has a
+// column.
 func withoutScore(e v1alpha1.ClusterExplanation) string {
 	if e.Score == nil {
 		return e.Message

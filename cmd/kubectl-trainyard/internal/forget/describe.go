@@ -21,7 +21,7 @@ import (
 // Consequences are the objects that depend on a worker.
 type Consequences struct {
 	Worker *v1alpha1.WorkerCluster
-	// Dispatches are the Dispatches of the hub. Those of other workers do not count.
+	// Dispatches are the Dispatches of the hub. Dispatches of other workers do not count.
 	Dispatches []v1alpha1.Dispatch
 	// Tombstones are the Tombstones of the hub.
 	Tombstones []v1alpha1.Tombstone

@@ -29,7 +29,7 @@ const (
 	controllerPatience = 10 * time.Second
 )
 
-// whyNoPod says in one line why a step has no pod on a node. of is nil if no step is known.
+// whyNoPod says in one sentence why a step has no pod on a node. of is nil if no step is known.
 func whyNoPod(s *snapshot, of *step, node int32) string {
 	name := fmt.Sprintf("TrainJob %q", s.job.GetName())
 	end := s.end()

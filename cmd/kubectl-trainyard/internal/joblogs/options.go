@@ -46,7 +46,7 @@ type Options struct {
 	Previous bool
 	// Since skips older lines, if it is not 0.
 	Since time.Duration
-	// Tail skips all but the last lines, if it is not -1.
+	// Tail is how many of the last lines are printed. -1: all.
 	Tail int64
 	// Timestamps prints the time of each line before it.
 	Timestamps bool

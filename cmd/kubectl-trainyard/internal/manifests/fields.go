@@ -50,7 +50,7 @@ func fields(t reflect.Type) (names []string) {
 	return names
 }
 
-// each visits the fields of a struct, including those of embedded structs.
+// each visits the fields of a struct, including the fields of embedded structs.
 func each(t reflect.Type, visit func(reflect.StructField, string)) {
 	t = bare(t)
 	if t.Kind() != reflect.Struct {

@@ -16,20 +16,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// fieldOwner is the field manager of the import. It is not the plugin's, so that cordons and drains stay when the
-// import is repeated.
+// fieldOwner is the field manager of the import. The plugin's other commands have another field manager, so that
+// cordons and drains stay when the import is repeated.
 const fieldOwner = client.FieldOwner("kubectl-trainyard-import")
 
 // DryRun says what is written.
 type DryRun string
 
-// The values of DryRun are those of kubectl.
+// DryRun has the values of kubectl.
 const (
 	// NoDryRun writes.
 	NoDryRun DryRun = "none"
 	// ClientDryRun sends nothing. Objects are compared here.
 	ClientDryRun DryRun = "client"
-	// ServerDryRun has the API server check the writes, and persists nothing.
+	// ServerDryRun lets the API server check the writes, and persists nothing.
 	ServerDryRun DryRun = "server"
 )
 

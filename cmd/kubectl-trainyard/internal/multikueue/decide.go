@@ -36,7 +36,7 @@ type Cluster struct {
 	Name string
 	// Secret and Worker are the objects to apply. They are nil if Kept or Refusal says why.
 	Secret, Worker *unstructured.Unstructured
-	// Credentials are those in the Secret.
+	// Credentials are the credentials in the Secret.
 	Credentials *kubeconfigs.Credentials
 	// Kept: somebody else has made a WorkerCluster of this name. Lacks are the labels that it needs.
 	Kept  bool

@@ -108,7 +108,7 @@ func TestDecideQueues(t *testing.T) {
 	}
 }
 
-// TestRepeatedDecision checks that the policy of a second import is that of the first one, before and after a cut-over.
+// TestRepeatedDecision checks that a second import has the policy of the first import, before and after a cut-over.
 func TestRepeatedDecision(t *testing.T) {
 	first := newObservation()
 	first.addQueue("a", "multikueue")

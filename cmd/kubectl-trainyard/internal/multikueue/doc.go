@@ -7,9 +7,9 @@
 //	plan, err := seen.Decide(time.Now())
 //	report := multikueue.Import(ctx, hub, seen, plan, multikueue.NoDryRun)
 //
-// Read reads, Decide is pure, and Import writes with Apply, one object after the other. Apply owns only the fields that the import sets, and fails
-// with a conflict if somebody else has changed one of them since. Decide leaves out objects that somebody else has made.
-// The annotation AnnotationFrom says which objects are of the import.
+// Read reads, Decide is pure, and Import writes with Apply, one object after the other. Apply owns only the fields that
+// the import sets, and fails with a conflict if somebody else has changed one of them since. Decide leaves out objects
+// that somebody else has made. The annotation AnnotationFrom says which objects the import has made.
 //
 // Import asks each worker with LackOf which rights of config/worker the imported credentials lack. Plan.CutOver has the
 // commands of the cut-over of one ClusterQueue.

@@ -33,7 +33,7 @@ import (
 	"github.com/trainyard/trainyard/test/servers"
 )
 
-// validity is that of the tokens of the tests.
+// validity is how long the tokens of the tests are valid.
 const validity = time.Hour
 
 // environment is a hub with the kinds of Kueue, and a worker.
@@ -61,7 +61,7 @@ const namespaces = `
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-// kinds are those that the import reads or writes.
+// kinds are the kinds that the import reads or writes.
 func kinds() []client.ObjectList {
 	all := []client.ObjectList{&v1alpha1.WorkerClusterList{}, &v1alpha1.DispatchPolicyList{}, &corev1.SecretList{}}
 	for _, kind := range []string{"AdmissionCheck", "MultiKueueConfig", "MultiKueueCluster", "ClusterQueue", "LocalQueue", "Workload"} {
@@ -512,7 +512,7 @@ func (e *environment) shell(t *testing.T, command string) {
 	}
 }
 
-// sampleRights are those of the role that MultiKueue's documentation gives to its service account, for TrainJobs.
+// sampleRights are the rights that MultiKueue's documentation gives to its service account, for TrainJobs.
 const sampleRights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole

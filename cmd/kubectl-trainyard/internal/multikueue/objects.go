@@ -25,7 +25,7 @@ const (
 	// labelPrefix and the name of a MultiKueueConfig are a label of the WorkerClusters that it names.
 	labelPrefix = "import.trainyard.dev/"
 	labelValue  = "true"
-	// policyPriority is above that of a policy for all other jobs, which has no priority.
+	// policyPriority is higher than the priority of a policy for all other jobs, which does not set one.
 	policyPriority = 10
 )
 

@@ -41,8 +41,8 @@ func (o Options) kubectl() string {
 	return "kubectl --context " + o.Context
 }
 
-// register returns the command that registers a worker with the labels of the import. It takes the worker's name for the
-// name of its context.
+// register returns the command that registers a worker with the labels of the import. It assumes that the context has
+// the worker's name.
 func (o Options) register(name string, configs []string) string {
 	command := "kubectl trainyard join " + name + " --context " + name
 	if o.Context != "" {
@@ -68,7 +68,7 @@ type Observation struct {
 	local map[string][]LocalQueue
 	// secrets are the Secrets with MultiKueue's kubeconfigs.
 	secrets map[string]*corev1.Secret
-	// objects are those in Trainyard that have a name of the import.
+	// objects are the objects of Trainyard that have a name of the import.
 	objects map[string]*unstructured.Unstructured
 	// policies is the number of all DispatchPolicies.
 	policies int
@@ -166,7 +166,7 @@ func (o *Observation) readTrainyard(ctx context.Context, h *hub.Hub) error {
 	return nil
 }
 
-// readSecrets reads the Secrets that MultiKueue uses, and those of an earlier import.
+// readSecrets reads the Secrets that MultiKueue uses, and the Secrets of an earlier import.
 func (o *Observation) readSecrets(ctx context.Context, h *hub.Hub) error {
 	for name, c := range o.clusters {
 		if c.source() != fromSecret {

@@ -42,7 +42,8 @@ type outcome struct {
 	err    error
 }
 
-// Import applies the objects of a plan, and asks the workers for rights. After an error it goes on with the next object.
+// Import applies the objects of a plan, and asks the workers for rights. After an error it goes on with the next
+// object.
 func Import(ctx context.Context, c client.Client, seen *Observation, plan *Plan, dryRun DryRun) *Report {
 	r := &Report{Plan: plan, dryRun: dryRun, outcomes: map[*unstructured.Unstructured]outcome{}}
 	for _, object := range plan.Objects() {

@@ -35,7 +35,7 @@ type right struct {
 	verbs           []string
 }
 
-// rights are those of the ClusterRole in config/worker.
+// rights are the rights of the ClusterRole in config/worker.
 var rights = []right{
 	{"trainer.kubeflow.org", "trainjobs", []string{"get", "list", "watch", "create", "patch", "delete"}},
 	{"", "namespaces", []string{"get", "list", "watch", "create"}},
@@ -141,8 +141,8 @@ func (r right) name() string {
 	return r.resource + "." + r.group
 }
 
-// Grants returns the commands with which an admin of a worker grants the rights of config/worker to the user. They take
-// the worker's name for the name of its context.
+// Grants returns the commands with which an admin of a worker grants the rights of config/worker to the user. They
+// assume that the context has the worker's name.
 func (l *Lack) Grants(worker string) []string {
 	kubectl := "kubectl --context " + worker
 	subject := "--user=" + l.User

@@ -10,7 +10,8 @@ import (
 )
 
 // checkAddress judges the address at which the hub is to reach the worker. Only the manager can try it, from where it
-// runs: the condition Ready tells. Here addresses are found that mostly mean another machine there than here.
+// runs: the condition Ready says the result. checkAddress finds addresses that usually mean one machine here and
+// another machine at the hub.
 func (f *observation) checkAddress(l *checklist) {
 	switch {
 	case f.addressFault != nil:

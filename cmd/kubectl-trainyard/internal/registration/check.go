@@ -71,7 +71,7 @@ func faults(items []Item) error {
 	return all.ErrorOrNil()
 }
 
-// maxSkew is how far two clocks may be apart without a word. The manager renews tokens by its own clock.
+// maxSkew is how far two clocks may be apart without a warning. The manager renews tokens by its own clock.
 const maxSkew = 30 * time.Second
 
 // Commands that install what a worker lacks, in the versions that the tests use.
@@ -222,7 +222,7 @@ func (f *observation) checkImage(l *checklist, present deployment, found bool) {
 	}
 }
 
-// agentImage is the image that the agent is to have, or empty for that of the manifests.
+// agentImage is the image that the agent is to have, or empty for the image of the manifests.
 func (f *observation) agentImage() string {
 	if f.options.AgentImage != "" {
 		return f.options.AgentImage
@@ -266,7 +266,7 @@ func (f *observation) checkIdentity(l *checklist) {
 	}
 }
 
-// checkConnection tells what becomes of credentials that somebody else has made.
+// checkConnection says what happens to credentials that somebody else has made.
 func (f *observation) checkConnection(l *checklist, worker *v1alpha1.WorkerCluster) {
 	if worker == nil {
 		return

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// fieldManager is not that of cordon and drain, so that these stay when a join is repeated.
+	// fieldManager is not the field manager of cordon and drain, so that these stay when a join is repeated.
 	fieldManager = "kubectl-trainyard-join"
 	// requestTimeout is for one request.
 	requestTimeout = 30 * time.Second
@@ -105,7 +105,7 @@ func (s *serverClock) get() (ahead time.Duration, known bool) {
 	return s.ahead, s.known
 }
 
-// dated reads the time from the answers of a server. A Date has whole seconds, so the result is half a second right.
+// dated reads the time from the answers of a server. A Date has whole seconds, so the result is right to half a second.
 type dated struct {
 	next  http.RoundTripper
 	clock *serverClock
@@ -181,7 +181,7 @@ func name(object *unstructured.Unstructured) string {
 	return text
 }
 
-// singulars are those that are not the plural without its last letter.
+// singulars has the singulars that are not the plural without its last letter.
 var singulars = map[string]string{"ValidatingAdmissionPolicy": "validatingadmissionpolicy"}
 
 // get returns an object of the cluster, or nil.

@@ -82,8 +82,8 @@ func Refusal(items []Item) error {
 	return fmt.Errorf("%d checks have failed, and %w", count, ErrRefused)
 }
 
-// Apply writes on both clusters: first the rights on the worker, then the credentials, then the registration. A run after
-// one that was interrupted anywhere ends as if there had been one.
+// Apply writes on both clusters: first the rights on the worker, then the credentials, then the registration. If a run
+// was interrupted anywhere, the next run ends as if it were the only one.
 func (j *Join) Apply(ctx context.Context) error {
 	f := j.seen
 	if err := j.copyCRDs(ctx); err != nil {
@@ -132,7 +132,7 @@ func (c *Cluster) line(object *unstructured.Unstructured, result Result) string 
 	return line
 }
 
-// copyCRDs copies the CRDs of Kubeflow Trainer that the worker lacks from the hub. It changes none that is there.
+// copyCRDs copies the CRDs of Kubeflow Trainer that the worker lacks from the hub. It does not change existing CRDs.
 func (j *Join) copyCRDs(ctx context.Context) error {
 	if !j.options.CopyCRDs {
 		return nil
@@ -168,8 +168,8 @@ func (j *Join) copyCRDs(ctx context.Context) error {
 	return nil
 }
 
-// credentials returns the kubeconfig that the hub has already, if that is fresh, or else one with a new token, which was
-// tried.
+// credentials returns the kubeconfig that the hub has already, if that is fresh. Otherwise it returns a kubeconfig with
+// a new token that it has tried.
 func (j *Join) credentials(ctx context.Context) ([]byte, error) {
 	bound := boundSecret(string(j.seen.hub.id))
 	if err := j.write(ctx, j.worker, bound); err != nil {
@@ -244,7 +244,7 @@ func (j *Join) Leftovers() []string {
 		"when no other hub uses it: %s -n %s delete secret %s", workerNamespace, lastingSecret, j.worker.kubectl(), workerNamespace, lastingSecret)}
 }
 
-// otherHubs returns the hubs that have joined a worker, without this one.
+// otherHubs returns the other hubs that have joined a worker.
 func otherHubs(hubs []string, id string) []string {
 	return slices.DeleteFunc(slices.Clone(hubs), func(hub string) bool { return hub == id })
 }

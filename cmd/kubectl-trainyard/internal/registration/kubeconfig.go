@@ -91,13 +91,13 @@ func whoIs(ctx context.Context, credentials *kubeconfigs.Credentials) error {
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	// This takes no right, and a 401 if the token is not valid.
+	// This needs no right. The answer is 401 if the token is not valid.
 	_, err = client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err
 }
 
-// isFresh says whether a kubeconfig can stay. Its address and authority are those that a new one would have. Its token is
-// bound to this Secret, has more than half of its life left, and works.
+// isFresh says whether a kubeconfig can stay. It can if it has the address and the authority that a new one would have,
+// and if its token is bound to this Secret, has more than half of its life left, and works.
 func (c *Cluster) isFresh(ctx context.Context, data []byte, address string, authority []byte, bound *unstructured.Unstructured) bool {
 	now := time.Now()
 	credentials, err := kubeconfigs.Parse(data, now)

@@ -277,7 +277,7 @@ func (l *Leave) removeRights(ctx context.Context, idle bool) error {
 		if err != nil {
 			return err
 		}
-		// Webhooks whose server is gone would refuse every TrainJob, so they go first: the manifests have them last.
+		// Webhooks whose server is gone would refuse every TrainJob, so they are deleted first. The manifests have them last.
 		slices.Reverse(agent)
 		objects = append(objects, agent...)
 	}
@@ -325,7 +325,8 @@ func (l *Leave) removeElections(ctx context.Context, idle bool) error {
 	return nil
 }
 
-// Unregister deletes what join has made on the hub. The WorkerCluster goes last: while it is there, a leave is not over.
+// Unregister deletes what join has made on the hub. The WorkerCluster is deleted last: while it is there, a leave is
+// not over.
 func (l *Leave) Unregister(ctx context.Context, worker string) (left []string, err error) {
 	f := &observation{options: Options{Name: worker, Namespace: l.namespace}}
 	for _, object := range append(f.renewalRights(), f.credentialsSecret(nil), workerCluster(worker)) {

@@ -19,7 +19,7 @@ import (
 // built are the objects of the folders that were built. A build costs more than all requests of a join.
 var built sync.Map
 
-// manifests returns the objects of a folder of config, as "kubectl kustomize" prints them. They are the caller's.
+// manifests returns the objects of a folder of config, as "kubectl kustomize" prints them. The caller may change them.
 func manifests(folder string) ([]*unstructured.Unstructured, error) {
 	objects, ok := built.Load(folder)
 	if !ok {

@@ -67,7 +67,7 @@ func TestAgentImage(t *testing.T) {
 	}
 }
 
-// TestLocalAddress checks which addresses are doubted: those that mean another machine to the hub.
+// TestLocalAddress checks that addresses which mean another machine to the hub are doubted.
 func TestLocalAddress(t *testing.T) {
 	cases := map[string]bool{
 		"https://127.0.0.1:6443": true, "https://[::1]:6443": true, "https://localhost:6443": true, "https://10.0.0.1": true,

@@ -89,7 +89,7 @@ type observation struct {
 	hub, worker clusterState
 	// registered are the hub's WorkerClusters.
 	registered []v1alpha1.WorkerCluster
-	// deployments are those of the worker, by name. deploymentsErr is why they are not known.
+	// deployments are the worker's Deployments, by name. deploymentsErr is why they are not known.
 	deployments    map[string]deployment
 	deploymentsErr error
 	// hubs are the IDs of the hubs that have joined the worker.
@@ -217,7 +217,7 @@ var executionLeases = v1alpha1.GroupVersion.WithResource("executionleases")
 // pair are the two clusters of a join.
 type pair struct{ hub, worker *Cluster }
 
-// observe reads both clusters. What cannot be read of one does not keep it from reading the other.
+// observe reads both clusters. If it cannot read something of one cluster, it still reads the other.
 func (p pair) observe(ctx context.Context, options Options) *observation {
 	f := &observation{options: options}
 	f.hub = p.hub.observe(ctx, trainyardAPI, trainJobAPI)

@@ -53,7 +53,7 @@ type Options struct {
 	Namespace string
 	// ManagerAccount is the manager's service account in that namespace.
 	ManagerAccount string
-	// Server is the address at which the hub reaches the worker, or empty for that of the caller's kubeconfig.
+	// Server is the address at which the hub reaches the worker, or empty for the address in the caller's kubeconfig.
 	Server string
 	// Labels and Prices are "key=value". What is not named stays as it is.
 	Labels, Prices []string
