@@ -1,9 +1,9 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command chart writes the templates of the Helm chart that differ from the manifests in config/ in nothing but
-// namespaces, labels and whether they are wanted, so that nobody writes a rule of RBAC or of a webhook twice. make
-// generate runs it. The templates that take more values are written by hand.
+// Command chart writes the templates of the Helm chart that differ from the manifests in config/ only in namespaces, in
+// labels and in conditions. So nobody writes a rule of RBAC or of a webhook twice. make generate runs it. The templates
+// that take more values are written by hand.
 package main
 
 import (
@@ -32,7 +32,7 @@ type part struct {
 	when string
 }
 
-// The conditions under which manifests belong to a release.
+// The conditions on which manifests belong to a release.
 const (
 	hub    = ".Values.hub.enabled"
 	worker = ".Values.worker.enabled"
@@ -158,7 +158,7 @@ func write(root, file, when string) error {
 
 var (
 	license = regexp.MustCompile(`\A(?:# Copyright.*\n# SPDX.*\n\n?)`)
-	// The metadata of an object, and of no template of pods, begins in the first column.
+	// Only the metadata of the object begins in the first column, not the metadata of a pod template.
 	metadata = regexp.MustCompile(`(?m)^(kind: .*\n)metadata:\n((?:  .*\n)*)`)
 )
 
@@ -184,8 +184,8 @@ func template(manifests, owner string) string {
 	).Replace(manifests)
 }
 
-// labelled adds the chart's labels to metadata, and to the metadata of a CRD, which alone has annotations, the
-// annotation that keeps it.
+// labelled adds the chart's labels to metadata. Only CRDs have annotations: they also get the annotation that keeps
+// them.
 func labelled(metadata, owner string) string {
 	kind, _, _ := strings.Cut(metadata, "\n")
 	const labels = "  labels:\n"

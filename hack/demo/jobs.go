@@ -38,7 +38,7 @@ func workers() []yard.Worker {
 type job struct {
 	yard.Job
 	what string
-	// where it must run, empty for either worker; ends is Complete or Failed.
+	// where the job must run, empty for either worker. ends is Complete or Failed.
 	where string
 	ends  string
 	// waits is true for a job that must have waited.
@@ -64,8 +64,8 @@ func jobs() []job {
 	}}
 }
 
-// submit creates the jobs in order. The first has its worker before the others come, so that it is known which one
-// waits.
+// submit creates the jobs in order. The first job gets its worker before the others come, so that it is certain which
+// job waits.
 func submit(ctx context.Context, hub client.Client) error {
 	for i, j := range jobs() {
 		err := untilAnswered(ctx, func(ctx context.Context) (bool, error) {
@@ -107,7 +107,7 @@ func untilAnswered(ctx context.Context, ask func(ctx context.Context) (done bool
 	return err
 }
 
-// refused says whether an error is an answer that asking again does not change.
+// refused says whether an error is an answer that would be the same at the next try.
 func refused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Demo starts a hub and two workers with different GPUs on this machine, submits TrainJobs to the hub, and shows what
-// becomes of them. With DEMO_EXIT=1 it ends when all have ended, with exit code 0 if each ended as it should.
+// happens to them. With DEMO_EXIT=1 it ends when all have ended, with exit code 0 if each ended as it should.
 package main
 
 import (

@@ -25,7 +25,7 @@ type options struct {
 	test                               bool
 }
 
-// output is a folder below the one that git ignores.
+// output is a folder below the folder that git ignores.
 func output(source build.Source, folders ...string) string {
 	return filepath.Join(append([]string{source.Root, "_output"}, folders...)...)
 }

@@ -92,8 +92,8 @@ func addImage(source build.Source, image built, folder string) error {
 	return nil
 }
 
-// addBinaries adds archives of the programs: those of the images, which it gets compiled, and the plugin for the other
-// platforms of people.
+// addBinaries adds archives of the programs. The programs of the images are compiled already. It compiles the plugin
+// for the other platforms of people.
 func addBinaries(
 	ctx context.Context, out io.Writer, source build.Source, compiled []build.Binary, folder, downloads string,
 ) error {

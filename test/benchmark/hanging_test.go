@@ -21,16 +21,18 @@ import (
 
 const (
 	workers = 20
-	// rounds of two phases each, one without and one with a worker that hangs, so that whatever else the machine does hits both alike.
+	// rounds of two phases each, one without and one with a worker that hangs, so that whatever else the machine does hits
+	// both alike.
 	rounds = 4
 	// jobs of half a phase, created at a rate that the hub bears easily.
 	jobs = 50
 	gap  = 50 * time.Millisecond
 )
 
-// BenchmarkHangingWorker measures the time from the creation of a TrainJob on the hub to that of its copy, on 19 of 20 workers, while the
-// twentieth answers, and while it accepts connections and answers nothing: half of the time it is still taken for Ready, and gets jobs, and
-// half of the time it is known not to answer. It reports the two medians, and their ratio, which should be 1.
+// BenchmarkHangingWorker measures the time from the creation of a TrainJob on the hub to the creation of its copy, on
+// 19 of 20 workers. It measures while the twentieth worker answers, and while it accepts connections and answers
+// nothing. In half of the second phase that worker still counts as Ready and gets jobs. In the other half the hub knows
+// that it does not answer. The benchmark reports the two medians, and their ratio, which should be 1.
 func BenchmarkHangingWorker(b *testing.B) {
 	y := newBench(b, workers)
 	hanging := y.fleet.Workers[7]
@@ -69,7 +71,7 @@ func BenchmarkHangingWorker(b *testing.B) {
 	b.ReportMetric(float64(len(with)), "jobs-with")
 }
 
-// measure creates jobs, and returns how long each that was not placed on one worker took to have its copy.
+// measure creates jobs. It returns how long each job took to get its copy, without the jobs on one worker.
 func (y *bench) measure(b *testing.B, namespace, prefix, except string) []time.Duration {
 	b.Helper()
 	ctx := context.Background()
@@ -135,7 +137,7 @@ func described(dispatches []v1alpha1.Dispatch) []string {
 	return all
 }
 
-// namespaces are those of all jobs so far.
+// namespaces are the namespaces of all jobs so far.
 func (y *bench) namespaces() []string {
 	y.mu.Lock()
 	defer y.mu.Unlock()

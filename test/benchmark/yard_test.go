@@ -63,7 +63,7 @@ func newBench(b *testing.B, workers int) *bench {
 	check(b, err)
 	b.Cleanup(func() { check(b, y.fleet.Close()) })
 	check(b, y.hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managerNamespace}}))
-	// Jobs are spread, or one worker would get them all. Their copies go at once when they have ended.
+	// Jobs are spread, or one worker would get them all. Their copies are deleted as soon as they have ended.
 	check(b, y.hub.Create(ctx, &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "spread"},
 		Spec: v1alpha1.DispatchPolicySpec{

@@ -86,7 +86,8 @@ func (c *Cluster) applyObject(ctx context.Context, mapper meta.RESTMapper, objec
 	return err
 }
 
-// unanswered says whether a request had no answer in time: an API server on a busy machine gives up after half a minute.
+// unanswered says whether a request had no answer in time: an API server on a busy machine gives up after half a
+// minute.
 func unanswered(err error) bool {
 	return apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		utilnet.IsTimeout(err) || utilnet.IsProbableEOF(err) || utilnet.IsConnectionReset(err) || utilnet.IsConnectionRefused(err)

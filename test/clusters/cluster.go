@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// pollInterval is that of all waits for a cluster to get somewhere.
+	// pollInterval is the interval of all waits for a cluster to reach a state.
 	pollInterval = 50 * time.Millisecond
 	// startTimeout is for each step of a start, on a machine with other work.
 	startTimeout = 10 * time.Minute
@@ -133,8 +133,8 @@ func (c *Cluster) connect() (err error) {
 	return err
 }
 
-// StartAll starts clusters at the same time, but those of kind one after the other: a node takes the CPU time that the
-// others' kubelets need. If a cluster does not start, it stops all.
+// StartAll starts clusters at the same time, but clusters of kind one after the other: a node takes the CPU time that
+// the kubelets of other nodes need. If a cluster does not start, it stops all.
 func StartAll(ctx context.Context, options ...Options) ([]*Cluster, error) {
 	all := make([]*Cluster, len(options))
 	errs := make([]error, len(options))

@@ -162,7 +162,7 @@ func TestAPIServerThatIsKilledKeepsDataAndPort(t *testing.T) {
 	if err := c.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// What it serves of CustomResourceDefinitions it finds out after it has become ready.
+	// The API server finds out which CustomResourceDefinitions it serves after it has become ready.
 	g.Eventually(func() (string, error) {
 		out, err := c.Kubectl(t.Context(), "get", "widgets", "-o", "name")
 		return string(out), err

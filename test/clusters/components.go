@@ -44,8 +44,8 @@ podInitialBackoffSeconds: 1
 podMaxBackoffSeconds: 2
 `
 
-// controllers are those that Jobs, JobSets and lost nodes need, and what
-// namespaces and service accounts need to be as on any cluster.
+// controllers are the controllers that Jobs, JobSets and lost nodes need, and that make namespaces and service accounts
+// work as on any cluster.
 var controllers = []string{
 	"clusterrole-aggregation-controller",
 	"endpoints-controller",
@@ -63,8 +63,8 @@ var controllers = []string{
 	"ttl-after-finished-controller",
 }
 
-// lessGarbageCollection trades memory for CPU time: a part lives for minutes, and its start makes much garbage. Near the
-// limit garbage is collected as often as that takes.
+// lessGarbageCollection trades memory for CPU time: a part lives for minutes, and its start makes much garbage. Near
+// the limit garbage is collected as often as necessary.
 var lessGarbageCollection = []string{"GOGC=400", "GOMEMLIMIT=512MiB"}
 
 func componentKubeconfig(part string) string { return part + ".kubeconfig" }
@@ -101,8 +101,7 @@ func apiServerArgs(o Options, port int) []string {
 		"--allow-privileged",
 		"--kubelet-preferred-address-types=InternalIP",
 		"--endpoint-reconciler-type=none", // nothing runs in pods that could use it
-		// Its forty bootstrap objects make the start slower; the limits
-		// below are what stands in for it.
+		// Its forty bootstrap objects make the start slower. The limits below replace it.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=3000",
 		"--max-mutating-requests-inflight=1000",

@@ -24,8 +24,8 @@ const probeTimeout = 15
 const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // DeployKustomization applies a kustomization to a cluster with real kubelets, and waits until its Deployments are
-// available. Their pods run on the control plane's node, beside which there may be simulated nodes, with images that
-// the nodes have. change, if it is not nil, may change each Deployment.
+// available. Their pods run on the node of the control plane, with images that this node has. There may be simulated
+// nodes too. change, if it is not nil, may change each Deployment.
 func (c *Cluster) DeployKustomization(ctx context.Context, dir string, change func(*appsv1.Deployment)) error {
 	text, err := c.Kubectl(ctx, "kustomize", dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *Cluster) DeployKustomization(ctx context.Context, dir string, change fu
 	return nil
 }
 
-// onControlPlane changes where a Deployment's pods run, and what else the caller changes.
+// onControlPlane makes a Deployment's pods run on the control plane, and makes the changes of the caller.
 func onControlPlane(object *unstructured.Unstructured, change func(*appsv1.Deployment)) error {
 	deployment := &appsv1.Deployment{}
 	convert := runtime.DefaultUnstructuredConverter

@@ -13,9 +13,9 @@
 //	defer c.Stop()
 //	client := kubernetes.NewForConfigOrDie(c.Config)
 //
-// Options with nothing but a name start an API server and its etcd. That is all that a test of a controller needs.
-// StartAll starts several clusters at a time. "make controlplane" builds the binaries. The command cmd/clusters uses
-// this package.
+// Options with only a name start an API server and its etcd. That is all that a test of a controller needs. StartAll
+// starts several clusters at a time. "make controlplane" builds the binaries. The command cmd/clusters uses this
+// package.
 //
 // # What is real
 //
@@ -74,17 +74,17 @@
 //
 // # kind
 //
-// TRAINYARD_CLUSTERS=kind starts the clusters with kind, with Docker: real kubelets and containers. KIND_IMAGE is the node
-// image; the default is the one that kind publishes. Options.Kind has the nodes, images and mounts of a cluster. JobSet's
-// manager runs as a Deployment (JobSetImage). kwok and its kubelet still run on this machine, so a cluster of kind has
-// real nodes and simulated ones. DeployKustomization deploys what must not run on simulated nodes. The limits:
+// TRAINYARD_CLUSTERS=kind starts the clusters with kind, with Docker: real kubelets and containers. KIND_IMAGE is the
+// node image; the default is the one that kind publishes. Options.Kind has the nodes, images and mounts of a cluster.
+// JobSet's manager runs as a Deployment (JobSetImage). kwok and its kubelet still run on this machine, so a cluster of
+// kind has real nodes and simulated ones. DeployKustomization deploys what must not run on simulated nodes. The limits:
 //
 //   - The arguments of the API server and its audit log cannot be set: those options return errors.
-//   - KillAPIServer moves the manifest of the static pod away. PauseAPIServer lasts until the kubelet's probes fail, which
-//     takes more than a minute.
-//   - Webhook servers beside a cluster, and logs of kwok's pods, need the address at which nodes reach this machine: the
-//     gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a network interface, so this does not
-//     work with Docker Desktop.
+//   - KillAPIServer moves the manifest of the static pod away. PauseAPIServer lasts until the kubelet's probes fail,
+//     which takes more than a minute.
+//   - Webhook servers beside a cluster, and logs of kwok's pods, need the address at which nodes reach this machine:
+//     the gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a network interface, so this does
+//     not work with Docker Desktop.
 //   - Clusters of kind survive a killed parent ("kind delete cluster"). All users of the engine share their names.
 //
 // # Locks

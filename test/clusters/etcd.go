@@ -74,7 +74,8 @@ func (c *Cluster) Restore(ctx context.Context, dir string) error {
 	return local.startControllers()
 }
 
-// EtcdMetrics returns etcd's metrics in the text format of Prometheus. The API server's metrics do not have all of them.
+// EtcdMetrics returns etcd's metrics in the text format of Prometheus. The API server's metrics do not have all of
+// them.
 func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
 	local, err := c.local()
 	if err != nil {

@@ -66,7 +66,7 @@ type kindCluster struct {
 	image    string
 	options  KindOptions
 	provider *cluster.Provider
-	// simulated says that there are simulated nodes too. Pods of Jobs run on those.
+	// simulated says that there are simulated nodes too. Pods of Jobs run on the simulated nodes.
 	simulated bool
 }
 
@@ -88,8 +88,8 @@ func newKindCluster(o Options) (*kindCluster, error) {
 	}, nil
 }
 
-// engineError returns the last line that the engine's client has printed, if it has, in place of kind's error, which is
-// the command line.
+// kind's error is only the command line. engineError returns the last line that the engine's client has printed
+// instead, if there is one.
 func engineError(err error) error {
 	run := exec.RunErrorForError(err)
 	if run == nil {

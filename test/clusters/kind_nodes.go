@@ -75,8 +75,8 @@ func (c *Cluster) ServerFromPods() (string, error) {
 	return "https://" + net.JoinHostPort(address, kindAPIServerPort), nil
 }
 
-// KillProgram ends all processes with SIGKILL whose command line matches a regular expression, on the node of the control
-// plane of a kind cluster. The kubelet starts their containers again.
+// KillProgram ends all processes with SIGKILL whose command line matches a regular expression, on the node of the
+// control plane of a kind cluster. The kubelet starts their containers again.
 func (c *Cluster) KillProgram(commandLine string) error {
 	k, ok := c.backend.(*kindCluster)
 	if !ok {

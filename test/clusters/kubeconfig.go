@@ -43,8 +43,7 @@ func (p *processes) writeKubeconfig(path string, id identity) error {
 	return writeFile(path, data)
 }
 
-// loadConfig reads a kubeconfig for tests, which are not to wait for their own
-// client's rate limit.
+// loadConfig reads a kubeconfig for tests, without a rate limit: tests must not wait for their own client.
 func loadConfig(path string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// kubelet answers the API server's requests for logs in the place of the kubelets of all nodes that kwok plays. What a
-// container has printed is in annotations of its pod, so that whoever can change the pod can make it print, and there
-// is nothing to keep.
+// kubelet answers the API server's requests for logs, in place of the kubelets of all nodes that kwok simulates.
+// Annotations of a pod have what its containers have printed. So everybody who can change the pod can make it print,
+// and kubelet stores nothing.
 type kubelet struct {
 	server   *http.Server
 	listener net.Listener
@@ -66,7 +66,7 @@ func (c *Cluster) startKubelet(ctx context.Context) (*kubelet, error) {
 	return k, nil
 }
 
-// nodeIP is the address of all nodes, one where nobody is if there is no kubelet.
+// nodeIP is the address of all nodes. Without a kubelet it is an address where nobody answers.
 func (k *kubelet) nodeIP() string {
 	if k == nil {
 		return "10.128.0.1"
@@ -90,7 +90,7 @@ func (k *kubelet) stop() error {
 	return k.server.Close()
 }
 
-// serveLog answers as a kubelet does, with the errors of one where there is nothing to read.
+// serveLog answers as a kubelet does. If there is nothing to read, it answers with the errors of a kubelet.
 func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
 	options, err := parseLogOptions(r.URL.Query())
 	if err != nil {
@@ -116,7 +116,7 @@ func (k *kubelet) serveLog(w http.ResponseWriter, r *http.Request) {
 	_ = k.follow(r.Context(), pod, reader) // The client has gone, or the API server: there is nobody to tell.
 }
 
-// follow prints what comes until the run of the container has ended.
+// follow prints new output until the run of the container has ended.
 func (k *kubelet) follow(ctx context.Context, pod *corev1.Pod, reader *logReader) error {
 	for !reader.ended(pod) {
 		watcher, err := k.pods.CoreV1().Pods(pod.Namespace).Watch(ctx, metav1.ListOptions{
@@ -144,7 +144,7 @@ func (k *kubelet) follow(ctx context.Context, pod *corev1.Pod, reader *logReader
 	return nil
 }
 
-// logOptions are those of a request for a log.
+// logOptions are the options of a request for a log.
 type logOptions struct {
 	follow, previous, timestamps bool
 	tail                         int // -1: all

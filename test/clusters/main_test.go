@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// deadline is for whatever a test waits for, on a machine with other work.
+	// deadline limits every wait of a test, on a machine with other work.
 	deadline = 90 * time.Second
 	tick     = 50 * time.Millisecond
 

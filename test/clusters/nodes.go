@@ -111,9 +111,9 @@ func (c *Cluster) startKwok(ctx context.Context) (*Process, error) {
 	return kwok, err
 }
 
-// wakeKwok has kwok look at all pods again, by changing them. It tries a write only once that breaks off, that cannot
-// be sent, or that an API server refuses because its etcd is away (v0.8 pkg/kwok/controllers/utils.go, shouldRetry):
-// the pod would stay as it is for ever, where a kubelet tries until it succeeds.
+// wakeKwok changes all pods, so that kwok looks at them again. kwok does not repeat a write that breaks off, that
+// cannot be sent, or that an API server refuses because its etcd is away (v0.8 pkg/kwok/controllers/utils.go,
+// shouldRetry). A kubelet would repeat it until it succeeds. Without wakeKwok the pod would stay as it is for ever.
 func (c *Cluster) wakeKwok(ctx context.Context) error {
 	c.kwokMu.Lock()
 	running := c.kwok != nil
@@ -186,7 +186,7 @@ func (s NodeShape) node(number int) *corev1.Node {
 	}
 }
 
-// probeNode returns nil when a node is ready and not tainted for not being so.
+// probeNode returns nil when a node is ready and has no taint for not being ready.
 func (c *Cluster) probeNode(ctx context.Context, name string, kwok *Process) error {
 	if kwok.hasEnded() {
 		return kwok.ended()

@@ -155,8 +155,8 @@ func (p *Process) ended() error {
 	return fmt.Errorf("%s has ended (%s); the end of %s:\n%s", p.Name, p.cmd.ProcessState, p.LogPath, tail(p.LogPath))
 }
 
-// Panicked returns an error with the panic that stands in the log, if there is one, of this run or an earlier one under the
-// same name.
+// Panicked returns an error with the panic that stands in the log, if there is one, of this run or an earlier one under
+// the same name.
 func (p *Process) Panicked() error {
 	log, err := os.ReadFile(p.LogPath)
 	if err != nil {
@@ -169,7 +169,8 @@ func (p *Process) Panicked() error {
 	return fmt.Errorf("%s has panicked, see %s:\n%s", p.Name, p.LogPath, log[found[0]:min(len(log), found[0]+2048)])
 }
 
-// goPanic is what the runtime of Go writes before a program ends because of a panic, or of a fault like a concurrent write.
+// goPanic is what the runtime of Go writes before a program ends because of a panic, or of a fault like a concurrent
+// write.
 var goPanic = regexp.MustCompile(`(?m)^(panic|fatal error): `)
 
 // tail returns the last 2 KiB of a file.

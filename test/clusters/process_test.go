@@ -55,8 +55,7 @@ func TestClusterEndsWhenItsParentIsKilled(t *testing.T) {
 	}
 }
 
-// alive says whether a process runs. One that has ended and that nobody has
-// waited for does not.
+// alive says whether a process runs. A process that has ended does not run, even if nobody has waited for it.
 func alive(t *testing.T, pid string) bool {
 	t.Helper()
 	number, err := strconv.Atoi(pid)
@@ -131,7 +130,7 @@ func TestRunEndsProcesses(t *testing.T) {
 	}
 }
 
-// A program that panicked is found by its log, even after it was started again under its name.
+// Panicked finds a panic in the log of a program, even after the program was started again under its name.
 func TestPanicked(t *testing.T) {
 	c := sharedCluster(t)
 	run := func(script string) *Process {

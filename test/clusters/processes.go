@@ -143,8 +143,8 @@ func (p *processes) startControllers() error {
 // startClient starts a part of the control plane that uses the API server.
 func (p *processes) startClient(part string, args []string) error {
 	path := filepath.Join(p.options.Dir, componentKubeconfig(part))
-	// The user is upstream's, the group is not: upstream's RBAC for these
-	// parts leans on service accounts per controller, which take longer to come up.
+	// The user is upstream's, the group is not: upstream's RBAC for these parts needs a service account for each
+	// controller, and these take longer to start.
 	if err := p.writeKubeconfig(path, identity{user: "system:" + part, group: "system:masters"}); err != nil {
 		return err
 	}
@@ -202,7 +202,7 @@ func (p *processes) exited() *Process {
 	return nil
 }
 
-// killPart also forgets the process, whose end is then nobody's concern.
+// killPart also forgets the process, so that its end is no error.
 func (p *processes) killPart(name string) error {
 	p.mu.Lock()
 	part := lastNamed(p.running, name)
@@ -220,8 +220,8 @@ func (p *processes) hostAddress() (string, error) { return loopback, nil }
 
 func (p *processes) signalAPIServer(s syscall.Signal) error { return p.apiServer().Signal(s) }
 
-// stop ends everything, the last started first, but for what Run has started,
-// which the cluster has stopped before. Nothing but etcd has anything to lose.
+// stop ends all parts of the control plane, the last started first. The cluster has already stopped what Run has
+// started. Only etcd has data to lose.
 func (p *processes) stop() error {
 	p.mu.Lock()
 	running := p.running

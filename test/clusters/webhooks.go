@@ -76,9 +76,9 @@ func WebhookURLs(server *WebhookServer, objects ...*unstructured.Unstructured) e
 	return nil
 }
 
-// WebhookServices makes each Service an alias of the server's host, and each Mutating- and ValidatingWebhookConfiguration
-// refer to the server's port. The API server is not in a cluster network, so it can follow only an alias. Unlike with
-// WebhookURLs, the certificate is for the Service.
+// WebhookServices makes each Service an alias of the server's host, and each Mutating- and
+// ValidatingWebhookConfiguration refer to the server's port. The API server is not in a cluster network, so it can
+// follow only an alias. Unlike with WebhookURLs, the certificate is for the Service.
 func WebhookServices(server *WebhookServer, objects ...*unstructured.Unstructured) error {
 	for _, object := range objects {
 		if object.GetKind() == "Service" {

@@ -134,7 +134,7 @@ func TestPodChangedWhileRunningStillEndsOnTime(t *testing.T) {
 	if _, err := pods.Create(t.Context(), pod("p", map[string]string{RunForAnnotation: "2s"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Each change would start the two seconds anew if they counted from the last one.
+	// If the two seconds counted from the last change, each change would start them again.
 	var changes int
 	g.Eventually(func(g gomega.Gomega) {
 		p, err := pods.Get(t.Context(), "p", metav1.GetOptions{})
@@ -269,7 +269,7 @@ func TestJobSetEndsAsItsPodsDo(t *testing.T) {
 
 func TestInvalidJobSetIsRefusedByWebhook(t *testing.T) {
 	c := sharedCluster(t)
-	// The CRD allows a success policy that names a job that is not there; only the webhook knows better.
+	// The CRD allows a success policy that names a missing job. Only the webhook refuses it.
 	objects, err := ParseObjects([]byte(strings.NewReplacer("NAMESPACE", "default", "ANNOTATIONS", "").Replace(jobSet)))
 	if err != nil {
 		t.Fatal(err)

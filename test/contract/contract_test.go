@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestUpstream runs upstream's suites. Each of their tests is a sub-test.
+// TestUpstream runs upstream's suites. Each test of a suite is a sub-test.
 func TestUpstream(t *testing.T) {
 	w := prepare(t)
 	for _, suite := range w.suites {

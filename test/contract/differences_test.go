@@ -21,7 +21,7 @@ const (
 		"We refuse to break it. Upstream validates updates of ClusterTrainingRuntimes only."
 )
 
-// differences is the list of them all. docs/design.md tells it in prose.
+// differences lists all differences. docs/design.md has the same list in prose.
 var differences = []difference{
 	{
 		suite: "webhooks",

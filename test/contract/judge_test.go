@@ -20,7 +20,7 @@ type verdict struct {
 	wrong   string // why the run fails
 }
 
-// judge compares how the tests of a suite went with the list. An entry of the list without a test has a verdict of its own.
+// judge compares the results of a suite with the list. An entry of the list without a test has a verdict of its own.
 func judge(suite string, specs []spec, list []difference) []verdict {
 	verdicts := make([]verdict, 0, len(specs))
 	for _, s := range specs {

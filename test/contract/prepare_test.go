@@ -21,11 +21,11 @@ import (
 const (
 	trainerModule = "github.com/kubeflow/trainer/v2"
 	thisModule    = "github.com/trainyard/trainyard/test/contract"
-	// virtual is where the copies are packages of this module. The overlay makes the directory; on disk there is none.
+	// virtual is the directory in which the copies are packages of this module. Only the overlay has it, not the disk.
 	virtual = "upstream"
 )
 
-// change is what a copy has in another way than its original.
+// change is a difference between a copy and its original.
 type change struct {
 	old *regexp.Regexp
 	new string
@@ -35,21 +35,22 @@ var changes = []change{
 	{regexp.MustCompile(`"` + trainerModule + `/test/integration/framework"`), `"` + thisModule + `/framework"`},
 	{regexp.MustCompile(`"` + trainerModule + `/test/util"`), `"` + thisModule + `/` + virtual + `/util"`},
 	{regexp.MustCompile(`"` + trainerModule + `/pkg/util/testing"`), `"` + thisModule + `/` + virtual + `/testing"`},
-	// The containers of upstream's runtimes and of the JobSets that it expects have no image, except where a test gives them one.
-	// The API server takes no such pod, so our webhook takes no such TrainJob.
+	// The containers of upstream's runtimes and of the JobSets that it expects have no image, except where a test gives
+	// them one. The API server refuses such a pod, so our webhook refuses such a TrainJob.
 	{regexp.MustCompile(`(\bContainers: +\[\]corev1\.Container\{\s*\{\s*)(Name: )`), `${1}Image: "test:fixture", ${2}`},
-	// A test deletes a snapshot and waits until it sees that there is none. The controller makes it anew at once, so there may be
-	// another one by then.
+	// A test deletes a snapshot and waits until it sees that there is none. The controller makes a new one at once, so
+	// there may be another snapshot by then.
 	{
 		regexp.MustCompile(`g\.Expect\(k8sClient\.Get\(ctx, snapshotKey, &corev1\.ConfigMap\{\}\)\)\.Should\(testingutil\.BeNotFoundError\(\)\)`),
 		"got := &corev1.ConfigMap{}\n" +
 			"g.Expect(client.IgnoreNotFound(k8sClient.Get(ctx, snapshotKey, got))).To(gomega.Succeed())\n" +
 			"g.Expect(got.UID).NotTo(gomega.Equal(cm.UID))",
 	},
-	// Limits of Eventually, for a machine with other work. What is to stay so for a while stays for five seconds, as upstream has it.
+	// Limits of Eventually, for a machine with other work. Checks that something stays unchanged keep upstream's five
+	// seconds.
 	{regexp.MustCompile(`\bTimeout( +)= 5 \* time\.Second\b`), `Timeout${1}= time.Minute`},
 	{regexp.MustCompile(`(?s)(\bgomega\.Consistently\(.*?\}, )util\.\w+,`), `${1}5*util.ConsistentDuration,`},
-	// Of tests in one order, each is reported by itself.
+	// Tests that run in a fixed order are reported one by one.
 	{regexp.MustCompile(`\bginkgo\.Ordered,`), `ginkgo.Ordered, ginkgo.ContinueOnFailure,`},
 }
 
@@ -115,7 +116,7 @@ func (w *workspace) copyFiles(t *testing.T, files []string) {
 	must(t, os.WriteFile(w.overlay, data, 0o600))
 }
 
-// generateCRDs makes those of Volcano, of which no Go module has the files, from its Go types.
+// generateCRDs makes Volcano's CRDs from its Go types, because no Go module has the files.
 func (w *workspace) generateCRDs(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "tool", "-modfile=hack/tools/go.mod", "controller-gen", "crd",
@@ -126,7 +127,8 @@ func (w *workspace) generateCRDs(t *testing.T) {
 	}
 }
 
-// build compiles a suite and returns the path of its executable. It is not vetted, which go does in the directory, and there is none.
+// build compiles a suite and returns the path of its executable. It does not run vet, because go vet needs the
+// directory on disk.
 func (w *workspace) build(t *testing.T, suite string) string {
 	t.Helper()
 	path := filepath.Join(w.output, suite+".test")
@@ -138,7 +140,7 @@ func (w *workspace) build(t *testing.T, suite string) string {
 	return path
 }
 
-// run runs a suite and returns the path of its report. That tests fail is in the report, and no error.
+// run runs a suite and returns the path of its report. The report has the failed tests. They are no error.
 func (w *workspace) run(t *testing.T, suite string) string {
 	t.Helper()
 	executable := w.build(t, suite)

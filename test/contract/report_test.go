@@ -14,7 +14,7 @@ import (
 	"github.com/onsi/ginkgo/v2/types" //nolint:depguard // The report is of ginkgo's.
 )
 
-// spec is one test of upstream's, as it went.
+// spec is one test of upstream's with its result.
 type spec struct {
 	name    string
 	state   types.SpecState
@@ -56,7 +56,7 @@ func newSpec(s types.SpecReport) spec {
 	return result
 }
 
-// firstLines leaves out what comes after the first lines: all the fields of an error, for one. They are in the log.
+// firstLines leaves out everything after the first lines, for example all fields of an error. The log has them.
 func firstLines(message string) string {
 	const most = 60
 	lines := strings.SplitN(message, "\n", most+1)

@@ -31,7 +31,7 @@
 // # Why a module of its own
 //
 // k8s.io/kubernetes asks for its staging modules at v0.0.0 and needs a replace
-// for each of them. Kept here, neither those nor 250 indirect requirements
-// reach those who import Trainyard. JobSet's manager and kwok are tools of this
-// module for the same reason, and because they share its compiled packages.
+// for each of them. Because they are here, modules that import Trainyard get neither these requirements nor 250
+// indirect ones. JobSet's manager and kwok are tools of this module for the same reason, and because they share its
+// compiled packages.
 package main

@@ -27,7 +27,7 @@ func TestWriteBudget(t *testing.T) {
 		t.Skip("it counts requests in audit logs, which clusters of kind lack")
 	}
 	const jobs, batch = 50, 5
-	// Finished copies go at once, so that their deletion is counted.
+	// Finished copies are deleted at once, so that their deletion is counted.
 	apply(t, &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "budget"}, Spec: v1alpha1.DispatchPolicySpec{
 		Retention: &metav1.Duration{Duration: 0},
 	}})
@@ -113,7 +113,7 @@ func TestWriteBudget(t *testing.T) {
 			again := false
 			if event.Verb == "watch" {
 				watches[event.ObjectRef.Resource]++
-				again = watches[event.ObjectRef.Resource] > 2 // One may end of old age.
+				again = watches[event.ObjectRef.Resource] > 2 // A watch may end because of its age.
 			}
 			if again || (event.Verb == "get" || event.Verb == "list") && event.ObjectRef.Resource != "leases" {
 				reads = append(reads, describe(event))
@@ -123,8 +123,8 @@ func TestWriteBudget(t *testing.T) {
 	})
 }
 
-// afterStart runs jobs on the one worker that takes any, until one costs no read: the first brings the runtime to the
-// worker, and for some seconds after the manager has connected to a worker it doubts its caches, and asks.
+// afterStart runs jobs on the only worker that takes jobs, until a job costs no read. The first job brings the runtime
+// to the worker. For some seconds after the manager has connected to a worker, it doubts its caches and asks.
 func afterStart(t *testing.T, worker string) {
 	t.Helper()
 	runs := 0
@@ -148,7 +148,7 @@ func expectNoReads(t *testing.T, where string, reads func() []string) {
 }
 
 // complete submits jobs, waits until all are Complete and their Dispatches say so, and leaves them on the hub until the
-// test ends. It returns how many of them lived for so long that their Dispatch may have said Running.
+// test ends. It returns how many jobs lived so long that their Dispatch may have said Running.
 func complete(t *testing.T, jobs ...yard.Job) (long int) {
 	t.Helper()
 	var submitted []*trainer.TrainJob
@@ -174,7 +174,8 @@ func complete(t *testing.T, jobs ...yard.Job) (long int) {
 	return long
 }
 
-// runningAfter is a second less than after how long a Dispatch says Running: the times of the API have no fractions.
+// runningAfter is one second less than the age at which a Dispatch says Running: the times of the API have no
+// fractions.
 const runningAfter = 9 * time.Second
 
 // apply creates an object on the hub until the test ends.

@@ -35,7 +35,7 @@ func TestNameConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = workers[small].Delete(context.Background(), foreign) })
-	eventually(t, func(g gomega.Gomega) { // The worker's agent has said all that it will say.
+	eventually(t, func(g gomega.Gomega) { // The worker's agent writes nothing more.
 		current(t.Context(), g, workers[small], foreign)
 		g.Expect(meta.IsStatusConditionTrue(foreign.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
 		g.Expect(foreign.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Suspended", gomega.HaveValue(gomega.BeEquivalentTo(1)))))
@@ -74,7 +74,7 @@ func TestRejection(t *testing.T) {
 	if err := workers[small].Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(g gomega.Gomega) { // The API server refuses by what the quota's status says.
+	eventually(t, func(g gomega.Gomega) { // The API server refuses according to the status of the quota.
 		g.Expect(current(t.Context(), g, workers[small], quota).Status.Hard).To(gomega.HaveLen(1))
 	})
 	cordon(t, large, true)
@@ -128,7 +128,8 @@ func TestPropagation(t *testing.T) {
 	}
 
 	edit(t.Context(), t, hub, own, func(own *trainer.TrainingRuntime) { own.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
-	// It is brought with the next job, as the manager knows it then: one that comes at once may be faster than the news.
+	// The next job brings the runtime as the manager knows it then. A job that comes at once may be faster than the change
+	// in the manager's cache.
 	var diff string
 	for i := range 5 {
 		run(fmt.Sprintf("next-%d", i))

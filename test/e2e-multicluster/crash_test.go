@@ -38,7 +38,7 @@ func TestManagerKilledUnderLoad(t *testing.T) {
 	}
 	leader := ""
 	for kill := range kills {
-		// Each life of the manager is cut at another point of the jobs' lives: what it does in a round begins when it leads.
+		// Each manager is killed at another point of the jobs' lives: its work in a round begins when it leads.
 		submitSome((kill*2 + 1) * jobs / (2 * kills))
 		wait := time.After(time.Duration(kill) * 300 * time.Millisecond)
 		submitSome((kill + 1) * jobs / kills)
@@ -60,9 +60,9 @@ func TestManagerKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// creations are the TrainJobs that have come to exist on the workers, by name, as "worker UID". They come from watches.
-// The audit log does not do: a manager that is killed in the middle of a request does not get the answer, and the log
-// has none either, although the API server may have created what was asked for.
+// creations are the TrainJobs that were created on the workers, by name, as "worker UID". They come from watches. The
+// audit log is not enough: if a manager is killed in the middle of a request, neither the manager nor the log has the
+// answer, although the API server may have created the TrainJob.
 type creations struct {
 	mu   sync.Mutex
 	seen map[string]map[string]bool // under mu
@@ -108,7 +108,7 @@ func (c *creations) of(job string) []string {
 	return slices.Sorted(maps.Keys(c.seen[job]))
 }
 
-// nextLeader waits until another manager than the one before leads, and returns who.
+// nextLeader waits until another manager leads than before, and returns it.
 func nextLeader(t *testing.T, before string) string {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}}

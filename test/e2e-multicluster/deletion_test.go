@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new one of the same name runs at once.
+// Deleting the hub TrainJob removes Dispatch, copy, JobSet and pods. A new TrainJob of the same name runs at once.
 func TestDeletion(t *testing.T) {
 	for name, policy := range map[string]metav1.DeletionPropagation{
 		"background": metav1.DeletePropagationBackground,
@@ -57,8 +57,8 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestJobWithTTL: after its time a job goes with its Dispatch, its copy and the copy's pods, although the retention of
-// the copy is not over. Its history says until then what it has cost.
+// TestJobWithTTL: after its time a job is deleted with its Dispatch, its copy and the copy's pods, although the
+// retention of the copy is not over. Until then its history says what it has cost.
 func TestJobWithTTL(t *testing.T) {
 	wanted := yard.Job{Name: "short-lived", GPUs: 1, RunFor: "2s"}.TrainJob()
 	wanted.Annotations = map[string]string{v1alpha1.AnnotationTTL: "86400"}

@@ -108,7 +108,7 @@ func TestWhoRunsWhat(t *testing.T) {
 		t.Fatalf("apply the CRD that admits any manager: %v", err)
 	}
 	foreign := yard.Job{Name: "foreign", ManagedBy: "example.com/somebody", RunFor: "1s"}.TrainJob()
-	eventually(t, func(g gomega.Gomega) { // The API server takes a moment to go by the new CRD.
+	eventually(t, func(g gomega.Gomega) { // The API server takes a moment until it uses the new CRD.
 		g.Expect(hub.Create(t.Context(), foreign)).To(gomega.Succeed())
 	})
 	t.Cleanup(func() { _ = hub.Delete(context.Background(), foreign) })
@@ -118,8 +118,8 @@ func TestWhoRunsWhat(t *testing.T) {
 	ends(t, local, trainer.TrainJobComplete)
 	ends(t, dispatched, trainer.TrainJobComplete)
 
-	// Both jobs above came later than the foreign one and went through the same queues: had anybody wanted it, it would be
-	// seen.
+	// Both jobs above came later than the foreign job and went through the same queues. If anybody had taken the foreign
+	// job, that would be visible now.
 	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small], large: workers[large]} {
 		expectNone(t, c, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(foreign))
 		if name != "hub" {
@@ -145,7 +145,7 @@ func TestHubTrainJobIsNotWritten(t *testing.T) {
 	}
 }
 
-// comparable is a job without its resourceVersion, and without its status and who has written that.
+// comparable returns a job without its resourceVersion, its status and the managed fields of the status.
 func comparable(job *trainer.TrainJob) *trainer.TrainJob {
 	rest := job.DeepCopy()
 	rest.ResourceVersion = ""

@@ -71,7 +71,7 @@ func eventually(t *testing.T, check func(g gomega.Gomega)) {
 	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
 }
 
-// submit creates a job on the hub. It is deleted, with all that came of it, when the test ends.
+// submit creates a job on the hub. When the test ends, the job and everything that was made for it are deleted.
 func submit(t *testing.T, job yard.Job) *trainer.TrainJob {
 	t.Helper()
 	created := job.TrainJob()

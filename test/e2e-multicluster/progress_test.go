@@ -102,8 +102,9 @@ func TestProgressIsShown(t *testing.T) {
 	t.Logf("the Dispatch of a job that restarted once was written %d times", writes)
 }
 
-// restartingRuntime is the trainer module's for torchtune, with initializers, without the volume that these share with
-// the trainer, for which the clusters have no storage. Its jobs restart once, and fail with the second pod that does.
+// restartingRuntime is the trainer module's runtime for torchtune, with initializers. It lacks the volume that these
+// share with the trainer, because the clusters have no storage for it. Its jobs restart once, and fail with the second
+// failed pod.
 func restartingRuntime(t *testing.T) *trainer.ClusterTrainingRuntime {
 	t.Helper()
 	module, err := clusters.ModuleDir(t.Context(), "github.com/kubeflow/trainer/v2")

@@ -87,7 +87,8 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 }
 
 // registerWithoutKubeconfig registers a worker whose kubeconfig does not exist before the first write. It returns where
-// the manager looks for the kubeconfig: a file, or a Secret on kind, where the manager does not see this machine's files.
+// the manager looks for the kubeconfig: a file, or a Secret on kind, where the manager does not see this machine's
+// files.
 func registerWithoutKubeconfig(t *testing.T, name string) (source string, write func(kubeconfig string)) {
 	t.Helper()
 	worker := workerCluster(name)
@@ -265,7 +266,7 @@ func TestWorkerIsRenamed(t *testing.T) {
 	t.Run("other name", func(t *testing.T) {
 		register(t, "renamed", string(kubeconfig))
 		expectReady(t, "renamed", v1alpha1.ReasonConnected)
-		eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner is told what is missing.
+		eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner learns what is missing.
 			g.Expect(fetch(t, g, y.Managers.MetricsURL(), reader, http.StatusOK)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
 			lost := meta.FindStatusCondition(dispatchOf(t.Context(), g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
 			g.Expect(lost).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonHold)))

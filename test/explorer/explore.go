@@ -18,7 +18,7 @@ type Plan struct {
 	Broken  world.Broken
 	// Without has the actions that are not drawn.
 	Without map[world.Op]bool
-	// Favourites are the most frequent faults, two or more. None: each world has its own.
+	// Favourites are the most frequent faults, two or more. None: each world has its own favourites.
 	Favourites []world.Op
 }
 

@@ -17,7 +17,7 @@ const (
 	// due to a change.
 	ciSteps = 550_000
 	ciSeed  = 1
-	// actions are those of one world.
+	// actions are the actions of one world.
 	actions = 1000
 	// brokenSteps are within how many steps a broken rule has to be found.
 	brokenSteps = 2_000_000
@@ -25,7 +25,7 @@ const (
 	replays = 400
 )
 
-// number is that of an environment variable.
+// number is the number in an environment variable.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -89,16 +89,17 @@ func TestSameSeedSameCourse(t *testing.T) {
 	}
 }
 
-// TestBrokenRulesAreFound breaks a rule of the world. The explorer must find that. Worlds that show it are rare for some
-// rules, so the search begins at a seed that has shown it, and goes on from there if a change has made that world
-// another one. With EXPLORER_SEED all searches begin at that seed.
+// TestBrokenRulesAreFound breaks a rule of the world. The explorer must find that. For some rules, worlds that show it
+// are rare. So the search begins at a seed that has shown it. If a change has changed that world, the search goes on
+// from there. With EXPLORER_SEED all searches begin at that seed.
 func TestBrokenRulesAreFound(t *testing.T) {
 	for name, test := range map[string]struct {
 		reason string
 		broken world.Broken
 		// want is part of what has to be found.
 		want string
-		// look are faults that lead there; with Backup, which breaks nothing, there are few. Nil: most do.
+		// look are faults that show the broken rule. With Backup, which breaks nothing, few other faults happen. Nil: most
+		// faults show it.
 		look []world.Op
 		// seed is the first seed.
 		seed uint64

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/test/faults/links"
 )
 
-// kubeconfig is a new one for a worker, with a token that no other has.
+// kubeconfig returns a new kubeconfig for a worker, with a token of its own.
 func (s *scenario) kubeconfig(worker string) string {
 	s.Helper()
 	data, err := w.WorkerKubeconfig(s.Context(), w.Yard.Workers[worker])

@@ -29,7 +29,7 @@ func (s *scenario) moves(job *trainer.TrainJob, from string) {
 	s.runs(job, south, 2)
 }
 
-// cleared waits until a worker that is back has nothing of a job that has moved.
+// cleared waits until a worker that is back has nothing left of a moved job.
 func (s *scenario) cleared(worker string, job *trainer.TrainJob) {
 	s.Helper()
 	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
@@ -48,7 +48,7 @@ func (s *scenario) stopped(job *trainer.TrainJob) (interval history.Interval) {
 	return interval
 }
 
-// stoppedInTime waits until a copy can no longer run, which has to be before the hub takes it for stopped. The last
+// stoppedInTime waits until a copy can no longer run. That has to be before the hub counts it as stopped. The last
 // challenge that the hub answered is from before the cut.
 func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfter time.Duration) {
 	s.Helper()
@@ -166,14 +166,14 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s.attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
-	// It was stopped, and is resumed. Where it took long to stop the agent has deleted it, and it is made again on the
-	// same worker.
+	// The copy was stopped, and is resumed. If it took long to stop, the agent has deleted it, and it is created again on
+	// the same worker.
 	s.eventually(func(g gomega.Gomega) {
 		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
 }
 
-// restart starts the manager anew with other arguments, until the test ends.
+// restart restarts the manager with other arguments, until the test ends.
 func (s *scenario) restart(more ...string) {
 	s.Helper()
 	again := func(more ...string) {
@@ -191,8 +191,8 @@ func (s *scenario) restart(more ...string) {
 	s.answersAgain(west)
 }
 
-// answersAgain waits until the manager knows that a worker's agent lives: it has answered two challenges, of which it
-// has seen the second one come.
+// answersAgain waits until the manager knows that a worker's agent lives: the manager has answered two challenges, and
+// has seen the second challenge appear.
 func (s *scenario) answersAgain(worker string) {
 	s.Helper()
 	for range 2 {
@@ -239,7 +239,7 @@ func TestFaultNoAgent(t *testing.T) {
 	s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentSilent)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.held(job, worker)
-	s.ends(s.submit("8s", on(south))) // Long after the job would have been placed anew.
+	s.ends(s.submit("8s", on(south))) // Long after the job would have been placed again.
 	s.attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
@@ -286,7 +286,7 @@ func TestFaultManyWorkersLost(t *testing.T) {
 		s.workerSays(worker, v1alpha1.WorkerClusterFailoverPaused, v1alpha1.ReasonManyWorkersLost)
 		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonFailoverPaused, worker)
 	}
-	s.ends(s.submit("6s", on(south))) // Until long after the jobs would have been placed anew.
+	s.ends(s.submit("6s", on(south))) // Until long after the jobs would have been placed again.
 	s.attempt(jobs[west], 1)
 	s.attempt(jobs[east], 1)
 	s.heal(east)

@@ -62,7 +62,7 @@ func crds(t *testing.T, own clusters.ModuleFile) []string {
 	return dirs
 }
 
-// acceptIdentity is what an admin does who has looked.
+// acceptIdentity does what an admin does after a look at the cluster.
 func (s *scenario) acceptIdentity(worker string, id types.UID) {
 	s.Helper()
 	err := w.EditWorker(context.Background(), worker, func(object *v1alpha1.WorkerCluster) {
@@ -111,7 +111,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s.Cleanup(func() { s.acceptIdentity(worker, clusterID(t, w.Workers[worker])) })
 	s.acceptIdentity(worker, clusterID(t, there))
 	s.ready(worker)
-	// The new one works: it would get what waits.
+	// The new cluster works: it would get the waiting jobs.
 	s.eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())

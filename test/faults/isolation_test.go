@@ -14,8 +14,8 @@ import (
 	"github.com/trainyard/trainyard/test/faults/links"
 )
 
-// isolated runs jobs on south before and while a worker has a fault, which must not make them slower. A job that runs
-// on the faulty worker stays there, and one that is to go there gets there when the fault is over.
+// isolated runs jobs on south before and during a fault of another worker. The fault must not make them slower. A job
+// that runs on the faulty worker stays there. A job for that worker gets there when the fault is over.
 func isolated(t *testing.T, fault func(*links.Link) error, during func(*scenario, string)) {
 	s, worker := patient(t)
 	stays := s.submit("6s", on(worker), failover(v1alpha1.FailoverHold))
@@ -37,7 +37,7 @@ func isolated(t *testing.T, fault func(*links.Link) error, during func(*scenario
 	s.attempt(late, 1)
 }
 
-// batch is how long some jobs take that go to south.
+// batch returns how long some jobs on south take.
 func (s *scenario) batch() time.Duration {
 	s.Helper()
 	began := time.Now()

@@ -57,7 +57,7 @@ func TestFaultShortLoss(t *testing.T) {
 	}
 }
 
-// versions are those of a job and of its Dispatch, as the API server has them.
+// versions are the versions of a job and of its Dispatch on the API server.
 func (s *scenario) versions(job *trainer.TrainJob) string {
 	s.Helper()
 	g := gomega.NewWithT(s)

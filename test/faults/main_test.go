@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// west and east are for the tests to break. south is where jobs can always go, and the dearest. The agents of west
-	// stop copies soon when nothing is heard from the hub, the others not for a minute.
+	// Tests break west and east. Jobs can always go to south, the most expensive worker. If the hub is silent, the agents
+	// of west stop copies soon, and the other agents stop them only after a minute.
 	west, east, south = "west", "east", "south"
 
 	poll = 50 * time.Millisecond

@@ -33,7 +33,7 @@ func (s *scenario) load(stop <-chan struct{}, runFor string) []*trainer.TrainJob
 	}
 }
 
-// leader is who leads the managers.
+// leader returns which manager leads.
 func leader(g gomega.Gomega) string {
 	lease := &coordinationv1.Lease{}
 	g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}, lease)).To(gomega.Succeed())

@@ -94,7 +94,7 @@ func TestFaultHubRestored(t *testing.T) {
 		g.Expect(released.Labels).NotTo(gomega.HaveKey(v1alpha1.LabelHub))
 		g.Expect(podsOf(g, east, released)).NotTo(gomega.BeEmpty(), "it runs on")
 	})
-	// It is the worker's own now, which we are here.
+	// The TrainJob belongs to the worker now, and the test plays the worker's admin.
 	if err := w.Workers[east].Delete(t.Context(), copies[v1alpha1.DecisionRelease]); err != nil {
 		t.Error(err)
 	}

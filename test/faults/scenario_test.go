@@ -27,7 +27,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// scenario is one test with its jobs. When it ends all faults end, the jobs go, and what has happened is checked.
+// scenario is one test with its jobs. At its end all faults end, the jobs are deleted, and what has happened is
+// checked.
 type scenario struct {
 	*testing.T
 	jobs []world.Job
@@ -56,10 +57,10 @@ var pool = struct {
 
 func init() { pool.back = sync.NewCond(&pool) }
 
-// with begins a scenario that breaks one worker, whichever is free, beside others that break another one.
+// with begins a scenario that breaks one free worker. Other scenarios may break other workers at the same time.
 func with(t *testing.T) (s *scenario, worker string) { return take(t, east, west) }
 
-// patient begins a scenario with a worker whose agents do not stop copies by the way.
+// patient begins a scenario with a worker whose agents do not stop copies unless the scenario is about that.
 func patient(t *testing.T) (s *scenario, worker string) { return take(t, east) }
 
 // fenced begins a scenario with a worker whose agents stop copies soon.
@@ -227,7 +228,7 @@ func (s *scenario) runs(job *trainer.TrainJob, worker string, attempt int32) {
 	})
 }
 
-// settles waits until nothing more is to be said about a job that runs: its Dispatch has said Running.
+// settles waits until nothing is left to write about a running job: its Dispatch has said Running.
 func (s *scenario) settles(job *trainer.TrainJob) {
 	s.Helper()
 	s.eventually(func(g gomega.Gomega) {

@@ -9,8 +9,8 @@
 //	err = m.Start(ctx)
 //	err = m.Apply(ctx, queues...)
 //
-// What is installed are the manifests of the module's config/default, as kustomize renders them, but for what needs
-// pods or rights: the Deployment, RBAC (the manager is an admin) and the visibility server. The configuration is that of
-// the module, with addresses of its own for each process and no leader election. Where a kubelet would mount the
+// It installs the manifests of the module's config/default, as kustomize renders them, except what needs pods or
+// rights: the Deployment, RBAC (the manager is an admin) and the visibility server. The configuration comes from the
+// module, with addresses of its own for each process and without leader election. Where a kubelet would mount the
 // Secret with the certificates, a file is written.
 package kueue

@@ -37,7 +37,8 @@ const (
 	poll = 50 * time.Millisecond
 )
 
-// ModuleDir is the directory of a module that Kueue is built from: its own, or one with the CRDs of an integration.
+// ModuleDir is the directory of a module from which Kueue is built: its own module, or a module with the CRDs of an
+// integration.
 func ModuleDir(ctx context.Context, module string) (string, error) {
 	root, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {
@@ -54,7 +55,7 @@ func ModuleDir(ctx context.Context, module string) (string, error) {
 
 // Manager is Kueue's own manager beside a cluster.
 type Manager struct {
-	// Process is the latest one.
+	// Process is the latest process of the manager.
 	Process *clusters.Process
 	// Pprof is the address of its profiles.
 	Pprof string
@@ -220,7 +221,7 @@ func (m *Manager) mount(ctx context.Context) error {
 	return nil
 }
 
-// RemoveWebhooks takes away the webhooks, which refuse everything while nobody answers. Install brings them back.
+// RemoveWebhooks removes the webhooks, because they refuse everything while nobody answers. Install brings them back.
 func (m *Manager) RemoveWebhooks(ctx context.Context) error {
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	mutating.Name = "kueue-mutating-webhook-configuration"

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// APIVersion is that of Kueue's objects.
+// APIVersion is the API version of Kueue's objects.
 const APIVersion = "kueue.x-k8s.io/v1beta2"
 
 // LabelQueue on a job names its LocalQueue.

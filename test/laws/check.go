@@ -13,8 +13,9 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// Check returns nil if the step from before to after is one that may be seen on the API server: nothing, or one transition of the table.
-// Nil is for no Dispatch. A Dispatch with another UID is another Dispatch: the first has gone, and the second has come.
+// Check returns nil if the API server may show the step from before to after: no change, or one transition of the
+// table. Nil stands for no Dispatch. A Dispatch with another UID is another Dispatch: the first is gone, and the second
+// was created.
 func Check(before, after *v1alpha1.Dispatch) error {
 	if before != nil && after != nil && before.UID != after.UID {
 		return errors.Join(Check(before, nil), Check(nil, after))
@@ -57,7 +58,7 @@ func (c change) error(wrong string) error {
 	return fmt.Errorf("dispatch %s/%s, attempt %d, from %s to %s: %s", d.Namespace, d.Name, d.Spec.Attempt, c.from, c.to, wrong)
 }
 
-// saysNothing is true if neither spec, status nor the way to the end has changed. Labels and the like are everybody's.
+// saysNothing is true if spec, status, state and our finalizer are unchanged. Everybody may write labels and the like.
 func (c change) saysNothing() bool {
 	if c.before == nil || c.after == nil {
 		return c.before == c.after

@@ -5,5 +5,5 @@
 // of package dispatch/record to another: who makes it, what it changes, and what makes it safe. Check says of a write
 // that a test has seen whether it is one of them, and whether it keeps the laws that hold for every write.
 //
-// Only tests use it: those of the controllers, the explorer and the tests of faults.
+// Only tests use it: the tests of the controllers, the explorer and the tests of faults.
 package laws

@@ -18,7 +18,7 @@ var laws = []rule{
 	oneWrite, oneJob, attemptNeverFalls, workerMovesAfterEnd, decisionStands, oneCopyAnAttempt, keepsGuard, endsAreFinal, historyGrows,
 }
 
-// oneWrite: spec and status are written by two requests, and what leads from one state to another is one.
+// oneWrite: spec and status need two requests, and each transition is one request. So it changes only one of the two.
 func oneWrite(c change) string {
 	if c.specChanged() && c.statusChanged() {
 		return "spec and status have changed in one step"
@@ -26,7 +26,7 @@ func oneWrite(c change) string {
 	return ""
 }
 
-// oneJob: a Dispatch is that of one TrainJob.
+// oneJob: a Dispatch belongs to one TrainJob.
 func oneJob(c change) string {
 	if c.specChanged() && c.before.Spec.TrainJob != c.after.Spec.TrainJob {
 		return fmt.Sprintf("the TrainJob has changed from %+v to %+v", c.before.Spec.TrainJob, c.after.Spec.TrainJob)
@@ -48,7 +48,8 @@ func attemptNeverFalls(c change) string {
 	return ""
 }
 
-// workerMovesAfterEnd: a worker is left only by an attempt that has ended, and chosen only together with a higher attempt.
+// workerMovesAfterEnd: a job leaves a worker only when its attempt has ended, and gets a worker only together with a
+// higher attempt.
 func workerMovesAfterEnd(c change) string {
 	if !c.specChanged() || c.isAdoption() {
 		return ""
@@ -66,7 +67,8 @@ func workerMovesAfterEnd(c change) string {
 	return ""
 }
 
-// decisionStands: of an attempt on a worker only the eviction is decided later, once, and may be taken back.
+// decisionStands: for an attempt on a worker, only the eviction is decided later. It is decided once, and may be taken
+// back.
 func decisionStands(c change) string {
 	if !c.specChanged() || c.before.Spec.Cluster == "" || c.before.Spec.Attempt != c.after.Spec.Attempt || c.after.Spec.Cluster == "" {
 		return ""
@@ -104,7 +106,8 @@ func keepsGuard(c change) string {
 	return ""
 }
 
-// historyGrows: by one entry when an attempt ends, and else not at all. The oldest go first.
+// historyGrows: the history grows by one entry when an attempt ends, and never otherwise. The oldest entries are
+// dropped first.
 func historyGrows(c change) string {
 	if !c.statusChanged() {
 		return ""
@@ -122,12 +125,13 @@ func historyGrows(c change) string {
 	return ""
 }
 
-// isTail is true if tail is what history is without its oldest entries.
+// isTail is true if tail is history without its oldest entries.
 func isTail(history, tail []v1alpha1.Attempt) bool {
 	return len(tail) <= len(history) && equality.Semantic.DeepEqual(history[len(history)-len(tail):], tail)
 }
 
-// endsAreFinal: nothing is decided or reported about what has finished or leaves, but for whom a deletion waits.
+// endsAreFinal: nothing is decided or reported about a Dispatch that has finished or is being deleted, except what its
+// deletion waits for.
 func endsAreFinal(c change) string {
 	if c.after == nil || c.from != record.Finished && c.from != record.Leaving {
 		return ""

@@ -143,7 +143,7 @@ var (
 // step is what may be seen.
 type step struct{ before, after *v1alpha1.Dispatch }
 
-// steps are an example of each transition of the table, as the writers make it.
+// steps has an example of each transition of the table, as its writer makes it.
 func steps() map[string]step {
 	return map[string]step{
 		"None Waiting":                     {nil, waiting},
@@ -217,7 +217,7 @@ func steps() map[string]step {
 	}
 }
 
-// Each example is of the states in its name and is allowed, and each line of the table has one.
+// Each example has the states in its name and is allowed, and each line of the table has an example.
 func TestTransitions(t *testing.T) {
 	for name, step := range steps() {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +244,7 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// What the table does not have is refused, between any two states, and no state is a trap or out of reach.
+// A step that the table does not have is refused, between any two states. Each state can be reached and left.
 func TestTableIsAllThereIs(t *testing.T) {
 	next := map[record.State][]record.State{}
 	for _, transition := range Transitions() {
@@ -400,7 +400,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// What a Dispatch does not say is everybody's, another Dispatch of the name is another one, and old history goes.
+// Everybody may change what a Dispatch does not say. A new Dispatch of the same name is another Dispatch. Old history
+// is dropped.
 func TestCheckAllows(t *testing.T) {
 	other := but(here, func(d *v1alpha1.Dispatch) { d.UID, d.Spec.TrainJob.UID = "other", "other" })
 	oldestGoes := func(d *v1alpha1.Dispatch) { d.Status.History = d.Status.History[1:] }

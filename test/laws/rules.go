@@ -28,7 +28,7 @@ func decidesNothing(c change) string {
 	return ""
 }
 
-// placed: with the next attempt, and nothing of the one before it.
+// placed: with the next attempt, and nothing of the attempt before it.
 func placed(c change) string {
 	switch {
 	case c.after.Spec.Eviction != nil:
@@ -96,7 +96,7 @@ func outcomes(d *v1alpha1.Dispatch) []v1alpha1.Outcome {
 	case d.WasCopied():
 		return append(always, v1alpha1.OutcomeCopyDeleted)
 	default:
-		return append(always, v1alpha1.OutcomeRejected, v1alpha1.OutcomeCopyDeleted) // There was a copy of which nothing was reported.
+		return append(always, v1alpha1.OutcomeRejected, v1alpha1.OutcomeCopyDeleted) // The copy was never reported.
 	}
 }
 

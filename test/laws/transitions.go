@@ -78,7 +78,8 @@ const (
 	whyItWaits  = "spec.priority, podSets; status: Placed=False, explanation"
 )
 
-// Transitions returns the table: all writes that change what a Dispatch says. Lines between the same two states are alternatives.
+// Transitions returns the table: all writes that change what a Dispatch says. Lines between the same two states are
+// alternatives.
 func Transitions() []Transition {
 	byPlacement, byMirror := evictedFor(v1alpha1.EvictionPreempted, v1alpha1.EvictionSuspended), evictedFor(v1alpha1.EvictionCopyChanged, v1alpha1.EvictionRejected)
 	forKueue := evictedFor(v1alpha1.EvictionManagedByMultiKueue)

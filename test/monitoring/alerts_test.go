@@ -63,8 +63,8 @@ func readRules(t *testing.T) map[string]rule {
 	return rules
 }
 
-// cases have for each alert metrics by the minute for which its expression is true, and metrics for which it is not. A
-// series is written as in promtool: a value, then values that grow by a step: 0+1x10.
+// cases has metrics for each alert, minute by minute: metrics for which its expression is true, and metrics for which
+// it is false. A series is written as in promtool: a value, then values that grow by a step: 0+1x10.
 var cases = map[string]struct{ fires, quiet []string }{
 	"TrainyardNoLeader": {
 		fires: []string{`leader_election_master_status{name="manager.trainyard.dev",pod="a"} 0x30`},
@@ -168,7 +168,7 @@ var cases = map[string]struct{ fires, quiet []string }{
 	},
 }
 
-// TestAlerts checks that each alert fires for metrics that it is about, and not for others.
+// TestAlerts checks that each alert fires for its metrics, and not for others.
 func TestAlerts(t *testing.T) {
 	rules := readRules(t)
 	for _, alert := range slices.Sorted(maps.Keys(cases)) {

@@ -85,7 +85,7 @@ func newScheme() (*runtime.Scheme, error) {
 		jobsetv1alpha2.AddToScheme(scheme), schedulerplugins.AddToScheme(scheme), volcano.AddToScheme(scheme))
 }
 
-// clusterOptions are those of the hub, and then of the workers.
+// clusterOptions are the options of the hub, and then of the workers.
 func clusterOptions(ctx context.Context, workers []string) ([]clusters.Options, error) {
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs, clusters.HubCRDs)
 	if err != nil {

@@ -7,8 +7,8 @@
 //	go -C test/simulation run . --load 1.1 --seeds 5  more than the fleet can do
 //	go -C test/simulation run . --trace $PWD/cluster_job_log --trace-format philly
 //
-// Trainyard's rows are decided by packages dispatch and dispatch/queue, as in the manager. docs/simulation.md says what is modelled and
-// has results.
+// Trainyard's rows are decided by packages dispatch and dispatch/queue, as in the manager. docs/simulation.md says what
+// is modelled and has results.
 package main
 
 import (

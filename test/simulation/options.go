@@ -18,7 +18,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/trace"
 )
 
-// options of a comparison. Those from defaultOptions are valid.
+// options of a comparison. The options from defaultOptions are valid.
 type options struct {
 	scenario     string
 	systems      []string

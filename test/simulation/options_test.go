@@ -47,7 +47,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestSamples: what stands in testdata is what the command writes, and every format of it can be simulated.
+// TestSamples: testdata has what the command writes, and every format in it can be simulated.
 func TestSamples(t *testing.T) {
 	folder := t.TempDir()
 	if _, err := execute(t, "sample", folder); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/trace"
 )
 
-// newSampleCommand writes what stands in testdata.
+// newSampleCommand returns the command that writes testdata.
 func newSampleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "sample FOLDER",

@@ -77,7 +77,7 @@ func systemNames() []string {
 	return names
 }
 
-// selectSystems returns those that are asked for, in the order of the tables.
+// selectSystems returns the requested systems, in the order of the tables.
 func selectSystems(names []string) ([]system, error) {
 	for _, name := range names {
 		if name != "all" && !slices.Contains(systemNames(), name) {

@@ -46,7 +46,8 @@ func uniform(workers, nodes, gpus int) []world.WorkerSpec {
 	return specs
 }
 
-// begins is when each job began to run for the last time, in seconds, if it was stopped never or once; -1 if it has not ended.
+// begins is when each job began to run for the last time, in seconds, if it was stopped at most once. -1: it has not
+// ended.
 func begins(records []world.Record) []int {
 	var at []int
 	for i := range records {
@@ -226,8 +227,8 @@ func audit(t *testing.T, w *world.World, s world.System) *audited {
 	return a
 }
 
-// TestConservation runs each system on a fleet that is too small: no node is ever over-filled, every job ends, everything is free
-// afterwards, and the GPU time in which jobs ran is what they took.
+// TestConservation runs each system on a fleet that is too small: no node is ever over-filled, every job ends,
+// everything is free afterwards, and the GPU time of the fleet in which jobs ran equals the GPU time of the jobs.
 func TestConservation(t *testing.T) {
 	for _, s := range systems {
 		t.Run(s.name, func(t *testing.T) {
@@ -278,7 +279,7 @@ func TestConservation(t *testing.T) {
 	}
 }
 
-// TestDeterminism: the same seed gives the same result, and another seed another one.
+// TestDeterminism: the same seed gives the same result, and another seed gives another result.
 func TestDeterminism(t *testing.T) {
 	o := defaultOptions()
 	simulate := func(s system, seed uint64) []string {

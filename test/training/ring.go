@@ -139,7 +139,7 @@ func (r *ring) exchange(out, in []byte) error {
 	sent := make(chan error, 1)
 	go func() { sent <- r.send(out) }()
 	if err := r.receive(in); err != nil {
-		r.close() // Ends send, whose error then says nothing more.
+		r.close() // Ends send. Its error then has no more information.
 		return cmp.Or(err, <-sent)
 	}
 	return <-sent
@@ -209,7 +209,7 @@ func (r *ring) allGather(own []byte) ([][]byte, error) {
 	return all, nil
 }
 
-// broadcast replaces the values of all ranks by those of one rank.
+// broadcast replaces the values of all ranks by the values of one rank.
 func (r *ring) broadcast(from int, values []float64) error {
 	buffer := encode(values)
 	if r.rank != from {

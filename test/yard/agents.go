@@ -105,8 +105,8 @@ func (y *Yard) startAgents(ctx context.Context) error {
 	return nil
 }
 
-// startAgentsOf applies what config/worker-agent has but the Deployment, and runs the agents as processes, which also
-// answer the webhooks of config/webhook. Those are there when the agents are ready. On kind it applies all.
+// startAgentsOf applies what config/worker-agent has, except the Deployment, and runs the agents as processes. They
+// also answer the webhooks of config/webhook, which work when the agents are ready. On kind it applies everything.
 func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) error {
 	if clusters.OnKind() {
 		return y.deployAgent(ctx, cluster)
@@ -137,7 +137,7 @@ func (y *Yard) startAgentsOf(ctx context.Context, cluster *clusters.Cluster) err
 	return applyWebhooks(ctx, cluster, server, y.options.Version)
 }
 
-// applyAgentRights applies what config/worker-agent of a version has but the Deployment, the CRDs and the webhooks.
+// applyAgentRights applies what config/worker-agent of a version has, except the Deployment, the CRDs and the webhooks.
 func applyAgentRights(ctx context.Context, cluster *clusters.Cluster, version Version) error {
 	dir := filepath.Join(version.Root, "config/worker-agent")
 	for _, file := range []string{

@@ -10,8 +10,8 @@ import (
 	"net"
 )
 
-// balance gives connections to the address to the first of the backends that takes them, until the yard stops: what a
-// Service does for replicas of which some are down.
+// Until the yard stops, balance gives each connection to the first backend that takes it, as a Service does for
+// replicas if some of them are down.
 func (y *Yard) balance(ctx context.Context, address string, backends []string) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)

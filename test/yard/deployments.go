@@ -54,7 +54,7 @@ func (y *Yard) deployAgent(ctx context.Context, cluster *clusters.Cluster) error
 // deployManager applies config/hub. Its CRDs are there already. The manager has the credentials of its pod.
 func (y *Yard) deployManager(ctx context.Context) error {
 	err := y.Hub.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/hub"), func(d *appsv1.Deployment) {
-		d.Spec.Replicas = ptr.To[int32](1) // So that the probes and metrics below are those of the manager that works.
+		d.Spec.Replicas = ptr.To[int32](1) // So that the probes and metrics below come from the manager that works.
 		container := &d.Spec.Template.Spec.Containers[0]
 		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, patientLease, y.options.ManagerArgs)
 	})

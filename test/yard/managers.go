@@ -17,12 +17,12 @@ import (
 	"github.com/trainyard/trainyard/test/ports"
 )
 
-// handOver is how long a manager that was stopped and goes on may take to see that it leads no more, and to end.
+// handOver is how long a manager may take after a pause to see that it does not lead any more, and to end.
 const handOver = time.Minute
 
-// Managers keep a manager running, as its Deployment does. They start a manager again that has ended, for example because
-// it could not renew its lease. Their methods are safe for concurrent use. On kind there is a real Deployment, and only
-// Kill and the URLs are for use.
+// Managers keep a manager running, as its Deployment does. They start a manager again that has ended, for example
+// because it could not renew its lease. Their methods are safe for concurrent use. On kind there is a real Deployment,
+// and only Kill and the URLs are for use.
 type Managers struct {
 	yard *Yard
 	kept sync.WaitGroup
@@ -33,7 +33,8 @@ type Managers struct {
 	version Version           // of the next one; under mu
 	// health and metrics are addresses of the latest manager; under mu.
 	health, metrics string
-	// webhooks are the arguments of a manager that answers webhooks. One at a time can: another one tries again.
+	// webhooks are the arguments of a manager that answers webhooks. Only one manager at a time can answer them. Another
+	// manager tries again.
 	webhooks []string
 }
 
@@ -99,7 +100,7 @@ func (m *Managers) keep() {
 		if m.current != nil {
 			select {
 			case <-m.current.Done():
-				_ = m.start(context.Background()) // An error is one of the machine; it is tried again.
+				_ = m.start(context.Background()) // An error comes from the machine, so the start is tried again.
 			default:
 			}
 		}
@@ -180,7 +181,8 @@ func (m *Managers) Away() error {
 	return current.Kill()
 }
 
-// Back starts a manager. The arguments override the arguments in the yard's options, for this manager and later ones.
+// Back starts a manager. The arguments override the arguments in the yard's options, for this manager and later
+// managers.
 func (m *Managers) Back(more ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,8 +190,8 @@ func (m *Managers) Back(more ...string) error {
 	return m.start(context.Background())
 }
 
-// Replace starts another manager beside the present one, and stops the present one when the other is ready, as a rolling
-// update of the Deployment does.
+// Replace starts another manager beside the present one, and stops the present one when the other is ready, as a
+// rolling update of the Deployment does.
 func (m *Managers) Replace(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,8 +206,8 @@ func (m *Managers) Replace(ctx context.Context) error {
 }
 
 // Pause stops the manager without ending it, and starts another manager. That manager leads when the first has not
-// renewed its lease for long enough. resume lets the first manager continue, and waits until it has seen that it no
-// longer leads and has ended.
+// renewed its lease for long enough. resume lets the first manager continue, and waits until it has noticed that it
+// does not lead any more, and has ended.
 func (m *Managers) Pause() (resume func(context.Context) error, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

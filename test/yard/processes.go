@@ -37,8 +37,8 @@ var fastLease = []string{
 	"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms",
 }
 
-// installHub applies what config/hub has but the CRDs, which are there, and the Deployment, whose place the local
-// process takes.
+// installHub applies what config/hub has, except the CRDs, which exist already, and the Deployment, which the local
+// process replaces.
 func (y *Yard) installHub(ctx context.Context) error {
 	if err := applyManagerRights(ctx, y.Hub, y.options.Version); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (y *Yard) Register(ctx context.Context, worker Worker) error {
 	return err
 }
 
-// prepare creates the WorkerCluster of a worker that has a failover of its own.
+// prepare creates the WorkerCluster of a worker with its own failover settings.
 func (y *Yard) prepare(ctx context.Context, worker Worker) error {
 	if worker.Failover == (v1alpha1.WorkerFailover{}) {
 		return nil

@@ -45,7 +45,7 @@ func (v Version) crds(ctx context.Context, own clusters.ModuleFile) ([]string, e
 	return append(paths, filepath.Join(v.Root, own.Path)), err
 }
 
-// ApplyHub applies what config/hub of a version has but the Deployment and the webhooks.
+// ApplyHub applies what config/hub of a version has, except the Deployment and the webhooks.
 func (y *Yard) ApplyHub(ctx context.Context, version Version) error {
 	version, err := version.complete(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (y *Yard) ApplyHub(ctx context.Context, version Version) error {
 	return applyManagerRights(ctx, y.Hub, version)
 }
 
-// ApplyAgents applies what config/worker-agent of a version has but the Deployment, on a cluster with agents.
+// ApplyAgents applies what config/worker-agent of a version has, except the Deployment, on a cluster with agents.
 func (y *Yard) ApplyAgents(ctx context.Context, cluster *clusters.Cluster, version Version) error {
 	version, err := version.complete(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (a *Agent) replace(ctx context.Context, program string) error {
 	return a.Up(ctx)
 }
 
-// applyManagerRights applies what config/hub has but the CRDs, the webhooks and the Deployment.
+// applyManagerRights applies what config/hub has, except the CRDs, the webhooks and the Deployment.
 func applyManagerRights(ctx context.Context, hub *clusters.Cluster, version Version) error {
 	for _, part := range []string{"config/namespace", "config/rbac"} {
 		if _, err := hub.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(version.Root, part)); err != nil {

@@ -79,7 +79,7 @@ type Yard struct {
 	mu      sync.Mutex // held to write Agents and webhooks
 	// webhooks are the addresses of the agents' webhooks, by the cluster's name.
 	webhooks map[string]*clusters.WebhookServer
-	// managerKubeconfig is that of the manager's service account.
+	// managerKubeconfig is the kubeconfig of the manager's service account.
 	managerKubeconfig string
 }
 
@@ -130,8 +130,8 @@ func (y *Yard) start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends all processes. Call it once. It returns an error if a manager or an agent has panicked: it was started again,
-// and tests may not have noticed. It does not look into the containers of kind.
+// Stop ends all processes. Call it once. It returns an error if a manager or an agent has panicked: it was started
+// again, and tests may not have noticed. It does not look into the containers of kind.
 func (y *Yard) Stop() error {
 	close(y.stopped)
 	if y.Managers != nil {

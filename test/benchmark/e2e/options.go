@@ -45,7 +45,7 @@ type options struct {
 
 	out   string
 	smoke bool
-	// garbageCollector runs that of Kubernetes on each cluster.
+	// garbageCollector runs Kubernetes' garbage collector on each cluster.
 	garbageCollector bool
 	profile          string
 	profileSeconds   int

@@ -19,7 +19,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/trainyard"
 )
 
-// all measures each system on each fleet, one after the other, and writes what there is after each.
+// all measures each system on each fleet, one after the other, and writes the results after each.
 func (o *options) all(ctx context.Context) error {
 	r, err := o.newReport()
 	if err != nil {
@@ -176,7 +176,7 @@ func systemOf(name string, f *fleet.Fleet) (scenario.System, error) {
 	}
 }
 
-// scenariosOf puts a world through what was asked for. Live jobs come last: they stay.
+// scenariosOf runs the requested scenarios in a world. Live jobs come last: they stay.
 func (o *options) scenariosOf(ctx context.Context, w *scenario.World, result *report.Result, everything bool) error {
 	asked := func(name string) bool { return slices.Contains(o.scenarios, name) }
 	if asked(burst) {

@@ -20,7 +20,7 @@ import (
 const (
 	jsonType     = "application/json"
 	protobufType = "application/vnd.kubernetes.protobuf"
-	// maxBody is that of an API server.
+	// maxBody is the limit of an API server.
 	maxBody = 3 << 20
 )
 
@@ -49,7 +49,7 @@ func answer(w http.ResponseWriter, code int, body any) { answerAs(w, jsonType, c
 func answerAs(w http.ResponseWriter, contentType string, code int, body any) {
 	w.Header().Set("Content-Type", contentType)
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // A client that has gone needs no answer.
+	_ = json.NewEncoder(w).Encode(body) // A client that is gone needs no answer.
 }
 
 // refuse answers with an error.
@@ -71,7 +71,8 @@ func statusOf(err error) metav1.Status {
 	return status
 }
 
-// decode reads an object from the body of a request, as JSON (which YAML's flow style is, too, as far as clients send it) or protobuf.
+// decode reads an object from the body of a request, as JSON (which YAML's flow style is, too, as far as clients send
+// it) or protobuf.
 func decode(r *http.Request) (map[string]any, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	switch {

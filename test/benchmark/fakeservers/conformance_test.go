@@ -39,7 +39,8 @@ var shared = servers.Share(func(_ context.Context, set *servers.Set) (*rest.Conf
 
 func TestMain(m *testing.M) { shared.Main(m) }
 
-// step is a request. Names in braces stand for what earlier answers had: {uid} and {rv} are those of the last object.
+// step is a request. Names in braces stand for what earlier answers had: {uid} and {rv} are the UID and the version of
+// the last object.
 type step struct {
 	name        string
 	method      string // GET if empty
@@ -55,7 +56,7 @@ type step struct {
 	codeOnly bool
 }
 
-// trainJob is one with all that an API server would add to its spec.
+// trainJob has everything that an API server would add to its spec.
 func trainJob(name, more string) string {
 	return fmt.Sprintf(`{"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": %q, "labels": {"team": "a", "n": %q}%s},
 		"spec": {"managedBy": "trainer.kubeflow.org/trainjob-controller", "suspend": false,
@@ -140,7 +141,7 @@ func aRuntime(value string) string {
 		"spec": {"template": {"spec": {"network": {"enableDNSHostnames": true}}}}}`, value)
 }
 
-// server is one that the steps are sent to.
+// server is a server to which the steps are sent.
 type server struct {
 	config *rest.Config
 	client *http.Client
@@ -230,7 +231,7 @@ func metadata(object map[string]any, name string) string {
 	return value
 }
 
-// facts are what of an answer has to be the same: all but what is new each time, and texts.
+// facts are the parts of an answer that have to be equal: everything except texts and what is new each time.
 func facts(body map[string]any) map[string]any {
 	switch kind, _ := body["kind"].(string); {
 	case kind == "Status":
@@ -283,7 +284,7 @@ func TestConformance(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-real +fake):\n%s", st.name, diff)
 		}
-		// Whether something was written is told by the version, which each has its own.
+		// The version shows whether something was written. Each server has its own versions.
 		if a, b := beforeFake == fake.version(), beforeReal == real.version(); a != b {
 			t.Errorf("%s: the version is the same as before: fake %t, real %t", st.name, a, b)
 		}

@@ -50,7 +50,7 @@ func deleteOptions(r *http.Request) (metav1.DeleteOptions, error) {
 	return options, err
 }
 
-// deleted is what an object becomes when it is deleted, nil if it goes at once.
+// deleted returns what an object becomes when it is deleted, nil if it is gone at once.
 func deleted(before *object, options metav1.DeleteOptions) (map[string]any, error) {
 	if p := options.Preconditions; p != nil {
 		if is := before.meta.GetUID(); ptr.Deref(p.UID, is) != is {

@@ -17,7 +17,7 @@ import (
 // kubernetesVersion is what the servers say they are.
 const kubernetesVersion = "v1.36.3"
 
-// schemaETag is that of the only OpenAPI document, which does not change.
+// schemaETag is the ETag of the only OpenAPI document, which does not change.
 const schemaETag = `"trainjobs"`
 
 // aggregatedType is the content type of a discovery document with all groups.
@@ -28,7 +28,7 @@ func discover(w http.ResponseWriter, r *http.Request) bool {
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	switch path {
 	case "/healthz", "/livez", "/readyz":
-		_, _ = w.Write([]byte("ok")) // A client that has gone needs no answer.
+		_, _ = w.Write([]byte("ok")) // A client that is gone needs no answer.
 	case "/version":
 		answer(w, http.StatusOK, version.Info{Major: "1", Minor: "36", GitVersion: kubernetesVersion, Platform: "linux/amd64"})
 	case "/api", "/apis":
@@ -85,7 +85,7 @@ func discoverGroup(w http.ResponseWriter, path string) bool {
 	return false
 }
 
-// groupVersions are those of the kinds. Each group has one.
+// groupVersions are the versions of the kinds. Each group has one.
 func groupVersions() []schema.GroupVersion {
 	var all []schema.GroupVersion
 	for _, k := range kinds {
@@ -142,7 +142,7 @@ func aggregatedGroup(gv schema.GroupVersion) apidiscoveryv2.APIGroupDiscovery {
 	}
 }
 
-// answerSchema tells of TrainJobs what the manager wants to know: the fields of their spec.
+// answerSchema says what the manager wants to know of TrainJobs: the fields of their spec.
 func answerSchema(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Etag", schemaETag)
 	if r.Header.Get("If-None-Match") == schemaETag {

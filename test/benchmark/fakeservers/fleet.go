@@ -29,7 +29,8 @@ type Options struct {
 	// Nodes of each worker, and GPUs of each node.
 	Nodes int
 	GPUs  int64
-	// RunFor is how long TrainJobs take on these workers. 0: nothing runs there, and what is deleted in the foreground waits for ever.
+	// RunFor is how long TrainJobs take on these workers. 0: nothing runs there, and an object that is deleted in the
+	// foreground stays for ever.
 	RunFor time.Duration
 	// Created is called for each TrainJob that is created, from the goroutine of the request. Nil: nobody is told.
 	Created func(worker *Worker, job types.NamespacedName, at time.Time)
@@ -40,7 +41,7 @@ type Fleet struct {
 	Workers []*Worker
 }
 
-// Worker is one of them.
+// Worker is one fake worker.
 type Worker struct {
 	// Name is worker-0 and so on.
 	Name string
@@ -133,7 +134,7 @@ func (w *Worker) close() error {
 	return err
 }
 
-// Kubeconfig is one with which the manager accepts the worker.
+// Kubeconfig returns a kubeconfig with which the manager accepts the worker.
 func (w *Worker) Kubeconfig() ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[w.Name] = &clientcmdapi.Cluster{Server: w.Config.Host, CertificateAuthorityData: w.Config.CAData}

@@ -94,7 +94,7 @@ func newJob(name string, suspended bool) *unstructured.Unstructured {
 	return job
 }
 
-// The manager's own client takes a fake for a worker: it knows what it has, and writes, reads and deletes there.
+// The manager's own client works with a fake worker: it sees what the worker has, and writes, reads and deletes there.
 func TestTheManagersClient(t *testing.T) {
 	created := make(chan types.NamespacedName, 10)
 	fleet := startFleet(t, fakeservers.Options{
@@ -143,7 +143,7 @@ func TestTheManagersClient(t *testing.T) {
 	})
 }
 
-// A worker that hangs is one that does not answer, and it goes on where it was.
+// A worker that hangs does not answer. After that it goes on where it was.
 func TestHang(t *testing.T) {
 	fleet := startFleet(t, fakeservers.Options{Workers: 1})
 	worker := fleet.Workers[0]

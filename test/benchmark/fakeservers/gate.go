@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// gate stops the bytes of all connections of a worker while it is shut, below TLS and HTTP: so neither pings nor handshakes are answered,
-// as if the process were stopped. The kernel goes on accepting connections.
+// gate stops the bytes of all connections of a worker while it is shut, below TLS and HTTP: so neither pings nor
+// handshakes are answered, as if the process were stopped. The kernel goes on accepting connections.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{} // Closed while bytes may pass; under mu.

@@ -15,7 +15,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
 
-// kind is one that a fake server has.
+// kind is a kind that a fake server has.
 type kind struct {
 	schema.GroupVersionKind
 	plural     string
@@ -30,7 +30,7 @@ func (k *kind) resource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.plural}
 }
 
-// path is that of the kind's group version.
+// path is the path of the kind's group version.
 func (k *kind) path() string {
 	if k.Group == "" {
 		return "/api/" + k.Version
@@ -45,7 +45,7 @@ func (k *kind) discovered() metav1.APIResource {
 	}
 }
 
-// The kinds by which the code asks.
+// The kinds that the code names.
 var (
 	namespaces = &kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), plural: "namespaces", status: true}
 	nodes      = &kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Node"), plural: "nodes", status: true}

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// object is what is stored. It is never changed, but replaced.
+// object is what is stored. It never changes: another object replaces it.
 type object struct {
 	kind    *kind
 	key     types.NamespacedName
@@ -41,7 +41,7 @@ func fork(content map[string]any) map[string]any {
 	return forked
 }
 
-// metadataOf are the accessors of some content. What they set is in the content.
+// metadataOf returns accessors of some content. They change the content.
 func metadataOf(content map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
@@ -66,7 +66,7 @@ func mergeJSON(target, patch map[string]any) map[string]any {
 	return merged
 }
 
-// differs compares what clients can write: all but the resource version.
+// differs compares what clients can write: everything except the resource version.
 func differs(a, b map[string]any) bool {
 	stripped := func(content map[string]any) map[string]any {
 		forked := fork(content)

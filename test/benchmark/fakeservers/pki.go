@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// newCertificate returns a certificate for 127.0.0.1 that is its own authority, and the latter as PEM.
+// newCertificate returns a certificate for 127.0.0.1 that is its own authority, and the authority as PEM.
 func newCertificate() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -23,7 +23,8 @@ func (h *handler) get(w http.ResponseWriter, r *http.Request, of target) {
 	answer(w, http.StatusOK, shown(r, o))
 }
 
-// list answers with all at once, or with pages. What changes between two pages is in the later ones, other than with an API server.
+// list answers with everything at once, or with pages. Unlike an API server, later pages have what has changed since
+// the first page.
 func (h *handler) list(w http.ResponseWriter, r *http.Request, of target) {
 	query := r.URL.Query()
 	selection, err := newSelection(of.kind, of.key.Namespace, query)
@@ -57,7 +58,7 @@ func (h *handler) list(w http.ResponseWriter, r *http.Request, of target) {
 	answer(w, http.StatusOK, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": metadata, "items": items})
 }
 
-// notAhead refuses a version that has not been yet. An API server waits a little before.
+// notAhead refuses a version that does not exist yet. An API server first waits a little.
 func notAhead(wanted string, version uint64) error {
 	if wanted == "" {
 		return nil

@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// firstVersion is a resource version as those of an API server that has just begun.
+	// firstVersion is the first resource version, similar to an API server that has just started.
 	firstVersion = 1000
-	// history is how many events of each kind a watch can go back.
+	// A watch can go back by so many events of its kind.
 	history = 256
 	// maxPending is how many events a watch may have to say until it is cut off.
 	maxPending = 100_000
@@ -54,7 +54,7 @@ func newStore() *store {
 	}
 }
 
-// observe has a function called after each change, outside of the lock and before the client has its answer.
+// observe makes the store call a function after each change, outside of the lock and before the client gets its answer.
 func (s *store) observe(see func(event)) { s.observers = append(s.observers, see) }
 
 func (s *store) get(k *kind, key types.NamespacedName) (*object, error) {
@@ -71,7 +71,7 @@ func (s *store) find(k *kind, key types.NamespacedName) (*object, error) {
 	return nil, apierrors.NewNotFound(k.resource(), key.Name)
 }
 
-// list returns the objects of a kind, sorted by namespace and name, and the version as of which they are these.
+// list returns the objects of a kind, sorted by namespace and name, and the version of the list.
 func (s *store) list(k *kind) ([]*object, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,8 +133,9 @@ func (s *store) mustCreate(k *kind, content map[string]any) {
 	}
 }
 
-// update replaces an object by what change makes of it, and returns it as it is then. Nothing happens if it is the same. If change makes
-// nothing of it, it is deleted; one that is being deleted goes with its last finalizer.
+// update replaces an object by the result of change, and returns the new object. If the result is equal, nothing
+// happens. If the result is nil, the object is deleted. An object that is being deleted is removed with its last
+// finalizer.
 func (s *store) update(k *kind, key types.NamespacedName, change func(*object) (map[string]any, error)) (*object, error) {
 	return s.commit(func() (event, error) {
 		before, err := s.find(k, key)
@@ -161,7 +162,8 @@ func (s *store) update(k *kind, key types.NamespacedName, change func(*object) (
 	})
 }
 
-// commit decides under the lock what changes, stores it, and tells everybody. It returns the object as it is then, or was at last.
+// commit decides under the lock what changes, stores it, and tells all watches. It returns the new object, or the last
+// version of a deleted object.
 func (s *store) commit(decide func() (event, error)) (*object, error) {
 	e, left, err := s.commitLocked(decide)
 	if err == nil && e.before != e.after {
@@ -201,7 +203,7 @@ func (s *store) stamp(o *object) {
 	o.meta.SetResourceVersion(strconv.FormatUint(s.version, 10))
 }
 
-// record stores what an event says, and gives it to those who watch.
+// record stores what an event says, and gives the event to the watches.
 func (s *store) record(e event) {
 	if e.after == nil {
 		delete(s.objects[e.kind], e.before.key)

@@ -16,8 +16,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// trainJobController plays, on one worker, the TrainJob controller: a job is Complete so long after it could run for the first time. It
-// also plays the garbage collector: what is deleted in the foreground goes at once, as nothing depends on it.
+// trainJobController plays, on one worker, the TrainJob controller: a job is Complete a fixed time after it could run
+// for the first time. It also plays the garbage collector: an object that is deleted in the foreground is removed at
+// once, because nothing depends on it.
 type trainJobController struct {
 	store  *store
 	runFor time.Duration
@@ -66,10 +67,10 @@ func (c *trainJobController) forget(o *object) {
 	}
 }
 
-// complete says that a job has ended, unless it is another one by now, or is suspended.
+// complete says that a job has ended, unless it is another job by now, or is suspended.
 func (c *trainJobController) complete(o *object) {
 	c.forget(o)
-	_, _ = c.store.update(o.kind, o.key, func(now *object) (map[string]any, error) { // If it has gone, nothing is to be said of it.
+	_, _ = c.store.update(o.kind, o.key, func(now *object) (map[string]any, error) { // It may be gone.
 		content := fork(now.content())
 		if now.meta.GetUID() != o.meta.GetUID() || !runs(now) {
 			return content, nil
@@ -84,7 +85,7 @@ func (c *trainJobController) complete(o *object) {
 
 // collect takes the garbage collector's finalizer off.
 func (c *trainJobController) collect(o *object) {
-	_, _ = c.store.update(o.kind, o.key, func(now *object) (map[string]any, error) { // If it has gone, it has gone.
+	_, _ = c.store.update(o.kind, o.key, func(now *object) (map[string]any, error) { // It may be gone already.
 		content := fork(now.content())
 		if now.meta.GetUID() == o.meta.GetUID() {
 			metadataOf(content).SetFinalizers(without(now.meta, metav1.FinalizerDeleteDependents))

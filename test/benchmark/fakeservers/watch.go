@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// bookmarkInterval is about that of an API server.
+// bookmarkInterval is about the interval of an API server.
 const bookmarkInterval = time.Minute
 
-// watcher has what a watch has to say.
+// watcher has the events that a watch has to send.
 type watcher struct {
 	kind *kind
 	wake chan struct{} // Has a value while there is something to say.
@@ -50,7 +50,8 @@ func (w *watcher) take() (events []event, cut bool) {
 	return events, w.cut
 }
 
-// watch begins to watch a kind: after a version, or, if that is 0, with what there is now. It returns that, and its version.
+// watch begins to watch a kind: after a version, or, if that is 0, with the present objects. It returns the present
+// objects and their version.
 func (s *store) watch(k *kind, after uint64) (w *watcher, now []*object, version uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +114,7 @@ func (h *handler) watch(w http.ResponseWriter, r *http.Request, of target) {
 	s := &stream{selection: selection, request: r, encoder: json.NewEncoder(w), flush: http.NewResponseController(w).Flush}
 	initial := query.Get("sendInitialEvents") == "true"
 	if initial {
-		after = 0 // What there is now is not older than what was asked for.
+		after = 0 // The present objects are not older than the requested version.
 	}
 	watcher, now, version, err := h.store.watch(of.kind, after)
 	if err != nil {
@@ -174,7 +175,7 @@ func (h *handler) follow(s *stream, w *watcher, bookmarks bool, limit time.Durat
 	}
 }
 
-// tell sends an event as far as it is about what is watched: an object that is no longer selected is gone to who watches.
+// tell sends an event if it concerns the watched objects. For a watch, an object that is no longer selected is deleted.
 func (s *stream) tell(e event) error {
 	was, is := s.matches(e.before), s.matches(e.after)
 	switch {

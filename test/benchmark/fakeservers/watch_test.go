@@ -148,7 +148,7 @@ func TestWatchRefusals(t *testing.T) {
 	}
 }
 
-// drain returns what comes until a stream ends by itself: type, reason and code.
+// drain returns the events until a stream ends by itself: type, reason and code.
 func (s *server) drain(t *testing.T, st step) (code int, all []string) {
 	t.Helper()
 	response := s.open(t, st)

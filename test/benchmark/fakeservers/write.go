@@ -80,7 +80,7 @@ func badKind(is string, wanted *kind, why string) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s%s", is, wanted.Version, wanted.Kind, why))
 }
 
-// known refuses, or prunes, fields of a TrainJob's spec that there are not, as the request wants it.
+// known refuses or prunes unknown fields of a TrainJob's spec, as the request wants it.
 func known(r *http.Request, k *kind, content map[string]any) (map[string]any, error) {
 	spec, _ := content["spec"].(map[string]any)
 	if k != trainJobs || spec == nil {
@@ -149,7 +149,7 @@ func (h *handler) patch(w http.ResponseWriter, r *http.Request, of target) {
 	})
 }
 
-// write replaces an object by what make makes of it, as far as it may be written where the request goes.
+// write replaces an object by the result of make. Only what may be written at the path of the request changes.
 func (h *handler) write(w http.ResponseWriter, r *http.Request, of target, make func(*object) (map[string]any, error)) {
 	o, err := h.store.update(of.kind, of.key, func(before *object) (map[string]any, error) {
 		wanted, err := make(before)
@@ -172,7 +172,7 @@ func (h *handler) write(w http.ResponseWriter, r *http.Request, of target, make 
 	answer(w, http.StatusOK, shown(r, o))
 }
 
-// sameVersion compares a resource version with that which a client has seen.
+// sameVersion compares a resource version with the version that a client has seen.
 func sameVersion(before *object, wanted map[string]any) error {
 	if version := metadataOf(wanted).GetResourceVersion(); version != "" && version != before.meta.GetResourceVersion() {
 		return apierrors.NewConflict(before.kind.resource(), before.key.Name,
@@ -181,14 +181,15 @@ func sameVersion(before *object, wanted map[string]any) error {
 	return nil
 }
 
-// unmet is the error of a precondition. as is the kind or the resource: API servers name the one or the other.
+// unmet is the error of a precondition. as is the kind or the resource: some errors of API servers name the kind,
+// others the resource.
 func unmet(before *object, as, what, wanted, is string) error {
 	words := fmt.Sprintf("Precondition failed: %[1]s in precondition: %[2]s, %[1]s in object meta: %[3]s", what, wanted, is)
 	return apierrors.NewConflict(schema.GroupResource{Group: before.kind.Group, Resource: as}, before.key.Name, errors.New(words))
 }
 
-// writable keeps of what is wanted that which a client may write: the status there, everything else here, and never what is the API
-// server's.
+// writable keeps what a client may write at this path: at the status path only the status, otherwise everything else.
+// It never keeps what only the API server writes.
 func writable(of target, before *object, wanted map[string]any) (map[string]any, error) {
 	old := before.content()
 	if of.subresource == "status" {

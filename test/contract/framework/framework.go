@@ -26,7 +26,7 @@ import (
 const (
 	// CRDsVariable is the environment variable that names a directory with CRDs of which no module has a file.
 	CRDsVariable = "TRAINYARD_CONTRACT_CRDS"
-	// waitLimit is for whatever is waited for, on a machine with other work.
+	// waitLimit limits every wait, on a machine with other work.
 	waitLimit    = time.Minute
 	pollInterval = 50 * time.Millisecond
 )
@@ -42,7 +42,7 @@ type Framework struct {
 // Init starts an API server that has the CRDs and calls the webhooks.
 func (f *Framework) Init() *rest.Config {
 	ctrl.SetLogger(ginkgo.GinkgoLogr)
-	// Where a test of upstream's has no limit of its own, gomega's is one second.
+	// If a test of upstream's sets no limit, gomega's limit is one second.
 	gomega.SetDefaultEventuallyTimeout(waitLimit)
 	ctx := context.Background()
 	crds, err := crdPaths(ctx)
@@ -57,7 +57,7 @@ func (f *Framework) Init() *rest.Config {
 	return f.cluster.Config
 }
 
-// crdPaths are those of upstream's suites.
+// crdPaths are the paths in upstream's suites.
 func crdPaths(ctx context.Context) ([]string, error) {
 	paths := []string{os.Getenv(CRDsVariable)}
 	if paths[0] == "" {
@@ -76,8 +76,8 @@ func newClient(config *rest.Config) (client.Client, error) {
 	return client.New(config, client.Options{Scheme: scheme})
 }
 
-// RunManager starts a manager with the webhooks and, if asked for, the controller. It returns a client without a cache, and the
-// context in which the manager runs.
+// RunManager starts a manager with the webhooks and, if asked for, the controller. It returns a client without a cache,
+// and the context in which the manager runs.
 func (f *Framework) RunManager(cfg *rest.Config, startControllers bool) (context.Context, client.Client) {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:        f.admin.Scheme(),
@@ -100,7 +100,8 @@ func (f *Framework) RunManager(cfg *rest.Config, startControllers bool) (context
 	return ctx, f.admin
 }
 
-// Teardown ends the manager and then the API server, if that was not done before: one of upstream's suites calls it twice.
+// Teardown ends the manager and then the API server, if that was not done before: one of upstream's suites calls it
+// twice.
 func (f *Framework) Teardown() {
 	done := *f
 	*f = Framework{}

@@ -18,12 +18,12 @@ import (
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
-// configurations are the kinds by which an API server knows webhooks. It calls those that mutate first: while one of them does not
-// answer, nothing tells that the others are known.
+// configurations are the kinds by which an API server knows webhooks. It calls mutating webhooks first: while one of
+// them does not answer, nothing shows that it knows the others.
 var configurations = []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
 
-// installWebhooks applies config/webhook and returns when the API server calls what is configured there. As nobody listens yet, a
-// request is refused with the webhook's name then.
+// installWebhooks applies config/webhook and returns when the API server calls these webhooks. Nobody listens yet, so
+// the API server refuses a request and names the webhook.
 func installWebhooks(ctx context.Context, cluster *clusters.Cluster, server *clusters.WebhookServer, admin client.Client) error {
 	root, err := clusters.ModuleDir(ctx, "github.com/trainyard/trainyard")
 	if err != nil {

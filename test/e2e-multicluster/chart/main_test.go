@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package chart tests the Helm chart, the roles for people that it installs, and what the manager does while CRDs are
-// missing, on one real API server. Of the controllers there are only those of owners and of aggregated roles.
+// missing, on one real API server. Only two controllers run: the garbage collector and the controller of aggregated
+// roles.
 package chart
 
 import (

@@ -60,7 +60,7 @@ var flags = map[string][]any{
 	"AgentWithOptions": {"--kueue-quota"},
 }
 
-// TestSameAsKustomize checks that the chart renders what the kustomizations render, but for labels of Helm.
+// TestSameAsKustomize checks that the chart renders what the kustomizations render, except labels of Helm.
 func TestSameAsKustomize(t *testing.T) {
 	checkComplete(t)
 	for name, mode := range modes {

@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expiry runs jobs while the hub's token for a worker expires. The shortest life that an API server gives a token
-// is ten minutes, so the test takes eleven, and runs only on demand:
+// Package expiry runs jobs while the hub's token for a worker expires. The shortest life that an API server gives a
+// token is ten minutes, so the test takes eleven, and runs only on demand:
 //
 //	TOKEN_EXPIRY=1 go test ./test/e2e-multicluster/expiry -v
 package expiry
@@ -43,8 +43,8 @@ const (
 	poll    = 200 * time.Millisecond
 )
 
-// TestJobsRunThroughExpiry runs one job from before a renewal until after the end of the first token, and short jobs all
-// the time. Nothing is refused, and no job is placed twice.
+// TestJobsRunThroughExpiry runs one job from before a renewal until after the end of the first token, and short jobs
+// all the time. Nothing is refused, and no job is placed twice.
 func TestJobsRunThroughExpiry(t *testing.T) {
 	if os.Getenv("TOKEN_EXPIRY") == "" {
 		t.Skip("it takes eleven minutes: set TOKEN_EXPIRY=1")

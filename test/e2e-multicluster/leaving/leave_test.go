@@ -106,7 +106,7 @@ func leaveDrainedWorker(t *testing.T) {
 	}
 	leave(t.Context(), t, onBoth("--drain")...).expect(t, 0, "there is no WorkerCluster")
 
-	// Nobody can ask the worker any more about the copy of a job that has ended there.
+	// Nobody can ask the worker any more about the copy of a job that ended there.
 	check.Must(t, hub.Delete(t.Context(), ended))
 	eventually(t, func(g gomega.Gomega) {
 		err := hub.Get(t.Context(), client.ObjectKeyFromObject(ended), &v1alpha1.Dispatch{})

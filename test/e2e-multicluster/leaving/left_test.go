@@ -33,8 +33,8 @@ var documented = map[string][]string{
 	"apiservices":               {"v1alpha1.trainyard.dev"}, // The API server makes it of the CRDs.
 }
 
-// nothingIsLeft looks through all objects of the leaver, but Events, for what is Trainyard's by name, label, namespace or
-// kind.
+// nothingIsLeft looks through all objects of the leaver, except Events, for objects that belong to Trainyard by name,
+// label, namespace or kind.
 func nothingIsLeft(t *testing.T) {
 	t.Helper()
 	config := y.Workers[leaver].Config
@@ -44,7 +44,7 @@ func nothingIsLeft(t *testing.T) {
 	check.Must(t, err)
 	lists, err := discover.ServerPreferredResources()
 	check.Must(t, err)
-	eventually(t, func(g gomega.Gomega) { // Objects that depend on others go a moment later.
+	eventually(t, func(g gomega.Gomega) { // Objects that depend on others are deleted a moment later.
 		looked := 0
 		for _, list := range lists {
 			group, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -86,8 +86,8 @@ func isOurs(object metav1.Object) bool {
 		object.GetNamespace() == metav1.NamespaceDefault && strings.HasPrefix(object.GetName(), "drained-")
 }
 
-// ranOnce reads in the audit logs that a job's copy was created once on each worker, and that the first one was deleted,
-// with all its pods, before the second was created.
+// ranOnce reads in the audit logs that a job's copy was created once on each worker, and that the first one was
+// deleted, with all its pods, before the second was created.
 func ranOnce(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	created := map[string]time.Time{}
@@ -112,7 +112,7 @@ func ranOnce(t *testing.T, job *trainer.TrainJob) {
 	g.Expect(podsOf(t, g, leaver, job)).To(gomega.BeEmpty())
 }
 
-// successes are the times at which an API server has done what it was asked, by its audit log.
+// successes are the times of successful requests, by the audit log of an API server.
 func successes(t *testing.T, cluster *clusters.Cluster, verb, resource string, name func(string) bool) []time.Time {
 	t.Helper()
 	file, err := os.Open(cluster.AuditLog())

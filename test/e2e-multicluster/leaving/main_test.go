@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leaving tests how a worker leaves the fleet, with whole processes: "kubectl trainyard leave" while jobs run, for
-// a worker that answers, one that does not, and one of two hubs.
+// Package leaving tests how a worker leaves the fleet, with whole processes: "kubectl trainyard leave" while jobs run,
+// for a worker that answers, a worker that does not answer, and a worker of two hubs.
 package leaving
 
 import (

@@ -19,7 +19,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Two hubs have joined the worker. One leaves while a job of the other runs: that job goes on, and so does its hub.
+// Two hubs have joined the worker. One hub leaves while a job of the other hub runs. That job goes on, and its hub
+// still works.
 func leaveSharedWorker(t *testing.T) {
 	join(t)
 	second := startSecondHub(t)

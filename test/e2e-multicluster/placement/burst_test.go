@@ -37,7 +37,7 @@ func TestBurst(t *testing.T) {
 	})
 
 	running := placed(t, ns, room)
-	bound.wait(t, room) // A job that ends before its pod has a node would never have one.
+	bound.wait(t, room) // If a job ends before its pod has a node, the pod never gets one.
 	waiting := slices.DeleteFunc(slices.Clone(order), func(job *trainer.TrainJob) bool { return running[job.Name] })
 	for len(waiting) > 0 {
 		next := waiting[:min(batch, len(waiting))]
@@ -65,7 +65,7 @@ func TestBurst(t *testing.T) {
 	}
 }
 
-// placed waits until so many jobs of a namespace are placed and the others wait, and returns them.
+// placed waits until so many jobs of a namespace are placed and the others wait, and returns the placed jobs.
 func placed(t *testing.T, namespace string, want int) map[string]bool {
 	t.Helper()
 	var names map[string]bool

@@ -24,7 +24,7 @@ const (
 	// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
 	quads, octets, singles = "quads", "octets", "singles"
 
-	// timeout is for what takes hundreds of pods through four clusters on a busy machine.
+	// timeout limits steps that bring hundreds of pods through four clusters on a busy machine.
 	timeout = 5 * time.Minute
 	poll    = 100 * time.Millisecond
 )

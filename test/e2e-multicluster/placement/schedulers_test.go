@@ -25,10 +25,11 @@ type schedulers struct {
 	namespace string
 
 	mu sync.Mutex
-	// refused are pods for which there was no node, and bound those that have one. Under mu.
+	// refused are pods for which there was no node, and bound are pods that have a node. Under mu.
 	refused map[string]*refusal
 	bound   map[string]bool
-	// came says how many jobs of the namespace had come to a worker when a job did, by worker and job. Under mu.
+	// came says how many jobs of the namespace were already on a worker when a job came there, by worker and job. Under
+	// mu.
 	came map[string]int
 }
 
@@ -39,13 +40,13 @@ type refusal struct {
 	// wanted is what the pod wants, and waiting how many pods of its job had no node.
 	wanted  int64
 	waiting int
-	// free GPUs of the nodes then, and who held others.
+	// free GPUs of the nodes at that time, and the jobs that held the other GPUs.
 	free map[string]int64
 	held []holding
 }
 
-// overtaken is true if there would have been nodes for all pods of the job without those of jobs that came to the
-// worker later. A job's pods are made some at a time, and its worker's scheduler gives nodes to whatever pod there is.
+// overtaken is true if all pods of the job would have had nodes without the pods of jobs that came to the worker later.
+// A job's pods are made some at a time, and its worker's scheduler gives nodes to whatever pod there is.
 func (r *refusal) overtaken(came map[string]int) bool {
 	free := maps.Clone(r.free)
 	for _, held := range r.held {
@@ -132,8 +133,7 @@ func (s *schedulers) see(worker string, pod *corev1.Pod, free *gpus) {
 	}
 	for _, condition := range pod.Status.Conditions {
 		refused := condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable
-		// A scheduler that is late may refuse a pod for others that have ended before: the worker was not given too much
-		// then.
+		// A late scheduler may refuse a pod because of pods that have ended already. Then the worker did not get too much.
 		if refused && !free.fits(pod) {
 			s.refused[key] = free.refusal(worker, pod, condition.Message)
 		}
@@ -150,8 +150,8 @@ func (s *schedulers) wait(t *testing.T, want int) {
 	})
 }
 
-// gpus are those of one worker that no pod has, in the order of its API server's writes: what its scheduler knows
-// sooner or later.
+// gpus are the free GPUs of one worker, in the order of its API server's writes. Its scheduler sees the same, perhaps
+// later.
 type gpus struct {
 	free    map[string]int64           // By node.
 	held    map[string]holding         // By pod.

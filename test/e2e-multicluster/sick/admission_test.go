@@ -28,7 +28,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// TestDryRunOnTheHub: whoever tries a job on the hub gets the worker's answer, and what only the hub knows.
+// TestDryRunOnTheHub: a dry run of a job on the hub gives the worker's answer, and what only the hub knows.
 func TestDryRunOnTheHub(t *testing.T) {
 	letSubmit(t)
 	reserved := func(job *trainer.TrainJob) { job.Spec.Trainer.Env = []corev1.EnvVar{{Name: "PET_NNODES", Value: "2"}} }
@@ -83,8 +83,8 @@ func TestDryRunOnTheHub(t *testing.T) {
 	}
 }
 
-// TestUnmodifiedClients: jobs that name no manager run on a worker where their namespace or their policy says so. What
-// they cost stands on the hub.
+// TestUnmodifiedClients: jobs that name no manager run on a worker where their namespace or their policy says so. The
+// hub shows what they cost.
 func TestUnmodifiedClients(t *testing.T) {
 	letSubmit(t)
 	policy := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "unmodified"}, Spec: v1alpha1.DispatchPolicySpec{
@@ -142,7 +142,7 @@ func letSubmit(t *testing.T) {
 	})
 }
 
-// label sets the label of the team's namespace that has all jobs dispatched, or removes it.
+// label sets or removes the label of the team's namespace because of which all jobs are dispatched.
 func label(t *testing.T, value string) {
 	t.Helper()
 	change := fmt.Sprintf(`{"metadata": {"labels": {%q: %q}}}`, v1alpha1.LabelDispatch, value)

@@ -1,8 +1,8 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sick tests what a user of the hub, who has no right on any worker, learns of jobs that do not run or cannot run,
-// with whole processes: a hub with webhooks and two workers.
+// Package sick tests what a user of the hub, who has no right on any worker, learns of jobs that do not run or cannot
+// run, with whole processes: a hub with webhooks and two workers.
 package sick
 
 import (

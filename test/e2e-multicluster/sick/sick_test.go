@@ -112,7 +112,7 @@ func TestSickWorker(t *testing.T) {
 	expectWords(t, job, "State: Starting on worker west (ImagePullFailed)")
 }
 
-// TestRecovery: the end of a trouble is told, and a job that had none costs no condition.
+// TestRecovery: the end of a trouble is reported. A job that never had trouble has no condition.
 func TestRecovery(t *testing.T) {
 	is := sickness{at: west}
 	job := is.submit(t, "recovers")
@@ -256,7 +256,7 @@ func crashes(t *testing.T, job *trainer.TrainJob) {
 	})
 }
 
-// loses makes the nodes of a job's pods go.
+// loses deletes the nodes of a job's pods.
 func loses(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	play(t, job, func(pod *corev1.Pod) {
@@ -294,8 +294,8 @@ func TestChangeOfARunningJob(t *testing.T) {
 	}
 }
 
-// TestGangThatDoesNotStartMoves: a gang for whose pods its worker finds no node goes to another worker that has room, and
-// stays where it is if there is none.
+// TestGangThatDoesNotStartMoves: a gang for whose pods its worker finds no node goes to another worker that has room,
+// and stays where it is if there is none.
 func TestGangThatDoesNotStartMoves(t *testing.T) {
 	policy := &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "impatient"},
@@ -340,7 +340,7 @@ func TestGangThatDoesNotStartMoves(t *testing.T) {
 	}
 }
 
-// blocker is a pod on a node, beside which pods with the rule of the test do not go.
+// blocker is a pod on a node. Pods with the rule of the test cannot run beside it.
 func blocker(node string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

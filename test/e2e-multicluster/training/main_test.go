@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package training tests a real distributed training on clusters of kind: real kubelets, containers and networks, and
-// our images as Deployments. Worker "east" has two nodes, worker "west" has one. All nodes of workers have one folder of
-// this machine for checkpoints, which stands for storage that both workers reach.
+// our images as Deployments. Worker "east" has two nodes, worker "west" has one. All nodes of workers have one folder
+// of this machine for checkpoints, which stands for storage that both workers reach.
 package training
 
 import (

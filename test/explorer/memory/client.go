@@ -42,7 +42,7 @@ type Line func(*Call)
 
 // Client reads from views. It reads kinds without a view from the server.
 type Client struct {
-	client.Client // Nil: what is not there is not used.
+	client.Client // Nil: methods that are not implemented are not called.
 	Server        *Server
 	Views         map[Kind]*View
 	Line          Line

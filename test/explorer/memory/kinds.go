@@ -112,7 +112,7 @@ func convert(from client.Object, to any) {
 	}
 }
 
-// into writes a version into an object of the caller's, which shares its parts if share is true.
+// into writes a version into an object of the caller. If share is true, the object shares the parts of the version.
 func (v *Version) into(to client.Object, share bool) {
 	switch to := to.(type) {
 	case *unstructured.Unstructured:
@@ -144,7 +144,7 @@ func (v *Version) into(to client.Object, share bool) {
 	}
 }
 
-// copier is what generated types are.
+// copier is implemented by generated types.
 type copier[T any] interface {
 	*T
 	DeepCopyInto(*T)

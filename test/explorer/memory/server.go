@@ -68,7 +68,7 @@ func sorted(objects map[client.ObjectKey]*Version) []*Version {
 	return list
 }
 
-// commit makes a version, or with nil the absence of one, the current one.
+// commit makes a version the current version of an object. Nil: the object is gone.
 func (s *Server) commit(kind Kind, key client.ObjectKey, after *Version, actor string) {
 	if s.objects[kind] == nil {
 		s.objects[kind] = map[client.ObjectKey]*Version{}

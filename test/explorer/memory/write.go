@@ -26,7 +26,7 @@ import (
 // finalizers that the API server itself sets.
 const foreground = metav1.FinalizerDeleteDependents
 
-// defaultGrace is that of pods.
+// defaultGrace is the default termination grace of pods.
 const defaultGrace int64 = 30
 
 func resource(kind Kind) schema.GroupResource { return schema.GroupResource{Resource: string(kind)} }
@@ -73,7 +73,7 @@ func (s *Server) Create(object client.Object, actor string) (*Version, error) {
 		return nil, apierrors.NewAlreadyExists(resource(kind), key.Name)
 	}
 	m := fields(object)
-	if kind != Pod && kind != WorkerCluster { // Those are made by whoever plays their cluster.
+	if kind != Pod && kind != WorkerCluster { // The user of this package makes these objects.
 		delete(m, "status")
 	}
 	if kind == Dispatch {
@@ -136,7 +136,7 @@ func (s *Server) Change(kind Kind, key client.ObjectKey, actor string, change fu
 	_, _ = s.put(kind, key, before, after, actor, specChanged(before.Object, after)) // Nobody is faster.
 }
 
-// put makes an object the current version if it is another one, with the next generation if that is due.
+// put makes an object the current version if it differs, with the next generation if the spec differs.
 func (s *Server) put(kind Kind, key client.ObjectKey, before *Version, after client.Object, actor string, next bool) (*Version, error) {
 	if equality.Semantic.DeepEqual(before.Object, after) {
 		return before, nil
@@ -210,7 +210,7 @@ func (s *Server) Delete(kind Kind, key client.ObjectKey, options *client.DeleteO
 	return err
 }
 
-// deletePod gives a pod the time that it has to end. Whoever plays the kubelet removes it.
+// deletePod gives a pod its time to end. The user of this package plays the kubelet and removes the pod.
 func (s *Server) deletePod(key client.ObjectKey, before *Version, pod *corev1.Pod, seconds *int64, actor string) error {
 	grace := ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, defaultGrace)
 	if seconds != nil {

@@ -188,7 +188,7 @@ func (t *task) proceed(op Op) bool {
 	return true
 }
 
-// sentLate is true for a write by a manager that does not lead for certain. Package remote does not send it.
+// sentLate is true for a write by a manager that does not certainly lead. Package remote does not send it.
 func (w *World) sentLate(p *process, call *memory.Call) bool {
 	if !call.Write || call.Server == w.Hub && w.Broken.NoDoubt {
 		return false
@@ -201,7 +201,7 @@ func (w *World) sentLate(p *process, call *memory.Call) bool {
 	return false
 }
 
-// nameOf is a name for a message that no other one under way has.
+// nameOf is a name that no other message under way has.
 func (w *World) nameOf(t *task) string {
 	name := fmt.Sprintf("%s of %s %s", t.call.Text(), t.loop.process.name, t.loop.name)
 	for n, full := 1, name; ; n++ {
@@ -235,8 +235,8 @@ func (w *World) apply(call *memory.Call) (any, error) {
 	return answer, err
 }
 
-// created notes a copy whose creation has arrived when its attempt had ended otherwise than by time: it is deleted when
-// it is seen, and may run until then. This is documented.
+// created notes a copy whose creation has arrived after its attempt had ended for another reason than time. The hub
+// deletes it when it sees it, and it may run until then. This is documented.
 func (w *World) created(server *memory.Server, copy *unstructured.Unstructured) {
 	origin, attempt := types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]), copy.GetAnnotations()[v1alpha1.AnnotationAttempt]
 	if !w.ledger.over[done{origin, attempt}] && !w.jobEnded(keyOf(copy.GetName()), origin) {

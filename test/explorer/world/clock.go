@@ -14,7 +14,7 @@ var epoch = time.Date(2030, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // Clock is the clock of a process. It has an offset, and runs fast or slow. It runs on while its process is paused.
 type Clock struct {
-	clock.WithDelayedExecution // Nil: what is not there is not used.
+	clock.WithDelayedExecution // Nil: methods that are not implemented are not called.
 
 	world  *World
 	offset time.Duration

@@ -27,7 +27,7 @@ const (
 	failureThreshold = 3
 )
 
-// connection is that of a manager to a worker.
+// connection is the connection of a manager to a worker.
 type connection struct {
 	manager *Manager
 	worker  *Worker
@@ -113,7 +113,7 @@ func (c *connection) fail(now time.Time) {
 	}
 }
 
-// changed tells everybody of another status.
+// changed tells everybody that the status has changed.
 func (c *connection) changed(ctx context.Context) {
 	m := c.manager
 	m.workers.Add(c.key())
@@ -128,7 +128,7 @@ func (c *connection) key() types.NamespacedName {
 	return types.NamespacedName{Name: string(c.worker.name)}
 }
 
-// join starts the controllers of the worker, or finds them, and has it swept.
+// join starts the controllers of the worker, unless they run, and requests a sweep of the worker.
 func (c *connection) join(ctx context.Context) {
 	m := c.manager
 	if !c.joined {
@@ -159,8 +159,8 @@ func (c *connection) over() bool {
 	return c.connected() && !c.swept.IsZero() && c.swept.Equal(c.status.Since)
 }
 
-// held is what package perworker does with the keys of mirror: none that could create something gets through before the
-// sweep.
+// held does what package perworker does with the keys of mirror: before the sweep, it drops each key that could create
+// something.
 type held struct {
 	reconcile.Reconciler
 	connection *connection

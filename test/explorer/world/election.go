@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// This is the election of the managers, as client-go holds it with what cmd/internal/process sets: a lease on the hub,
-// which its holder renews, and which others take when they have seen it unchanged for leaseDuration. Each goes by its
-// own clock. A renewal is not cut into steps: one that is lost is one that was not tried.
+// This is the election of the managers, as client-go holds it with what cmd/internal/process sets: a lease on the hub.
+// Its holder renews it, and another process takes it when it has seen it unchanged for leaseDuration. Each process uses
+// its own clock. A renewal has no steps of its own: a lost renewal is like a renewal that was not tried.
 
 // The durations are the defaults of the manager.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
-	// waking is how long a process that was paused may go on until the first timer that is due goes off.
+	// waking is how long a process may run after a pause until its first due timer fires.
 	waking = time.Second
 )
 
-// lease is that of the managers. Like all of the hub, it is there whoever is not.
+// lease is the lease of the managers. Like the rest of the hub, it does not depend on any process.
 type lease struct {
-	// holder is the term of the manager that has it, 0 if it was released. version counts writes, and terms those that
-	// ever held it.
+	// holder is the term of the manager that has it, 0 if it was released. version counts writes, and terms counts the
+	// managers that ever held it.
 	holder, version, terms int
 }
 
@@ -32,7 +32,7 @@ type candidate struct {
 	// standing: the process waits for the lease. Its caches will be as many changes behind.
 	standing bool
 	behind   int
-	// term is the one that it leads in, or has led in.
+	// term is the term in which it leads or has led.
 	term int
 	// until is until when nobody else can lead, by its own clock.
 	until time.Time
@@ -44,7 +44,7 @@ type candidate struct {
 	seenAt time.Time
 }
 
-// certain says whether the manager leads, and nobody else can. It is what Options.Leads of cmd/internal/process says.
+// certain says whether the manager leads, and nobody else can. It corresponds to Options.Leads of cmd/internal/process.
 func (m *Manager) certain() bool { return m.alive && m.clock.Now().Before(m.until) }
 
 // stand has the process of a manager wait for the lease.
@@ -73,7 +73,7 @@ func (m *Manager) lead(behind int) {
 	m.catchUp()
 }
 
-// leave ends the process of a manager. One that ends in order releases the lease.
+// leave ends the process of a manager. A process that ends in an orderly way releases the lease.
 func (m *Manager) leave(inOrder bool) {
 	lease := &m.world.lease
 	if inOrder && m.alive && lease.holder == m.term && m.reaches(m.world.Hub) {
@@ -158,7 +158,7 @@ func (w *World) elect(until time.Duration) (changed bool) {
 	}
 }
 
-// leaderless is true if no process of a manager is there that leads, or will.
+// leaderless is true if no process of a manager leads or will lead.
 func (w *World) leaderless() bool {
 	for _, m := range w.managers {
 		if m.alive || m.standing {

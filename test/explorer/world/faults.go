@@ -35,7 +35,7 @@ const (
 	Restore Op = "restore"
 )
 
-// disturb has a fault happen. It is not known if the action is none.
+// disturb makes a fault happen. known is false if the action is no fault.
 func (w *World) disturb(a Action) (done, known bool) {
 	m, k := w.manager(a.Who), w.worker(v1alpha1.ClusterName(a.Who))
 	switch a.Op {
@@ -81,8 +81,8 @@ func (w *World) manager(name string) *Manager {
 	return nil
 }
 
-// reach cuts a manager off. A worker whose API server is down must not be silent besides: that is what the hub relies
-// on.
+// reach cuts a manager off. A worker whose API server is down must not be silent at the same time: the hub relies on
+// that.
 func (m *Manager) reach(k *Worker, cut bool) bool {
 	if cut && (k.down || m.world.restoring()) {
 		return false
@@ -106,7 +106,7 @@ func (k *Worker) refuse(down bool) bool {
 	return true
 }
 
-// pauseLeader pauses the agent that leads. If that takes longer than its Lease, another one leads meanwhile.
+// pauseLeader pauses the agent that leads. If the pause is longer than its Lease, another agent leads in that time.
 func (k *Worker) pauseLeader(d, handover time.Duration) bool {
 	if !k.mayFail() {
 		return false
@@ -121,8 +121,8 @@ func (k *Worker) pauseLeader(d, handover time.Duration) bool {
 	return true
 }
 
-// restoring is true until all workers have been looked at after the hub was restored. A worker that is away then cannot
-// be.
+// restoring is true until all workers have been looked at after the hub was restored. A worker that is away cannot be
+// looked at.
 func (w *World) restoring() bool {
 	if !w.restored {
 		return false

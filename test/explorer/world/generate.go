@@ -25,7 +25,7 @@ type Generator struct {
 	favourites []Op
 }
 
-// faults are what breaks, not what is mended.
+// faults are the actions that break something, without the actions that mend.
 var faults = []Op{Cut, Cut, Cut, CutHub, Down, Crash, Begin, Pause, CrashAgent, PauseAgent, Backup, Restore, Forget}
 
 // rare are the actions that a world may do without.
@@ -55,7 +55,7 @@ func NewGenerator(w *World, r *rand.Rand, without map[Op]bool, favourites ...Op)
 // names of the jobs.
 var names = []string{"a", "b", "c"}
 
-// one of some things.
+// one returns one of some things.
 func one[T any](r *rand.Rand, things ...T) T { return things[r.IntN(len(things))] }
 
 // Next draws an action. The action may be impossible.
@@ -120,7 +120,7 @@ func (g *Generator) work() (Action, bool) {
 	return Action{}, false
 }
 
-// step is one that a process can do.
+// step returns a step that a process can do.
 func (g *Generator) step(p *process) (Action, bool) {
 	var choices []Action
 	for _, f := range p.feeds {
@@ -153,7 +153,7 @@ func trimKey(key string) string {
 	return key
 }
 
-// fate is what becomes of a request.
+// fate returns what happens to a request.
 func (g *Generator) fate(p *process, t *task) Op {
 	if t.done {
 		return Answer
@@ -190,7 +190,7 @@ func (g *Generator) allowed(op Op) Op {
 	return op
 }
 
-// use is what a user does.
+// use returns what a user does.
 func (g *Generator) use() Action {
 	w, key := g.world, one(g.rand, names...)
 	worker := string(one(g.rand, w.workers...).name)

@@ -22,10 +22,10 @@ import (
 
 // ledger is what the invariants remember.
 type ledger struct {
-	// givenUp are the attempts on a worker that may run on beside later ones, as is documented: Immediate, and forgotten
-	// by an admin.
+	// givenUp are the attempts on a worker that may run on beside later attempts. This is documented: their failover is
+	// Immediate, or an admin has had the worker forgotten.
 	givenUp map[given]bool
-	// over are the attempts, and jobs, of which a record says that their copies may be deleted.
+	// over are the attempts, and the jobs, whose copies may be deleted according to a record.
 	over map[done]bool
 	// attempts is the highest that was recorded of an origin.
 	attempts map[types.UID]int32
@@ -123,7 +123,7 @@ func (w *World) dispatchChanged(change memory.Change) {
 		w.Seen["Adopted"]++
 	}
 	origin, spec := after.Spec.TrainJob.UID, after.Spec
-	// One that comes late for a job that is gone begins nothing.
+	// A late copy of a job that is gone begins no attempt.
 	if highest := w.ledger.attempts[origin]; before == nil && spec.Cluster != "" && spec.Attempt <= highest && w.isAlive(after) {
 		w.fail("%s has begun attempt %d of %s, and %d was reached before", change.Actor, spec.Attempt, after.Name, highest)
 	}
@@ -148,8 +148,8 @@ func (w *World) isAlive(d *v1alpha1.Dispatch) bool {
 	return job != nil && job.Object.GetUID() == d.Spec.TrainJob.UID
 }
 
-// attemptEnded notes which copies may run on. The worker of one that was placed with Immediate, or is forgotten, is not
-// waited for.
+// attemptEnded notes which copies may run on. The hub does not wait for a worker that is forgotten, nor for the worker
+// of an attempt with failover Immediate.
 func (w *World) attemptEnded(d *v1alpha1.Dispatch) {
 	outcome := v1alpha1.Outcome("")
 	if n := len(d.Status.History); n > 0 && d.AttemptEnded() {
@@ -163,7 +163,7 @@ func (w *World) attemptEnded(d *v1alpha1.Dispatch) {
 	}
 }
 
-// isUser is true for those who may do what they like.
+// isUser is true for users and for the setup of a world: they may do what they like.
 func isUser(actor string) bool {
 	return actor == "user" || actor == "setup"
 }
@@ -221,14 +221,15 @@ func (w *World) copyChanged(change memory.Change, server *memory.Server) {
 // annotationOurs marks a copy whose label a user has taken off.
 const annotationOurs = "explorer/ours"
 
-// jobEnded is true if the hub's TrainJob has ended, is going or gone.
+// jobEnded is true if the hub's TrainJob has ended, is being deleted or is gone.
 func (w *World) jobEnded(key client.ObjectKey, origin types.UID) bool {
 	job := w.Hub.Get(memory.TrainJob, key)
 	return job == nil || job.Object.GetUID() != origin || job.Object.GetDeletionTimestamp() != nil ||
 		trainjobs.Terminal(job.Object.(*unstructured.Unstructured)) != nil
 }
 
-// podCreated is the promise itself: no two pods of one origin live, but where an overlap is documented.
+// podCreated checks the promise itself: no two pods of one origin live at the same time, except where an overlap is
+// documented.
 func (w *World) podCreated(change memory.Change) {
 	begun := change.After.Object.(*corev1.Pod)
 	w.Seen["Pod"]++

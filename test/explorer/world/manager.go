@@ -25,9 +25,9 @@ import (
 type Manager struct {
 	process
 	candidate
-	// cut are the workers to which it has no way.
+	// cut are the workers that it cannot reach.
 	cut map[v1alpha1.ClusterName]bool
-	// cutOff: it has none to the hub's API server.
+	// cutOff: it cannot reach the hub's API server.
 	cutOff bool
 
 	hub         *memory.Client
@@ -63,7 +63,7 @@ func (i indexes) IndexField(_ context.Context, _ client.Object, field string, of
 	return nil
 }
 
-// hubIndexes are those of the manager's caches of the hub.
+// hubIndexes are the indexes of the manager's caches of the hub.
 func hubIndexes() indexes {
 	found := indexes{}
 	_ = records.AddIndexes(context.Background(), found)
@@ -118,7 +118,7 @@ func (m *Manager) begin(ctx context.Context, _ types.NamespacedName) (time.Durat
 	if !m.reaches(m.world.Hub) {
 		return time.Second, nil
 	}
-	// The reading of what is on record is tried again until it works, in real time: here it works.
+	// In reality the manager repeats the read of the records until it succeeds. Here it succeeds at once.
 	running := m.world.running
 	m.world.running = nil
 	defer func() { m.world.running = running }()

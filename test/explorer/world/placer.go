@@ -33,7 +33,7 @@ const (
 )
 
 // placer stands for controllers/hub/placement: it writes the same records for the same reasons, and chooses workers in
-// turn. What it leaves out is room, the line of those that wait, policies and preemption.
+// turn. It has no room, no waiting list, no policies and no preemption.
 type placer struct {
 	manager *Manager
 	began   time.Time
@@ -41,7 +41,7 @@ type placer struct {
 	remembered map[types.UID]int32
 }
 
-// lose notes that a Dispatch has gone.
+// lose notes that a Dispatch is gone.
 func (p *placer) lose(d *v1alpha1.Dispatch) {
 	uid := d.Spec.TrainJob.UID
 	p.remembered[uid] = max(p.remembered[uid], d.Spec.Attempt)
@@ -108,8 +108,8 @@ func (p *placer) evictSuspended(ctx context.Context, job *unstructured.Unstructu
 	return p.write(ctx, d, after)
 }
 
-// choose returns the worker whose turn it is, nil if none is Ready. It is not open before all that are Ready have been
-// swept.
+// choose returns the worker whose turn it is, nil if none is Ready. It chooses no worker before all workers that are
+// Ready have been swept.
 func (p *placer) choose(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (worker *v1alpha1.WorkerCluster, open bool) {
 	var workers v1alpha1.WorkerClusterList
 	if err := p.manager.hub.List(ctx, &workers); err != nil {
@@ -141,7 +141,7 @@ func (p *placer) refused(d *v1alpha1.Dispatch, worker string) bool {
 	})
 }
 
-// attempt is the next one.
+// attempt returns the next attempt.
 func (p *placer) attempt(job *unstructured.Unstructured, d *v1alpha1.Dispatch) int32 {
 	highest := p.remembered[job.GetUID()]
 	for _, version := range p.manager.hub.Views[memory.Tombstone].List() {

@@ -20,7 +20,7 @@ import (
 // never is later than everything.
 const never = time.Duration(1<<62 - 1)
 
-// retryDelay is how long a key waits whose reconcile has failed.
+// retryDelay is how long a key waits after a failed reconcile.
 const retryDelay = time.Second
 
 // process runs controllers, one step at a time. What it has in memory is gone when it dies.
@@ -37,7 +37,7 @@ type process struct {
 	reaches func(*memory.Server) bool
 }
 
-// feed is a cache with those who are told of its changes.
+// feed is a cache and its subscribers.
 type feed struct {
 	name string
 	view *memory.View
@@ -66,7 +66,7 @@ type task struct {
 	next  func() (*memory.Call, bool)
 	stop  func()
 	yield func(*memory.Call) bool
-	// call waits for what becomes of it. done: it has reached the server, its answer has not arrived.
+	// call is a request that waits for an action. done: it has reached the server, and its answer has not arrived.
 	call *memory.Call
 	done bool
 
@@ -157,7 +157,7 @@ func (l *loop) addAfter(key types.NamespacedName, delay time.Duration) {
 	}
 }
 
-// promote makes keys ready that are due, and returns when the next one is.
+// promote makes due keys ready, and returns when the next key is due.
 func (l *loop) promote() time.Duration {
 	next := never
 	var due []types.NamespacedName
@@ -279,7 +279,7 @@ func (p *process) once() (did bool) {
 	return did
 }
 
-// settle has a request do what it does when nothing is wrong with the network but what is known of it.
+// settle lets a request do what it does if the network has only the known faults.
 func (p *process) settle(t *task) {
 	p.world.count()
 	switch {
@@ -292,7 +292,7 @@ func (p *process) settle(t *task) {
 	t.resume()
 }
 
-// deliver has one change seen.
+// deliver makes a cache see one change.
 func (p *process) deliver(f *feed) {
 	p.world.count()
 	if change, ok := f.view.Next(); ok && f.tell != nil {

@@ -47,7 +47,7 @@ func (w *World) Rest() {
 	if w.Failed() {
 		return
 	}
-	// What has ended is collected, when the clock of the manager that leads says so: that which stamped the end may be far
+	// What has ended is collected when the clock of the leading manager says so. The clock that stamped the end may be far
 	// behind.
 	for until := w.now + retention + 2*maxSkew; w.now < until && w.hasCopies(); {
 		w.advance(20*time.Second, true)
@@ -87,7 +87,7 @@ func (w *World) mend() {
 			labels := version.Object.GetLabels()
 			ours := version.Object.GetAnnotations()[annotationOurs] != "" && w.knows(types.UID(labels[v1alpha1.LabelOriginUID]))
 			if labels[v1alpha1.LabelHub] == "" && !ours {
-				w.Do(Action{Op: DeleteCopy, Who: string(k.name), Key: version.Object.GetName()}) // It has the name of another.
+				w.Do(Action{Op: DeleteCopy, Who: string(k.name), Key: version.Object.GetName()}) // It has another object's name.
 			}
 		}
 	}
@@ -96,7 +96,7 @@ func (w *World) mend() {
 	}
 	w.advance(0, false)
 	for _, m := range w.managers {
-		m.leave(false) // One that has led would not go on for long.
+		m.leave(false) // A manager that has led would not go on for long.
 	}
 	w.managers[0].lead(0)
 	for len(w.limbo) > 0 {
@@ -107,8 +107,8 @@ func (w *World) mend() {
 	}
 }
 
-// knows is false for the UID of a TrainJob that a restored hub has forgotten. A copy of it without our label is
-// nobody's, and no unknown copy.
+// knows is false for the UID of a TrainJob that a restored hub has forgotten. A copy of such a TrainJob without our
+// label belongs to nobody, and is no unknown copy.
 func (w *World) knows(origin types.UID) bool {
 	if !w.forgetful {
 		return true
@@ -127,7 +127,7 @@ func (w *World) knows(origin types.UID) bool {
 	return false
 }
 
-// unrest says what is not as it has to be in the end.
+// unrest says what differs from the required end.
 func (w *World) unrest() string {
 	quarantined := map[string]bool{}
 	for _, version := range w.Hub.List(memory.WorkerCluster) {

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
-// This is who is woken by what: what the watches of the controllers do.
+// This file says which event wakes which controller, as the watches of the controllers do.
 
 func (m *Manager) workerSeen(change memory.Change) {
 	m.workers.Add(change.Key)
@@ -128,7 +128,7 @@ func (m *Manager) tombstoneSeen(change memory.Change) {
 	}
 }
 
-// lookAgain has the copies of a name looked at on all workers, and the Tombstones of their cluster.
+// lookAgain wakes the copies of a name on all workers, and the Tombstones of their cluster.
 func (m *Manager) lookAgain(key types.NamespacedName) {
 	for _, c := range m.connections {
 		m.collect(c.worker.name, key)
@@ -179,7 +179,7 @@ func (m *Manager) wakeAll() {
 	}
 }
 
-// register says in the status of a WorkerCluster what its connection is like.
+// register writes the state of the connection into the status of a WorkerCluster.
 func (m *Manager) register(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	worker := &v1alpha1.WorkerCluster{}
 	if err := m.hub.Get(ctx, key, worker); err != nil {

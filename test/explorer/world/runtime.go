@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
-// This is what is played of a worker: TrainJob to JobSet to one pod, the kubelet and the garbage collector.
+// This file simulates a worker: TrainJob to JobSet to one pod, the kubelet and the garbage collector.
 
 const (
 	// annotationRuns is how many seconds a job's pod runs, annotationGrace how many it takes to end when it is told to.
@@ -35,8 +35,8 @@ const (
 	annotationAt = "explorer/started"
 )
 
-// train plays the TrainJob controller for one job that the cache of an agent shows. As that, it reads a job anew before
-// it begins it.
+// train plays the TrainJob controller for one job that the cache of an agent shows. Like that controller, it reads a
+// job again before it begins the job.
 func (a *agent) train(_ context.Context, key types.NamespacedName) (time.Duration, error) {
 	if a.worker.down {
 		return 0, errLost
@@ -152,7 +152,7 @@ func (k *Worker) deletePod(key client.ObjectKey) {
 	_ = k.server.Delete(memory.Pod, key, &client.DeleteOptions{}, string(k.name)+"/jobset") // It is there.
 }
 
-// settle has kubelet, JobSet and garbage collector do what is due, and returns when something is.
+// settle lets kubelet, JobSet and garbage collector do what is due, and returns when something is due next.
 func (k *Worker) settle() time.Duration {
 	next := never
 	for _, version := range k.server.List(memory.Pod) {

@@ -33,7 +33,7 @@ const (
 	UnlabelCopy Op = "unlabel-copy"
 	// Foreign creates a TrainJob of this name on worker Who that is not the hub's.
 	Foreign Op = "foreign"
-	// Forget has worker Who forgotten. Cordon keeps new jobs off it. Uncordon ends that.
+	// Forget says that worker Who is to be forgotten. Cordon keeps new jobs off it. Uncordon ends that.
 	Forget   Op = "forget"
 	Cordon   Op = "cordon"
 	Uncordon Op = "uncordon"
@@ -69,7 +69,7 @@ func (w *World) use(a Action) bool {
 			return false
 		}
 		k.server.Change(memory.TrainJob, key, "user", func(object client.Object) {
-			if a.Op == UnlabelCopy { // Without its label the agent does not know it, and does not stop it. This is known.
+			if a.Op == UnlabelCopy { // Without its label the agent does not stop the copy. This is known.
 				w.ledger.givenUp[given{types.UID(object.GetLabels()[v1alpha1.LabelOriginUID]), object.GetAnnotations()[v1alpha1.AnnotationAttempt], a.Who}] = true
 			}
 			edit(a.Op, object.(*unstructured.Unstructured))

@@ -27,7 +27,7 @@ type Worker struct {
 	// down: the API server answers nobody. Pods live on.
 	down   bool
 	agents []*agent
-	// leader of the agents, nil while there is none; nextAt is when the next one leads.
+	// leader of the agents, nil while there is none. nextAt is when the next agent leads.
 	leader *agent
 	nextAt time.Duration
 	// handovers are when leaders changed, within the time that the hub's margin is for.
@@ -140,13 +140,13 @@ func (a *agent) crash(restart, handover time.Duration) {
 	}
 }
 
-// succeed has another agent lead after a time.
+// succeed makes another agent lead after a time.
 func (k *Worker) succeed(after time.Duration) {
 	k.leader, k.nextAt = nil, k.world.now+after
 	k.handovers = append(k.handovers, k.world.now)
 }
 
-// elections does what is due about who leads, and returns when something is.
+// elections does what is due in the elections, and returns when something is due next.
 func (k *Worker) elections() time.Duration {
 	w, next := k.world, never
 	for _, a := range k.agents {
@@ -174,7 +174,8 @@ func (k *Worker) elections() time.Duration {
 	return next
 }
 
-// retire ends the lead of an agent that was paused while another one came to lead: a moment after it is awake.
+// retire ends the lead of an agent that was paused while another agent began to lead. It does so a moment after the
+// pause.
 func (a *agent) retire() time.Duration {
 	if a.end == nil || a.worker.leader == a || !a.alive {
 		return never
@@ -187,7 +188,7 @@ func (a *agent) retire() time.Duration {
 	return never
 }
 
-// mayFail is true if there may be one more change of leader: the hub's margin is for so many.
+// mayFail is true if there may be one more change of leader: the hub's margin covers maxHandovers of them.
 func (k *Worker) mayFail() bool {
 	recent := 0
 	for _, at := range k.handovers {

@@ -22,7 +22,7 @@ import (
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
-// What the parts are told. fenceMargin is what three changes of leader need, as package fencing says, and no more.
+// Settings of the parts. fenceMargin is exactly what three changes of leader need, as executionlease/protocol says.
 const (
 	fenceAfter    = time.Minute
 	fenceMargin   = 90 * time.Second
@@ -40,7 +40,7 @@ const (
 	namespace = "default"
 )
 
-// errLost is of a request of which nobody knows what became.
+// errLost is the error of a request whose result nobody knows.
 var errLost = errors.New("the request has got no answer")
 
 // Broken says which rules do not hold. It is for tests of the explorer, which has to find each broken rule.
@@ -57,7 +57,7 @@ type Broken struct {
 	NoLocks bool
 	// RefusedIsSilent: a worker that refuses connections counts as cut off.
 	RefusedIsSilent bool
-	// NoDoubt: a manager writes to the hub while another one may lead.
+	// NoDoubt: a manager writes to the hub while another manager may lead.
 	NoDoubt bool
 	// NoPodsSeen: managers see neither the pods of workers nor the JobSets that make them.
 	NoPodsSeen bool
@@ -92,7 +92,7 @@ type World struct {
 	}
 	// Tell is called with each event, for traces. It may be nil.
 	Tell func(string)
-	// busy counts the writes of managers, but for those that keep a lease, and last is the last one.
+	// busy counts the writes of managers, except writes that keep a lease. last is the last such write.
 	busy int
 	last string
 	// restored: the hub was, and not all workers were looked at since.
@@ -137,7 +137,7 @@ func New(ctx context.Context, workers int, broken Broken, draw func(n int) int) 
 // skew is how wrong a clock is.
 func (w *World) skew() time.Duration { return time.Duration(w.draw(600))*time.Second - maxSkew }
 
-// newClock is of a process: two of them never differ by more than 2 % in their rates, as the hub assumes.
+// newClock returns the clock of a process. The rates of two clocks never differ by more than 2 %, as the hub assumes.
 func (w *World) newClock() *Clock {
 	rate := 991 + int64(w.draw(19))
 	return &Clock{world: w, offset: w.skew(), rate: rate}
@@ -180,8 +180,8 @@ func (w *World) tell(format string, args ...any) {
 	}
 }
 
-// advance lets time pass. Agents, kubelets and JobSet do what they have to when it is due, and managers if it is fair.
-// If it is not, only news that is older than maxLag gets to them. It ends when a manager begins to lead, or ends.
+// advance lets time pass. Agents, kubelets and JobSet do what is due in time. Managers do so only if fair is true.
+// Otherwise they get only news that is older than maxLag. It ends when a manager begins to lead, or ends.
 func (w *World) advance(d time.Duration, fair bool) {
 	for target := w.now + d; ; {
 		next := w.prompt(fair)
@@ -189,7 +189,7 @@ func (w *World) advance(d time.Duration, fair bool) {
 			return
 		}
 		if w.elect(min(next, target)) {
-			return // What a new one does with old caches is not hurried.
+			return // A new manager may take its time with old caches.
 		}
 		if next > target {
 			w.now = max(w.now, target)
@@ -205,10 +205,10 @@ func (w *World) advance(d time.Duration, fair bool) {
 	}
 }
 
-// prompt does what is due now, and returns when the next thing is.
+// prompt does what is due now, and returns when something is due next.
 func (w *World) prompt(fair bool) time.Duration {
 	next := never
-	for range 3 { // What one does is news to others.
+	for range 3 { // What one part does is news to the others.
 		next = never
 		for _, k := range w.workers {
 			next = min(next, k.elections())
@@ -233,7 +233,7 @@ func (w *World) prompt(fair bool) time.Duration {
 	return next
 }
 
-// catchUp has a manager see what it must have seen by now.
+// catchUp makes a manager see what it must have seen by now.
 func (m *Manager) catchUp() {
 	if !m.active() {
 		return

@@ -40,7 +40,7 @@ func (s *scenario) restart() {
 	s.must(behind.Start(ctx))
 }
 
-// Kueue is killed and started again. A copy that runs runs on, and a copy in the queue keeps its place and is admitted.
+// Kueue is killed and started again. A running copy goes on, and a copy in the queue keeps its place and is admitted.
 func TestFaultKueueKilled(t *testing.T) {
 	s := begin(t)
 	running := s.submit()
@@ -68,7 +68,7 @@ func TestFaultKueueAway(t *testing.T) {
 	s.wasRefused(job, "kueue")
 }
 
-// wasRefused checks that the only attempt that has ended is one that west has refused, in these words.
+// wasRefused checks that only one attempt has ended, because west has refused it in these words.
 func (s *scenario) wasRefused(job *trainer.TrainJob, words string) {
 	s.Helper()
 	g := gomega.NewWithT(s)
@@ -139,7 +139,7 @@ func TestFaultSuspendedByTheHub(t *testing.T) {
 		g.Expect(placed).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonSuspended)))
 	})
 	s.gone(job)
-	// A job that comes later runs, so Kueue and the manager have seen what there was to see of the first one.
+	// A later job runs, so Kueue and the manager have seen everything about the first job.
 	s.runs(s.submit(), west, 1)
 	if intervals := w.Recorder.Intervals(job.UID); len(intervals) != 1 || intervals[0].To.IsZero() {
 		t.Errorf("the job was not stopped once: %v", intervals)
@@ -175,8 +175,8 @@ func (s *scenario) configure(more map[string]any) {
 	s.Cleanup(func() { again(integrations()) })
 }
 
-// The worker's Kueue manages jobs without a queue, so it suspends a copy that has none, and never admits it. The hub does
-// not resume the copy: it takes this for a refusal, and the next worker runs the job.
+// The worker's Kueue manages jobs without a queue, so it suspends a copy without a queue, and never admits it. The hub
+// does not resume the copy: it treats this as a refusal, and the next worker runs the job.
 func TestManagedWithoutQueueName(t *testing.T) {
 	s := begin(t)
 	s.configure(map[string]any{

@@ -58,7 +58,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 	return w.Stop, startKueue(ctx)
 }
 
-// integrations are those whose kinds a worker has.
+// integrations are the integrations whose kinds a worker has.
 func integrations() map[string]any {
 	return map[string]any{"integrations": map[string]any{
 		"frameworks": []any{"batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob"},

@@ -28,7 +28,8 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// scenario is one test with its jobs. When it ends all faults end, the jobs go, and what has happened is checked.
+// scenario is one test with its jobs. At its end all faults end, the jobs are deleted, and what has happened is
+// checked.
 type scenario struct {
 	*testing.T
 	jobs []world.Job
@@ -190,7 +191,7 @@ func (s *scenario) stopPolicy(policy string) {
 	})
 }
 
-// hold stops the queue of west for jobs that come, until the test ends.
+// hold stops the queue of west for new jobs, until the test ends.
 func (s *scenario) hold() {
 	s.Helper()
 	s.stopPolicy("Hold")
@@ -215,7 +216,7 @@ func (s *scenario) heal() {
 	})
 }
 
-// stoppedInTime waits until the copy can no longer run, which has to be before the hub takes it for stopped.
+// stoppedInTime waits until the copy can no longer run. That has to be before the hub counts it as stopped.
 func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
 	s.Helper()
 	var first history.Interval
@@ -240,7 +241,7 @@ func (s *scenario) fenced(job *trainer.TrainJob) {
 	})
 }
 
-// refusal is what the API server answers to who resumes a fenced copy.
+// refusal is the API server's answer to a resumption of a fenced copy.
 const refusal = "stays suspended until the hub removes the annotation"
 
 // refusals counts how often Kueue has tried in vain to start the copy of a job.

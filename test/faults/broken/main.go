@@ -26,7 +26,7 @@ func main() {
 	}
 }
 
-// demonstrate breaks the promises one after the other, and returns an error if a test does not see it.
+// demonstrate breaks the promises one after the other, and returns an error if a test does not notice that.
 func demonstrate(root, run, logs string, patience time.Duration) error {
 	only, err := regexp.Compile(run)
 	if err != nil {

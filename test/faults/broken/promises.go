@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// promise is one that the product makes, with what breaks it and the tests that see that.
+// promise is a promise of the product, with an edit that breaks it and the tests that notice that.
 type promise struct {
 	name string
 	// words say what is promised.

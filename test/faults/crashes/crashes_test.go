@@ -75,8 +75,8 @@ func TestCrashesOfAFailover(t *testing.T) {
 	})
 }
 
-// onlyWest keeps the jobs of a test from going elsewhere while the manager that has just begun is not connected to
-// west: their writes would be others than those that were found.
+// onlyWest keeps the jobs of a test on west while a new manager is not connected to west yet. On another worker their
+// writes would differ from the writes that were found.
 func onlyWest(t *testing.T) {
 	t.Helper()
 	cordonSouth(t, true)
@@ -91,12 +91,12 @@ func cordonSouth(t *testing.T, on bool) {
 	}
 }
 
-// rounds is how often points are tried. The agent of a busy machine may delete a copy that the manager would have
-// deleted otherwise.
+// rounds is how often points are tried. On a busy machine the agent may delete a copy that the manager would otherwise
+// have deleted.
 const rounds = 8
 
-// crashes lives a life once to find its writes, and then with jobs of which each has another point, until the manager
-// was killed before and after each kind of write.
+// crashes lets one job live once to find its writes. Then it lets jobs live that each have their own point, until the
+// manager was killed before and after each kind of write.
 func crashes(t *testing.T, of life, live func(*life)) {
 	t.Helper()
 	of.T = t
@@ -135,7 +135,7 @@ func crashes(t *testing.T, of life, live func(*life)) {
 	t.Logf("%d crashes", kills)
 }
 
-// pointsOf are those before and after each of the writes.
+// pointsOf returns the points before and after each of the writes.
 func pointsOf(writes []string) (points []Point) {
 	for i, write := range writes {
 		nth := occurrences(writes[:i+1], write)
@@ -144,7 +144,7 @@ func pointsOf(writes []string) (points []Point) {
 	return points
 }
 
-// kindsOf points: that the manager writes the same twice may not happen again.
+// kindsOf returns the kinds of points. A second write of one kind may not happen in each life.
 func kindsOf(points []Point) map[string]bool {
 	kinds := map[string]bool{}
 	for _, point := range points {

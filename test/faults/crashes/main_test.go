@@ -41,9 +41,9 @@ func TestMain(m *testing.M) { yard.Main(m, start) }
 func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 6 * time.Second,
-		// The agent stops thirty copies at a time. Those that it had to delete would not be deleted by the manager.
+		// The agent stops thirty copies at a time. The manager would not delete copies that the agent had to delete.
 		FenceAfter: map[string]time.Duration{west: 2 * world.FenceAfter},
-		// Whoever was killed holds no lease that the next one would have to wait for.
+		// A killed manager holds no lease for which the next manager would have to wait.
 		ManagerArgs: []string{"--leader-elect=false", "--worker-probe-interval=250ms", "--worker-timeout=1s", "--fence-margin=1s"},
 		Progress:    yard.Print,
 	})
@@ -63,7 +63,7 @@ type mender struct {
 	kills int // under mu
 }
 
-// kill ends the manager. The next one runs when it returns.
+// kill ends the manager. When kill returns, the next manager runs.
 func (m *mender) kill() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,14 +22,14 @@ type Point struct {
 	// Write is the request, and Nth which one of them it is, from 1.
 	Write string
 	Nth   int
-	// After: the API server has carried the write out. Else it never gets it.
+	// After: the API server has carried out the write. Otherwise it never gets the write.
 	After bool
 }
 
 // String names the point.
 func (p Point) String() string { return fmt.Sprintf("%s (%d)", p.kind(), p.Nth) }
 
-// kind is what points have in common that differ in Nth only.
+// kind is equal for points that differ only in Nth.
 func (p Point) kind() string {
 	if p.After {
 		return "after " + p.Write
@@ -37,7 +37,7 @@ func (p Point) kind() string {
 	return "before " + p.Write
 }
 
-// trap counts the writes for jobs, and kills the manager at those that were asked for.
+// trap counts the writes for jobs, and kills the manager at the requested writes.
 type trap struct {
 	// kill ends the manager.
 	kill func()
@@ -85,7 +85,7 @@ func (t *trap) on(cluster string) links.Handler {
 			return
 		}
 		if point.After {
-			// The request goes on although the one who sent it does not.
+			// The request goes on although its sender is dead.
 			next.ServeHTTP(&deaf{header: http.Header{}}, r.WithContext(context.WithoutCancel(r.Context())))
 		}
 		t.kill()
@@ -126,7 +126,7 @@ func occurrences(writes []string, text string) (count int) {
 	return count
 }
 
-// concerns says whether a request is a write for a job. Events are told as they come; leases are of nobody's job.
+// concerns says whether a request is a write for a job. Events come in any order, and leases belong to no job.
 func concerns(r *http.Request) bool {
 	writes := []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	return slices.Contains(writes, r.Method) && !strings.Contains(r.URL.Path, "/events") && !strings.Contains(r.URL.Path, "leases") &&

@@ -20,7 +20,7 @@ import (
 const (
 	// retryDelay is how long to wait for an API server that is away.
 	retryDelay = 50 * time.Millisecond
-	// breakLag is how much earlier than the end of a watch something may have happened that it did not tell any more.
+	// A change may have happened up to breakLag before the end of a watch without an event.
 	breakLag = 100 * time.Millisecond
 )
 
@@ -31,9 +31,9 @@ type follower struct {
 	handle func(object client.Object, gone bool, when moment)
 
 	known   map[types.UID]client.Object
-	version string // of the last event; empty: list anew
-	// replayed is the version up to which events are of the time before, as the watch was interrupted, and broken the time
-	// since when nothing is known.
+	version string // of the last event; empty: list again
+	// The watch was interrupted. Events up to the version replayed are from before its return. broken is the time since
+	// when nothing is known.
 	replayed uint64
 	broken   time.Time
 }
@@ -58,7 +58,7 @@ func (f *follower) run(ctx context.Context, ready func()) {
 	}
 }
 
-// resume finds out up to which version events come late, and lists everything if they cannot come any more.
+// resume finds out up to which version events come late. If they cannot come any more, it lists everything.
 func (f *follower) resume(ctx context.Context) error {
 	list := f.list.DeepCopyObject().(client.ObjectList)
 	options := &client.ListOptions{}

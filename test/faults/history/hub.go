@@ -27,7 +27,7 @@ type version struct {
 type record[T any] struct {
 	versions []version
 	last     T
-	ended    bool // the last version is that of a job that has ended
+	ended    bool // the last version is of a job that has ended
 	gone     bool
 }
 
@@ -144,7 +144,7 @@ func describeTrainJob(job *unstructured.Unstructured) string {
 	return b.String()
 }
 
-// restored forgets the last versions: those that come next do not follow from them.
+// restored forgets the last versions: the next versions do not follow from them.
 func (h *hub) restored() {
 	for _, known := range h.dispatches {
 		known.last, known.ended = nil, false

@@ -50,17 +50,18 @@ func (i Interval) String() string {
 	return fmt.Sprintf("%s: %s to %s", i.Copy, i.From.Format(clockFormat), to)
 }
 
-// clockFormat is that of times in reports.
+// clockFormat is the format of times in reports.
 const clockFormat = "15:04:05.000"
 
-// moment is when something happened: between two times, which are the same but where a watch was interrupted.
+// moment is when something happened: between two times. They differ only if a watch was interrupted.
 type moment struct{ earliest, latest time.Time }
 
-// meeting is a copy that begins before another one of the same TrainJob has ended, as far as is known.
+// meeting is a copy that begins before another copy of the same TrainJob has ended, as far as is known.
 type meeting struct {
 	other, begins Copy
 	at            time.Time
-	// open: the other has not ended yet. Else the times of the two say so, of which one is uncertain.
+	// open: the other copy has not ended yet. Otherwise the times of the two copies overlap, and one of these times is
+	// uncertain.
 	open bool
 }
 
@@ -72,7 +73,8 @@ type life struct {
 	// gated: the worker's agent decides whether it is started at all, as its failover is Fenced. started: it has, or has
 	// had, a JobSet.
 	gated, started bool
-	// going: it is being deleted. setGoing: its JobSet is. Of a copy of which both are, nothing makes pods any more.
+	// going: it is being deleted. setGoing: its JobSet is being deleted. If both are, nothing makes pods of the copy any
+	// more.
 	going, setGoing bool
 	pods            map[types.UID]bool // those that are alive
 	open            *Interval          // nil: none
@@ -134,7 +136,7 @@ func (l *ledger) trainJob(worker string, job *unstructured.Unstructured, gone bo
 	l.settle(known, when)
 }
 
-// jobSet takes in whose copy's a JobSet is.
+// jobSet takes in to which copy a JobSet belongs.
 func (l *ledger) jobSet(set *jobsetv1alpha2.JobSet, when moment) {
 	owner := metav1.GetControllerOf(set)
 	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
@@ -203,9 +205,8 @@ func (l *ledger) settle(known *life, when moment) {
 	}
 }
 
-// notBefore is the time at which the copy began to be able to run, or the earliest at which that can have been. The
-// time of its creation narrows that down: it is given in whole seconds, of which the end is taken, as all clusters of a
-// test have one clock.
+// notBefore is the earliest time at which the copy can have become able to run. Its creation time makes that more
+// exact. That time has whole seconds, and notBefore uses the end of the second. All clusters of a test have one clock.
 func (l *life) notBefore(when moment) time.Time {
 	if limit := l.created.Add(time.Second); when.earliest.Before(limit) {
 		if limit.After(when.latest) {
@@ -216,7 +217,7 @@ func (l *life) notBefore(when moment) time.Time {
 	return when.earliest
 }
 
-// compare tells of a copy that begins before another one has ended.
+// compare reports a copy that begins before another copy has ended.
 func (l *ledger) compare(other, begins *life, when moment) {
 	switch {
 	case other.open != nil:

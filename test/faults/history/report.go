@@ -62,7 +62,8 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 	if job == nil || job.last == nil || trainjobs.Terminal(job.last) == nil {
 		return ""
 	}
-	// The last of them: after one that somebody has deleted another one may have come, and not always does it count on.
+	// The last Dispatch counts: after a deleted Dispatch a new one may have come, and its count of attempts may begin
+	// again.
 	var last *v1alpha1.Dispatch
 	var since time.Time
 	for _, d := range r.hub.dispatches {
@@ -74,7 +75,7 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 		return "no Dispatch was ever seen"
 	}
 	attempt := fmt.Sprint(last.Spec.Attempt)
-	// The last of them: one that somebody has deleted before its Dispatch said that it was there is made again.
+	// The last copy counts: if somebody deletes a copy before its Dispatch says that it exists, it is created again.
 	for _, copied := range slices.Backward(r.ledger.byOrigin[origin]) {
 		if copied.Attempt == attempt && copied.Worker == string(last.Spec.Cluster) {
 			return cmp.Diff(copied.status, job.last.Object["status"])

@@ -122,7 +122,8 @@ func (p *pair) connect(server *net.TCPConn) bool {
 	return true
 }
 
-// carry copies one direction of a pair. What has been read while the front is shut is on its way, and so is an end.
+// carry copies one direction of a pair. Data that was read while the front is shut stays on its way, and so does the
+// end of a connection.
 func (f *front) carry(p *pair, to, from *net.TCPConn) {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -195,7 +196,7 @@ func (f *front) cutAll(reset bool) {
 	f.cut(reset)
 }
 
-// cut is cutAll for who holds mu.
+// cut is cutAll for a caller that holds mu.
 func (f *front) cut(reset bool) {
 	for p := range f.pairs {
 		p.cut(reset)
@@ -238,7 +239,7 @@ func (f *front) shut() error {
 	if down {
 		return errors.New("the link is down already")
 	}
-	// The accept loop ends. What it would have taken is in the queue.
+	// The accept loop ends. The queue has what it would have accepted.
 	if err := listener.SetDeadline(time.Unix(1, 0)); err != nil {
 		return err
 	}

@@ -26,7 +26,8 @@ import (
 	"time"
 )
 
-// deadline is for what comes at once on an idle machine, silence for what is not to come.
+// deadline limits waits for things that come at once on an idle machine. silence is how long to wait for things that
+// must not come.
 const (
 	deadline = 20 * time.Second
 	silence  = 300 * time.Millisecond

@@ -121,11 +121,11 @@ func pause(p *clusters.Process) (end func(context.Context) error, err error) {
 	return func(context.Context) error { return p.Signal(syscall.SIGCONT) }, p.Signal(syscall.SIGSTOP)
 }
 
-// share is how many of what there is somebody changes by hand: one of three.
+// share: somebody changes one of three objects by hand.
 const share = 3
 
-// eachCopy does something to some of the copies on a worker. That one has gone, or that the worker's webhook is away,
-// is no error.
+// eachCopy does something to some of the copies on a worker. A copy that is gone, or a webhook of the worker that is
+// away, is no error.
 func (c *crew) eachCopy(ctx context.Context, name string, do func(client.Client, *trainer.TrainJob) error) error {
 	worker := c.world.Workers[name]
 	var copies trainer.TrainJobList
@@ -140,7 +140,7 @@ func (c *crew) eachCopy(ctx context.Context, name string, do func(client.Client,
 	return nil
 }
 
-// deleteDispatches deletes some of those of jobs that live.
+// deleteDispatches deletes some Dispatches of live jobs.
 func (c *crew) deleteDispatches(ctx context.Context) error {
 	var dispatches v1alpha1.DispatchList
 	if err := c.world.Hub.List(ctx, &dispatches); err != nil {
@@ -157,8 +157,8 @@ func (c *crew) deleteDispatches(ctx context.Context) error {
 	return nil
 }
 
-// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away: it is tried
-// until it is there.
+// edit switches something of a WorkerCluster on, and off at the end. The hub's API server may be away, so edit repeats
+// its request until it succeeds.
 func (c *crew) edit(ctx context.Context, name string, change func(*v1alpha1.WorkerClusterSpec, bool)) (end func(context.Context) error, err error) {
 	set := func(ctx context.Context, on bool) error {
 		for {

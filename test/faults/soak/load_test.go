@@ -28,7 +28,7 @@ import (
 const (
 	// most is how many jobs live at a time.
 	most = 40
-	// round is how often it is looked who has ended.
+	// round is how often the load looks which jobs have ended.
 	round = 250 * time.Millisecond
 	// requestTimeout is for requests to a hub that may be broken.
 	requestTimeout = 2 * time.Second
@@ -36,7 +36,7 @@ const (
 	described = 5
 )
 
-// job is one that lives.
+// job is a live job.
 type job struct {
 	world.Job
 	shape
@@ -81,7 +81,7 @@ func (l *load) come(d time.Duration) {
 	}
 }
 
-// submit creates a job. A hub that does not take it is a hub that is broken.
+// submit creates a job. If the hub does not take it, the hub is broken.
 func (l *load) submit() {
 	s := l.shapes.next()
 	spec := yard.Job{Name: fmt.Sprintf("soak-%d", l.count), Nodes: s.nodes, GPUs: 1, RunFor: s.runFor.String()}
@@ -106,7 +106,7 @@ func (l *load) submit() {
 	l.alive[object.Name] = &job{Job: world.Job{Key: client.ObjectKeyFromObject(object), UID: object.UID}, shape: s, began: time.Now()}
 }
 
-// look does what users do, and lets jobs go that have ended.
+// look does what users do, and lets go of jobs that have ended.
 func (l *load) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
@@ -172,7 +172,7 @@ func (l *load) delete(ctx context.Context, j *job, object *trainer.TrainJob, how
 	_ = l.world.Hub.Delete(ctx, object)
 }
 
-// suspend suspends or resumes a job as it was seen: one that has ended meanwhile must not be written any more.
+// suspend suspends or resumes a job only if it is unchanged: a job that has ended by then must not be written any more.
 func (l *load) suspend(ctx context.Context, object *trainer.TrainJob, suspend bool) bool {
 	before := object.DeepCopy()
 	object.Spec.Suspend = ptr.To(suspend)
@@ -252,8 +252,7 @@ func (l *load) check() {
 	}
 }
 
-// explain says what happened to the jobs of which something is left, and what the hub says of copies that it does not
-// know.
+// explain says what happened to jobs that have left something behind, and what the hub says about unknown copies.
 func (l *load) explain(left []string) {
 	for _, j := range l.gone {
 		if isLeft := func(what string) bool { return strings.HasSuffix(what, " "+j.Key.String()) }; slices.ContainsFunc(left, isLeft) {

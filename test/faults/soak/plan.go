@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// lane is what faults follow each other in.
+// lane is a sequence of faults.
 type lane string
 
 const hubLane lane = "hub"
@@ -37,7 +37,7 @@ type kind struct {
 	most   time.Duration
 }
 
-// cutOff is long enough for jobs to be placed anew.
+// cutOff is long enough for jobs to be placed again.
 const cutOff = 45 * time.Second
 
 var workerKinds = []kind{

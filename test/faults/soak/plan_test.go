@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// The short soak has most kinds of faults, and cuts a worker off for so long that its fenced jobs are placed anew.
+// The short soak has most kinds of faults, and cuts a worker off for so long that its fenced jobs are placed again.
 func TestShortPlan(t *testing.T) {
 	seen, longest := map[string]bool{}, time.Duration(0)
 	for number, name := range append(slices.Clone(workers), string(hubLane)) {

@@ -25,8 +25,8 @@ var (
 )
 
 const (
-	// shortSeed and shortDuration are those of a soak with -short, which CI runs. They were searched for: this seed breaks
-	// more kinds of things in this time than most seeds do in three minutes (TestShortPlan).
+	// shortSeed and shortDuration are for a soak with -short, which CI runs. They were searched for: this seed breaks more
+	// kinds of things in this time than most seeds do in three minutes (TestShortPlan).
 	shortSeed     = 72771
 	shortDuration = 75 * time.Second
 
@@ -117,7 +117,7 @@ func (r *run) lane(faults []fault) {
 		r.note("%s begins", f)
 		end, err := r.crew.begin(ctx, f)
 		if err != nil {
-			r.note("%s cannot begin: %v", f, err) // As when somebody is not there who was to be killed.
+			r.note("%s cannot begin: %v", f, err) // For example a process that was to be killed does not run.
 		}
 		if end == nil {
 			continue
@@ -168,7 +168,7 @@ func (r *run) note(format string, args ...any) {
 
 func (r *run) repair(format string, args ...any) {
 	r.note(format, args...)
-	fmt.Printf(format+"\n", args...) // What is said at the end may be said long after.
+	fmt.Printf(format+"\n", args...) // The messages of the end may come long after it.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.unrepaired = append(r.unrepaired, fmt.Sprintf(format, args...))

@@ -70,7 +70,7 @@ func (r *runners) check(t *testing.T) {
 	}
 }
 
-// cast are jobs in all other states, as one version leaves them to the other.
+// cast has jobs in all other states, as one version leaves them to the next version.
 type cast struct {
 	// moves is being evicted from east, which is drained. Its pods do not end until the test lets them.
 	moves   *trainer.TrainJob
@@ -155,7 +155,8 @@ func (c *cast) check(t *testing.T) {
 	}
 }
 
-// goOn lets all jobs end but large, and fails the test unless each ends as it would have without a change.
+// goOn lets all jobs except large end. It fails the test unless each job ends as it would have without a change of
+// version.
 func (c *cast) goOn(t *testing.T) {
 	t.Helper()
 	release(t.Context(), gomega.NewWithT(t), east, c.moves)
@@ -181,7 +182,7 @@ func (c *cast) goOn(t *testing.T) {
 	waits(t, c.large)
 }
 
-// leave deletes the jobs of which later casts would have to wait for, and waits until they have left their worker.
+// leave deletes the jobs for which later casts would have to wait, and waits until they have left their worker.
 func (c *cast) leave(t *testing.T) {
 	t.Helper()
 	for _, job := range []*trainer.TrainJob{c.moves, c.large} {

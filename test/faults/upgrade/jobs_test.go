@@ -151,8 +151,8 @@ func waits(t *testing.T, job *trainer.TrainJob) {
 	})
 }
 
-// objectsOf are the UIDs of what a running job has on a worker: copy, JobSet and pods. None of them survives a restart of
-// the job.
+// objectsOf are the UIDs of what a running job has on a worker: copy, JobSet and pods. None of them survives a restart
+// of the job.
 func objectsOf(t *testing.T, job *trainer.TrainJob, worker string) map[string]types.UID {
 	t.Helper()
 	g := gomega.NewWithT(t)

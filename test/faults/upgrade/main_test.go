@@ -20,7 +20,7 @@ import (
 const (
 	// east is cheaper than west, so jobs that may go to both go to east while there is room.
 	east, west = "east", "west"
-	// fenceAfter is longer than any part of an upgrade leaves a worker without answers, on a busy machine too.
+	// fenceAfter is longer than any part of an upgrade for which a worker gets no answers, on a busy machine too.
 	fenceAfter = 15 * time.Minute
 
 	// timeout is for conditions that come in seconds on an idle machine.
@@ -28,8 +28,8 @@ const (
 	poll    = 50 * time.Millisecond
 )
 
-// patientLease lets processes keep their leases on a busy machine too: this test is not about losing them. A process that is
-// stopped gives its lease back, so the next one leads at once.
+// patientLease lets processes keep their leases on a busy machine too: this test is not about losing them. A process
+// that is stopped gives its lease back, so the next one leads at once.
 var patientLease = []string{
 	"--leader-election-lease-duration=90s", "--leader-election-renew-deadline=60s", "--leader-election-retry-period=1s",
 }

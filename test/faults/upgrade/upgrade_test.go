@@ -27,9 +27,9 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// While jobs come and go and others run, wait, end, are suspended and are evicted, everything goes from the older version
-// to this one and back, as docs/upgrade.md says. At each step both workers run jobs, so each pair of versions of manager
-// and agent works. In the end no job was lost, none ran twice, and none that ran was disturbed.
+// While jobs come and go and others run, wait, end, are suspended and are evicted, everything goes from the older
+// version to this one and back, as docs/upgrade.md says. At each step both workers run jobs, so each pair of versions
+// of manager and agent works. In the end no job was lost, none ran twice, and none that ran was disturbed.
 func TestUpgradeAndRollback(t *testing.T) {
 	s := &submitted{}
 	t.Cleanup(func() { finish(t, s) })

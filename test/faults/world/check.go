@@ -83,8 +83,8 @@ func (w *World) Faults(job Job) []string {
 	return faults
 }
 
-// statusDiffers is what is still wrong with the status when the recorder has had the time to see all that was written:
-// it may learn of the copy's last word after the hub, for instance when the worker's API server is away.
+// statusDiffers is what is still wrong with the status after the recorder has had time to see all writes. The recorder
+// may see the last status of the copy later than the hub does, for instance when the worker's API server is away.
 func (w *World) statusDiffers(job Job) string {
 	ticker, late := time.NewTicker(100*time.Millisecond), time.After(recorderLag)
 	defer ticker.Stop()

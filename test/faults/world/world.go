@@ -167,7 +167,7 @@ func (w *World) begin(ctx context.Context, o Options) error {
 	return nil
 }
 
-// admit creates a policy, and returns when the manager goes by it: a job that comes before would be of no policy.
+// admit creates a policy, and returns when the manager uses it: an earlier job would have no policy.
 func (w *World) admit(ctx context.Context, policy *v1alpha1.DispatchPolicy) error {
 	if err := w.Hub.Create(ctx, policy); err != nil {
 		return err

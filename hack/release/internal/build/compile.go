@@ -97,5 +97,5 @@ func Environment(platform Platform) []string {
 	return append(os.Environ(),
 		"GOOS="+platform.OS, "GOARCH="+platform.Arch, "GOAMD64=v1", "GOARM64=v8.0",
 		"CGO_ENABLED=0", "GOFLAGS=", "GOEXPERIMENT=", "GOWORK=off", "GOFIPS140=off",
-		"GOTOOLCHAIN="+runtime.Version()) // Of two values of one name the last one counts.
+		"GOTOOLCHAIN="+runtime.Version()) // If a name has two values, the last value counts.
 }

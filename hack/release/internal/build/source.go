@@ -70,8 +70,8 @@ func (s Source) Dirty() bool { return strings.HasSuffix(s.Version, "-dirty") }
 // Tag is the version as a tag of an image, which cannot have a plus.
 func (s Source) Tag() string { return strings.ReplaceAll(s.Version, "+", "-") }
 
-// SemVer is the version as charts and krew want it, with a leading v. A version that is none, such as the hash of a
-// commit without tags before it, becomes a pre-release of v0.0.0.
+// SemVer is the version as charts and krew want it, with a leading v. If the version is no semantic version, such as
+// the hash of a commit without earlier tags, it becomes a pre-release of v0.0.0.
 func (s Source) SemVer() string {
 	version := "v" + strings.TrimPrefix(s.Version, "v")
 	if semver.IsValid(version) && semver.Canonical(version)+semver.Build(version) == version {

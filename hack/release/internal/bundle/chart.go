@@ -77,8 +77,8 @@ func stageChart(root string, images []Image) (string, error) {
 
 var errNoImages = errors.New("no repository is that of an image of the release")
 
-// setImages sets repository and digest of each image in the values, and keeps their comments. An image is an object with
-// a repository such as trainyard/manager. It returns how many images there are.
+// setImages sets repository and digest of each image in the values, and keeps their comments. An image is an object
+// with a repository such as trainyard/manager. It returns how many images there are.
 func setImages(values *kyaml.RNode, images []Image) (int, error) {
 	found := 0
 	if values.YNode().Kind != kyaml.MappingNode {

@@ -29,8 +29,8 @@ var manifests = []struct{ kustomization, file string }{
 	{kustomization: "worker-agent", file: "trainyard-worker-agent.yaml"},
 }
 
-// WriteManifests renders config/ with the images by their digests, into a folder. It fails if a manifest has an image
-// that is not one of these.
+// WriteManifests renders config/ with the images by their digests, into a folder. It fails if a manifest has another
+// image.
 func WriteManifests(root string, images []Image, folder string) error {
 	for _, m := range manifests {
 		rendered, err := render(root, m.kustomization, images)
@@ -44,7 +44,7 @@ func WriteManifests(root string, images []Image, folder string) error {
 	return nil
 }
 
-// render renders a kustomization of config/ below one of its own that names the images.
+// render renders a kustomization of config/, wrapped in a kustomization that names the images.
 func render(root, kustomization string, images []Image) ([]byte, error) {
 	// A kustomization names its resources by relative paths, so the new one has to be in the repository.
 	folder := filepath.Join(root, "_output", "kustomize", kustomization)

@@ -24,7 +24,7 @@ import (
 // user is the user and the group of the program, without a name. The manifests in config/ have the same number.
 const user = "65532:65532"
 
-// Index returns the images of one program as one index. The binaries are those of its platforms.
+// Index returns the images of one program as one index. binaries has a binary for each of its platforms.
 func Index(source build.Source, binaries []build.Binary) (v1.ImageIndex, error) {
 	certificates, err := certificates()
 	if err != nil {

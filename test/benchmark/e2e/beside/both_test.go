@@ -19,16 +19,17 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 )
 
-// writesOfAdmission bounds the generations of a copy that a Kueue suspends and admits. Two systems that undo each other's writes pass it
-// within seconds.
+// writesOfAdmission bounds the generations of a copy that a Kueue suspends and admits. Two systems that undo each
+// other's writes pass it within seconds.
 const writesOfAdmission = 5
 
-// A Kueue on the hub queues a job in front of Trainyard, and the Kueue of the worker queues the copy. Each has its own entry of
-// runtimePatches, and neither they nor Trainyard undo what another of them has written.
+// A Kueue on the hub queues a job in front of Trainyard, and the Kueue of the worker queues the copy. Each Kueue has
+// its own entry of runtimePatches. Neither a Kueue nor Trainyard undoes what another system has written.
 func TestKueueOnBothSides(t *testing.T) {
 	h := newHub(t, 0)
 	h.createQueue(t, "gate")
-	// The flavors of the gate have no labels. The queue of the hub's label is not for the worker, although it has one of this name.
+	// The flavors of the gate have no labels. The queue of the hub's label is not for the worker, although it has one of
+	// this name.
 	t.Run("OnlyTheHubs", func(t *testing.T) {
 		h.submit(t, "gated", "gate")
 		h.ours.gets(t, "gated")
@@ -100,8 +101,8 @@ func TestKueueOnBothSides(t *testing.T) {
 	})
 }
 
-// quiet waits until the Dispatch says how it is with the copy, which it does when the copy has lived for ten seconds, and expects that
-// nobody has fought about the copy meanwhile.
+// quiet waits until the Dispatch shows the copy, ten seconds after its creation. It expects that no two systems have
+// undone each other's writes in that time.
 func (h *hub) quiet(t *testing.T, name string) {
 	t.Helper()
 	await(t, "have the copy of "+name+" on record", func(ctx context.Context) error {
@@ -126,7 +127,7 @@ func (h *hub) setQueue(t *testing.T, worker string, queue v1alpha1.WorkerQueue) 
 	check(t, h.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(patch))))
 }
 
-// activate has the hub's Kueue stop or queue a job.
+// activate makes the hub's Kueue stop or queue a job.
 func (h *hub) activate(t *testing.T, job string, active bool) {
 	t.Helper()
 	await(t, "change the Workload of "+job, func(ctx context.Context) error {
@@ -139,7 +140,7 @@ func (h *hub) activate(t *testing.T, job string, active bool) {
 	})
 }
 
-// workload is that of a job of the hub.
+// workload returns the Workload of a job of the hub.
 func (h *hub) workload(ctx context.Context, job string) (*unstructured.Unstructured, error) {
 	workloads := workloadList()
 	if err := h.List(ctx, workloads, client.InNamespace(fleet.Namespace)); err != nil {

@@ -30,7 +30,7 @@ func TestCutOver(t *testing.T) {
 	out := h.shell(t, "kubectl-trainyard import multikueue")
 	h.waits(t, "first", v1alpha1.ReasonManagedByMultiKueue)
 	h.follow(t, out, "To Trainyard:", func() {
-		h.submit(t, "second", h.queue) // It waits until the queue goes on.
+		h.submit(t, "second", h.queue) // It waits until the queue is started again.
 		h.activate(t, "first", false)
 	})
 	await(t, "have the job that waited placed on the worker of MultiKueue", func(ctx context.Context) error {

@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// flavors lets a policy propagate the flavors of Kueue: a job waits for nodes with their labels before Kueue resumes the
-// job, and its copy gets what Kueue has written into the job.
+// flavors lets a policy propagate the flavors of Kueue: a job waits for nodes with their labels before Kueue resumes
+// the job, and its copy gets what Kueue has written into the job.
 func (g *gate) flavors(t *testing.T) {
 	t.Helper()
 	policy := &v1alpha1.DispatchPolicy{

@@ -26,7 +26,8 @@ import (
 // samples has the manifests of docs/kueue.md.
 const samples = "../../../../config/samples/kueue/"
 
-// gate is a hub whose Kueue gives quota to two teams, in front of a Trainyard with one worker of two nodes with eight GPUs.
+// gate is a hub whose Kueue gives quota to two teams, in front of a Trainyard with one worker of two nodes with eight
+// GPUs.
 type gate struct {
 	client.Client
 	kueue     *kueue.Kueue

@@ -17,7 +17,7 @@ import (
 	objects "github.com/trainyard/trainyard/test/kueue"
 )
 
-// A job has one dispatcher, whatever Kueue on the hub is to it.
+// A job has one dispatcher, whatever the hub's Kueue does with it.
 func TestOneDispatcher(t *testing.T) {
 	h := newHub(t, 1)
 	t.Run("MultiKueue", func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestOneDispatcher(t *testing.T) {
 			t.Errorf("MultiKueue's worker was given %d copies of a job in a queue without its check", got)
 		}
 	})
-	// The check comes to the queue of a job that runs here: MultiKueue makes a copy of it, so ours goes.
+	// The queue of a job that runs here gets the check. MultiKueue makes a copy of the job, so our copy is deleted.
 	t.Run("CheckComesLater", func(t *testing.T) {
 		h.addCheck(t, "gate")
 		h.kueues.gets(t, "gated")

@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Trainyard nominates the one worker where a job fits, for every kind of job, and follows what becomes of it.
+// Trainyard nominates the one worker where a job fits, for every kind of job, and follows what happens to the job.
 func TestNomination(t *testing.T) {
 	f := newFederation(t)
 	f.step(t, "OneClone", func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestNomination(t *testing.T) {
 		f.hold(t, f.east, "None")
 		f.east.clone(t, workload, "admitted", admitted)
 		f.startKueue(t)
-		// Kueue takes the worker that has admitted the job, and cannot say so, as that worker is not nominated.
+		// Kueue takes the worker that has admitted the job. It cannot record that, because this worker is not nominated.
 		await(t, "have the job created on east", func(ctx context.Context) error {
 			return f.east.Get(ctx, client.ObjectKeyFromObject(job), batchJob(job.Name, 1, 1))
 		})
@@ -194,7 +194,7 @@ func (f *federation) nominate(t *testing.T, job, manager, cluster string) {
 
 func admitted(w *unstructured.Unstructured) bool { return isTrue(w, "Admitted") }
 
-// refused creates a job for which east is nominated, and which east does not admit. West is cordoned.
+// refused creates a job. east is nominated for it and does not admit it. west is cordoned.
 func (f *federation) refused(t *testing.T, job client.Object) (workload string) {
 	t.Helper()
 	f.cordon(t, f.west.name, true)

@@ -17,7 +17,7 @@ import (
 )
 
 // The hub's Kueue takes its quota back from a job whose pods are not ready in time, as no worker has room for them. It
-// knows by the status of the copy that pods are ready.
+// sees in the status of the copy that pods are ready.
 func TestPodsReadyTimeout(t *testing.T) {
 	h := newHub(t, 1, func(tuning *kueue.Tuning) { tuning.PodsReadyTimeout = 15 * time.Second })
 	h.createQueue(t, "gate")
@@ -31,7 +31,7 @@ func TestPodsReadyTimeout(t *testing.T) {
 	h.ours.gets(t, "late")
 	h.ours.makeReady(t, "late")
 	h.ready(t, "late")
-	// A job that comes later, and is not ready, is evicted: the time of the first one is over too.
+	// A later job that is not ready is evicted. So the time of the first job is over too.
 	h.submit(t, "never", "gate")
 	h.ours.gets(t, "never")
 	h.evicted(t, "never")

@@ -25,7 +25,8 @@ import (
 // teamQueue is the LocalQueue that the policy names.
 const teamQueue = "team"
 
-// behind is a hub whose two workers have a Kueue each. All jobs come into the queue of the team, on the first worker if it takes them.
+// behind is a hub whose two workers have a Kueue each. All jobs come into the queue of the team, on the first worker if
+// it takes them.
 type behind struct {
 	*hub
 	first, second *worker
@@ -64,8 +65,8 @@ func newBehind(t *testing.T) *behind {
 	return b
 }
 
-// A worker that has not what a copy needs to be queued refuses it, and the next worker is tried. A copy that waits in a queue says what
-// for, in Kueue's words.
+// If a worker lacks what a copy needs to be queued, it refuses the copy, and the next worker is tried. If a copy waits
+// in a queue, its Dispatch says what for, in Kueue's words.
 func TestQueuesOfWorkers(t *testing.T) {
 	b := newBehind(t)
 	b.createTeam(t, b.second, "1")
@@ -99,7 +100,7 @@ func TestQueuesOfWorkers(t *testing.T) {
 		b.refuses(t, "urgent", b.first, "the worker has no WorkloadPriorityClass urgent")
 		b.runs(t, "urgent", b.second)
 	})
-	// A job that has its queue keeps it, and the next job gets another one.
+	// A job that has its queue keeps it, and the next job gets another queue.
 	t.Run("OtherQueue", func(t *testing.T) {
 		b.setQueue(t, b.first.name, v1alpha1.WorkerQueueNone)
 		b.submitJob(t, "free", 1, "")
@@ -118,7 +119,7 @@ func quotaPatch(gpus string) client.Patch {
 		`[{"op":"replace","path":"/spec/resourceGroups/0/flavors/0/resources/2/nominalQuota","value":%q}]`, gpus))
 }
 
-// createTeam creates the team's queues on a worker, like those of MultiKueue but for their GPUs.
+// createTeam creates the team's queues on a worker. Only their GPUs differ from MultiKueue's queues.
 func (b *behind) createTeam(t *testing.T, w *worker, gpus string) {
 	t.Helper()
 	model := kueueObject("ClusterQueue", "", b.hub.queue)

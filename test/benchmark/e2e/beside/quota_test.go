@@ -33,9 +33,9 @@ const (
 	gpu                 = corev1.ResourceName("nvidia.com/gpu")
 )
 
-// TestQuotaAsKueueAdmits makes random cohort trees, and random Workloads one after another. Of each one it says what Kueue
-// will do with it, from the quota as the hub and the agent count it. The last Workloads of each queue ask for one pod more
-// than fits, and for exactly what fits.
+// TestQuotaAsKueueAdmits makes random cohort trees, and random Workloads one after another. For each Workload it
+// predicts what Kueue will do, from the quota as the hub and the agent count it. The last Workloads of each queue ask
+// for one pod more than fits, and for exactly what fits.
 func TestQuotaAsKueueAdmits(t *testing.T) {
 	w := newQuotaWorld(t)
 	admitted, refused := 0, 0

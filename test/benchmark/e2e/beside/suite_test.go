@@ -33,7 +33,7 @@ const (
 	poll                 = 50 * time.Millisecond
 )
 
-// hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has the same or another one.
+// hub has a Kueue, whose MultiKueue has one worker, and a Trainyard, which has the same or another worker.
 type hub struct {
 	client.Client
 	cluster *fleet.Cluster
@@ -50,8 +50,8 @@ type worker struct {
 	cluster *fleet.Cluster
 }
 
-// newHub starts all, and stops it when the test ends. MultiKueue has the first of two workers, which has a Kueue of its own; ours is the
-// one that Trainyard has. tune changes how the Kueues are configured.
+// newHub starts all, and stops it when the test ends. MultiKueue has the first of two workers, which has a Kueue of its
+// own. ours is Trainyard's worker. tune changes how the Kueues are configured.
 func newHub(t *testing.T, ours int, tune ...func(*kueue.Tuning)) *hub {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)

@@ -18,8 +18,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// Two teams share the GPUs. One borrows what the other does not use, and gives it back: the quota is free when the copy of
-// the preempted job is gone, and not before. The preempted job comes back when there is quota again.
+// Two teams share the GPUs. A team borrows what the other team does not use, and gives it back: the quota is free when
+// the copy of the preempted job is gone, and not before. The preempted job comes back when there is quota again.
 func TestTwoTeams(t *testing.T) {
 	g := newGate(t)
 	lender := teamJob{team: "team-b", name: "lender", gpus: 8}
@@ -106,7 +106,7 @@ func (g *gate) preempted(t *testing.T, jobs []teamJob) (victim teamJob) {
 	return victim
 }
 
-// order notes whether a job got quota before the copy of another one was let go.
+// order notes whether a job got quota before the copy of another job was let go.
 type order struct {
 	mark   chan struct{}
 	result chan error

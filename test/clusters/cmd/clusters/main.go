@@ -116,7 +116,7 @@ func up(ctx context.Context, out io.Writer, f upFlags, options []clusters.Option
 	return clusters.StopAll(all...)
 }
 
-// endWithParent calls cancel when this process has become another one's child.
+// endWithParent calls cancel when this process has become the child of another process.
 func endWithParent(cancel context.CancelFunc) {
 	parent := os.Getppid()
 	for range time.Tick(time.Second) {

@@ -9,7 +9,8 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
-// line has the jobs that wait, those that are alike together: what the first of them cannot have the others cannot have either.
+// line has the waiting jobs, in groups of jobs that are alike: if the first job of a group does not fit, the others do
+// not fit either.
 type line struct {
 	groups map[alike]*group
 	order  []*group // In the order of their first job's arrival, so that runs are repeatable.
@@ -41,7 +42,7 @@ func (l *line) add(job *stream.Job) {
 	g.jobs = append(g.jobs, job)
 }
 
-// first returns the group whose oldest job is the first in line of those that have not failed, or nil.
+// first returns the group whose oldest job is the first in order, of the groups that have not failed, or nil.
 func (l *line) first() *group {
 	var first *group
 	for _, g := range l.order {

@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
 
-// IncrementalStep and IncrementalRound are those of MultiKueue's incremental dispatcher: so many workers more, so often.
+// MultiKueue's incremental dispatcher nominates IncrementalStep more workers each IncrementalRound.
 const (
 	IncrementalStep  = 3
 	IncrementalRound = 5 * time.Minute

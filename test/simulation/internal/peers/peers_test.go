@@ -61,7 +61,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// TestRounds: three workers more every five minutes, until all are.
+// TestRounds: three more workers are nominated every five minutes, until all are.
 func TestRounds(t *testing.T) {
 	r := rounds{step: 3, workers: 7, begun: map[int]time.Duration{}}
 	job := &stream.Job{ID: 4}

@@ -86,7 +86,8 @@ func (r *Race) Decide() {
 	clear(r.isFreed)
 }
 
-// consider sends the first job of a group somewhere. Workers that have not been freed since they did not take one like it are not asked.
+// consider sends the first job of a group somewhere. It does not ask a worker again that did not take such a job, until
+// something is freed there.
 func (r *Race) consider(g *group, now time.Duration) {
 	job := g.jobs[0]
 	r.fitting = r.fitting[:0]

@@ -39,7 +39,7 @@ func (r *rounds) end(job *stream.Job) {
 	}
 }
 
-// nominated is how many workers are, for a job that waits: the first ones.
+// nominated is how many workers are nominated for a waiting job: the first ones.
 func (r *rounds) nominated(job *stream.Job, now time.Duration) int {
 	if r.step == 0 {
 		return int(^uint(0) >> 1)

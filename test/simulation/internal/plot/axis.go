@@ -8,7 +8,7 @@ import (
 	"math"
 )
 
-// axis is a range of values, of which the smallest and the largest are at its ends.
+// axis is a range of values. The smallest and the largest value are at its ends.
 type axis struct {
 	label    string
 	min, max float64
@@ -36,7 +36,7 @@ var durations = []tick{
 	{24 * 3600, "1 d"}, {3 * 24 * 3600, "3 d"}, {7 * 24 * 3600, "7 d"}, {30 * 24 * 3600, "30 d"},
 }
 
-// logDurations is an axis of seconds from one second up to at least most. What is less is at its lower end.
+// logDurations is an axis of seconds from one second up to at least most. Smaller values are at its lower end.
 func logDurations(label string, most float64) axis {
 	a := axis{label: label, min: 1, log: true}
 	for _, t := range durations {

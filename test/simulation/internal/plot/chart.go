@@ -38,8 +38,8 @@ const (
 	plotWidth, plotHeight    = width - left - right, height - top - bottom
 )
 
-// styles tell lines apart by color, and by dashes too where they are close. The colors are those of Okabe and Ito, which people
-// with any kind of color vision can tell apart.
+// styles tell lines apart by color, and by dashes too where they are close. The colors of Okabe and Ito can be told
+// apart with any kind of color vision.
 var styles = []struct{ color, dash, shape string }{
 	{"#0072B2", "", "circle"},
 	{"#56B4E9", "", "square"},
@@ -56,14 +56,14 @@ type canvas struct{ strings.Builder }
 
 func (c *canvas) add(format string, args ...any) { fmt.Fprintf(c, format+"\n", args...) }
 
-// text escapes what is not ours.
+// text escapes texts of others.
 func (c *canvas) text(x, y float64, attributes, s string) {
 	c.add(`<text x="%.1f" y="%.1f" %s>%s</text>`, x, y, attributes, escape(s))
 }
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // A Builder never fails.
+	_ = xml.EscapeText(&b, []byte(s)) // A strings.Builder never fails.
 	return b.String()
 }
 

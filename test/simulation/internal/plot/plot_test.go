@@ -28,8 +28,8 @@ func run(system string, seed uint64, waits ...int) report.Summary {
 	return report.Summarize(report.Run{System: system, Seed: seed, Window: world.Span{To: time.Hour}, Result: r})
 }
 
-// TestWellFormed: what is written is XML, whatever systems are called, with a line for each of them. Systems without jobs and waits
-// of zero have no numbers that are none.
+// TestWellFormed: what is written is XML, whatever systems are called, with a line for each of them. Systems without
+// jobs and waits of zero have no numbers that are none.
 func TestWellFormed(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "new")
 	plots := Plots{

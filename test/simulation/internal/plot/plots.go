@@ -14,7 +14,7 @@ import (
 
 // Plots are the drawings of a comparison.
 type Plots struct {
-	// Subtitle of all of them: what was simulated.
+	// Subtitle of all plots: what was simulated.
 	Subtitle string
 	Totals   []report.Total
 	Window   world.Span
@@ -71,7 +71,8 @@ func (p Plots) waitBySize() *chart {
 	return c
 }
 
-// waits has the share of jobs that waited longer than a time. Its axis is logarithmic, because most jobs do not wait at all.
+// waits has the share of jobs that waited longer than a time. Its axis is logarithmic, because most jobs do not wait at
+// all.
 func (p Plots) waits() *chart {
 	c := &chart{title: "How many jobs waited how long", subtitle: p.Subtitle + "; all seeds together"}
 	most := 1.0
@@ -90,7 +91,8 @@ func (p Plots) waits() *chart {
 	return c
 }
 
-// exceedance returns the share of sorted waits that are longer than each, at so many that a reader sees no steps where there are none.
+// exceedance returns the share of sorted waits that are longer than each wait. It returns so many points that the curve
+// shows no false steps.
 func exceedance(waits []float64) []point {
 	var points []point
 	shown := 2.0 // Of the last point.

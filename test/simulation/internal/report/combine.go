@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// partsOf returns the waits of all sizes, those without jobs too, so that runs can be laid side by side.
+// partsOf returns the waits of all sizes, also of sizes without jobs, so that runs can be compared.
 func partsOf(waits [][]float64) []Part {
 	parts := make([]Part, len(sizes))
 	for i := range sizes {

@@ -32,7 +32,7 @@ type Summary struct {
 	// Preemptions in the whole run, Lost the share of the GPU time of all jobs that had to be done again.
 	Preemptions int     `json:"preemptions"`
 	Lost        float64 `json:"lost"`
-	// Unfinished jobs never got all their nodes. They are in no wait.
+	// Unfinished jobs never got all their nodes. They do not count in any wait.
 	Unfinished int `json:"unfinished"`
 	// Pending is the mean time on a worker that did not have nodes for all pods. It is part of the wait.
 	Pending float64 `json:"pending"`
@@ -40,7 +40,8 @@ type Summary struct {
 	// Sizes and Priorities are the waits of some of the jobs.
 	Sizes      []Part `json:"sizes"`
 	Priorities []Part `json:"priorities"`
-	// Decisions is how many jobs were placed or told why they wait, and DecisionSeconds what that took on this machine.
+	// Decisions is how many times a job was placed or got a reason why it waits, and DecisionSeconds how long that took on
+	// this machine.
 	Decisions       int     `json:"decisions,omitempty"`
 	Placements      int     `json:"placements,omitempty"`
 	DecisionSeconds float64 `json:"decisionSeconds,omitempty"`
@@ -148,7 +149,7 @@ func waitOf(waits []float64) Wait {
 	}
 }
 
-// quantile returns the smallest number that is not exceeded by a share of them.
+// quantile returns the smallest number that this share of the numbers does not exceed.
 func quantile(sorted []float64, share float64) float64 {
 	at := int(math.Ceil(share*float64(len(sorted)))) - 1
 	return sorted[min(max(at, 0), len(sorted)-1)]

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Table writes the systems one below the other: what became of GPUs and jobs, mean and 95th percentile of the waits by size, and how
-// fast those decided that are not imitated.
+// Table writes a line for each system: what happened to GPUs and jobs, mean and 95th percentile of the waits by size,
+// and how fast systems decided that are not imitated.
 func Table(out io.Writer, totals []Total) error {
 	w := newTable(out)
 	fmt.Fprintln(w, "SYSTEM\tUTIL\tHELD\tFRAGM\tMEAN WAIT\tP50\tP95\tP99\tPENDING\tPREEMPT\tLOST\t")

@@ -30,8 +30,8 @@ type Scenario struct {
 	Jobs stream.Spec `json:"jobs"`
 	// Load that they offer: the share of all GPUs that they take on average.
 	Load float64 `json:"load"`
-	// Warmup comes first, while the fleet fills. Then comes the Window, which is measured. In the Cooldown jobs go on arriving, so that
-	// the last ones of the window have as much competition as the first.
+	// Warmup comes first, while the fleet fills. Then comes the Window, which is measured. In the Cooldown more jobs
+	// arrive, so that the last jobs of the window have as much competition as the first.
 	Warmup   metav1.Duration `json:"warmup"`
 	Window   metav1.Duration `json:"window"`
 	Cooldown metav1.Duration `json:"cooldown"`
@@ -60,7 +60,7 @@ func Names() []string {
 	return names
 }
 
-// Load reads a scenario from a file, or one that is built in by its name.
+// Load reads a scenario from a file, or returns a built-in scenario by its name.
 func Load(name string) (*Scenario, error) {
 	data, err := builtIn.ReadFile(name + ".yaml")
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Scenario) validateSizes(fault func(format string, args ...any)) {
 	}
 }
 
-// most is for how many pods of so many GPUs the largest worker has room.
+// most is how many pods with so many GPUs fit on the largest worker.
 func (s *Scenario) most(product string, gpus int) int {
 	most := 0
 	for _, w := range s.Fleet {
@@ -153,7 +153,8 @@ func (s *Scenario) most(product string, gpus int) int {
 	return most
 }
 
-// Workers returns all workers. Those of each kind are spread evenly over the list, because some systems ask them in that order.
+// Workers returns all workers. The workers of each kind are spread evenly over the list, because some systems ask them
+// in that order.
 func (s *Scenario) Workers() []world.WorkerSpec {
 	type slot struct {
 		at   float64
@@ -211,7 +212,8 @@ func (s *Scenario) Measured() world.Span {
 // End is when the last job arrives.
 func (s *Scenario) End() time.Duration { return s.Measured().To + s.Cooldown.Duration }
 
-// Adapt lets jobs that ask for products take those of them that the fleet has, and any if it has none. It returns how many do that.
+// Adapt changes jobs that ask for products: they keep the products that the fleet has, and may take any product if it
+// has none of them. It returns how many jobs may take any product now.
 func (s *Scenario) Adapt(jobs []stream.Job) (anyProduct int) {
 	pools := s.Pools()
 	for i := range jobs {

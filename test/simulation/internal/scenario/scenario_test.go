@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
 
-// TestBuiltIn: what is built in is valid, and as large as it says.
+// TestBuiltIn: the built-in scenarios are valid, and as large as they say.
 func TestBuiltIn(t *testing.T) {
 	if diff := cmp.Diff([]string{"large", "mixed"}, Names()); diff != "" {
 		t.Fatal(diff)
@@ -96,7 +96,7 @@ func TestLoadFaults(t *testing.T) {
 	}
 }
 
-// TestAdapt: a job may have any GPUs if the fleet has none of those that it asks for.
+// TestAdapt: if the fleet lacks the GPUs for which a job asks, the job may have any GPUs.
 func TestAdapt(t *testing.T) {
 	s, err := parse([]byte(small))
 	if err != nil {

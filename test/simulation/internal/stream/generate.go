@@ -13,8 +13,8 @@ import (
 // defaultMillicores is the CPU for a GPU of classes that do not say.
 const defaultMillicores = 4000
 
-// Generate makes the jobs that arrive until an end. Each pool is offered the load: on average its jobs take that share of its GPUs, if
-// they all run at once.
+// Generate makes the jobs that arrive until an end. Each pool is offered the load: on average its jobs take that share
+// of its GPUs, if they all run at once.
 func (s *Spec) Generate(seed uint64, pools []Pool, load float64, end time.Duration) ([]Job, error) {
 	var jobs []Job
 	for _, pool := range pools {
@@ -28,7 +28,7 @@ func (s *Spec) Generate(seed uint64, pools []Pool, load float64, end time.Durati
 	return jobs, nil
 }
 
-// draws returns the random numbers of a pool, so that the jobs of one do not depend on which other pools there are.
+// draws returns the random numbers of a pool, so that the jobs of a pool do not depend on other pools.
 func draws(seed uint64, product string) *rand.Rand {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(product))

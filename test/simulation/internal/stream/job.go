@@ -24,7 +24,7 @@ type Pods struct {
 type Job struct {
 	// ID counts the jobs of a stream from 0.
 	ID int
-	// Name for people: the class or what the trace calls it.
+	// Name for people: the class, or the name in the trace.
 	Name string
 	// Submitted is when it arrives, since the beginning.
 	Submitted time.Duration

@@ -14,8 +14,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// Spec describes a distribution of jobs. Each pool of GPUs of one product gets its own arrivals, so that the load is offered to all of
-// them alike.
+// Spec describes a distribution of jobs. Each pool of GPUs of one product gets its own arrivals, so that the load is
+// offered to all of them alike.
 type Spec struct {
 	// Classes of jobs.
 	Classes []Class `json:"classes"`
@@ -46,7 +46,7 @@ type Lognormal struct {
 	Median metav1.Duration `json:"median"`
 	// Sigma is the standard deviation of their logarithm.
 	Sigma float64 `json:"sigma"`
-	// Max cuts longer ones. Absent: none are cut.
+	// Max cuts longer durations. Absent: none are cut.
 	Max metav1.Duration `json:"max,omitempty"`
 }
 
@@ -96,7 +96,7 @@ func (s *Spec) of(product string) []Class {
 	})
 }
 
-// Mean of the durations, with those that are cut.
+// Mean of the durations, cut durations included.
 func (l Lognormal) Mean() time.Duration {
 	mu, s := math.Log(l.Median.Seconds()), l.Sigma
 	mean := math.Exp(mu + s*s/2)

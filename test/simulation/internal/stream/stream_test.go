@@ -27,7 +27,7 @@ func spec() Spec {
 	}
 }
 
-// TestLoad: what arrives is what was asked for, of each product, and classes and priorities have their shares.
+// TestLoad: the requested load arrives for each product, and classes and priorities have their shares.
 func TestLoad(t *testing.T) {
 	s, pools, end := spec(), []Pool{{Product: "A100", GPUs: 1000}, {Product: "L4", GPUs: 300}}, 1000*time.Hour
 	jobs, err := s.Generate(1, pools, 0.85, end)
@@ -62,7 +62,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestGenerateRepeats: jobs follow from the seed, and those of one pool do not depend on the others.
+// TestGenerateRepeats: jobs follow from the seed, and the jobs of a pool do not depend on other pools.
 func TestGenerateRepeats(t *testing.T) {
 	s := spec()
 	generate := func(seed uint64, pools ...Pool) []Job {
@@ -99,7 +99,7 @@ func TestGenerateNoClass(t *testing.T) {
 	}
 }
 
-// TestMean compares the mean that load is computed from with that of many draws.
+// TestMean compares the mean from which the load is computed with the mean of many draws.
 func TestMean(t *testing.T) {
 	for name, l := range map[string]Lognormal{
 		"NoMax":    lognormal(time.Hour, 0.8, 0),

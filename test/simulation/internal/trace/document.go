@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// document is a JSON array that is read element by element, and remembers where in the file everything was.
+// document reads a JSON array element by element, and remembers where each value was in the file.
 type document struct {
 	file    string
 	lines   *lines
@@ -59,7 +59,7 @@ func newDocument(file string, in io.Reader) *document {
 	return &document{file: file, lines: l, decoder: d}
 }
 
-// array calls element with each element of the array that the document is.
+// array calls element with each element of the array.
 func (d *document) array(element func(*value)) error {
 	token, err := d.decoder.Token()
 	if err != nil {
@@ -115,7 +115,7 @@ type value struct {
 	fields   map[string]*value
 }
 
-// value reads the next one.
+// value reads the next value.
 func (d *document) value(path string) (*value, error) {
 	token, err := d.decoder.Token()
 	if err != nil {
@@ -225,7 +225,7 @@ func (v *value) elements(want string) []*value {
 	return v.items
 }
 
-// field is one of an object. If there is none, the object is at fault.
+// field returns a field of an object. If it is missing, the fault is at the object.
 func (v *value) field(name string) *value {
 	v.want(isObject, "an object with "+name)
 	field := v.fields[name]

@@ -28,7 +28,7 @@ type paiJob struct {
 	unclear string
 }
 
-// ReadPAI reads pai_task_table.csv. Submissions of jobs that are not in the map are when their first task began.
+// ReadPAI reads pai_task_table.csv. A job that is not in the map counts as submitted when its first task began.
 func ReadPAI(file string, in io.Reader, submissions map[string]time.Duration) (*Trace, error) {
 	t, err := newTable(file, in, paiTaskColumns)
 	if err != nil {

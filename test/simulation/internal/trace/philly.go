@@ -12,7 +12,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
-// phillyTime is how times are written. Their zone is not known; it is the same for all.
+// phillyTime is the format of times. Their zone is not known, but all times have the same.
 const phillyTime = "2006-01-02 15:04:05"
 
 const wantPhillyTime = "a time such as \"2017-10-07 01:12:09\", or null"
@@ -45,7 +45,7 @@ func ReadPhilly(file string, in io.Reader) (*Trace, error) {
 	return trace, faults.err()
 }
 
-// phillyJob reads one element of the array. It says why it is unclear what the job took, if it is.
+// phillyJob reads one element of the array. If the job's pods or times are unclear, it says why.
 func phillyJob(v *value) (job stream.Job, submitted time.Time, unclear string, err error) {
 	defer recoverFault(&err)
 	v.want(isObject, "an object with jobid, submitted_time and attempts")
@@ -81,7 +81,7 @@ func phillyJob(v *value) (job stream.Job, submitted time.Time, unclear string, e
 	return job, submitted, unclear, nil
 }
 
-// phillyPods are the servers of an attempt, those with as many GPUs together.
+// phillyPods are the servers of an attempt, grouped by their number of GPUs.
 func phillyPods(detail *value) []stream.Pods {
 	var pods []stream.Pods
 	for _, server := range detail.elements("a list of servers") {
@@ -97,7 +97,7 @@ func phillyPods(detail *value) []stream.Pods {
 	return pods
 }
 
-// time is a field of that form. Those of attempts that were not recorded are null, "None" or empty.
+// time is a field in that format. Times that were not recorded are null, "None" or empty.
 func (v *value) time() (at time.Time, known bool) {
 	if v.kind == isNull {
 		return at, false

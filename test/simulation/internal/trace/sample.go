@@ -60,7 +60,8 @@ func WritePhilly(out io.Writer, jobs []stream.Job) error {
 	return e.Encode(list)
 }
 
-// WritePAI writes jobs as pai_task_table.csv, with the line of names, and pai_job_table.csv. Tasks begin a minute after submission.
+// WritePAI writes jobs as pai_task_table.csv, with the line of names, and pai_job_table.csv. Tasks begin a minute after
+// submission.
 func WritePAI(tasks, table io.Writer, jobs []stream.Job) error {
 	lines, names := [][]string{paiTaskColumns}, [][]string{paiJobColumns}
 	for i := range jobs {

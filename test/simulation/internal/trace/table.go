@@ -28,7 +28,8 @@ type table struct {
 	valid bool
 }
 
-// newTable begins a file that has the columns, in any order if its first line has their names, else in this one.
+// newTable begins a file that has the columns: in any order if its first line has their names, otherwise in the given
+// order.
 func newTable(file string, in io.Reader, columns []string) (*table, error) {
 	t := &table{file: file, csv: csv.NewReader(in), columns: columns}
 	t.csv.FieldsPerRecord = -1 // Judged here, so that the fault says more.
@@ -92,7 +93,7 @@ func (t *table) text(column string) string {
 	return strings.Clone(strings.TrimSpace(t.line[slices.Index(t.columns, column)]))
 }
 
-// number is a field that is a number not less than 0. An empty one is absent.
+// number is a field with a number of at least 0. An empty field is absent.
 func (t *table) number(column, want string) (n float64, present bool) {
 	text := t.text(column)
 	if text == "" {

@@ -61,7 +61,8 @@ func (t *Trace) begin() {
 	}
 }
 
-// Read reads a file. The table of jobs is for PAI, and may be empty. Its error has one line for each of the first faults.
+// Read reads a file. The table of jobs is for PAI, and may be empty. Its error has one line for each of the first
+// faults.
 func Read(format, file, jobTable string) (*Trace, error) {
 	in, err := os.Open(file)
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
-// example is that of the documentation of the Philly traces, with a second server, another job and one that was never started.
+// example is the example in the documentation of the Philly traces, with a second server, another job and a job that
+// was never started.
 const example = `[
 {
     "status": "Pass",
@@ -221,7 +222,7 @@ func TestManyFaults(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: what is written as a sample is read as the same jobs, as far as the format can tell.
+// TestRoundTrip: a written sample is read as the same jobs, as far as the format can express them.
 func TestRoundTrip(t *testing.T) {
 	jobs := []stream.Job{
 		{ID: 0, Duration: 90 * time.Second, Pods: []stream.Pods{{Count: 1, GPUs: 2, Millicores: 4000, Products: []string{"A100"}}}},

@@ -46,7 +46,8 @@ func newRun(job *stream.Job, worker int) *run {
 	return r
 }
 
-// bind gives nodes to those pods of a run that have none, as far as there is room, and says whether all have one then.
+// bind gives nodes to the pods of a run that have none, as far as there is room. It says whether all pods have a node
+// then.
 func (w *Worker) bind(r *run, spread bool) bool {
 	complete := true
 	for _, kind := range r.order {
@@ -65,8 +66,8 @@ func (w *Worker) bind(r *run, spread bool) bool {
 	return complete
 }
 
-// node returns the node on which a pod leaves the least free, or the most if it is to spread. Of equal ones it is the one that has had
-// that room for the shortest time, for no other reason than that this is quick.
+// node returns the node on which a pod leaves the least free, or the most if pods are spread. Of equal nodes it returns
+// the node that has had this room for the shortest time, only because that is quick.
 func (w *Worker) node(p *stream.Pods, spread bool) (best *group, node int32) {
 	var room Room
 	for _, g := range w.groups {
@@ -84,7 +85,7 @@ func (w *Worker) node(p *stream.Pods, spread bool) (best *group, node int32) {
 	return best, node
 }
 
-// level returns the one with the least room for a pod, or the most.
+// level returns the level with the least room for a pod, or with the most.
 func (g *group) level(p *stream.Pods, spread bool) *level {
 	fits := func(l *level) bool { return l.GPUs >= p.GPUs && l.Millicores >= p.Millicores }
 	if spread {
@@ -110,7 +111,7 @@ func (w *Worker) release(r *run) {
 	r.spots, r.held = nil, 0
 }
 
-// wait puts a run among those that wait for nodes.
+// wait adds a run to the runs that wait for nodes.
 func (w *Worker) wait(r *run) {
 	at, _ := slices.BinarySearchFunc(w.pending, r, func(a, b *run) int {
 		return cmp.Or(cmp.Compare(b.job.Priority, a.job.Priority), cmp.Compare(a.placed, b.placed), cmp.Compare(a.job.ID, b.job.ID))

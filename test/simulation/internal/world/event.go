@@ -19,7 +19,7 @@ type event struct {
 	kind kind
 }
 
-// events are those to come, the next on top.
+// events are the future events, with the next event on top.
 type events []event
 
 func (e events) next() time.Duration {
@@ -32,7 +32,8 @@ func (e events) next() time.Duration {
 // Len, Less, Swap, Push and Pop implement heap.Interface.
 func (e events) Len() int { return len(e) }
 
-// Less implements heap.Interface. Of two events at one time the one of the earlier job is first, so that runs are repeatable.
+// Less implements heap.Interface. Of two events at one time, the event of the earlier job is first, so that runs are
+// repeatable.
 func (e events) Less(i, j int) bool {
 	if e[i].at != e[j].at {
 		return e[i].at < e[j].at

@@ -14,11 +14,12 @@ func (s Span) Length() time.Duration { return s.To - s.From }
 // Has says whether a time is in the span.
 func (s Span) Has(at time.Duration) bool { return s.From <= at && at < s.To }
 
-// Usage is what became of GPUs, in GPU seconds of the measured window.
+// Usage is how the GPUs were used, in GPU seconds of the measured window.
 type Usage struct {
-	// Available is what there was, Running what jobs ran on, and Held what gangs had that were waiting for the rest of their nodes.
+	// Available is all GPU time, Running the part on which jobs ran, and Held the part of gangs that waited for the rest
+	// of their nodes.
 	Available, Running, Held float64
-	// Free is what nobody had, and Partial what of it was on nodes of which some GPUs were in use.
+	// Free is the part that no job had, and Partial the part of Free on nodes with some GPUs in use.
 	Free, Partial float64
 }
 

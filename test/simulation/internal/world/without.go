@@ -3,7 +3,8 @@
 
 package world
 
-// LevelsWithout is Levels as they would be if some jobs were gone. A group can be visited more than once with the same room.
+// LevelsWithout is Levels as they would be if some jobs were gone. A group can be visited more than once with the same
+// room.
 func (w *World) LevelsWithout(worker int, jobs []int, visit func(spec *GroupSpec, room Room, nodes int)) {
 	type node struct {
 		group *group

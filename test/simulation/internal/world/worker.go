@@ -50,13 +50,14 @@ func (r Room) pods(p *stream.Pods) int {
 type Worker struct {
 	WorkerSpec
 	groups []*group
-	// partial is how many GPUs are free on nodes of which some are used, and free how many are at all.
+	// partial is how many GPUs are free on partly used nodes, and free how many are free on all nodes.
 	partial, free int
-	// pending are the gangs of which some pods have no node, in the order in which they get one.
+	// pending are the gangs with pods without a node, in the order in which they get nodes.
 	pending []*run
 }
 
-// group are nodes that are alike but for what they have free. levels has those with the same room together, the least first.
+// group has nodes that differ only in what they have free. levels has the nodes with the same room together, the least
+// first.
 type group struct {
 	GroupSpec
 	levels []*level

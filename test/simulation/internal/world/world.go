@@ -15,9 +15,9 @@ import (
 // Never is a time that does not come.
 const Never = time.Duration(1<<63 - 1)
 
-// System dispatches jobs to workers. It is told what happens, and answers in Decide by World.Place and World.Evict.
+// System dispatches jobs to workers. It learns what happens, and acts in Decide by World.Place and World.Evict.
 type System interface {
-	// Arrive is called when a job is submitted, and again when one has been stopped and waits once more.
+	// Arrive is called when a job is submitted, and again when a stopped job waits once more.
 	Arrive(job *stream.Job)
 	// Freed is called when a job has ended on a worker, or has been stopped there.
 	Freed(worker int, job *stream.Job)
@@ -31,8 +31,8 @@ type System interface {
 type Options struct {
 	// Window is what is measured.
 	Window Span
-	// Spread has schedulers of workers bind pods to the nodes with the most free, as kube-scheduler does by default. Otherwise
-	// they take those with the least.
+	// Spread has schedulers of workers bind pods to the nodes with the most free, as kube-scheduler does by default.
+	// Otherwise they take the nodes with the least.
 	Spread bool
 	// Grace is how long pods take to end that are stopped.
 	Grace time.Duration
@@ -55,11 +55,11 @@ type World struct {
 	system  System
 }
 
-// Record is what became of a job.
+// Record is what happened to a job.
 type Record struct {
 	// Job of the stream.
 	Job *stream.Job
-	// Done says that it has run to its end, at Ended.
+	// Done: the job has run to its end, at Ended.
 	Done  bool
 	Ended time.Duration
 	// Ran is how long it ran, with what it lost, and Lost what it had to do again.
@@ -100,7 +100,7 @@ func (w *World) Now() time.Duration { return w.now }
 // Workers returns all workers.
 func (w *World) Workers() []*Worker { return w.workers }
 
-// maxIdle is how often a system may ask to be woken while nothing else is to come, before it is taken to be stuck.
+// maxIdle is how often a system may ask to be woken while nothing else will happen. After that it counts as stuck.
 const maxIdle = 10000
 
 // Run lets a system dispatch until all jobs are done, or until nothing would happen any more.
@@ -154,7 +154,7 @@ func (w *World) Place(job *stream.Job, worker int) {
 	}
 }
 
-// bind gives a run what nodes there are, and starts it if it has all.
+// bind gives a run the nodes that there are, and starts it if it has all.
 func (w *World) bind(r *run) bool {
 	worker := w.workers[r.worker]
 	held, partial := r.held, worker.partial
@@ -184,7 +184,7 @@ func (w *World) Evict(job *stream.Job) {
 	}
 }
 
-// happen carries out an event. That of a run that has ended otherwise means nothing any more.
+// happen carries out an event. The event of a run that has already ended in another way has no effect.
 func (w *World) happen(e event) {
 	r := e.run
 	if w.runs[r.job.ID] != r {
@@ -208,7 +208,7 @@ func (w *World) happen(e event) {
 	}
 }
 
-// stop takes a run off its worker, and gives what becomes free to those that wait for nodes there.
+// stop takes a run off its worker, and gives what becomes free to the runs that wait for nodes there.
 func (w *World) stop(r *run, record *Record) {
 	worker := w.workers[r.worker]
 	if r.running {
@@ -226,7 +226,7 @@ func (w *World) stop(r *run, record *Record) {
 	worker.pending = slices.DeleteFunc(worker.pending, w.bind)
 }
 
-// Result is what became of all jobs and GPUs.
+// Result is what happened to all jobs and GPUs.
 type Result struct {
 	Records []Record
 	Usage   Usage

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/stream"
 )
 
-// script is a System that does what it is told when a job arrives.
+// script is a System that does what the test says when a job arrives.
 type script struct {
 	arrive func(job *stream.Job)
 	freed  []int
@@ -145,14 +145,14 @@ func TestFragments(t *testing.T) {
 	s := &script{}
 	s.arrive = func(job *stream.Job) { w.Place(job, 0) }
 	w.Run(s)
-	// Both are on one node, which is full until 10 and has 3 free until 30. The end of the last job ends the time.
+	// Both jobs are on one node, which is full until 10 and has 3 free until 30. The end of the last job ends the time.
 	want := Usage{Available: 16 * 30, Running: 3*10 + 5*30, Free: 8*10 + 11*20, Partial: 3 * 20}
 	if diff := cmp.Diff(want, w.Result().Usage); diff != "" {
 		t.Errorf("usage (-want +got):\n%s", diff)
 	}
 }
 
-// TestPending: a gang that has some of its nodes holds them, and gets the rest before one that came later.
+// TestPending: a gang that has some of its nodes holds them, and gets the rest before a later gang.
 func TestPending(t *testing.T) {
 	eight := func(count int) stream.Pods { return stream.Pods{Count: count, GPUs: 8} }
 	jobs := []stream.Job{
@@ -182,7 +182,7 @@ func TestPending(t *testing.T) {
 	}
 }
 
-// TestEvict: a job keeps its nodes for the grace, and one that ends by itself in that time is not stopped.
+// TestEvict: a job keeps its nodes for the grace. A job that ends by itself in that time is not stopped.
 func TestEvict(t *testing.T) {
 	one := stream.Pods{Count: 1, GPUs: 8}
 	jobs := []stream.Job{job(0, 100*time.Second, one), job(0, 30*time.Second, one), job(20*time.Second, time.Second, one)}
@@ -200,7 +200,7 @@ func TestEvict(t *testing.T) {
 	}
 	w.Run(s)
 	records := w.Result().Records
-	// The first is stopped at 35, has 20 s on its checkpoint, and begins the other 80 at once.
+	// The first job is stopped at 35, has 20 s in its checkpoint, and begins the other 80 s at once.
 	first, second := records[0], records[1]
 	if first.Ended != 115*time.Second || first.Lost != 15*time.Second || first.Evictions != 1 || first.Wait() != 0 {
 		t.Errorf("the first job is %+v", first)
@@ -213,7 +213,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// TestLevelsWithout: it is what Levels is once the jobs are gone.
+// TestLevelsWithout: LevelsWithout equals Levels after the jobs are gone.
 func TestLevelsWithout(t *testing.T) {
 	pods := stream.Pods{Count: 3, GPUs: 2, Millicores: 100}
 	jobs := []stream.Job{job(0, time.Hour, pods), job(0, time.Hour, pods), job(0, time.Hour, pods)}

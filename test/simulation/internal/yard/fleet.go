@@ -19,7 +19,7 @@ import (
 
 const namespace = "simulation"
 
-// fleet is a queue.Fleet of imagined workers.
+// fleet is a queue.Fleet of simulated workers.
 type fleet struct {
 	world   *world.World
 	workers []dispatch.Worker
@@ -76,7 +76,8 @@ func (f *fleet) touch(worker int) {
 	}
 }
 
-// Assign implements queue.Fleet. The pods are bound at once, by the worker's scheduler and not where dispatch has seen room for them.
+// Assign implements queue.Fleet. The pods are bound at once, by the worker's scheduler and not where dispatch has seen
+// room for them.
 func (f *fleet) Assign(job *queue.Job, decision dispatch.Decision) {
 	at, worker := f.job(job.UID), f.byName[decision.Cluster]
 	f.jobs[worker][at.ID] = placed{job: at, since: f.world.Now()}

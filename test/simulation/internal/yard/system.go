@@ -17,7 +17,7 @@ import (
 	"github.com/trainyard/trainyard/test/simulation/internal/world"
 )
 
-// began is when the virtual time begins, for what goes by dates.
+// began is when the virtual time begins, for code that needs dates.
 var began = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 // System dispatches as Trainyard does.
@@ -35,10 +35,11 @@ var _ world.System = &System{}
 
 // Effort is what decisions have cost, on the clock of this machine.
 type Effort struct {
-	// Passes of the queue, and Took the time in them. It has in it what the simulator does to bind pods and to lay out nodes again.
+	// Passes of the queue, and Took the time in them. It has in it what the simulator does to bind pods and to lay out
+	// nodes again.
 	Passes int
 	Took   time.Duration
-	// Placed is how many jobs have been given a worker, Answered how many have been told why they wait, or that it has changed.
+	// Placed is how many times a job got a worker. Answered is how many times a job got a new reason why it waits.
 	Placed, Answered int
 }
 

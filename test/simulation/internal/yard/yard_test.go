@@ -40,7 +40,7 @@ func (o *observed) Decide() {
 	})
 }
 
-// TestFleet: what dispatch is shown of a worker is what is there, while a job is placed, stopped for another, and over.
+// TestFleet: dispatch sees what is on a worker, while a job is placed, stopped for another job, and after its end.
 func TestFleet(t *testing.T) {
 	pods := []stream.Pods{{Count: 1, GPUs: 4, Millicores: 500, Products: []string{"A100", "L4"}}}
 	jobs := []stream.Job{
@@ -68,7 +68,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// TestWithout: what dispatch is told would be free is what is free when the job is gone.
+// TestWithout: the room that dispatch expects without a job is the room that is free when the job is gone.
 func TestWithout(t *testing.T) {
 	jobs := []stream.Job{{ID: 0, Duration: time.Second, Pods: []stream.Pods{{Count: 3, GPUs: 2}}}}
 	w := world.New([]world.WorkerSpec{{Name: "w", Groups: []world.GroupSpec{{Product: "A100", Nodes: 2, GPUs: 8, Millicores: 1000}}}}, jobs,

@@ -22,7 +22,7 @@ const (
 	MergePatch = "application/merge-patch+json"
 )
 
-// Client is one for one API server. It may be used concurrently.
+// Client is a client of one API server. It may be used concurrently.
 type Client struct {
 	// Requests that this client has made.
 	Requests *Counter
@@ -44,7 +44,7 @@ func New(config *rest.Config) (*Client, error) {
 	return c, nil
 }
 
-// Do sends a request, and returns the body of the answer, or an error if the server does not agree.
+// Do sends a request, and returns the body of the answer, or an error if the server refuses.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
 	response, err := c.send(ctx, method, path, contentType, body)
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *Client) Do(ctx context.Context, method, path, contentType string, body 
 	return answer, nil
 }
 
-// Error is the answer of a server that does not agree.
+// Error is the answer of a server that refuses a request.
 type Error struct {
 	Code    int
 	message string

@@ -48,7 +48,7 @@ type Counter struct {
 	counts Counts // under mu
 }
 
-// NewCounter returns one at zero.
+// NewCounter returns a Counter at zero.
 func NewCounter() *Counter { return &Counter{counts: Counts{}} }
 
 // Counts are the numbers so far.

@@ -20,7 +20,7 @@ func TrainJobsIn(namespace string) string {
 	return "/apis/trainer.kubeflow.org/v1alpha1/namespaces/" + namespace + "/trainjobs"
 }
 
-// TrainJob is what the benchmark has to know of one.
+// TrainJob is what the benchmark has to know of a TrainJob.
 type TrainJob struct {
 	Metadata struct {
 		Namespace         string `json:"namespace"`
@@ -57,8 +57,9 @@ type Event struct {
 	Object TrainJob `json:"object"`
 }
 
-// Watch calls observe for each change of a TrainJob from now on, one after the other, in a goroutine of its own until the context ends. A
-// watch that the server ends goes on where it was. If it cannot, failed is called: what has been measured then has holes.
+// Watch calls observe for each change of a TrainJob from now on, one after the other, in a goroutine of its own until
+// the context ends. A watch that the server ends goes on where it stopped. If it cannot, failed is called, because the
+// measurement then lacks something.
 func (c *Client) Watch(ctx context.Context, observe func(*Event), failed func(error)) error {
 	answer, err := c.Do(ctx, http.MethodGet, TrainJobs+"?limit=1", "", nil)
 	if err != nil {

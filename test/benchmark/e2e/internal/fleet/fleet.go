@@ -43,7 +43,7 @@ type Cluster struct {
 type Fleet struct {
 	Hub     *Cluster
 	Workers []*Cluster
-	// RTT is that of the Options.
+	// RTT is the RTT of the Options.
 	RTT time.Duration
 
 	set *servers.Set
@@ -54,15 +54,16 @@ type Options struct {
 	Workers int
 	// RTT between the hub's side and each worker, besides what the machine itself takes.
 	RTT time.Duration
-	// GarbageCollector runs that of Kubernetes on each cluster.
+	// GarbageCollector runs Kubernetes' garbage collector on each cluster.
 	GarbageCollector bool
 	// HubArgs are added to the arguments of the hub's API server.
 	HubArgs []string
 	// Audit makes the API servers log their requests.
 	Audit bool
-	// GPUs are those of each node of each worker. Nil: nodes that have room for all jobs of a run.
+	// GPUs are the GPUs of each node of each worker. Nil: nodes that have room for all jobs of a run.
 	GPUs [][]int64
-	// Scheduled workers run Jobs: with kube-controller-manager, kube-scheduler, and nodes that play the pods. It takes GPUs.
+	// Scheduled workers run Jobs: with kube-controller-manager, kube-scheduler, and nodes that play the pods. It needs
+	// GPUs.
 	Scheduled bool
 }
 
@@ -130,7 +131,7 @@ func (f *Fleet) prepare(ctx context.Context, names []string, o Options) (err err
 	return nil
 }
 
-// nodesOf are the nodes that have to be made for a worker. The hub, which is -1, has none.
+// nodesOf returns the nodes that have to be made for a worker. The hub is -1 and has none.
 func nodesOf(o Options, worker int) []*corev1.Node {
 	var all []*corev1.Node
 	switch {
@@ -158,8 +159,8 @@ func (f *Fleet) Clusters() []*Cluster { return append([]*Cluster{f.Hub}, f.Worke
 // Stop ends all of it. It is called once.
 func (f *Fleet) Stop() error { return f.set.Stop() }
 
-// prepare makes the namespace and the runtime of the jobs, and nodes. Who dispatches could bring some of that to the workers; it is not
-// what is measured.
+// prepare makes the namespace and the runtime of the jobs, and nodes. A dispatcher could bring some of that to the
+// workers, but that is not measured.
 func (c *Cluster) prepare(ctx context.Context, nodes []*corev1.Node) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
 	if err := c.Admin.Create(ctx, namespace); err != nil {

@@ -35,12 +35,12 @@ type worker struct {
 	*api.Client
 }
 
-// Start starts a floor, which runs until the context ends. body is a user's job, of which the copies are made. failed is told what goes
-// wrong later.
+// Start starts a floor, which runs until the context ends. body is a user's job, from which the copies are made. failed
+// gets later errors.
 func Start(ctx context.Context, f *fleet.Fleet, body func(name string) []byte, failed func(error)) error {
 	floor := &Floor{body: body, failed: failed}
 	for _, cluster := range f.Workers {
-		// Clients of its own: what it asks for is counted, and it is as far away as any dispatcher.
+		// It has clients of its own: its requests are counted, and it is as far away as any dispatcher.
 		client, err := clientOf(cluster)
 		if err != nil {
 			return err

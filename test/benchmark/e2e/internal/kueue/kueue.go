@@ -33,15 +33,15 @@ type Tuning struct {
 	GPUs []int64
 }
 
-// Defaults is Kueue as its manifests install it, with those of their integrations whose kinds there are: MultiKueue does not connect a
-// worker that lacks the kind of one.
+// Defaults is Kueue as its manifests install it, but only with integrations whose kinds exist: MultiKueue does not
+// connect a worker that lacks the kind of an integration.
 func Defaults() Tuning {
 	return Tuning{Groups: 1, Integrations: []string{
 		"batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob", "pod", "deployment", "statefulset",
 	}}
 }
 
-// Tuned is what an admin could configure who has read how MultiKueue works.
+// Tuned is what an admin could configure after reading how MultiKueue works.
 func Tuned() Tuning {
 	return Tuning{Groups: 8, QPS: 5000, Burst: 10000, Concurrency: 20, Integrations: []string{
 		"batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob",
@@ -136,7 +136,7 @@ func (k *Kueue) Connected(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the hub's manager in an orderly way. Those of the workers go with their clusters.
+// Stop ends the hub's manager in an orderly way. The managers of the workers end with their clusters.
 func (k *Kueue) Stop() error { return k.managers[0].Process.Stop() }
 
 // LogPath is the log of the hub's manager, of all its processes one after the other.
@@ -145,7 +145,7 @@ func (k *Kueue) LogPath() string { return k.managers[0].Process.LogPath }
 // PID of the hub's manager.
 func (k *Kueue) PID() int { return k.managers[0].Process.PID() }
 
-// WorkerPIDs are those of the workers' managers.
+// WorkerPIDs are the process IDs of the workers' managers.
 func (k *Kueue) WorkerPIDs() []int {
 	var pids []int
 	for _, m := range k.managers[1:] {

@@ -28,7 +28,7 @@ func flavor() []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{object("ResourceFlavor", "default", nil)}
 }
 
-// queues are ClusterQueues and their LocalQueues. Those of the hub dispatch, and are never full.
+// queues are ClusterQueues and their LocalQueues. The hub's queues dispatch, and are never full.
 func queues(tuning Tuning, hub bool, worker int) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	gpus := "10M"

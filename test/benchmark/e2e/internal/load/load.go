@@ -64,7 +64,7 @@ func (l *Load) Create(ctx context.Context, name string) error {
 	return nil
 }
 
-// Names are those of so many jobs.
+// Names returns the names of so many jobs.
 func Names(prefix string, count int) []string {
 	names := make([]string, count)
 	for i := range names {
@@ -78,7 +78,7 @@ func (l *Load) Burst(ctx context.Context, names []string) error {
 	return Parallel(names, func(name string) error { return l.Create(ctx, name) })
 }
 
-// Steadily creates jobs at a rate, per second, whatever becomes of them.
+// Steadily creates jobs at a rate, per second, whatever happens to them.
 func (l *Load) Steadily(ctx context.Context, names []string, rate float64) error {
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / rate))
 	defer ticker.Stop()
@@ -95,7 +95,7 @@ func (l *Load) Steadily(ctx context.Context, names []string, rate float64) error
 	return nil
 }
 
-// Parallel calls f for each name, as many at a time as there are users. After an error no more are begun.
+// Parallel calls f for each name, as many at a time as there are users. After an error it begins no more calls.
 func Parallel(names []string, f func(name string) error) error {
 	var group errgroup.Group
 	var failed atomic.Bool

@@ -13,9 +13,9 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/api"
 )
 
-// Job is when what happened to a job. The zero time: not yet.
+// Job has the times at which something happened to a job. The zero time: not yet.
 type Job struct {
-	// Created is just before the hub was asked to create it, Accepted when that was answered.
+	// Created is just before the hub was asked to create it, Accepted when the hub had answered.
 	Created, Accepted time.Time
 	// Runnable is when a copy that is not suspended was seen on a worker, and Worker which.
 	Runnable time.Time
@@ -103,7 +103,7 @@ func (j *Jobs) Of(names []string) []Job {
 	return found
 }
 
-// Gone is how many copies went from one time until another.
+// Gone is how many copies were deleted between two times.
 func (j *Jobs) Gone(from, to time.Time) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -126,7 +126,7 @@ func (j *Jobs) Runnable(ctx context.Context, names []string) error {
 	return j.await(ctx, names, "on a worker", func(job *Job) bool { return !job.Runnable.IsZero() })
 }
 
-// How often it is looked whether jobs have got somewhere. What counts is when that was seen, which is noted elsewhere.
+// How often the waits look at the jobs. The measured times do not depend on this: they are noted elsewhere.
 const (
 	shortPoll  = 2 * time.Millisecond
 	pollPerJob = 10 * time.Microsecond

@@ -14,14 +14,15 @@ import (
 	"strings"
 )
 
-// ticksPerSecond is that of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs on.
+// ticksPerSecond is the unit of the times in /proc/PID/stat: USER_HZ, which is 100 on every architecture that Go runs
+// on.
 const ticksPerSecond = 100
 
 // Usage is what a process has used.
 type Usage struct {
 	// CPU seconds since it was started.
 	CPU float64
-	// RSS is its resident memory, Peak the most of it since ResetPeak, in bytes.
+	// RSS is its resident memory, and Peak the maximum of that since ResetPeak, in bytes.
 	RSS, Peak int64
 }
 
@@ -61,7 +62,7 @@ func UsageOf(pid int) (Usage, error) {
 	return usage, nil
 }
 
-// ResetPeak makes Peak begin anew.
+// ResetPeak makes Peak begin again.
 func ResetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
@@ -69,7 +70,7 @@ func ResetPeak(pid int) error {
 // Heap is what a Go process has on its heap after a garbage collection, in bytes, by its pprof endpoint.
 func Heap(ctx context.Context, pprof string) (int64, error) {
 	var heap int64
-	for range 2 { // What has finalizers goes with the second collection.
+	for range 2 { // Objects with finalizers are freed by the second collection.
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pprof+"/debug/pprof/heap?gc=1&debug=1", http.NoBody)
 		if err != nil {
 			return 0, err

@@ -16,8 +16,9 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/fleet"
 )
 
-// Requests are what the API servers have been asked by others than the benchmark: the difference of their metric apiserver_request_total,
-// less what the benchmark's own clients have counted. Watches are left out, as they are counted when they end.
+// Requests are the requests to the API servers that the benchmark has not sent: the difference of their metric
+// apiserver_request_total, minus what the benchmark's own clients have counted. Watches are left out, because the
+// metric counts them when they end.
 type Requests struct {
 	Hub, Workers api.Counts
 }
@@ -100,7 +101,8 @@ func parse(metrics []byte) (api.Counts, error) {
 // Sums of requests.
 type Sums struct {
 	Reads, Writes int
-	// Background is what is asked however many jobs there are: leases, the probes of workers, and what API servers ask themselves.
+	// Background are the requests that do not depend on the number of jobs: leases, the probes of workers, and requests of
+	// API servers to themselves.
 	Background int
 }
 

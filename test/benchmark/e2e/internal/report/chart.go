@@ -31,7 +31,7 @@ const (
 	barDistance = 26
 )
 
-// colors are those of Okabe and Ito, which people with any kind of color vision can tell apart.
+// colors are the colors of Okabe and Ito, which people with any kind of color vision can tell apart.
 var colors = map[string]string{Floor: "#999999", Trainyard: "#0072B2", MultiKueue: "#D55E00", Tuned: "#E69F00"}
 
 // charts are the drawings of what was measured.
@@ -107,6 +107,6 @@ func (c *chart) svg() string {
 
 func escape(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // A Builder never fails.
+	_ = xml.EscapeText(&b, []byte(s)) // A strings.Builder never fails.
 	return b.String()
 }

@@ -30,11 +30,11 @@ func thisMachine() Machine {
 }
 
 func read(path string) string {
-	data, _ := os.ReadFile(path) // Where there is no such file nothing is said.
+	data, _ := os.ReadFile(path) // If there is no such file, the report says nothing about it.
 	return string(data)
 }
 
-// versions are those of what matters for the results.
+// versions are the versions of everything that matters for the results.
 func versions() map[string]string {
 	all := map[string]string{"go": runtime.Version(), "kueue": "v0.19.0"}
 	info, ok := debug.ReadBuildInfo()

@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/scenario"
 )
 
-// run is one that keeps to the budget.
+// run is a run that keeps to the budget.
 func run(perSecond float64) *scenario.Run {
 	return &scenario.Run{
 		Jobs: 300, JobsPerSecond: perSecond, Latencies: scenario.Latencies{
@@ -34,7 +34,7 @@ func met(targets []target) map[string]bool {
 	return all
 }
 
-// TestTargets: a ratio is of what was measured on the same fleet, and what was not measured is no target.
+// TestTargets: a ratio compares measurements on the same fleet. What was not measured is no target.
 func TestTargets(t *testing.T) {
 	r := &Report{Results: []*Result{
 		{System: Floor, Workers: 2, Burst: run(100)},

@@ -25,7 +25,7 @@ type Result struct {
 	System  string  `json:"system"`
 	Workers int     `json:"workers"`
 	RTT     float64 `json:"rttMs"`
-	// GarbageCollector: that of Kubernetes has run on each cluster.
+	// GarbageCollector: Kubernetes' garbage collector has run on each cluster.
 	GarbageCollector bool                `json:"garbageCollector,omitempty"`
 	Burst            *scenario.Run       `json:"burst,omitempty"`
 	Idle             *scenario.Run       `json:"idle,omitempty"`
@@ -122,7 +122,8 @@ func New(now time.Time) *Report {
 	return &Report{Date: now, Machine: thisMachine(), Versions: versions()}
 }
 
-// Add adds a result. What was measured of the same system on the same fleet goes, but for what is not measured this time.
+// Add adds a result. It replaces earlier results of the same system on the same fleet. What was not measured this time
+// stays.
 func (r *Report) Add(result *Result) {
 	for i, earlier := range r.Results {
 		if !earlier.sameAs(result) {

@@ -42,7 +42,7 @@ func (r *Report) targetTable() string {
 	return nonEmpty(table, len(targets))
 }
 
-// targets are those for which all was measured.
+// targets returns the targets for which everything was measured.
 func (r *Report) targets() []target {
 	all := append(r.throughputTargets(), r.distanceTargets()...)
 	all = append(all, r.idleTargets()...)
@@ -76,7 +76,7 @@ func (r *Report) throughputTargets() []target {
 	return all
 }
 
-// distanceTargets are about the most workers that were measured at 100 ms.
+// distanceTargets are for the largest number of workers that was measured at 100 ms.
 func (r *Report) distanceTargets() []target {
 	workers := 0
 	for _, result := range r.Results {
@@ -102,7 +102,8 @@ func (r *Report) distanceTargets() []target {
 	return all
 }
 
-// idleTargets count in round trips to an API server: the time in which the hub took a job from a user, while nothing else was done.
+// idleTargets count in round trips to an API server: the time in which the hub took a job from a user, while nothing
+// else was done.
 func (r *Report) idleTargets() []target {
 	ours, floor := r.find(Trainyard, 2, 0), r.find(Floor, 2, 0)
 	if ours == nil || floor == nil || ours.Idle == nil || floor.Idle == nil {

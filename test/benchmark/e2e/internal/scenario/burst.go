@@ -32,7 +32,8 @@ func percentiles(of []time.Duration) Percentiles {
 
 // Latencies of jobs.
 type Latencies struct {
-	// Start is from the request to create a job until its copy may run, End from when the copy is Complete until the job is.
+	// Start is from the request to create a job until its copy may run, End from when the copy is Complete until the job
+	// is.
 	Start Percentiles `json:"createToRunnableMs"`
 	End   Percentiles `json:"workerCompleteToHubCompleteMs"`
 	// Write is how long the hub took to create a job.
@@ -115,7 +116,7 @@ func (w *World) OneByOne(ctx context.Context, jobs int, runFor time.Duration) (R
 	})
 }
 
-// run takes the measures of jobs, and waits until the system has done all that they make it do.
+// run measures jobs, and waits until the system has done all work that the jobs cause.
 func (w *World) run(ctx context.Context, jobs int, runFor time.Duration, create func(names []string) error) (Run, error) {
 	w.runFor.Store(int64(runFor))
 	names := w.names(jobs)

@@ -42,7 +42,7 @@ type Stream struct {
 	TTL time.Duration
 }
 
-// Expiry is what finished jobs leave behind that are archived and deleted.
+// Expiry is what finished jobs leave behind when they are archived and deleted.
 type Expiry struct {
 	TTL     float64 `json:"ttlSeconds"`
 	Seconds float64 `json:"seconds"`
@@ -59,8 +59,8 @@ type Expiry struct {
 
 // ExpiringJobs lets a stream of jobs run and expire, on a fleet of its own. observe is called after each level.
 func ExpiringJobs(ctx context.Context, s Stream, observe func(*Expiry) error) (err error) {
-	// A job whose time is over before its copy has been deleted takes the copy with it, by a deletion in the foreground. Only
-	// Kubernetes' garbage collector brings such a deletion to its end.
+	// If the time of a job is over before its copy has been deleted, the deletion of the job deletes the copy in the
+	// foreground. Only Kubernetes' garbage collector completes such a deletion.
 	f, err := fleet.Start(ctx, fleet.Options{
 		Workers: expiryWorkers, GarbageCollector: true, HubArgs: []string{"--event-ttl=" + s.TTL.String()},
 	})
@@ -220,8 +220,8 @@ func (e *Expiry) drain(ctx context.Context, g *gauges, ttl time.Duration) error 
 	}
 }
 
-// checkArchive counts the entries of the archive. It has to have one for each job at least; a job that changed between its archiving and
-// its deletion has two.
+// checkArchive counts the entries of the archive. It has to have one for each job at least; a job that changed between
+// its archiving and its deletion has two.
 func (e *Expiry) checkArchive(g *gauges) error {
 	files, err := filepath.Glob(filepath.Join(g.archive, "*"))
 	if err != nil {

@@ -12,30 +12,33 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/measure"
 )
 
-// Finished is what a system is like beside jobs that have ended and are kept on the hub.
+// Finished is how a system behaves with finished jobs that are kept on the hub.
 type Finished struct {
 	Jobs int `json:"finishedJobs"`
-	// Heap after a garbage collection and RSS of the system's process, in MB, when it has started anew beside them, and Peak until then.
+	// Heap is the heap after a garbage collection and RSS the memory of the system's process, in MB, after a start with
+	// the finished jobs. Peak is the maximum until then.
 	Heap float64 `json:"heapMB"`
 	RSS  float64 `json:"rssMB"`
 	Peak float64 `json:"peakMB"`
 	// BytesPerJob is what a finished job adds to the heap.
 	BytesPerJob float64 `json:"heapBytesPerFinishedJob"`
-	// Ready is how long a start took until the process said that it was ready, and First until a job that was created then had a copy that
-	// may run, in seconds.
+	// Ready is how long a start took until the process said that it was ready, and First until a job that was created then
+	// had a copy that may run, in seconds.
 	Ready float64 `json:"readySeconds"`
 	First float64 `json:"firstJobSeconds"`
 	// CPU seconds that the start took, until nothing was asked of the servers any more.
 	CPU float64 `json:"cpuSecondsOfStart"`
-	// WorkerRequests of the start, without watches. Those that are there without finished jobs are not on their behalf.
+	// WorkerRequests of the start, without watches. Requests that a start without finished jobs needs too are not caused
+	// by them.
 	WorkerRequests int `json:"workerRequestsOfStart"`
 	HubRequests    int `json:"hubRequestsOfStart"`
-	// OneByOne and Burst are new jobs beside them.
+	// OneByOne and Burst are new jobs beside the finished jobs.
 	OneByOne Run  `json:"oneByOne"`
 	Burst    *Run `json:"burst,omitempty"`
 }
 
-// FinishedJobs measures beside as many finished jobs as each of the numbers says, which have to rise. First there are none.
+// FinishedJobs measures with each of these numbers of finished jobs. The numbers have to rise. It begins without
+// finished jobs.
 func (w *World) FinishedJobs(ctx context.Context, numbers []int, burst int) ([]Finished, error) {
 	template, err := w.template(ctx)
 	if err != nil {
@@ -153,7 +156,8 @@ func (w *World) LiveJobs(ctx context.Context, number int) (Live, error) {
 type Rate struct {
 	PerSecond float64 `json:"jobsPerSecond"`
 	Seconds   float64 `json:"seconds"`
-	// First and Last are the latencies of the first and the last tenth of the jobs: if queues grew, the last would wait longer.
+	// First and Last are the latencies of the first and the last tenth of the jobs: if queues grew, the last would wait
+	// longer.
 	First Latencies `json:"firstTenth"`
 	Last  Latencies `json:"lastTenth"`
 	// Cores that the system's process took on average.
@@ -179,5 +183,5 @@ func (w *World) Steadily(ctx context.Context, perSecond float64, lasting, runFor
 	}, nil
 }
 
-// finishedNames are those of finished jobs from one number to another.
+// finishedNames returns the names of finished jobs from one number to another.
 func finishedNames(from, to int) []string { return load.Names("finished", to)[from:] }

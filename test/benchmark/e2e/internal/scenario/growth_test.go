@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGrowth: what each finished job leaves behind is told from what the jobs take that are on the hub.
+// TestGrowth: growth separates what each finished job leaves behind from what the jobs on the hub take.
 func TestGrowth(t *testing.T) {
 	cases := map[string]struct {
 		reason   string

@@ -20,18 +20,19 @@ import (
 // Many is Trainyard with many workers, which are fake API servers in the benchmark's process.
 type Many struct {
 	Workers int `json:"workers"`
-	// Connected is how long the manager took, from when the first of them was registered, until all of them took jobs, in seconds.
+	// Connected is the time from the registration of the first worker until all workers took jobs, in seconds.
 	Connected float64 `json:"connectedSeconds"`
 	// BytesPerWorker is what a connected worker adds to the heap, with ten nodes and no jobs.
 	BytesPerWorker      float64 `json:"heapBytesPerWorker"`
 	GoroutinesPerWorker float64 `json:"goroutinesPerWorker"`
-	// IdleCores is the CPU that the manager takes, in cores, while there are no jobs, and IdleRequests what it asks of the hub then, per second.
+	// IdleCores is the CPU that the manager takes, in cores, while there are no jobs, and IdleRequests what it asks of the
+	// hub then, per second.
 	IdleCores     float64 `json:"idleCores"`
 	IdleRequests  float64 `json:"idleHubRequestsPerSecond"`
 	RSS           float64 `json:"rssMB"`
 	JobsPerSecond float64 `json:"jobsPerSecond"`
-	// Reconnected is how long it took until all workers took jobs again, from when all of them answered again at once, in seconds, and
-	// ReconnectCPU the CPU seconds of the manager meanwhile.
+	// Reconnected is how long it took until all workers took jobs again, in seconds, after all had begun to answer again
+	// at the same time. ReconnectCPU are the CPU seconds of the manager in that time.
 	Reconnected  float64 `json:"reconnectedSeconds"`
 	ReconnectCPU float64 `json:"reconnectCPUSeconds"`
 }
@@ -74,7 +75,7 @@ func ManyWorkers(ctx context.Context, workers, jobs int) (m Many, err error) {
 	return m, m.storm(ctx, w, system, fakes)
 }
 
-// kubeconfigs writes those of fake workers.
+// kubeconfigs writes the kubeconfigs of fake workers.
 func kubeconfigs(fakes *fakeservers.Fleet, folder string) ([]trainyard.Worker, error) {
 	var all []trainyard.Worker
 	for _, worker := range fakes.Workers {
@@ -117,7 +118,7 @@ func (m *Many) connect(ctx context.Context, w *World, system *trainyard.Trainyar
 	return m.idle(ctx, w)
 }
 
-// idleTime is how long the manager is watched while there is nothing to do but to see whether the workers answer.
+// idleTime is how long the manager is watched while it only has to see whether the workers answer.
 const idleTime = 30 * time.Second
 
 // idle measures what connected workers cost without any jobs.

@@ -16,7 +16,7 @@ import (
 	"github.com/trainyard/trainyard/test/benchmark/e2e/internal/load"
 )
 
-// Records is what a System can be asked for, to make jobs that look as if it had brought them to their end.
+// Records is implemented by a System for which finished jobs can be made that it has not run.
 type Records interface {
 	// RecordPath is where the hub has the system's records of the jobs in a namespace.
 	RecordPath(namespace string) string
@@ -37,7 +37,7 @@ type object map[string]any
 // templateName is in no other text of the objects.
 const templateName = "job-that-is-the-template"
 
-// template runs a job, and reads what has become of it.
+// template runs a job, and reads the result.
 func (w *World) template(ctx context.Context) (*template, error) {
 	w.runFor.Store(0)
 	if err := w.Load.Create(ctx, templateName); err != nil {
@@ -90,7 +90,7 @@ func (w *World) find(ctx context.Context, path string) (object, []byte, error) {
 	return nil, nil, fmt.Errorf("no object of the job %s at %s", templateName, path)
 }
 
-// clean removes what the API server gives.
+// clean removes what the API server sets.
 func clean(o object) {
 	delete(o, "status")
 	metadata := o["metadata"].(map[string]any)
@@ -133,7 +133,7 @@ func (w *World) populate(ctx context.Context, t *template, from, to int) error {
 	return records.Resume(ctx)
 }
 
-// as is a text about the template as one about another job.
+// as returns a text about the template as a text about another job.
 func (t *template) as(text []byte, name, uid string) []byte {
 	text = bytes.ReplaceAll(text, []byte(t.name), []byte(name))
 	return bytes.ReplaceAll(text, []byte(t.uid), []byte(uid))

@@ -28,7 +28,7 @@ const (
 type stream struct {
 	hub  *api.Client
 	load *load.Load
-	// free has an element for each job that has ended and may be followed by another one.
+	// free has an element for each job that has ended and may be followed by another job.
 	free chan struct{}
 
 	mu sync.Mutex

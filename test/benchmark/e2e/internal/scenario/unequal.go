@@ -43,8 +43,8 @@ const (
 	stillTime = 2 * time.Minute
 )
 
-// unequalWorkers are nodes of eight GPUs, of four, and of one. unequalJobs fit on them all at the same time, but not each of them
-// everywhere.
+// unequalWorkers are nodes of eight GPUs, of four, and of one. unequalJobs all fit on them at the same time, but not
+// each job fits everywhere.
 var (
 	unequalWorkers = []struct {
 		nodes int
@@ -57,12 +57,12 @@ var (
 	}{{6, 1, 8}, {14, 2, 2}, {80, 1, 1}}
 )
 
-// Unequal is what one dispatcher made of a burst of jobs that fit on unequal workers, all at the same time.
+// Unequal is the result of one dispatcher for a burst of jobs that all fit on unequal workers at the same time.
 type Unequal struct {
 	Dispatcher string `json:"dispatcher"`
 	Jobs       int    `json:"jobs"`
-	// AtOnce is the share of the jobs all of whose pods had a node half a minute after the last job was created, and Ever the share
-	// of those that had one when no more came. No job ended.
+	// AtOnce is the share of the jobs whose pods all had a node half a minute after the last job was created. Ever is the
+	// share of the jobs whose pods all had a node when nothing changed any more. No job ended.
 	AtOnce float64 `json:"atOnce"`
 	Ever   float64 `json:"ever"`
 	// Start is from the creation of a job until all its pods have a node.
@@ -137,7 +137,8 @@ type unequal struct {
 	labels map[string]string
 
 	mu sync.Mutex
-	// pods are those with a node, by job. want is how many each job has, and started when it had all. Under mu.
+	// pods are the pods with a node, by job. want is how many pods each job has, and started when all had a node. Under
+	// mu.
 	pods    map[string]map[string]bool
 	want    map[string]int32
 	started map[string]time.Time
@@ -196,7 +197,7 @@ func (u *unequal) run(ctx context.Context, dispatcher string, count int) (Unequa
 	return r, nil
 }
 
-// create creates a job, as often as Kueue's webhooks do not answer in time.
+// create creates a job. It tries again as long as Kueue's webhooks do not answer in time.
 func (u *unequal) create(ctx context.Context, body []byte) error {
 	path := "/apis/batch/v1/namespaces/" + fleet.Namespace + "/jobs"
 	for {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// settleTime without a request other than those that are always made is when a system has done its work.
+	// A system has done its work when it has sent no request for settleTime, except requests that are always sent.
 	settleTime = 2 * time.Second
 	// collectTime is what a system has for the deletion of copies that it does not delete at once.
 	collectTime = 75 * time.Second
@@ -39,9 +39,9 @@ type System interface {
 	// PID of the process, and the address of its profiles.
 	PID() int
 	Pprof() string
-	// WorkerPIDs are those of its processes on the workers, if it has any.
+	// WorkerPIDs are the process IDs of its processes on the workers, if it has any.
 	WorkerPIDs() []int
-	// Labels that jobs need: of each job one of these sets.
+	// Labels that jobs need: each job gets one of these sets.
 	Labels() []map[string]string
 }
 
@@ -58,7 +58,7 @@ type World struct {
 	runs   int
 }
 
-// NewWorld starts a system and what measures it. A system that is nil is the floor.
+// NewWorld starts a system and what measures it. Nil stands for the floor.
 func NewWorld(ctx context.Context, f *fleet.Fleet, system System) (*World, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &World{Fleet: f, Jobs: measure.NewJobs(), System: system, cancel: cancel}
@@ -138,8 +138,8 @@ func (w *World) WarmUp(ctx context.Context) error {
 	return err
 }
 
-// settle waits until the system has deleted its copies, and nothing is asked of the servers but what is always asked.
-// It returns what was asked until then.
+// settle waits until the system has deleted its copies, and the servers get only the requests that are always sent. It
+// returns the requests until then.
 func (w *World) settle(ctx context.Context) (measure.Requests, error) {
 	last, err := measure.ReadRequests(ctx, w.Fleet)
 	if err != nil {

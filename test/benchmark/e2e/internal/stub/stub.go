@@ -29,7 +29,7 @@ func New(client *api.Client, runFor *atomic.Int64) *Stub {
 	return &Stub{client: client, runFor: runFor, started: map[string]bool{}}
 }
 
-// Observe sees a change of a TrainJob on the worker. What cannot be written is told failed.
+// Observe sees a change of a TrainJob on the worker. failed gets the errors of writes.
 func (s *Stub) Observe(ctx context.Context, event *api.Event, failed func(error)) {
 	job := &event.Object
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Stub) Observe(ctx context.Context, event *api.Event, failed func(error)
 	})
 }
 
-// complete ends a job as a TrainJob controller does. One that has gone has ended otherwise.
+// complete ends a job as a TrainJob controller does. A job that is gone has ended in another way.
 func (s *Stub) complete(ctx context.Context, namespace, name string) error {
 	path := api.TrainJobsIn(namespace) + "/" + name + "/status"
 	_, err := s.client.Do(ctx, http.MethodPatch, path, api.MergePatch, Completion(time.Now()))
