@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package webhooks_test
 
 import (
 	"fmt"
@@ -126,22 +126,6 @@ func TestFluxWithoutNodesIsAnAnswer(t *testing.T) {
 	})
 	err := e.Create(t.Context(), job(ns, "j", uses, func(j *trainer.TrainJob) { j.Spec.Trainer = nil }))
 	wantFaults(t, err, `spec.trainer.numNodes: Required value: the flux policy of runtime "flux" needs it`)
-}
-
-// TestPriorityClassesAreNotRead: upstream's framework reads PriorityClasses for Volcano. The agent may not read them,
-// and its cache would wait until the request is over.
-func TestPriorityClassesAreNotRead(t *testing.T) {
-	e := env(t)
-	j := job("ns", "j", func(j *trainer.TrainJob) {
-		j.Spec.RuntimeRef.APIGroup, j.Spec.RuntimeRef.Kind = &trainer.GroupVersion.Group, new(trainer.ClusterTrainingRuntimeKind)
-	})
-	r := recipeOf(map[string][]string{"node": {"node"}})
-	podOfNode(r.spec).PriorityClassName = "no-such-class"
-	r.spec.PodGroupPolicy = &trainer.PodGroupPolicy{}
-	r.spec.PodGroupPolicy.Volcano = &trainer.VolcanoPodGroupPolicySource{}
-	if _, faults := e.validator(t).opinion(t.Context(), j, r); len(faults) > 0 {
-		t.Errorf("the framework has read it: %v", faults[0].err)
-	}
 }
 
 func TestPodSecurityIsATrainJobAnswer(t *testing.T) {

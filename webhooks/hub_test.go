@@ -1,12 +1,13 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package webhooks_test
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -26,6 +27,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	hubwebhooks "github.com/trainyard/trainyard/webhooks/hub"
 )
 
 // knownToHub answers as a hub would.
@@ -65,21 +67,30 @@ func (k knownToHub) PolicyOf(context.Context, *metav1.ObjectMeta, map[string]str
 	return k.policy, k.err
 }
 
+// onHub has the webhooks of a hub.
+type onHub struct{ validator, adopter, policyAdopter *admission.Webhook }
+
 // hub returns the webhooks of a hub, which is the environment's cluster.
-func (e *environment) hub(t *testing.T, known Hub, changes ...func(*HubOptions)) *HubWebhooks {
+func (e *environment) hub(t *testing.T, known hubwebhooks.Hub, changes ...func(*hubwebhooks.Options)) onHub {
 	t.Helper()
-	opts := HubOptions{
+	opts := hubwebhooks.Options{
 		ManagedBy: v1alpha1.ManagedByMultiKueue, Reader: e.manager.GetClient(), Live: e.manager.GetAPIReader(), DryRuns: e.Client,
 		Hub: known, NewRuntimes: trainjob.NewRuntimes,
 	}
 	for _, change := range changes {
 		change(&opts)
 	}
-	h, err := NewHubWebhooks(t.Context(), opts)
+	h, err := hubwebhooks.New(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h
+	registered := handlers{byPath: map[string]http.Handler{}}
+	h.Register(registered)
+	at := func(path string) *admission.Webhook { return registered.byPath[path].(*admission.Webhook) }
+	return onHub{
+		validator: at("/validate-trainyard-hub-trainjob"), adopter: at("/mutate-trainyard-hub-trainjob"),
+		policyAdopter: at("/mutate-trainyard-hub-trainjob-by-policy"),
+	}
 }
 
 // request returns the request that the API server sends. old is nil for a creation.
@@ -204,15 +215,15 @@ func TestHubFailsOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	away := func(o *HubOptions) { o.Live, o.Reader, o.DryRuns = nowhere, nowhere, nowhere }
+	away := func(o *hubwebhooks.Options) { o.Live, o.Reader, o.DryRuns = nowhere, nowhere, nowhere }
 	undecodable := request(t, nil, job(ns, "j"))
 	undecodable.Object.Raw = []byte(`{"spec":{"trainer":{"numNodes":"two"}}}`)
 	for name, tc := range map[string]struct {
-		hub     *HubWebhooks
+		hub     onHub
 		request admission.Request
 	}{
 		"APIServer":   {e.hub(t, knownToHub{}, away), request(t, nil, job(ns, "j", dispatched))},
-		"DryRuns":     {e.hub(t, knownToHub{}, func(o *HubOptions) { o.DryRuns = nowhere }), request(t, nil, job(ns, "j", dispatched))},
+		"DryRuns":     {e.hub(t, knownToHub{}, func(o *hubwebhooks.Options) { o.DryRuns = nowhere }), request(t, nil, job(ns, "j", dispatched))},
 		"Caches":      {e.hub(t, knownToHub{err: errors.New("not filled")}), request(t, nil, job(ns, "j", dispatched))},
 		"Panic":       {e.hub(t, knownToHub{panics: true}), request(t, nil, job(ns, "j", dispatched))},
 		"Undecodable": {e.hub(t, knownToHub{}), undecodable},
@@ -358,7 +369,7 @@ func TestHubAdopts(t *testing.T) {
 	if response := h.Handle(t.Context(), update); len(response.Patches) > 0 {
 		t.Errorf("an existing job is adopted: %+v", response)
 	}
-	protected := e.hub(t, knownToHub{}, func(o *HubOptions) { o.Protected = func(string) bool { return true } }).adopter
+	protected := e.hub(t, knownToHub{}, func(o *hubwebhooks.Options) { o.Protected = func(string) bool { return true } }).adopter
 	response := protected.Handle(t.Context(), request(t, nil, job(labelled, "j")))
 	if len(response.Patches) > 0 || len(response.Warnings) != 1 {
 		t.Errorf("protected: %+v", response)
@@ -376,12 +387,12 @@ func TestHubAdoptsByPolicy(t *testing.T) {
 	kept := func(j *trainer.TrainJob) {
 		j.Annotations = map[string]string{v1alpha1.AnnotationDispatch: v1alpha1.DispatchNo}
 	}
-	protected := func(o *HubOptions) { o.Protected = func(string) bool { return true } }
+	protected := func(o *hubwebhooks.Options) { o.Protected = func(string) bool { return true } }
 	for name, tc := range map[string]struct {
 		known     knownToHub
 		namespace string
 		change    func(*trainer.TrainJob)
-		option    func(*HubOptions)
+		option    func(*hubwebhooks.Options)
 		adopted   bool
 		warned    bool
 	}{
@@ -402,7 +413,7 @@ func TestHubAdoptsByPolicy(t *testing.T) {
 			if tc.change != nil {
 				tc.change(j)
 			}
-			h := e.hub(t, tc.known, func(o *HubOptions) {
+			h := e.hub(t, tc.known, func(o *hubwebhooks.Options) {
 				if tc.option != nil {
 					tc.option(o)
 				}
@@ -415,7 +426,7 @@ func TestHubAdoptsByPolicy(t *testing.T) {
 		})
 	}
 	var asked int
-	without := e.hub(t, knownToHub{asked: &asked}, func(o *HubOptions) { o.Live = nil }).policyAdopter // A read would panic.
+	without := e.hub(t, knownToHub{asked: &asked}, func(o *hubwebhooks.Options) { o.Live = nil }).policyAdopter // A read would panic.
 	if response := without.Handle(t.Context(), request(t, nil, job(plain, "j"))); !response.Allowed || asked > 0 {
 		t.Errorf("without such a policy: %+v, asked %d times", response, asked)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package webhooks_test
 
 import (
 	"encoding/json"
@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -77,7 +76,7 @@ func TestStatusPatches(t *testing.T) {
 	complete, failed := after(condition("Complete", "True", 0)), after(condition("Failed", "True", 0))
 	otherwise := complete
 	otherwise.Message = "it was not so"
-	broken := testutil.ToFloat64(refusals.WithLabelValues(statusWebhook, "EndIsFinal"))
+	broken := refusals(t, "trainjob-status", "EndIsFinal")
 
 	e.runSteps(t, j, []step{
 		{
@@ -116,7 +115,7 @@ func TestStatusPatches(t *testing.T) {
 			refused: "status.conditions[Suspended].lastTransitionTime: Invalid value: \"2026-05-04T10:00:00Z\": rule TransitionTimeDoesNotGoBack",
 		},
 	})
-	if got := testutil.ToFloat64(refusals.WithLabelValues(statusWebhook, "EndIsFinal")) - broken; got != 2 {
+	if got := refusals(t, "trainjob-status", "EndIsFinal") - broken; got != 2 {
 		t.Errorf("refusals by EndIsFinal that were counted: got %v, want 2", got)
 	}
 }

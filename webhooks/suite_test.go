@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package webhooks_test
 
 import (
 	"context"
@@ -29,13 +29,15 @@ import (
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
+	"github.com/trainyard/trainyard/webhooks/validation"
+	workerwebhooks "github.com/trainyard/trainyard/webhooks/worker"
 )
 
 // waitLimit is how long a test waits for anything, on a busy machine.
 const waitLimit = 60 * time.Second
 
 // environment is a cluster that the tests share: JobSet's manager and webhooks, upstream's CRDs and runtimes, two
-// simulated nodes, the TrainJob controller, and the webhooks of this package in the test's process.
+// simulated nodes, the TrainJob controller, and the webhooks of the agent in the test's process.
 type environment struct {
 	client.Client // with the rights of an admin, without a cache
 	cluster       *clusters.Cluster
@@ -101,7 +103,7 @@ func (e *environment) startManager(ctx context.Context, scheme *apiruntime.Schem
 	if err := trainjob.Add(ctx, e.manager, trainjob.Options{SkipNameValidation: true}); err != nil {
 		return err
 	}
-	if err := Add(ctx, e.manager, Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
+	if err := workerwebhooks.Add(ctx, e.manager, workerwebhooks.Options{NewRuntimes: trainjob.NewRuntimes}); err != nil {
 		return err
 	}
 	cleanup(servers.Run(e.manager))
@@ -230,16 +232,20 @@ func (e *environment) awaitJobSet(t *testing.T, j *trainer.TrainJob, condition f
 }
 
 // validator returns one more validator of TrainJobs, for checks that the API server cannot cause.
-func (e *environment) validator(t *testing.T) *TrainJobValidator {
+func (e *environment) validator(t *testing.T) *workerwebhooks.TrainJobValidator {
 	t.Helper()
 	return e.validatorWith(t, e.manager.GetClient())
 }
 
-func (e *environment) validatorWith(t *testing.T, c client.Client) *TrainJobValidator {
+func (e *environment) validatorWith(t *testing.T, c client.Client) *workerwebhooks.TrainJobValidator {
 	t.Helper()
-	v, err := newTrainJobValidator(t.Context(), validatorDeps{
-		Client: c, Live: e.manager.GetAPIReader(), NewRuntimes: trainjob.NewRuntimes, Clock: clock.RealClock{},
-	})
+	return e.validatorOf(t, validation.Options{Client: c, Live: e.manager.GetAPIReader()})
+}
+
+func (e *environment) validatorOf(t *testing.T, opts validation.Options) *workerwebhooks.TrainJobValidator {
+	t.Helper()
+	opts.NewRuntimes = trainjob.NewRuntimes
+	v, err := workerwebhooks.NewTrainJobValidator(t.Context(), opts, clock.RealClock{})
 	if err != nil {
 		t.Fatal(err)
 	}

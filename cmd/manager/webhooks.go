@@ -21,7 +21,7 @@ import (
 
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/controllers/hub/placement"
-	"github.com/trainyard/trainyard/webhooks"
+	hubwebhooks "github.com/trainyard/trainyard/webhooks/hub"
 )
 
 const (
@@ -51,7 +51,7 @@ func (w *wiring) addWebhooks(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make client for dry runs: %w", err)
 	}
-	hub, err := webhooks.NewHubWebhooks(ctx, webhooks.HubOptions{
+	hub, err := hubwebhooks.New(ctx, hubwebhooks.Options{
 		ManagedBy: w.options.managedBy, Protected: w.options.protected,
 		Reader: w.mgr.GetClient(), Live: w.mgr.GetAPIReader(), DryRuns: client.NewDryRunClient(api), Hub: placement.Reviewer{Reconciler: w.placer},
 		NewRuntimes: func(ctx context.Context, c client.Client, i client.FieldIndexer) (map[string]trainerruntime.Runtime, error) {
@@ -73,7 +73,7 @@ type webhookRunner struct {
 	options  *webhookserver.Options
 	config   *rest.Config
 	scheme   *runtime.Scheme
-	webhooks *webhooks.HubWebhooks
+	webhooks *hubwebhooks.Webhooks
 	log      logr.Logger
 }
 

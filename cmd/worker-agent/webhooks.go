@@ -12,7 +12,7 @@ import (
 
 	"github.com/trainyard/trainyard/cmd/internal/webhookserver"
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
-	"github.com/trainyard/trainyard/webhooks"
+	workerwebhooks "github.com/trainyard/trainyard/webhooks/worker"
 )
 
 // webhookConfiguration is the name of the Mutating- and the ValidatingWebhookConfiguration in config/webhook.
@@ -37,5 +37,5 @@ func setUpWebhooks(ctx context.Context, mgr ctrl.Manager, server webhook.Server,
 	if err := mgr.AddReadyzCheck("webhooks", server.StartedChecker()); err != nil {
 		return fmt.Errorf("add readiness check of webhooks: %w", err)
 	}
-	return webhooks.Add(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes})
+	return workerwebhooks.Add(ctx, mgr, workerwebhooks.Options{NewRuntimes: trainjob.NewRuntimes})
 }

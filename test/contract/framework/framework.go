@@ -20,7 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
 	"github.com/trainyard/trainyard/test/clusters"
-	"github.com/trainyard/trainyard/webhooks"
+	workerwebhooks "github.com/trainyard/trainyard/webhooks/worker"
 )
 
 const (
@@ -91,7 +91,7 @@ func (f *Framework) RunManager(cfg *rest.Config, startControllers bool) (context
 	if startControllers {
 		succeed(trainjob.Add(ctx, mgr, trainjob.Options{SkipNameValidation: true}))
 	}
-	succeed(webhooks.Add(ctx, mgr, webhooks.Options{NewRuntimes: trainjob.NewRuntimes}))
+	succeed(workerwebhooks.Add(ctx, mgr, workerwebhooks.Options{NewRuntimes: trainjob.NewRuntimes}))
 	stopped := make(chan error, 1)
 	f.stop = func() error { cancel(); return <-stopped }
 	go func() { stopped <- mgr.Start(ctx) }()

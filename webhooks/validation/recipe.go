@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"context"
@@ -39,19 +39,19 @@ const (
 
 var runtimeRefPath = field.NewPath("spec", "runtimeRef")
 
-// recipe is the runtime from which a TrainJob's JobSet is or will be built.
-type recipe struct {
+// Recipe is the runtime from which a TrainJob's JobSet is or will be built.
+type Recipe struct {
 	// object is a TrainingRuntime or a ClusterTrainingRuntime.
 	object client.Object
 	spec   *trainer.TrainingRuntimeSpec
 }
 
-func newRecipe(object client.Object) *recipe {
+func newRecipe(object client.Object) *Recipe {
 	switch o := object.(type) {
 	case *trainer.TrainingRuntime:
-		return &recipe{object: o, spec: &o.Spec}
+		return &Recipe{object: o, spec: &o.Spec}
 	case *trainer.ClusterTrainingRuntime:
-		return &recipe{object: o, spec: &o.Spec}
+		return &Recipe{object: o, spec: &o.Spec}
 	}
 	return nil
 }
@@ -68,19 +68,19 @@ func runtimeKind(job *trainer.TrainJob) string {
 	return trainerruntime.RuntimeRefToRuntimeRegistryKey(job.Spec.RuntimeRef)
 }
 
-// kindFaults returns a fault for a kind of runtime that does not exist.
-func (v *TrainJobValidator) kindFaults(job *trainer.TrainJob) []fault {
-	if _, ok := v.runtimes[runtimeKind(job)]; ok {
+// KindFaults returns a fault for a kind of runtime that does not exist.
+func (c *Checker) KindFaults(job *trainer.TrainJob) []Fault {
+	if _, ok := c.runtimes[runtimeKind(job)]; ok {
 		return nil
 	}
 	var kinds, groups []string
-	for key := range maps.Keys(v.runtimes) {
+	for key := range maps.Keys(c.runtimes) {
 		kind, group, _ := strings.Cut(key, ".")
 		kinds = append(kinds, kind)
 		groups = append(groups, group)
 	}
 	groups = slices.Compact(slices.Sorted(slices.Values(groups)))
-	var faults []fault
+	var faults []Fault
 	ref := job.Spec.RuntimeRef
 	if kind := ptr.Deref(ref.Kind, ""); !slices.Contains(kinds, kind) {
 		faults = append(faults, unsupported(runtimeRefPath.Child("kind"), kind, kinds))
@@ -91,25 +91,25 @@ func (v *TrainJobValidator) kindFaults(job *trainer.TrainJob) []fault {
 	return faults
 }
 
-func unsupported(path *field.Path, value string, supported []string) fault {
+func unsupported(path *field.Path, value string, supported []string) Fault {
 	err := field.NotSupported(path, value, slices.Sorted(slices.Values(supported)))
 	err.Detail += didYouMean(value, supported)
-	return fault{rule: ruleRuntimeKind, err: err}
+	return Fault{Rule: ruleRuntimeKind, Err: err}
 }
 
-// liveRecipe returns the TrainJob's runtime, or why there is none. It asks the API server, because a cache may be late:
+// LiveRecipe returns the TrainJob's runtime, or why there is none. It asks the API server, because a cache may be late:
 // users apply a runtime and a TrainJob at the same time, and the new runtime must count.
-func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
+func (c *Checker) LiveRecipe(ctx context.Context, job *trainer.TrainJob) (*Recipe, []Fault, error) {
 	object, list := emptyRuntime(job)
 	key := types.NamespacedName{Name: job.Spec.RuntimeRef.Name}
 	if _, namespaced := object.(*trainer.TrainingRuntime); namespaced {
 		key.Namespace = job.Namespace
 	}
-	err := v.live.Get(ctx, key, object)
+	err := c.live.Get(ctx, key, object)
 	switch {
 	case apierrors.IsNotFound(err):
-		missing, err := v.missing(ctx, job, list)
-		return nil, []fault{{rule: ruleRuntimeFound, err: missing}}, err
+		missing, err := c.missing(ctx, job, list)
+		return nil, []Fault{{Rule: ruleRuntimeFound, Err: missing}}, err
 	case err != nil:
 		return nil, nil, fmt.Errorf("get the runtime %q of the TrainJob: %w", key.Name, err)
 	}
@@ -117,39 +117,39 @@ func (v *TrainJobValidator) liveRecipe(ctx context.Context, job *trainer.TrainJo
 }
 
 // missing says that the runtime does not exist, and lists existing runtimes.
-func (v *TrainJobValidator) missing(ctx context.Context, job *trainer.TrainJob, list client.ObjectList) (*field.Error, error) {
+func (c *Checker) missing(ctx context.Context, job *trainer.TrainJob, list client.ObjectList) (*field.Error, error) {
 	var options []client.ListOption
 	kind, where := trainer.ClusterTrainingRuntimeKind, "in the cluster"
 	if _, namespaced := list.(*trainer.TrainingRuntimeList); namespaced {
 		kind, where = trainer.TrainingRuntimeKind, fmt.Sprintf("in namespace %q", job.Namespace)
 		options = append(options, client.InNamespace(job.Namespace))
 	}
-	names, err := v.names(ctx, list, options...)
+	names, err := c.names(ctx, list, options...)
 	if err != nil {
 		return nil, fmt.Errorf("list the runtimes that exist: %w", err)
 	}
 	name := job.Spec.RuntimeRef.Name
 	notFound := field.NotFound(runtimeRefPath.Child("name"), name)
 	notFound.Detail = fmt.Sprintf("there is no such %s; existing ones %s: %s%s%s",
-		kind, where, listed(names, mostNames), didYouMean(name, names), v.otherKind(ctx, job, kind))
+		kind, where, listed(names, mostNames), didYouMean(name, names), c.otherKind(ctx, job, kind))
 	return notFound, nil
 }
 
 // otherKind says whether a runtime of this name exists and only the kind is wrong.
-func (v *TrainJobValidator) otherKind(ctx context.Context, job *trainer.TrainJob, kind string) string {
+func (c *Checker) otherKind(ctx context.Context, job *trainer.TrainJob, kind string) string {
 	key, other, object := types.NamespacedName{Namespace: job.Namespace, Name: job.Spec.RuntimeRef.Name},
 		trainer.TrainingRuntimeKind, client.Object(&trainer.TrainingRuntime{})
 	if kind == trainer.TrainingRuntimeKind {
 		key.Namespace, other, object = "", trainer.ClusterTrainingRuntimeKind, &trainer.ClusterTrainingRuntime{}
 	}
-	if err := v.client.Get(ctx, key, object); err != nil {
+	if err := c.client.Get(ctx, key, object); err != nil {
 		return ""
 	}
 	return fmt.Sprintf("; there is a %s %q: to use it, set spec.runtimeRef.kind", other, key.Name)
 }
 
-func (v *TrainJobValidator) names(ctx context.Context, list client.ObjectList, options ...client.ListOption) ([]string, error) {
-	if err := v.client.List(ctx, list, options...); err != nil {
+func (c *Checker) names(ctx context.Context, list client.ObjectList, options ...client.ListOption) ([]string, error) {
+	if err := c.client.List(ctx, list, options...); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -163,19 +163,19 @@ func (v *TrainJobValidator) names(ctx context.Context, list client.ObjectList, o
 	return names, err
 }
 
-// currentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, or its runtime.
-func (v *TrainJobValidator) currentRecipe(ctx context.Context, job *trainer.TrainJob) (*recipe, []fault, error) {
-	snapshot, err := v.snapshot(ctx, job)
+// CurrentRecipe returns what an existing TrainJob is built from: its snapshot, as the controller does, or its runtime.
+func (c *Checker) CurrentRecipe(ctx context.Context, job *trainer.TrainJob) (*Recipe, []Fault, error) {
+	snapshot, err := c.snapshot(ctx, job)
 	if err != nil || snapshot != nil {
 		return snapshot, nil, err
 	}
-	return v.liveRecipe(ctx, job)
+	return c.LiveRecipe(ctx, job)
 }
 
 // snapshot returns the runtime of a TrainJob's snapshot, or nil. A snapshot of an earlier TrainJob does not count.
-func (v *TrainJobValidator) snapshot(ctx context.Context, job *trainer.TrainJob) (*recipe, error) {
+func (c *Checker) snapshot(ctx context.Context, job *trainer.TrainJob) (*Recipe, error) {
 	config := &corev1.ConfigMap{}
-	err := v.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, config)
+	err := c.live.Get(ctx, types.NamespacedName{Namespace: job.Namespace, Name: trainjobs.SnapshotName(job.Name)}, config)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	} else if err != nil {

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"context"
@@ -138,33 +138,33 @@ func shortened(message string) string {
 }
 
 // jobSetResult turns the answer for a JobSet into the result for its TrainJob.
-func jobSetResult(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found checkResult) {
+func jobSetResult(err error, job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) (found Result) {
 	if !isRefusal(err) {
-		found.warn("cannot check the JobSet: %v", err)
+		found.Warn("cannot check the JobSet: %v", err)
 		return found
 	}
 	status, _ := statusOfError(err)
 	for _, cause := range causesOf(status) {
 		switch {
 		case strings.Contains(cause.Message, "name is too long"):
-			found.faults = append(found.faults, nameFault(job, jobSet))
+			found.Faults = append(found.Faults, nameFault(job, jobSet))
 		case quota.MatchString(cause.Message):
-			found.faults = append(found.faults, fault{rule: ruleQuota, err: field.Forbidden(field.NewPath("metadata", "namespace"),
+			found.Faults = append(found.Faults, Fault{Rule: ruleQuota, Err: field.Forbidden(field.NewPath("metadata", "namespace"),
 				"there is no room for one more JobSet: "+cause.Message)})
 		default:
 			text := strings.TrimPrefix(cause.Field+": "+cause.Message, ": ")
-			found.faults = append(found.faults, fault{rule: ruleJobSet,
-				err: invalid(originInJobSet(job, jobSet, cause.Field), "the JobSet is refused: "+text)})
+			found.Faults = append(found.Faults, Fault{Rule: ruleJobSet,
+				Err: invalid(originInJobSet(job, jobSet, cause.Field), "the JobSet is refused: "+text)})
 		}
 	}
 	return found
 }
 
-func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
+func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) Fault {
 	renamed := jobSet.DeepCopy()
 	renamed.Name = job.Name
 	most, longest := maxNameLength(renamed)
-	return fault{rule: ruleName, err: &field.Error{
+	return Fault{Rule: ruleName, Err: &field.Error{
 		Type: field.ErrorTypeTooLong, Field: field.NewPath("metadata", "name").String(), BadValue: job.Name,
 		Detail: fmt.Sprintf("may have at most %d characters with the runtime %q, and has %d: names of Jobs and pods are "+
 			"made of it (%s), and may have at most %d", most, job.Spec.RuntimeRef.Name, len(job.Name), longest, maxLabel),
@@ -172,29 +172,29 @@ func nameFault(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobSet) fault {
 }
 
 // podResult turns the answer for a pod into the result for its TrainJob.
-func podResult(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found checkResult) {
+func podResult(err error, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) (found Result) {
 	if err == nil {
 		return found
 	}
 	if !isRefusal(err) {
-		found.warn("cannot check pods of replicated job %q: %v", step.Name, err)
+		found.Warn("cannot check pods of replicated job %q: %v", step.Name, err)
 		return found
 	}
 	status, _ := statusOfError(err)
 	for _, cause := range causesOf(status) {
 		switch {
 		case roomLater(cause.Message):
-			found.warn("replicated job %q: %s: its pods wait until there is room", step.Name, cause.Message)
+			found.Warn("replicated job %q: %s: its pods wait until there is room", step.Name, cause.Message)
 		case strings.HasSuffix(cause.Message, `serviceaccount "default" not found`):
-			found.warn("replicated job %q: %s: its pods wait until it exists", step.Name, cause.Message)
+			found.Warn("replicated job %q: %s: its pods wait until it exists", step.Name, cause.Message)
 		default:
-			found.faults = append(found.faults, podFault(cause, job, step))
+			found.Faults = append(found.Faults, podFault(cause, job, step))
 		}
 	}
 	return found
 }
 
-func podFault(cause metav1.StatusCause, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) fault {
+func podFault(cause metav1.StatusCause, job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob) Fault {
 	rule := rulePod
 	if quota.MatchString(cause.Message) {
 		rule = ruleQuota
@@ -205,7 +205,7 @@ func podFault(cause metav1.StatusCause, job *trainer.TrainJob, step *jobsetv1alp
 	}
 	text := strings.TrimPrefix(cause.Field+": "+cause.Message, ": ")
 	detail := fmt.Sprintf("pods of replicated job %q are refused: %s", step.Name, text)
-	return fault{rule: rule, err: invalid(origin(job, step, at), detail)}
+	return Fault{Rule: rule, Err: invalid(origin(job, step, at), detail)}
 }
 
 // roomLater says whether a quota that refuses a pod may have room for it later: no request exceeds the limit itself.

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"context"
@@ -13,19 +13,29 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // statusPath is the path for the status of TrainJobs. controller-runtime sets the other paths, which are upstream's.
 const statusPath = "/validate-trainer-kubeflow-org-v1alpha1-trainjob-status"
+
+// Options configures the webhooks.
+type Options struct {
+	// NewRuntimes is NewRuntimes of controllers/worker/trainjob. Required.
+	NewRuntimes validation.NewRuntimes
+	// Clock stamps runtime patches. nil: the real clock.
+	Clock clock.PassiveClock
+}
 
 // Add registers all webhooks with the manager's webhook server. They answer after the manager has started.
 func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	jobs, err := newTrainJobValidator(ctx, validatorDeps{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NewRuntimes: opts.NewRuntimes, Clock: opts.Clock,
-	})
+	jobs, err := NewTrainJobValidator(ctx, validation.Options{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), NewRuntimes: opts.NewRuntimes,
+	}, opts.Clock)
 	if err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"gomodules.xyz/jsonpatch/v2"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // defaulterPath is the path that the Kubeflow Trainer uses.
@@ -50,7 +51,7 @@ func (d *trainJobDefaulter) Handle(_ context.Context, request admission.Request)
 		was, known := old[patch.Manager]
 		want := patch.Time
 		switch {
-		case known && samePatch(was, patch):
+		case known && validation.SamePatch(was, patch):
 			want = was.Time
 		case known || patch.Time == nil:
 			want = &now
@@ -87,10 +88,4 @@ func setTime(index int, from, to *metav1.Time) jsonpatch.Operation {
 	default:
 		return jsonpatch.NewOperation("replace", path, to.UTC().Format(time.RFC3339))
 	}
-}
-
-// samePatch says whether two patches differ in their times at most.
-func samePatch(a, b trainer.RuntimePatch) bool {
-	a.Time, b.Time = nil, nil
-	return equality.Semantic.DeepEqual(a, b)
 }

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"testing"
@@ -24,12 +24,12 @@ func patched(manager, step string, pod trainer.PodSpecPatch) trainer.RuntimePatc
 	}}
 }
 
-func patchedBy(patches ...trainer.RuntimePatch) func(*trainer.TrainJob) {
-	return func(j *trainer.TrainJob) { j.Spec.RuntimePatches = patches }
+func patchedBy(patches ...trainer.RuntimePatch) *trainer.TrainJob {
+	return &trainer.TrainJob{Spec: trainer.TrainJobSpec{RuntimePatches: patches}}
 }
 
 // recipeOf returns a runtime with replicated jobs. Each has an init container "fetch" and the given containers.
-func recipeOf(steps map[string][]string) *recipe {
+func recipeOf(steps map[string][]string) *Recipe {
 	r := newRecipe(&trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "r"}})
 	for name, containers := range steps {
 		step := jobsetv1alpha2.ReplicatedJob{Name: name}
@@ -112,10 +112,10 @@ func TestPatchOfUnknownNameTellsTheNearest(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			j := job("ns", "j", patchedBy(tc.patches...))
+			j := patchedBy(tc.patches...)
 			var got []string
 			for _, f := range patchFaults(j, allPatches(j), r) {
-				got = append(got, f.err.Error())
+				got = append(got, f.Err.Error())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nfaults (-want +got):\n%s", tc.reason, diff)
@@ -152,7 +152,7 @@ func TestChangedPatches(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			indices, changed := changedPatches(job("ns", "j", patchedBy(tc.old...)), job("ns", "j", patchedBy(tc.new...)))
+			indices, changed := ChangedPatches(patchedBy(tc.old...), patchedBy(tc.new...))
 			if diff := cmp.Diff(tc.wantIndices, indices); diff != "" || changed != tc.wantChanged {
 				t.Errorf("%s\nchanged = %v, indices (-want +got):\n%s", tc.reason, changed, diff)
 			}

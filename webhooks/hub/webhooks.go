@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package hub
 
 import (
 	"context"
@@ -26,22 +26,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 const (
-	// hubWebhook is the webhook's name in metrics.
-	hubWebhook       = "hub-trainjob"
-	hubValidatorPath = "/validate-trainyard-hub-trainjob"
+	// webhookName is the webhook's name in metrics.
+	webhookName   = "hub-trainjob"
+	validatorPath = "/validate-trainyard-hub-trainjob"
 
 	ruleHub = "Hub"
 
-	// hubLimit is the time for an answer, below the webhook's own timeout in config/webhook-hub. What was found by then
+	// answerLimit is the time for an answer, below the webhook's own timeout in config/webhook-hub. What was found by then
 	// counts, and a warning says what was not checked. After the webhook's timeout the API server would say nothing.
-	hubLimit = 3 * time.Second
+	answerLimit = 3 * time.Second
 )
 
-// HubOptions configures the webhooks of a hub. All fields are required except Protected and Clock.
-type HubOptions struct {
+// Options configures the webhooks of a hub. All fields are required except Protected and Clock.
+type Options struct {
 	// ManagedBy is the value of spec.managedBy of the jobs that the manager owns. Other jobs are not looked at.
 	ManagedBy string
 	// Protected says that no job of a namespace is dispatched.
@@ -52,8 +53,8 @@ type HubOptions struct {
 	DryRuns client.Client
 	// Hub knows what the objects of the hub say of a job.
 	Hub Hub
-	// NewRuntimes is as in Options.
-	NewRuntimes NewRuntimes
+	// NewRuntimes is that of the trainer module.
+	NewRuntimes validation.NewRuntimes
 	// Clock measures how long an answer takes. nil: the real clock.
 	Clock clock.PassiveClock
 }
@@ -70,54 +71,54 @@ type Hub interface {
 	PolicyOf(ctx context.Context, job *metav1.ObjectMeta, namespaceLabels map[string]string) (*v1alpha1.DispatchPolicy, error)
 }
 
-// HubWebhooks are the webhooks of a hub.
-type HubWebhooks struct {
-	validator *hubValidator
+// Webhooks are the webhooks of a hub.
+type Webhooks struct {
+	validator *validator
 	// adopter goes by labels of namespaces, and policyAdopter by policies.
 	adopter, policyAdopter *adopter
 }
 
-// NewHubWebhooks returns the webhooks of a hub, which can be registered with one server after another.
-func NewHubWebhooks(ctx context.Context, opts HubOptions) (*HubWebhooks, error) {
+// New returns the webhooks of a hub, which can be registered with one server after another.
+func New(ctx context.Context, opts Options) (*Webhooks, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
 	if opts.Protected == nil {
 		opts.Protected = func(string) bool { return false }
 	}
-	runtimes, err := opts.NewRuntimes(ctx, newOnPaper(emptyCluster{opts.DryRuns}), noIndexes{})
+	checker, err := validation.New(ctx, validation.Options{
+		Client: cachedClient{Client: opts.DryRuns, reader: opts.Reader}, Live: opts.Live,
+		NewRuntimes: opts.NewRuntimes, Framework: emptyCluster{opts.DryRuns},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("make the runtime framework of the hub's webhook: %w", err)
+		return nil, err
 	}
-	onHub := cachedClient{Client: opts.DryRuns, reader: opts.Reader}
-	return &HubWebhooks{
-		validator: &hubValidator{HubOptions: opts, jobs: &TrainJobValidator{
-			client: onHub, live: opts.Live, runtimes: runtimes, clock: opts.Clock,
-		}},
+	return &Webhooks{
+		validator:     &validator{Options: opts, checker: checker},
 		adopter:       &adopter{managedBy: opts.ManagedBy, protected: opts.Protected, wish: wishOfNamespace(opts.Live)},
 		policyAdopter: &adopter{managedBy: opts.ManagedBy, protected: opts.Protected, wish: wishOfPolicy(opts.Hub, opts.Live)},
 	}, nil
 }
 
 // Register registers the webhooks with a server.
-func (h *HubWebhooks) Register(server webhook.Server) {
-	server.Register(hubValidatorPath, &admission.Webhook{Handler: h.validator})
+func (h *Webhooks) Register(server webhook.Server) {
+	server.Register(validatorPath, &admission.Webhook{Handler: h.validator})
 	server.Register(adopterPath, &admission.Webhook{Handler: h.adopter})
 	server.Register(policyAdopterPath, &admission.Webhook{Handler: h.policyAdopter})
 }
 
-// hubValidator validates the TrainJobs that a manager dispatches, as the worker's agent would validate their copies. It
+// validator validates the TrainJobs that a manager dispatches, as the worker's agent would validate their copies. It
 // adds what only the hub knows.
 //
 // It fails open: what cannot be checked is a warning, and never a refusal. The worker checks the copy again.
-type hubValidator struct {
-	HubOptions
-	jobs *TrainJobValidator
+type validator struct {
+	Options
+	checker *validation.Checker
 }
 
 // Handle answers one request.
-func (h *hubValidator) Handle(ctx context.Context, request admission.Request) (response admission.Response) {
-	ctx, cancel := context.WithTimeout(ctx, hubLimit)
+func (h *validator) Handle(ctx context.Context, request admission.Request) (response admission.Response) {
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
@@ -133,17 +134,17 @@ func (h *hubValidator) Handle(ctx context.Context, request admission.Request) (r
 		return admission.Allowed("")
 	}
 	start := h.Clock.Now()
-	var found checkResult
+	var found validation.Result
 	if old == nil {
 		found, err = h.created(ctx, job)
 	} else {
 		found, err = h.updated(ctx, old, job)
 	}
 	if err != nil {
-		found.warn("Trainyard cannot check all of the TrainJob, the worker will: %v", err)
+		found.Warn("Trainyard cannot check all of the TrainJob, the worker will: %v", err)
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("trainJob", klog.KObj(job))
-	log.V(1).Info("Validated", "faults", len(found.faults), "duration", h.Clock.Since(start))
+	log.V(1).Info("Validated", "faults", len(found.Faults), "duration", h.Clock.Since(start))
 	return answerOf(job, found)
 }
 
@@ -167,48 +168,45 @@ func decodeJobs(request admission.Request) (job, old *trainer.TrainJob, err erro
 }
 
 // answerOf returns a response with all warnings, and a refusal if there are faults.
-func answerOf(job *trainer.TrainJob, found checkResult) admission.Response {
+func answerOf(job *trainer.TrainJob, found validation.Result) admission.Response {
 	response := admission.Allowed("")
 	var status apierrors.APIStatus
-	if err := refuse(hubWebhook, trainer.TrainJobKind, job.Name, inOrder(found.faults)); errors.As(err, &status) {
+	if err := found.Refuse(webhookName, job.Name); errors.As(err, &status) {
 		result := status.Status()
 		response = admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Allowed: false, Result: &result}}
 	}
-	return response.WithWarnings(found.warnings...)
+	return response.WithWarnings(found.Warnings...)
 }
 
-func (h *hubValidator) created(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
-	found := ttlResult(job)
+func (h *validator) created(ctx context.Context, job *trainer.TrainJob) (validation.Result, error) {
+	found := validation.TTLResult(job)
 	local := asCopy(job)
-	if kinds := h.jobs.kindFaults(local); len(kinds) > 0 {
-		found.faults = append(found.faults, kinds...)
+	if kinds := h.checker.KindFaults(local); len(kinds) > 0 {
+		found.Faults = append(found.Faults, kinds...)
 		return found, nil
 	}
-	r, missing, err := h.jobs.liveRecipe(ctx, local)
+	r, missing, err := h.checker.LiveRecipe(ctx, local)
 	switch {
 	case err != nil:
 		return found, err
 	case r == nil:
-		found.add(withoutRuntime(job, missing)) // A warning: the runtime may come later, and the job waits for it.
+		found.Add(validation.WithoutRuntime(job, missing)) // A warning: the runtime may come later, and the job waits for it.
 	default:
-		found.add(h.jobs.form(ctx, local, r))
+		found.Add(h.checker.Form(ctx, local, r))
 	}
-	if r != nil && len(found.faults) == 0 {
-		found.add(h.dryRun(ctx, local, r))
+	if r != nil && len(found.Faults) == 0 {
+		found.Add(h.checker.DryRunOnHub(ctx, local, r))
 	}
 	known, err := h.review(ctx, job)
-	found.add(known)
+	found.Add(known)
 	return found, err
 }
 
 // updated checks what a request changes. Everything but the suspension reaches a copy only when it is created.
-func (h *hubValidator) updated(ctx context.Context, old, job *trainer.TrainJob) (checkResult, error) {
-	var found checkResult
-	if job.Annotations[v1alpha1.AnnotationTTL] != old.Annotations[v1alpha1.AnnotationTTL] {
-		found.faults = ttlFaults(job)
-	}
+func (h *validator) updated(ctx context.Context, old, job *trainer.TrainJob) (validation.Result, error) {
+	found := validation.ChangedTTL(old, job)
 	late, err := h.tooLate(ctx, old, job)
-	found.add(late)
+	found.Add(late)
 	if err != nil {
 		return found, err
 	}
@@ -218,38 +216,38 @@ func (h *hubValidator) updated(ctx context.Context, old, job *trainer.TrainJob) 
 			return found, err
 		}
 		// A request is refused only for what it brings.
-		known.faults = keep(known.faults, func(f fault) bool { return changed[f.err.Field] })
-		found.add(known)
+		known.Faults = keep(known.Faults, func(f validation.Fault) bool { return changed[f.Err.Field] })
+		found.Add(known)
 	}
-	indices, changed := changedPatches(old, job)
-	if !changed || len(found.faults) > 0 {
+	indices, changed := validation.ChangedPatches(old, job)
+	if !changed || len(found.Faults) > 0 {
 		return found, nil
 	}
 	return h.changedPatches(ctx, old, job, indices, found)
 }
 
 // changedPatches checks new and changed patches of a job without a copy.
-func (h *hubValidator) changedPatches(
-	ctx context.Context, old, job *trainer.TrainJob, indices []int, found checkResult,
-) (checkResult, error) {
+func (h *validator) changedPatches(
+	ctx context.Context, old, job *trainer.TrainJob, indices []int, found validation.Result,
+) (validation.Result, error) {
 	local := asCopy(job)
-	r, missing, err := h.jobs.liveRecipe(ctx, local)
+	r, missing, err := h.checker.LiveRecipe(ctx, local)
 	if err != nil || r == nil {
-		found.add(withoutRuntime(job, missing))
+		found.Add(validation.WithoutRuntime(job, missing))
 		return found, err
 	}
-	found.add(h.jobs.changedForm(ctx, asCopy(old), local, indices, r))
-	if len(found.faults) == 0 {
-		found.add(h.dryRun(ctx, local, r))
+	found.Add(h.checker.ChangedForm(ctx, asCopy(old), local, indices, r))
+	if len(found.Faults) == 0 {
+		found.Add(h.checker.DryRunOnHub(ctx, local, r))
 	}
 	return found, nil
 }
 
-func (h *hubValidator) review(ctx context.Context, job *trainer.TrainJob) (checkResult, error) {
+func (h *validator) review(ctx context.Context, job *trainer.TrainJob) (validation.Result, error) {
 	faults, warnings, err := h.Hub.Review(ctx, job)
-	found := checkResult{warnings: warnings}
+	found := validation.Result{Warnings: warnings}
 	for _, f := range faults {
-		found.faults = append(found.faults, fault{rule: ruleHub, err: f})
+		found.Faults = append(found.Faults, validation.Fault{Rule: ruleHub, Err: f})
 	}
 	return found, err
 }
@@ -273,7 +271,7 @@ func changedAnnotations(old, job *trainer.TrainJob) map[string]bool {
 	return changed
 }
 
-func keep(faults []fault, wanted func(fault) bool) (kept []fault) {
+func keep(faults []validation.Fault, wanted func(validation.Fault) bool) (kept []validation.Fault) {
 	for _, f := range faults {
 		if wanted(f) {
 			kept = append(kept, f)

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -21,7 +22,8 @@ const (
 	rulePatchEnv       = "PatchEnv"
 )
 
-var patchesPath = field.NewPath("spec", "runtimePatches")
+// PatchesPath is the path of the runtime patches of a TrainJob.
+var PatchesPath = field.NewPath("spec", "runtimePatches")
 
 // envBelongsTo says where a TrainJob sets the environment of containers whose environment no patch may set.
 var envBelongsTo = map[string]string{
@@ -30,18 +32,24 @@ var envBelongsTo = map[string]string{
 	constants.ModelInitializer:   "spec.initializer.model.env",
 }
 
-// changedPatches returns the indices of added or changed patches, and whether any patch differs. Times do not count.
-func changedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
+// ChangedPatches returns the indices of added or changed patches, and whether any patch differs. Times do not count.
+func ChangedPatches(old, job *trainer.TrainJob) (indices []int, changed bool) {
 	before := map[string]trainer.RuntimePatch{}
 	for _, patch := range old.Spec.RuntimePatches {
 		before[patch.Manager] = patch
 	}
 	for i, patch := range job.Spec.RuntimePatches {
-		if same, ok := before[patch.Manager]; !ok || !samePatch(same, patch) {
+		if same, ok := before[patch.Manager]; !ok || !SamePatch(same, patch) {
 			indices = append(indices, i)
 		}
 	}
 	return indices, len(indices) > 0 || !sameOrder(old.Spec.RuntimePatches, job.Spec.RuntimePatches)
+}
+
+// SamePatch says whether two patches differ in their times at most.
+func SamePatch(a, b trainer.RuntimePatch) bool {
+	a.Time, b.Time = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // sameOrder compares the order of managers: if two patches set a field, the later patch wins.
@@ -57,11 +65,11 @@ func allPatches(job *trainer.TrainJob) (indices []int) {
 }
 
 // patchFaults returns the faults of some patches of a TrainJob, checked against its runtime.
-func patchFaults(job *trainer.TrainJob, indices []int, r *recipe) (faults []fault) {
+func patchFaults(job *trainer.TrainJob, indices []int, r *Recipe) (faults []Fault) {
 	for _, i := range indices {
-		patch, path := job.Spec.RuntimePatches[i], patchesPath.Index(i)
+		patch, path := job.Spec.RuntimePatches[i], PatchesPath.Index(i)
 		for _, err := range validation.IsDomainPrefixedPath(path.Child("manager"), patch.Manager) {
-			faults = append(faults, fault{rule: rulePatchManager, err: err})
+			faults = append(faults, Fault{Rule: rulePatchManager, Err: err})
 		}
 		for j, step := range patchedJobs(patch) {
 			faults = append(faults, stepFaults(step, replicatedJobsPath(i).Index(j), r)...)
@@ -71,7 +79,7 @@ func patchFaults(job *trainer.TrainJob, indices []int, r *recipe) (faults []faul
 }
 
 func replicatedJobsPath(patch int) *field.Path {
-	return patchesPath.Index(patch).Child("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
+	return PatchesPath.Index(patch).Child("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
 }
 
 func patchedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
@@ -94,31 +102,31 @@ func podPath(step *field.Path) *field.Path {
 	return step.Child("template", "spec", "template", "spec")
 }
 
-func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *recipe) (faults []fault) {
+func stepFaults(step trainer.ReplicatedJobPatch, path *field.Path, r *Recipe) (faults []Fault) {
 	pod := r.podOf(step.Name)
 	if pod == nil {
-		return []fault{unknown(rulePatchJob, path.Child("name"), step.Name, "replicated jobs of "+r.String(), r.replicatedJobs())}
+		return []Fault{unknown(rulePatchJob, path.Child("name"), step.Name, "replicated jobs of "+r.String(), r.replicatedJobs())}
 	}
 	patch := patchedPod(step)
 	if patch == nil {
 		return nil
 	}
 	path = podPath(path)
-	faults = containerFaults(patch.InitContainers, containerNames(pod.InitContainers), path.Child("initContainers"),
+	faults = containerFaults(patch.InitContainers, ContainerNames(pod.InitContainers), path.Child("initContainers"),
 		fmt.Sprintf("init containers of replicated job %q", step.Name))
-	faults = append(faults, containerFaults(patch.Containers, containerNames(pod.Containers), path.Child("containers"),
+	faults = append(faults, containerFaults(patch.Containers, ContainerNames(pod.Containers), path.Child("containers"),
 		fmt.Sprintf("containers of replicated job %q", step.Name))...)
 	for k, container := range patch.Containers {
 		if instead, ok := envBelongsTo[container.Name]; ok && len(container.Env) > 0 {
 			err := field.Forbidden(path.Child("containers").Index(k).Child("env"),
 				fmt.Sprintf("the environment of container %q cannot be patched; it is set by %s", container.Name, instead))
-			faults = append(faults, fault{rule: rulePatchEnv, err: err})
+			faults = append(faults, Fault{Rule: rulePatchEnv, Err: err})
 		}
 	}
 	return faults
 }
 
-func containerFaults(patches []trainer.ContainerPatch, names []string, path *field.Path, what string) (faults []fault) {
+func containerFaults(patches []trainer.ContainerPatch, names []string, path *field.Path, what string) (faults []Fault) {
 	for k, container := range patches {
 		if !slices.Contains(names, container.Name) {
 			faults = append(faults, unknown(rulePatchContainer, path.Index(k).Child("name"), container.Name, what, names))
@@ -128,18 +136,18 @@ func containerFaults(patches []trainer.ContainerPatch, names []string, path *fie
 }
 
 // unknown returns a fault for a patch with an unknown name. It lists the known names.
-func unknown(rule string, path *field.Path, name, what string, names []string) fault {
+func unknown(rule string, path *field.Path, name, what string, names []string) Fault {
 	err := field.NotFound(path, name)
 	err.Detail = fmt.Sprintf("the %s are: %s%s", what, listed(names, mostNames), didYouMean(name, names))
-	return fault{rule: rule, err: err}
+	return Fault{Rule: rule, Err: err}
 }
 
 // String returns the runtime's name for messages.
-func (r *recipe) String() string {
+func (r *Recipe) String() string {
 	return fmt.Sprintf("runtime %q", r.object.GetName())
 }
 
-func (r *recipe) replicatedJobs() (names []string) {
+func (r *Recipe) replicatedJobs() (names []string) {
 	for _, step := range r.spec.Template.Spec.ReplicatedJobs {
 		names = append(names, step.Name)
 	}
@@ -147,7 +155,7 @@ func (r *recipe) replicatedJobs() (names []string) {
 }
 
 // podOf returns the pod of a replicated job of the runtime, or nil if there is no such job.
-func (r *recipe) podOf(name string) *corev1.PodSpec {
+func (r *Recipe) podOf(name string) *corev1.PodSpec {
 	steps := r.spec.Template.Spec.ReplicatedJobs
 	for i := range steps {
 		if steps[i].Name == name {
@@ -155,4 +163,13 @@ func (r *recipe) podOf(name string) *corev1.PodSpec {
 		}
 	}
 	return nil
+}
+
+// ContainerNames returns the names of containers.
+func ContainerNames(containers []corev1.Container) []string {
+	names := make([]string, 0, len(containers))
+	for _, container := range containers {
+		names = append(names, container.Name)
+	}
+	return names
 }

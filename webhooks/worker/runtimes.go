@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"context"
@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // Rules about runtimes, in metrics. Upstream defines the rules themselves.
@@ -81,7 +83,7 @@ func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
 	if !errors.As(err, &all) {
 		return err
 	}
-	var faults []fault
+	var faults []validation.Fault
 	for _, one := range all.Errors() {
 		var at *field.Error
 		if !errors.As(one, &at) {
@@ -89,23 +91,23 @@ func (w runtimeWebhook[T]) refuse(runtime T, err error) error {
 		}
 		faults = append(faults, runtimeFault(at))
 	}
-	return refuse(strings.ToLower(w.kind), w.kind, runtime.GetName(), faults)
+	return validation.Refuse(strings.ToLower(w.kind), w.kind, runtime.GetName(), faults)
 }
 
 // runtimeFault names the rule of upstream's error. Upstream prints whole containers and does not name the missing one.
-func runtimeFault(err *field.Error) fault {
+func runtimeFault(err *field.Error) validation.Fault {
 	helpful := *err
 	switch {
 	case strings.HasSuffix(err.Field, ".replicas"):
-		return fault{rule: ruleOneReplica, err: &helpful}
+		return validation.Fault{Rule: ruleOneReplica, Err: &helpful}
 	case strings.HasSuffix(err.Field, ".containers"):
 		if containers, ok := err.BadValue.([]corev1.Container); ok {
-			helpful.BadValue = containerNames(containers)
+			helpful.BadValue = validation.ContainerNames(containers)
 		}
 		helpful.Detail += fmt.Sprintf(" (a container named %q)", requiredContainer(err.Detail))
-		return fault{rule: ruleRequiredContainer, err: &helpful}
+		return validation.Fault{Rule: ruleRequiredContainer, Err: &helpful}
 	default:
-		return fault{rule: ruleOther, err: &helpful}
+		return validation.Fault{Rule: ruleOther, Err: &helpful}
 	}
 }
 
@@ -116,12 +118,4 @@ func requiredContainer(detail string) string {
 		return constants.Node
 	}
 	return step
-}
-
-func containerNames(containers []corev1.Container) []string {
-	names := make([]string, 0, len(containers))
-	for _, container := range containers {
-		names = append(names, container.Name)
-	}
-	return names
 }

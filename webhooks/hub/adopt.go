@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package hub
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 const (
@@ -51,7 +52,7 @@ type wish struct {
 
 // Handle answers one request.
 func (a *adopter) Handle(ctx context.Context, request admission.Request) admission.Response {
-	ctx, cancel := context.WithTimeout(ctx, hubLimit)
+	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	var job struct {
 		metav1.ObjectMeta `json:"metadata"`
@@ -94,7 +95,7 @@ func refuseAnnotation(job, value string) admission.Response {
 	err := field.Invalid(path, value, fmt.Sprintf("must be %q for a TrainJob that stays on the hub, or %q or absent for "+
 		"one that is dispatched", v1alpha1.DispatchNo, v1alpha1.DispatchYes))
 	named := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Name: job}}
-	return answerOf(named, checkResult{faults: []fault{{rule: ruleHub, err: err}}})
+	return answerOf(named, validation.Result{Faults: []validation.Fault{{Rule: ruleHub, Err: err}}})
 }
 
 // wishOfNamespace returns the wish of a job's namespace. The webhook's configuration selects such namespaces too. It

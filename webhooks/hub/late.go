@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package hub
 
 import (
 	"context"
@@ -17,15 +17,19 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 const ruleHubTooLate = "CopyExists"
 
+// mostNames is how many names a warning lists.
+const mostNames = 10
+
 // tooLate refuses changes of the spec that would not reach a copy that is there. A change of labels and annotations is
 // only a warning, because not only the user writes them.
-func (h *hubValidator) tooLate(ctx context.Context, old, job *trainer.TrainJob) (found checkResult, err error) {
+func (h *validator) tooLate(ctx context.Context, old, job *trainer.TrainJob) (found validation.Result, err error) {
 	fields, names := uncopiedFields(old, job), uncopiedNames(old, job)
-	if len(fields)+len(names) == 0 || isSuspended(old) || isSuspended(job) {
+	if len(fields)+len(names) == 0 || validation.IsSuspended(old) || validation.IsSuspended(job) {
 		return found, nil // The copy of a suspended job is deleted. The next copy is made of the job as it is then.
 	}
 	worker, err := h.Hub.PlacedOn(ctx, types.NamespacedName{Namespace: job.Namespace, Name: job.Name}, job.UID)
@@ -33,12 +37,12 @@ func (h *hubValidator) tooLate(ctx context.Context, old, job *trainer.TrainJob) 
 		return found, err
 	}
 	for _, f := range fields {
-		found.faults = append(found.faults, fault{rule: ruleHubTooLate, err: field.Forbidden(f.path, fmt.Sprintf(
+		found.Faults = append(found.Faults, validation.Fault{Rule: ruleHubTooLate, Err: field.Forbidden(f.path, fmt.Sprintf(
 			"%smay change only while the TrainJob is suspended: its copy on worker %q is made, and would not get the change; "+
 				"set spec.suspend to true, in this request or before, and resume the TrainJob later", f.what, worker))})
 	}
 	if len(names) > 0 {
-		found.warn("%s: the copy on worker %q is made, and does not get the change", listWarned(names), worker)
+		found.Warn("%s: the copy on worker %q is made, and does not get the change", listWarned(names), worker)
 	}
 	return found, nil
 }
@@ -56,7 +60,7 @@ func uncopiedFields(old, job *trainer.TrainJob) (changed []uncopied) {
 	var managers []string
 	before, after := patchesByManager(old), patchesByManager(job)
 	for manager, patch := range after {
-		if was, had := before[manager]; !had || !samePatch(was, patch) {
+		if was, had := before[manager]; !had || !validation.SamePatch(was, patch) {
 			managers = append(managers, manager)
 		}
 	}
@@ -67,7 +71,7 @@ func uncopiedFields(old, job *trainer.TrainJob) (changed []uncopied) {
 	}
 	if len(managers) > 0 {
 		slices.Sort(managers)
-		changed = append(changed, uncopied{path: patchesPath, what: "the entries of " + strings.Join(managers, ", ") + " "})
+		changed = append(changed, uncopied{path: validation.PatchesPath, what: "the entries of " + strings.Join(managers, ", ") + " "})
 	}
 	spec := field.NewPath("spec")
 	for _, f := range []struct {

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func newOnPaper(c client.Client) client.Client {
 
 // Get returns the recipe, no snapshot and no JobSet. It reads other objects through the client.
 func (p onPaper) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	r, ok := ctx.Value(recipeKey{}).(*recipe)
+	r, ok := ctx.Value(recipeKey{}).(*Recipe)
 	if !ok {
 		return p.Client.Get(ctx, key, object, opts...)
 	}
@@ -89,16 +89,16 @@ func (noIndexes) IndexField(context.Context, client.Object, string, client.Index
 
 // opinion returns the faults that the framework's own validation finds in a TrainJob and a runtime. The framework gets
 // no old TrainJob: changes.go decides what an update may change.
-func (v *TrainJobValidator) opinion(
-	ctx context.Context, job *trainer.TrainJob, r *recipe,
-) (warnings admission.Warnings, faults []fault) {
+func (c *Checker) opinion(
+	ctx context.Context, job *trainer.TrainJob, r *Recipe,
+) (warnings admission.Warnings, faults []Fault) {
 	defer func() {
 		if p := recover(); p != nil {
-			faults = []fault{panicked(ctx, p, job, r)}
+			faults = []Fault{panicked(ctx, p, job, r)}
 		}
 	}()
 	ctx = context.WithValue(ctx, recipeKey{}, r)
-	warnings, errs := v.runtimes[runtimeKind(job)].ValidateObjects(ctx, nil, job.DeepCopy())
+	warnings, errs := c.runtimes[runtimeKind(job)].ValidateObjects(ctx, nil, job.DeepCopy())
 	for _, err := range errs {
 		faults = append(faults, translated(err, job, r))
 	}
@@ -106,14 +106,14 @@ func (v *TrainJobValidator) opinion(
 }
 
 // panicked returns a fault that says what may be missing: the framework dereferences optional fields without a check.
-func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *recipe) fault {
+func panicked(ctx context.Context, p any, job *trainer.TrainJob, r *Recipe) Fault {
 	ctrl.LoggerFrom(ctx).Error(nil, "Runtime framework panicked", "panic", p, "stack", string(debug.Stack()))
 	detail := fmt.Sprintf("the runtime framework cannot work with this TrainJob and %s: %v", r, p)
 	if policy := r.spec.MLPolicy; policy != nil && policy.Flux != nil && (job.Spec.Trainer == nil || job.Spec.Trainer.NumNodes == nil) {
-		return fault{rule: rulePanic, err: field.Required(field.NewPath("spec", "trainer", "numNodes"),
+		return Fault{Rule: rulePanic, Err: field.Required(field.NewPath("spec", "trainer", "numNodes"),
 			fmt.Sprintf("the flux policy of %s needs it", r))}
 	}
-	return fault{rule: rulePanic, err: invalid(runtimeRefPath.Child("name"), detail+"; check whether a field is "+
+	return Fault{Rule: rulePanic, Err: invalid(runtimeRefPath.Child("name"), detail+"; check whether a field is "+
 		"missing in one of them")}
 }
 
@@ -124,11 +124,11 @@ func invalid(path *field.Path, detail string) *field.Error {
 
 // translated corrects the path of a framework's fault and removes values that are whole lists. The framework names
 // fields that TrainJobs do not have, and blames runtimeRef for what the TrainJob asks of the runtime.
-func translated(err *field.Error, job *trainer.TrainJob, r *recipe) fault {
+func translated(err *field.Error, job *trainer.TrainJob, r *Recipe) Fault {
 	better := *err
-	lacks := func(path *field.Path) fault {
+	lacks := func(path *field.Path) Fault {
 		detail := fmt.Sprintf("%s %s; its replicated jobs are: %s", r, err.Detail, listed(r.replicatedJobs(), mostNames))
-		return fault{rule: ruleInitializer, err: invalid(path, detail)}
+		return Fault{Rule: ruleInitializer, Err: invalid(path, detail)}
 	}
 	initializer := field.NewPath("spec", "initializer")
 	switch {
@@ -140,14 +140,14 @@ func translated(err *field.Error, job *trainer.TrainJob, r *recipe) fault {
 		isAt(err.Field, "spec.templateSpec.priorityClassName", "spec.trainer.initContainers"):
 		better.Field, better.BadValue = runtimeRefPath.Child("name").String(), job.Spec.RuntimeRef.Name
 	case strings.HasPrefix(err.Field, "spec.annotations["):
-		better.Field = patchesPath.String()
+		better.Field = PatchesPath.String()
 		if len(job.Spec.RuntimePatches) == 0 {
 			better.Field = runtimeRefPath.Child("name").String()
 		}
-	case isAt(err.Field, patchesPath.String(), "spec.trainer.env"):
+	case isAt(err.Field, PatchesPath.String(), "spec.trainer.env"):
 		better.BadValue = field.OmitValueType{}
 	}
-	return fault{rule: ruleFramework, err: &better}
+	return Fault{Rule: ruleFramework, Err: &better}
 }
 
 func isAt(path string, fields ...string) bool {
@@ -155,7 +155,7 @@ func isAt(path string, fields ...string) bool {
 }
 
 // envFaults returns faults for environment variables that the runtime's policy sets.
-func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
+func envFaults(job *trainer.TrainJob, r *Recipe) (faults []Fault) {
 	policy := r.spec.MLPolicy
 	if job.Spec.Trainer == nil || policy == nil {
 		return nil
@@ -172,7 +172,7 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 		for i, env := range job.Spec.Trainer.Env {
 			if reserving.used && reserving.names.Has(env.Name) {
 				path := field.NewPath("spec", "trainer", "env").Index(i).Child("name")
-				faults = append(faults, fault{rule: ruleReservedEnv, err: field.Invalid(path, env.Name, fmt.Sprintf(
+				faults = append(faults, Fault{Rule: ruleReservedEnv, Err: field.Invalid(path, env.Name, fmt.Sprintf(
 					"reserved: the %s policy of %s sets it; the policy sets: %s",
 					reserving.name, r, listed(sets.List(reserving.names), mostNames)))})
 			}
@@ -183,22 +183,22 @@ func envFaults(job *trainer.TrainJob, r *recipe) (faults []fault) {
 
 // withOpinion adds the framework's faults to ours. It leaves out faults about a whole list if ours name the wrong
 // element of that list.
-func withOpinion(ours, theirs []fault) []fault {
+func withOpinion(ours, theirs []Fault) []Fault {
 	for _, f := range theirs {
-		if !coveredBy(ours, f, patchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {
+		if !coveredBy(ours, f, PatchesPath.String()) && !coveredBy(ours, f, "spec.trainer.env") {
 			ours = append(ours, f)
 		}
 	}
 	return ours
 }
 
-func coveredBy(ours []fault, f fault, prefix string) bool {
-	return strings.HasPrefix(f.err.Field, prefix) &&
-		slices.ContainsFunc(ours, func(o fault) bool { return strings.HasPrefix(o.err.Field, prefix+"[") })
+func coveredBy(ours []Fault, f Fault, prefix string) bool {
+	return strings.HasPrefix(f.Err.Field, prefix) &&
+		slices.ContainsFunc(ours, func(o Fault) bool { return strings.HasPrefix(o.Err.Field, prefix+"[") })
 }
 
-func without(faults, known []fault) []fault {
-	return slices.DeleteFunc(faults, func(f fault) bool {
-		return slices.ContainsFunc(known, func(k fault) bool { return k.err.Error() == f.err.Error() })
+func without(faults, known []Fault) []Fault {
+	return slices.DeleteFunc(faults, func(f Fault) bool {
+		return slices.ContainsFunc(known, func(k Fault) bool { return k.Err.Error() == f.Err.Error() })
 	})
 }

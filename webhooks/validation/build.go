@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package validation
 
 import (
 	"context"
@@ -28,9 +28,9 @@ const fieldOwner = client.FieldOwner(trainjobs.FieldOwner)
 const jobSetKind = "JobSet"
 
 // built returns the JobSet that the framework makes from a TrainJob and a runtime, ready to apply. nil: it makes none.
-func (v *TrainJobValidator) built(ctx context.Context, job *trainer.TrainJob, r *recipe) (*unstructured.Unstructured, error) {
+func (c *Checker) built(ctx context.Context, job *trainer.TrainJob, r *Recipe) (*unstructured.Unstructured, error) {
 	ctx = context.WithValue(ctx, recipeKey{}, r)
-	objects, err := v.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
+	objects, err := c.runtimes[runtimeKind(job)].NewObjects(ctx, job.DeepCopy())
 	if err != nil {
 		return nil, err
 	}
@@ -49,9 +49,9 @@ func (v *TrainJobValidator) built(ctx context.Context, job *trainer.TrainJob, r 
 }
 
 // apply applies a JobSet like the controller, but as a dry run. It returns what the API server would store.
-func (v *TrainJobValidator) apply(ctx context.Context, jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
+func (c *Checker) apply(ctx context.Context, jobSet *unstructured.Unstructured) (*jobsetv1alpha2.JobSet, error) {
 	answer := jobSet.DeepCopy()
-	err := v.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), fieldOwner, client.ForceOwnership, client.DryRunAll)
+	err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(answer), fieldOwner, client.ForceOwnership, client.DryRunAll)
 	if err != nil {
 		return nil, err
 	}

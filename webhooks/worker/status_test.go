@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"strings"
@@ -260,8 +260,8 @@ func TestStatusRules(t *testing.T) {
 			faults := statusFaults(transition{old: &tc.old, new: &tc.new, elsewhere: tc.elsewhere})
 			var rules, texts []string
 			for _, f := range faults {
-				rules, texts = append(rules, f.rule), append(texts, f.err.Error())
-				seen[f.rule] = true
+				rules, texts = append(rules, f.Rule), append(texts, f.Err.Error())
+				seen[f.Rule] = true
 			}
 			if diff := cmp.Diff(tc.refused, rules); diff != "" {
 				t.Errorf("%s\nbroken rules (-want +got):\n%s", tc.reason, diff)
@@ -273,7 +273,7 @@ func TestStatusRules(t *testing.T) {
 			}
 			for _, status := range []trainer.TrainJobStatus{tc.old, tc.new} {
 				if faults := statusFaults(transition{old: &status, new: status.DeepCopy()}); len(faults) > 0 {
-					t.Errorf("the same status again is refused: %v", faults[0].err)
+					t.Errorf("the same status again is refused: %v", faults[0].Err)
 				}
 			}
 		})

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"context"
@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 // statusWebhook is the webhook's name in metrics.
@@ -94,7 +96,7 @@ func (statusValidator) ValidateCreate(context.Context, *trainer.TrainJob) (admis
 // ValidateUpdate refuses a status that breaks rules, and names all of them.
 func (statusValidator) ValidateUpdate(_ context.Context, old, job *trainer.TrainJob) (admission.Warnings, error) {
 	t := transition{old: &old.Status, new: &job.Status, elsewhere: trainjobutil.IsManagedByExternalController(job)}
-	return nil, refuse(statusWebhook, trainer.TrainJobKind, job.Name, statusFaults(t))
+	return nil, validation.Refuse(statusWebhook, trainer.TrainJobKind, job.Name, statusFaults(t))
 }
 
 // ValidateDelete refuses nothing.
@@ -103,13 +105,13 @@ func (statusValidator) ValidateDelete(context.Context, *trainer.TrainJob) (admis
 }
 
 // statusFaults returns the faults of a transition in the order of the rules.
-func statusFaults(t transition) (faults []fault) {
+func statusFaults(t transition) (faults []validation.Fault) {
 	for _, rule := range statusRules {
 		if rule.oneClock && t.elsewhere {
 			continue
 		}
 		for _, f := range rule.check(t) {
-			faults = append(faults, fault{rule: rule.name, err: f.error(rule)})
+			faults = append(faults, validation.Fault{Rule: rule.name, Err: f.error(rule)})
 		}
 	}
 	return faults

@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package webhooks
+package worker
 
 import (
 	"context"
@@ -10,14 +10,12 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	trainjobutil "github.com/kubeflow/trainer/v2/pkg/util/trainjob"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/webhooks/validation"
 )
 
 const (
@@ -30,10 +28,10 @@ const (
 
 // mayChange says whether a TrainJob's runtime patches may change now. The TrainJob must be suspended before or after
 // the request, so that a queue can patch and resume, or suspend and patch, at once. No pod of it may be alive.
-func (v *TrainJobValidator) mayChange(ctx context.Context, old, job *trainer.TrainJob) ([]fault, error) {
-	var faults []fault
-	if !isSuspended(old) && !isSuspended(job) {
-		faults = append(faults, fault{rule: rulePatchSuspended, err: field.Forbidden(patchesPath,
+func (v *TrainJobValidator) mayChange(ctx context.Context, old, job *trainer.TrainJob) ([]validation.Fault, error) {
+	var faults []validation.Fault
+	if !validation.IsSuspended(old) && !validation.IsSuspended(job) {
+		faults = append(faults, validation.Fault{Rule: rulePatchSuspended, Err: field.Forbidden(validation.PatchesPath,
 			"may change only if the TrainJob is suspended before or after the request: set spec.suspend to true, in this request or before")})
 	}
 	if trainjobutil.IsManagedByExternalController(job) || trainjobutil.IsTrainJobFinished(job) {
@@ -43,13 +41,9 @@ func (v *TrainJobValidator) mayChange(ctx context.Context, old, job *trainer.Tra
 	if err != nil || len(alive) == 0 {
 		return faults, err
 	}
-	return append(faults, fault{rule: rulePatchPods, err: field.Forbidden(patchesPath, fmt.Sprintf(
+	return append(faults, validation.Fault{Rule: rulePatchPods, Err: field.Forbidden(validation.PatchesPath, fmt.Sprintf(
 		"may change only while no pod of the TrainJob is running or terminating: %s; suspend the TrainJob and try again when they are gone",
 		describePods(alive)))}), nil
-}
-
-func isSuspended(job *trainer.TrainJob) bool {
-	return ptr.Deref(job.Spec.Suspend, false)
 }
 
 // alivePods asks the API server: a cache may be late, and the counters of Jobs and JobSets omit terminating pods.
@@ -85,14 +79,4 @@ func describePods(pods []corev1.Pod) string {
 		texts = append(texts, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(texts, ", ")
-}
-
-// hasStarted says whether a JobSet may ever have had pods. If not, the controller can recreate it without a loss.
-func (v *TrainJobValidator) hasStarted(ctx context.Context, jobSet *jobsetv1alpha2.JobSet) (bool, error) {
-	var jobs batchv1.JobList
-	err := v.live.List(ctx, &jobs, client.InNamespace(jobSet.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobSet.Name})
-	if err != nil {
-		return false, fmt.Errorf("list Jobs of JobSet %q: %w", jobSet.Name, err)
-	}
-	return trainjobs.HasStarted(jobSet, jobs.Items), nil
 }
