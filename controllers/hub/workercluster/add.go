@@ -102,12 +102,8 @@ func (r *Reconciler) workersWhere(ctx context.Context, match func(*v1alpha1.Work
 
 // EnqueuePath enqueues the workers whose kubeconfig is this file.
 func (r *Reconciler) EnqueuePath(path string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name, w := range r.watched {
-		if w.file == path {
-			r.enqueue(name)
-		}
+	for _, name := range r.watches.withFile(path) {
+		r.enqueue(name)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -69,30 +68,8 @@ type Options struct {
 // Reconciler reconciles WorkerClusters.
 type Reconciler struct {
 	Options
-	inbox inbox.Inbox
-
-	mu sync.Mutex
-	// watched has what is in use for each worker. Under mu.
-	watched map[v1alpha1.ClusterName]*watch
-}
-
-// watch is what this controller uses for one WorkerCluster.
-type watch struct {
-	file            string
-	cluster         *remote.Cluster
-	cancelInventory func()
-	// joined is the membership that Members know of.
-	joined membership
-	// pinned is the cluster ID that was written to the WorkerCluster with the UID pinnedFor, even if the cache lags.
-	pinned          types.UID
-	pinnedFor       types.UID
-	capacityWritten time.Time
-}
-
-// membership is a time in which a worker could be used without interruption.
-type membership struct {
-	cluster *remote.Cluster
-	since   time.Time
+	inbox   inbox.Inbox
+	watches watches
 }
 
 // Reconcile brings one WorkerCluster's connection and status up to date.
@@ -169,14 +146,14 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	}
 	seen.credentials = credentials
 	// The connection must find the cluster of the first contact, or the cluster that an admin has accepted since.
-	pin := cmp.Or(seen.accepted, r.pinned(seen.name, worker.UID), worker.Status.ClusterID)
+	pin := cmp.Or(seen.accepted, r.watches.pinned(seen.name, worker.UID), worker.Status.ClusterID)
 	r.Fleet.Ensure(seen.name, remoteCredentials(credentials), pin, capacityOptions(worker)...)
 	cluster, ok := r.Fleet.Get(seen.name)
 	if !ok {
 		return seen, fmt.Errorf("connect worker %q: the fleet has ended", worker.Name)
 	}
 	seen.cluster, seen.connection = cluster, cluster.Status()
-	r.watchInventory(seen.name, cluster)
+	r.watches.follow(seen.name, cluster, func() { r.enqueueLazily(seen.name) })
 	if err := r.findTwin(ctx, worker, &seen); err != nil {
 		return seen, err
 	}
@@ -261,7 +238,7 @@ func ready(status *v1alpha1.WorkerClusterStatus) string {
 func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) {
 	id := cmp.Or(seen.accepted, status.ClusterID)
 	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
-		r.setPinned(seen.name, worker.UID, id)
+		r.watches.setPinned(seen.name, worker.UID, id)
 		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id, capacityOptions(worker)...)
 	}
 }
@@ -277,12 +254,36 @@ func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerCluster
 		return nil
 	}
 	current := membership{cluster: seen.cluster, since: seen.connection.Since}
-	if r.joined(seen.name) == current {
+	if r.watches.joined(seen.name) == current {
 		return nil
 	}
 	if err := r.Members.Join(seen.name, seen.cluster); err != nil {
 		return fmt.Errorf("join worker %q: %w", seen.name, err)
 	}
-	r.setJoined(seen.name, current)
+	r.watches.setJoined(seen.name, current)
 	return nil
+}
+
+// leave takes a worker out of the per-worker controllers.
+func (r *Reconciler) leave(name v1alpha1.ClusterName) {
+	r.Members.Leave(name)
+	r.watches.setJoined(name, membership{})
+}
+
+// watchFile watches the worker's kubeconfig file, if it has one, in place of the file before.
+func (r *Reconciler) watchFile(name v1alpha1.ClusterName, path string) {
+	if unused := r.watches.setFile(name, path); unused != "" {
+		r.Files.Remove(unused)
+	}
+	if path != "" {
+		r.Files.Add(path)
+	}
+}
+
+// disconnect ends everything that this controller does for a worker.
+func (r *Reconciler) disconnect(name v1alpha1.ClusterName) {
+	r.Members.Leave(name)
+	r.watchFile(name, "")
+	r.watches.drop(name)
+	r.Fleet.Remove(name)
 }

@@ -48,12 +48,12 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		status.Jobs = seen.jobs
 		return status, 0
 	}
-	if due := r.capacityDue(seen.name, seen.now); due > 0 && !changed {
+	if due := r.watches.capacityDue(seen.name, r.CapacityInterval, seen.now); due > 0 && !changed {
 		return status, due
 	}
 	status.Jobs = seen.jobs
 	status.NodeGroups, status.GPUs = capacityOf(seen.cluster.Inventory().Snapshot())
-	r.setCapacityWritten(seen.name, seen.now)
+	r.watches.setCapacityWritten(seen.name, seen.now)
 	return status, 0
 }
 

@@ -4,6 +4,7 @@
 package workercluster
 
 import (
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,115 +13,141 @@ import (
 	"github.com/trainyard/trainyard/remote"
 )
 
-// watchOf returns the watch of a worker. The caller holds mu.
-func (r *Reconciler) watchOf(name v1alpha1.ClusterName) *watch {
-	if r.watched == nil {
-		r.watched = map[v1alpha1.ClusterName]*watch{}
+// watches are what this controller uses for each WorkerCluster.
+type watches struct {
+	mu sync.Mutex
+	// byName is under mu.
+	byName map[v1alpha1.ClusterName]*watch
+}
+
+// watch is what this controller uses for one WorkerCluster.
+type watch struct {
+	file            string
+	cluster         *remote.Cluster
+	cancelInventory func()
+	// joined is the membership that Members know of.
+	joined membership
+	// pinned is the cluster ID that was written to the WorkerCluster with the UID pinnedFor, even if the cache lags.
+	pinned          types.UID
+	pinnedFor       types.UID
+	capacityWritten time.Time
+}
+
+// membership is a time in which a worker could be used without interruption.
+type membership struct {
+	cluster *remote.Cluster
+	since   time.Time
+}
+
+// of returns the watch of a worker. The caller holds mu.
+func (s *watches) of(name v1alpha1.ClusterName) *watch {
+	if s.byName == nil {
+		s.byName = map[v1alpha1.ClusterName]*watch{}
 	}
-	w := r.watched[name]
+	w := s.byName[name]
 	if w == nil {
 		w = &watch{}
-		r.watched[name] = w
+		s.byName[name] = w
 	}
 	return w
 }
 
-// watchFile watches the worker's kubeconfig file, if it has one, in place of the file before.
-func (r *Reconciler) watchFile(name v1alpha1.ClusterName, path string) {
-	r.mu.Lock()
-	w := r.watchOf(name)
+// setFile notes the worker's kubeconfig file. It returns the file before if no worker uses it any more, or else "".
+func (s *watches) setFile(name v1alpha1.ClusterName, path string) (unused string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.of(name)
 	before := w.file
 	w.file = path
-	stillUsed := false
-	for _, other := range r.watched {
-		stillUsed = stillUsed || other.file == before
+	for _, other := range s.byName {
+		if other.file == before {
+			return ""
+		}
 	}
-	r.mu.Unlock()
-	if before != "" && !stillUsed {
-		r.Files.Remove(before)
-	}
-	if path != "" {
-		r.Files.Add(path)
-	}
+	return before
 }
 
-func (r *Reconciler) watchInventory(name v1alpha1.ClusterName, cluster *remote.Cluster) {
-	r.mu.Lock()
-	w := r.watchOf(name)
+// withFile returns the workers whose kubeconfig is this file.
+func (s *watches) withFile(path string) (names []v1alpha1.ClusterName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, w := range s.byName {
+		if w.file == path {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// follow subscribes to the inventory of the worker's connection, in place of the connection before.
+func (s *watches) follow(name v1alpha1.ClusterName, cluster *remote.Cluster, changed func()) {
+	s.mu.Lock()
+	w := s.of(name)
 	if w.cluster == cluster {
-		r.mu.Unlock()
+		s.mu.Unlock()
 		return
 	}
 	cancel := w.cancelInventory
 	w.cluster = cluster
-	w.cancelInventory = cluster.Inventory().Subscribe(func() { r.enqueueLazily(name) })
-	r.mu.Unlock()
+	w.cancelInventory = cluster.Inventory().Subscribe(changed)
+	s.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
 }
 
-// disconnect ends everything that this controller does for a worker.
-func (r *Reconciler) disconnect(name v1alpha1.ClusterName) {
-	r.Members.Leave(name)
-	r.watchFile(name, "")
-	r.mu.Lock()
-	cancel := r.watchOf(name).cancelInventory
-	delete(r.watched, name)
-	r.mu.Unlock()
+// drop ends the watch of a worker.
+func (s *watches) drop(name v1alpha1.ClusterName) {
+	s.mu.Lock()
+	cancel := s.of(name).cancelInventory
+	delete(s.byName, name)
+	s.mu.Unlock()
 	if cancel != nil {
 		cancel()
 	}
-	r.Fleet.Remove(name)
 }
 
-// leave takes a worker out of the per-worker controllers.
-func (r *Reconciler) leave(name v1alpha1.ClusterName) {
-	r.Members.Leave(name)
-	r.setJoined(name, membership{})
+func (s *watches) joined(name v1alpha1.ClusterName) membership {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.of(name).joined
 }
 
-func (r *Reconciler) joined(name v1alpha1.ClusterName) membership {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.watchOf(name).joined
+func (s *watches) setJoined(name v1alpha1.ClusterName, joined membership) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of(name).joined = joined
 }
 
-func (r *Reconciler) setJoined(name v1alpha1.ClusterName, joined membership) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.watchOf(name).joined = joined
-}
-
-func (r *Reconciler) pinned(name v1alpha1.ClusterName, uid types.UID) types.UID {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if w := r.watchOf(name); w.pinnedFor == uid {
+func (s *watches) pinned(name v1alpha1.ClusterName, uid types.UID) types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.of(name); w.pinnedFor == uid {
 		return w.pinned
 	}
 	return ""
 }
 
-func (r *Reconciler) setPinned(name v1alpha1.ClusterName, uid, id types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	w := r.watchOf(name)
+func (s *watches) setPinned(name v1alpha1.ClusterName, uid, id types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.of(name)
 	w.pinned, w.pinnedFor = id, uid
 }
 
 // capacityDue returns how long until capacity may be written again, zero if now.
-func (r *Reconciler) capacityDue(name v1alpha1.ClusterName, now time.Time) time.Duration {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	written := r.watchOf(name).capacityWritten
+func (s *watches) capacityDue(name v1alpha1.ClusterName, interval time.Duration, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	written := s.of(name).capacityWritten
 	if written.IsZero() {
 		return 0
 	}
-	return max(0, r.CapacityInterval-now.Sub(written))
+	return max(0, interval-now.Sub(written))
 }
 
-func (r *Reconciler) setCapacityWritten(name v1alpha1.ClusterName, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.watchOf(name).capacityWritten = now
+func (s *watches) setCapacityWritten(name v1alpha1.ClusterName, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of(name).capacityWritten = now
 }
