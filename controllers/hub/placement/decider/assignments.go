@@ -18,7 +18,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// assignments are our live jobs on workers: the jobs whose Dispatches name a worker, and the jobs with a Grant.
+// assignments are our live jobs on workers: the jobs whose Dispatches name a worker, and the jobs with a Grant. Only
+// methods of assignments use its maps.
 type assignments struct {
 	byUID    map[types.UID]*assignment
 	byWorker map[v1alpha1.ClusterName]map[types.UID]*assignment
@@ -115,6 +116,39 @@ func (s *assignments) put(a *assignment) {
 	}
 }
 
+// of returns the assignment of a job, nil if it has none.
+func (s *assignments) of(job types.UID) *assignment { return s.byUID[job] }
+
+// placed returns the assignment of a job by this attempt or by a later one, nil if it has none.
+func (s *assignments) placed(job types.UID, attempt int32) *assignment {
+	if a := s.byUID[job]; a != nil && a.attempt >= attempt {
+		return a
+	}
+	return nil
+}
+
+// granted returns the assignment of the job of this name whose Grant has not been written, nil if it has none.
+func (s *assignments) granted(job types.NamespacedName) *assignment { return s.grants[job] }
+
+// promisedTo returns the promise to a job, nil if it has none.
+func (s *assignments) promisedTo(job types.UID) *assignment { return s.promised[job] }
+
+// promisesTo returns the promises to the jobs of this name that have no assignment.
+func (s *assignments) promisesTo(job types.NamespacedName) (all []*assignment) {
+	for uid, p := range s.promised {
+		if p.key == job && s.byUID[uid] == nil && !p.isNomination() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func (s *assignments) promise(p *assignment)   { s.promised[p.uid] = p }
+func (s *assignments) unpromise(job types.UID) { delete(s.promised, job) }
+
+// count returns how many jobs are on a worker.
+func (s *assignments) count(worker v1alpha1.ClusterName) int { return len(s.byWorker[worker]) }
+
 // evict notes an eviction that was decided at a time. A nil eviction takes it back.
 func (s *assignments) evict(a *assignment, eviction *v1alpha1.Eviction, at time.Time) {
 	if a.eviction == nil || eviction == nil {
@@ -126,6 +160,23 @@ func (s *assignments) evict(a *assignment, eviction *v1alpha1.Eviction, at time.
 		delete(s.evicted, a.uid)
 	}
 }
+
+// evictedFor returns the jobs that are being stopped for a job, and the jobs that have left for it and may have pods on
+// their worker. Jobs that take too long are not among them.
+func (s *assignments) evictedFor(job types.UID) (stopping, departed []*assignment) {
+	waitedFor := func(jobs map[types.UID]*assignment) (all []*assignment) {
+		for _, a := range jobs {
+			if a.eviction.For == job && !a.overdue {
+				all = append(all, a)
+			}
+		}
+		return all
+	}
+	return waitedFor(s.evicted), waitedFor(s.departed)
+}
+
+// gone notes that a job which has left its worker has no pods there.
+func (s *assignments) gone(a *assignment) { delete(s.departed, a.uid) }
 
 // leaving returns the jobs that are to leave their worker, and the jobs that have left it and may have pods there.
 func (s *assignments) leaving() iter.Seq[*assignment] {

@@ -144,10 +144,10 @@ func (d *Decider) Need(ctx context.Context, job queue.Job) (*Grant, dispatch.Dec
 // caller holds mu.
 func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 	d.changedIf(d.fleet.unpromise(job.UID))
-	if a := d.jobs.grants[job.Key()]; a != nil && a.uid != job.UID {
+	if a := d.jobs.granted(job.Key()); a != nil && a.uid != job.UID {
 		d.changedIf(d.fleet.giveBack(a.uid)) // The job of this name before this one.
 	}
-	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
+	if d.jobs.placed(job.UID, job.Attempt) != nil {
 		return false, false
 	}
 	if d.list.Stand(job) {
@@ -159,7 +159,7 @@ func (d *Decider) stand(job queue.Job) (stands, decided bool) {
 
 // outcome is what has been decided about a job. The caller holds mu.
 func (d *Decider) outcome(job *queue.Job) (*Grant, dispatch.Decision) {
-	if a := d.jobs.byUID[job.UID]; a != nil && a.attempt >= job.Attempt {
+	if a := d.jobs.placed(job.UID, job.Attempt); a != nil {
 		return a.grant, dispatch.Decision{}
 	}
 	waits, decided := d.list.Answer(job.Key())
@@ -178,7 +178,7 @@ func (d *Decider) Leave(key types.NamespacedName) {
 	d.list.Leave(key)
 	d.unanswered.Delete(key)
 	helps = d.fleet.unpromiseEnded(key) || helps
-	if a := d.jobs.grants[key]; a != nil {
+	if a := d.jobs.granted(key); a != nil {
 		helps = d.fleet.giveBack(a.uid) || helps
 	}
 	d.changedIf(helps)
@@ -189,18 +189,17 @@ func (d *Decider) Leave(key types.NamespacedName) {
 func (d *Decider) Granted(uid types.UID, attempt int32) (grant *Grant, placed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.jobs.byUID[uid]
-	if a == nil || a.attempt < attempt {
-		return nil, false
+	if a := d.jobs.placed(uid, attempt); a != nil {
+		return a.grant, true
 	}
-	return a.grant, true
+	return nil, false
 }
 
 // Written notes that the Grant of a job is on the API server.
 func (d *Decider) Written(uid types.UID, attempt int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if a := d.jobs.byUID[uid]; a != nil && a.attempt == attempt {
+	if a := d.jobs.of(uid); a != nil && a.attempt == attempt {
 		d.jobs.confirm(a)
 	}
 }
@@ -211,7 +210,7 @@ func (d *Decider) Forget(uid types.UID, attempt int32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	helps := d.fleet.unpromise(uid)
-	if a := d.jobs.byUID[uid]; a != nil && a.attempt <= attempt {
+	if a := d.jobs.of(uid); a != nil && a.attempt <= attempt {
 		helps = d.fleet.giveBack(uid) || helps
 	}
 	d.changedIf(helps)
@@ -233,7 +232,7 @@ func (d *Decider) Observe(seen *v1alpha1.Dispatch) {
 func (d *Decider) Eviction(uid types.UID) *v1alpha1.Eviction {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.jobs.byUID[uid]
+	a := d.jobs.of(uid)
 	if a == nil || a.eviction == nil || a.evictor.Name == "" {
 		return nil
 	}

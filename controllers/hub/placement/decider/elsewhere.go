@@ -37,10 +37,10 @@ func (d *Decider) Elsewhere(ctx context.Context, job *queue.Job, from v1alpha1.C
 
 // answer tries a job on the other workers. Asked again it answers the same while the promised worker takes jobs.
 func (d *Decider) answer(job *queue.Job, from v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
-	if a := d.jobs.byUID[job.UID]; job.Attempt > 0 && (d.list.Has(job.Key()) || a != nil && a.attempt >= job.Attempt) {
+	if job.Attempt > 0 && (d.list.Has(job.Key()) || d.jobs.placed(job.UID, job.Attempt) != nil) {
 		return v1alpha1.ClusterExplanation{} // It has left already.
 	}
-	if p := d.jobs.promised[job.UID]; p != nil {
+	if p := d.jobs.promisedTo(job.UID); p != nil {
 		if p.worker != from && d.fleet.takesJobs(p.worker) {
 			return fits(p.worker)
 		}
@@ -82,17 +82,17 @@ func (d *Decider) ReleasePromise(uid types.UID) {
 
 // promise takes the room for a job that is to leave its worker.
 func (f *fleet) promise(p *assignment) {
-	f.jobs.promised[p.uid] = p
+	f.jobs.promise(p)
 	f.take(p)
 }
 
 // unpromise gives the room back. It returns false if there was none.
 func (f *fleet) unpromise(uid types.UID) bool {
-	p := f.jobs.promised[uid]
+	p := f.jobs.promisedTo(uid)
 	if p == nil {
 		return false
 	}
-	delete(f.jobs.promised, uid)
+	f.jobs.unpromise(uid)
 	f.outdate(p.worker)
 	return true
 }
@@ -100,10 +100,8 @@ func (f *fleet) unpromise(uid types.UID) bool {
 // unpromiseEnded gives back the room of a job that does not come to the waiting list. While its attempt lasts, it may
 // still come.
 func (f *fleet) unpromiseEnded(key types.NamespacedName) (helps bool) {
-	for uid, p := range f.jobs.promised {
-		if p.key == key && f.jobs.byUID[uid] == nil && !p.isNomination() {
-			helps = f.unpromise(uid)
-		}
+	for _, p := range f.jobs.promisesTo(key) {
+		helps = f.unpromise(p.uid)
 	}
 	return helps
 }

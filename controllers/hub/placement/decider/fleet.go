@@ -139,7 +139,7 @@ func (f *fleet) Occupancy(worker v1alpha1.ClusterName) dispatch.Occupancy {
 // Evict implements queue.Fleet.
 func (f *fleet) Evict(preemption dispatch.Preemption, job *queue.Job) {
 	for _, victim := range preemption.Victims {
-		a := f.jobs.byUID[victim.UID]
+		a := f.jobs.of(victim.UID)
 		if a == nil {
 			continue
 		}
@@ -192,19 +192,15 @@ func patienceEnds(a *assignment) time.Time {
 // gone and its quota is free. Until then Evicting names the worker, or more jobs would be stopped for the same room. No
 // job waits for jobs that take too long.
 func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
-	for _, a := range f.jobs.evicted {
-		if a.eviction.For == job && !a.overdue {
-			return a.worker
-		}
+	stopping, departed := f.jobs.evictedFor(job)
+	if len(stopping) > 0 {
+		return stopping[0].worker
 	}
-	for uid, a := range f.jobs.departed {
-		if a.eviction.For != job || a.overdue {
-			continue
-		}
+	for _, a := range departed {
 		if n := f.freeNodes(a.worker); n != nil && n.takesRoom(a.key) {
 			return a.worker
 		}
-		delete(f.jobs.departed, uid)
+		f.jobs.gone(a)
 	}
 	return ""
 }
@@ -213,7 +209,7 @@ func (f *fleet) Evicting(job types.UID) v1alpha1.ClusterName {
 // whether that has freed something.
 func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 	uid := seen.Spec.TrainJob.UID
-	known := f.jobs.byUID[uid]
+	known := f.jobs.of(uid)
 	if known != nil && known.attempt > seen.Spec.Attempt {
 		return false
 	}
@@ -281,7 +277,7 @@ func (f *fleet) snapshot(worker *v1alpha1.WorkerCluster) *snapshot {
 			unready = connecting
 		}
 	}
-	last, assigned := f.snapshots[name], len(f.jobs.byWorker[name])
+	last, assigned := f.snapshots[name], f.jobs.count(name)
 	if last != nil && last.uid == worker.UID && last.resourceVersion == worker.ResourceVersion && last.nodes == nodes && last.Assigned == assigned {
 		return last
 	}

@@ -19,7 +19,7 @@ func (a *assignment) isNomination() bool { return a.promised && a.attempt == 0 }
 func (d *Decider) Occupy(job *queue.Job, worker v1alpha1.ClusterName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.jobs.promised[job.UID]
+	p := d.jobs.promisedTo(job.UID)
 	if p != nil && p.worker == worker {
 		return
 	}
