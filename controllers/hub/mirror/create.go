@@ -196,7 +196,14 @@ func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
 	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
 		return conflictDelay, err
 	}
-	if due := v.mayArrive(); due > 0 {
+	due := v.mayArrive() // Before the request, as in lookForCopy.
+	found, err := v.lookForCopy(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case found.presence != older:
+		return 0, nil // The cache lags. Its next event wakes us.
+	case due > 0:
 		return due, nil
 	}
 	return 0, v.endAttempt(ctx, v1alpha1.OutcomeRejected, words)

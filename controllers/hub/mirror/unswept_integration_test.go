@@ -35,6 +35,15 @@ func TestUnsweptWorkerGivesItsJobsBack(t *testing.T) {
 			d.Spec.Attempt = 2
 			must(t, s.hub.Update(t.Context(), d))
 		}},
+		"Replaced": {reason: "the cache still shows the copy of an earlier attempt", there: func(t *testing.T, s *scene) {
+			s.leave(t, "1")
+			d := s.dispatch(t)
+			d.Spec.Attempt = 2
+			must(t, s.hub.Update(t.Context(), d))
+			s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
+			must(t, s.worker.Delete(t.Context(), s.copy(t)))
+			s.leave(t, "2")
+		}, stays: true},
 		"Current": {reason: "it is the copy", there: func(t *testing.T, s *scene) { s.leave(t, "1") }, stays: true},
 	} {
 		t.Run(name, func(t *testing.T) {
