@@ -162,7 +162,7 @@ func readinessChanged() predicate.Predicate {
 }
 
 func differs(before, after *v1alpha1.WorkerCluster) bool {
-	return readyReason(before) != readyReason(after) || !awaySince(before).Equal(awaySince(after))
+	return before.Status.ReadyReason() != after.Status.ReadyReason() || !awaySince(before).Equal(awaySince(after))
 }
 
 func (r *Reconciler) workersAway(ctx context.Context, _ client.Object) []reconcile.Request {

@@ -32,7 +32,7 @@ func lossesWith(worker *v1alpha1.WorkerCluster, all []v1alpha1.WorkerCluster, wi
 		other := &all[i]
 		switch {
 		case other.Name == worker.Name:
-		case answers(readyReason(other)):
+		case other.Status.Answers():
 			l.answering++
 		case isAway(other) && awaySince(other).Sub(since).Abs() <= window:
 			l.away++
@@ -48,7 +48,7 @@ func isAway(worker *v1alpha1.WorkerCluster) bool {
 	if id == "" || types.UID(worker.Annotations[v1alpha1.AnnotationForget]) == id {
 		return false
 	}
-	reason := readyReason(worker)
+	reason := worker.Status.ReadyReason()
 	return reason == v1alpha1.ReasonUnreachable || reason == v1alpha1.ReasonConnecting && worker.Status.LastSeenTime != nil
 }
 

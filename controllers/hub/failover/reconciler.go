@@ -166,7 +166,7 @@ type task struct {
 func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobObservation, error) {
 	f := &jobObservation{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
 	if o.worker != nil {
-		f.reason = readyReason(o.worker)
+		f.reason = o.worker.Status.ReadyReason()
 		if state != elsewhere {
 			f.since = awaySince(o.worker)
 		}

@@ -63,8 +63,7 @@ func (o *observation) stateAt(now time.Time) (state workerState, again time.Time
 	if o.worker == nil {
 		return gone, time.Time{}
 	}
-	reason := readyReason(o.worker)
-	if o.contact.Answers || answers(reason) {
+	if o.contact.Answers || o.worker.Status.Answers() {
 		return notLost, time.Time{}
 	}
 	if forget := o.forget(); forget != "" && forget == o.worker.Status.ClusterID {
@@ -74,7 +73,7 @@ func (o *observation) stateAt(now time.Time) (state workerState, again time.Time
 	if due := awaySince(o.worker).Add(grace); now.Before(due) {
 		return withinGrace, due
 	}
-	if reason != v1alpha1.ReasonUnreachable || o.contact.UnreachableSince.IsZero() {
+	if o.worker.Status.ReadyReason() != v1alpha1.ReasonUnreachable || o.contact.UnreachableSince.IsZero() {
 		return unclear, time.Time{}
 	}
 	if due := o.contact.UnreachableSince.Add(min(grace, confirmation)); now.Before(due) {
@@ -112,22 +111,6 @@ func (o *observation) stateFor(d *v1alpha1.Dispatch, state workerState) workerSt
 // forget is the ID of the cluster that an admin has had forgotten.
 func (o *observation) forget() types.UID {
 	return types.UID(o.worker.Annotations[v1alpha1.AnnotationForget])
-}
-
-func readyReason(worker *v1alpha1.WorkerCluster) string {
-	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil {
-		return ready.Reason
-	}
-	return ""
-}
-
-// answers is true if jobs on a worker with this Ready reason are kept up to date. A missing report changes nothing.
-func answers(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
-		return true
-	}
-	return false
 }
 
 // awaySince is since when a worker has not been usable, by its record and the hub's clock.

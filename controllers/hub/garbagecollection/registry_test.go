@@ -80,7 +80,9 @@ func TestShowUnknown(t *testing.T) {
 	}
 	worker := &v1alpha1.WorkerCluster{}
 	worker.Status.GPUs = "1/2"
-	worker.Status.Conditions = []metav1.Condition{{Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue}}
+	worker.Status.Conditions = []metav1.Condition{{
+		Type: v1alpha1.WorkerClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConnected,
+	}}
 	before := worker.Status.DeepCopy()
 	showUnknown(worker, copies, time.Unix(100, 0))
 	listed := worker.Status.UnknownCopies

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -69,26 +67,10 @@ func (q *Quarantine) isStartupOver(ctx context.Context) bool {
 		return false
 	}
 	for i := range workers.Items {
-		if isExpected(&workers.Items[i]) && !q.Swept(v1alpha1.ClusterName(workers.Items[i].Name)) {
+		if workers.Items[i].IsExpected() && !q.Swept(v1alpha1.ClusterName(workers.Items[i].Name)) {
 			return false
 		}
 	}
 	q.startup.end()
 	return true
-}
-
-// isExpected is true for a worker that answers according to its status, and for a worker that is being connected again.
-func isExpected(worker *v1alpha1.WorkerCluster) bool {
-	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
-	if ready == nil || worker.DeletionTimestamp != nil {
-		return false
-	}
-	switch ready.Reason {
-	case v1alpha1.ReasonConnecting:
-		return worker.Status.ClusterID != ""
-	// Such a worker answers, and its copies are kept up to date.
-	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
-		return true
-	}
-	return ready.Status == metav1.ConditionTrue
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -112,13 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // homeOf returns the state of a worker. A worker whose capacity is not known can still stop jobs, so it is not silent.
 func homeOf(worker *v1alpha1.WorkerCluster) home {
-	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	switch {
-	case ready == nil:
-		return silent
-	case ready.Status != "True" && !slices.Contains([]string{
-		v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing,
-	}, ready.Reason):
+	case !worker.Status.Answers():
 		return silent
 	case worker.Spec.Drain:
 		return draining

@@ -44,7 +44,7 @@ func agentReadiness(presence protocol.Presence) (reason, message string) {
 
 // setAgent says whether the worker's agent answers. The condition stays while the worker is away: a new leader may know
 // nothing else of it. The agent works with the fenceAfter of the condition's observedGeneration, or a shorter one.
-func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus, ready string) {
+func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) {
 	if r.Agents == nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (r *Reconciler) setAgent(worker *v1alpha1.WorkerCluster, status *v1alpha1.W
 	presence, longest := r.Agents.Agent(v1alpha1.ClusterName(worker.Name), status.ClusterID)
 	bounded := longest > 0 && longest <= protocol.FenceAfterOf(worker)
 	reason, message := agentReadiness(presence)
-	if !usable(ready) || reason == "" {
+	if !status.Answers() || reason == "" {
 		known := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterAgentReady)
 		if known != nil && known.Status == metav1.ConditionTrue && bounded {
 			known.ObservedGeneration = worker.Generation

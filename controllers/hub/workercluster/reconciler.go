@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -210,28 +209,11 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 	if err := client.IgnoreNotFound(r.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner)); err != nil {
 		return fmt.Errorf("patch status of WorkerCluster %q: %w", worker.Name, err)
 	}
-	before, after := ready(&worker.Status), ready(status)
+	before, after := worker.Status.ReadyReason(), status.ReadyReason()
 	if before != after {
 		log.FromContext(ctx).Info("Worker changed", "workerCluster", worker.Name, "from", before, "to", after)
 	}
 	return nil
-}
-
-// usable is true if per-worker controllers can work with this Ready reason. Without a report, or without the quota that
-// is asked for, the worker gets no new jobs, and its present jobs go on.
-func usable(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
-		return true
-	}
-	return false
-}
-
-func ready(status *v1alpha1.WorkerClusterStatus) string {
-	if condition := meta.FindStatusCondition(status.Conditions, v1alpha1.WorkerClusterReady); condition != nil {
-		return condition.Reason
-	}
-	return ""
 }
 
 // pin tells the fleet the cluster ID that is now on record or accepted by an admin. The fleet needs it to connect.
@@ -249,7 +231,7 @@ func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerCluster
 		r.leave(seen.name)
 		return nil
 	}
-	if !usable(ready(status)) {
+	if !status.Answers() {
 		// The controllers stay, but do nothing. They get their jobs again with the next connection.
 		return nil
 	}

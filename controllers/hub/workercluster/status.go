@@ -38,10 +38,10 @@ func (r *Reconciler) status(worker *v1alpha1.WorkerCluster, seen observation) (*
 		Reason:             reason,
 		Message:            record.Cut(message, messageLimit),
 	})
-	setSeen(status, ready(&worker.Status), reason, seen.connection)
+	setSeen(status, worker.Status.ReadyReason(), seen.connection)
 	setIdentity(status, reason, seen)
-	r.setAgent(worker, status, reason)
-	if usable(reason) {
+	r.setAgent(worker, status)
+	if status.Answers() {
 		setVersions(status, seen.connection)
 	}
 	if reason != v1alpha1.ReasonConnected {
@@ -102,19 +102,20 @@ func capacityReadiness(connection remote.Status) (reason, message string) {
 
 // setSeen keeps the time of the worker's last answer while it does not answer: the rest of the status is from that
 // time. A worker that refuses us still answers. It begins to be away only when it no longer answers.
-func setSeen(status *v1alpha1.WorkerClusterStatus, before, reason string, connection remote.Status) {
+func setSeen(status *v1alpha1.WorkerClusterStatus, before string, connection remote.Status) {
+	reason := status.ReadyReason()
 	if reason == v1alpha1.ReasonUnreachable && before == v1alpha1.ReasonCredentialsInvalid {
 		since := metav1.NewTime(connection.Since)
 		status.LastSeenTime = &since
 		return
 	}
-	switch reason {
-	case v1alpha1.ReasonUnreachable, v1alpha1.ReasonCredentialsInvalid:
+	switch {
+	case reason == v1alpha1.ReasonUnreachable, reason == v1alpha1.ReasonCredentialsInvalid:
 		if !connection.LastSeen.IsZero() && status.LastSeenTime == nil {
 			seen := metav1.NewTime(connection.LastSeen)
 			status.LastSeenTime = &seen
 		}
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
+	case status.Answers():
 		status.LastSeenTime = nil
 	}
 }

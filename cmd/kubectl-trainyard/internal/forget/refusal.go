@@ -27,12 +27,12 @@ func RefusalOf(worker *v1alpha1.WorkerCluster) Refusal {
 	case ready.Status == metav1.ConditionTrue:
 		return Refusal{Why: "it is Ready", Final: true}
 	}
-	switch ready.Reason {
-	case v1alpha1.ReasonConnecting:
+	switch {
+	case ready.Reason == v1alpha1.ReasonConnecting:
 		return Refusal{Why: "the manager is just connecting to it"}
-	case v1alpha1.ReasonTrainJobAPIMissing, v1alpha1.ReasonJobSetAPIMissing:
+	case ready.Reason == v1alpha1.ReasonTrainJobAPIMissing, ready.Reason == v1alpha1.ReasonJobSetAPIMissing:
 		return Refusal{Why: "it answers (" + ready.Reason + ")"}
-	case v1alpha1.ReasonConnected, v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing:
+	case worker.Status.Answers():
 		return Refusal{Why: "it answers (" + ready.Reason + ")", Final: true}
 	}
 	return Refusal{}

@@ -6,9 +6,6 @@ package decider
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -39,7 +36,7 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 	waiting := map[v1alpha1.ClusterName]bool{}
 	for i := range workers {
 		name := v1alpha1.ClusterName(workers[i].Name)
-		if wasReady(&workers[i]) && (s.awaited == nil || s.awaited[name]) && !s.isShown(name) {
+		if workers[i].IsExpected() && (s.awaited == nil || s.awaited[name]) && !s.isShown(name) {
 			waiting[name] = true
 		}
 	}
@@ -52,21 +49,4 @@ func (s *startup) look(workers []v1alpha1.WorkerCluster) bool {
 func (s *startup) isShown(name v1alpha1.ClusterName) bool {
 	cluster, ok := s.Connections.Get(name)
 	return ok && cluster.Status().State == remote.Connected && (s.Shown == nil || s.Shown(name))
-}
-
-// wasReady says whether the worker was Ready, or at least answered, when this process started, as far as its status
-// tells. A worker that is being connected is not Ready any more. A worker that has never been connected has no cluster
-// ID.
-func wasReady(worker *v1alpha1.WorkerCluster) bool {
-	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
-	if ready == nil || worker.DeletionTimestamp != nil {
-		return false
-	}
-	switch ready.Reason {
-	case v1alpha1.ReasonConnecting:
-		return worker.Status.ClusterID != ""
-	case v1alpha1.ReasonCapacityReportMissing, v1alpha1.ReasonCapacityReportStale, v1alpha1.ReasonQuotaMissing: // It takes no jobs, and has copies.
-		return true
-	}
-	return ready.Status == metav1.ConditionTrue
 }
