@@ -113,7 +113,14 @@ var ErrNotConnected = errors.New("worker is not connected")
 var ErrNotListed = errors.New("the worker has not listed this kind")
 
 // ErrNotLeading is the error of a write by a process that does not certainly lead. Nothing was sent.
-var ErrNotLeading = errors.New("this process may not lead any more, so it writes nothing")
+var ErrNotLeading error = notLeading{}
+
+type notLeading struct{}
+
+func (notLeading) Error() string { return "this process may not lead any more, so it writes nothing" }
+
+// RetryAfter is for package requeue: either the lease is renewed in a moment, or this process ends.
+func (notLeading) RetryAfter() time.Duration { return time.Second }
 
 // IsNotConnected says whether err is or wraps ErrNotConnected.
 func IsNotConnected(err error) bool { return errors.Is(err, ErrNotConnected) }

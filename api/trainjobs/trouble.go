@@ -27,11 +27,16 @@ var troubleReason = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
 
 // String is the value of the annotation trainyard.dev/stalled.
 func (t Trouble) String() string {
-	text := t.Reason + ": " + t.Message
-	if len(text) > maxTrouble {
-		text = strings.ToValidUTF8(text[:maxTrouble-4], "") + " ..."
+	return Cut(t.Reason+": "+t.Message, maxTrouble)
+}
+
+// Cut cuts a text to at most limit bytes. A text that was cut ends with dots. No letter is cut in half: the API server
+// would replace it, and the stored text would always differ from this text.
+func Cut(text string, limit int) string {
+	if len(text) <= limit {
+		return text
 	}
-	return text
+	return strings.ToValidUTF8(text[:limit-4], "") + " ..."
 }
 
 // TroubleOf returns the trouble in the annotation trainyard.dev/stalled of a copy, nil if there is none. A value that

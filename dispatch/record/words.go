@@ -8,6 +8,9 @@ import "strings"
 // messageLimit is how many bytes a condition, an explanation and an entry of the history take.
 const messageLimit = 1024
 
+// NoteLimit is how many bytes an Event's note takes.
+const NoteLimit = 1024
+
 // Message is what a condition says of a message: all controllers cut it in the same way.
 func Message(words string) string { return Shorten(words, messageLimit) }
 

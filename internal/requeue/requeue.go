@@ -5,17 +5,29 @@
 package requeue
 
 import (
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // ConflictDelay lets a cache catch up after a write that met a newer object.
 const ConflictDelay = 20 * time.Millisecond
 
-// AfterConflict returns the result of a reconcile. After a write conflict the key comes again, in silence.
+// Outdated returns a conflict of a decision that is right by the caches, but not by the API server.
+func Outdated(words string) error {
+	return apierrors.NewConflict(schema.GroupResource{}, "", errors.New(words))
+}
+
+// AfterConflict returns the result of a reconcile. The key comes again, in silence, after a write conflict, and after an
+// error that says when to try again: package remote returns one if this process may not lead any more.
 func AfterConflict(result reconcile.Result, err error) (reconcile.Result, error) {
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		return reconcile.Result{RequeueAfter: later.RetryAfter()}, nil
+	}
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ConflictDelay}, nil
 	}

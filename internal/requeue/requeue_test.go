@@ -6,6 +6,7 @@ package requeue_test
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/internal/requeue"
+	"github.com/trainyard/trainyard/remote"
 )
 
 func TestAfterConflict(t *testing.T) {
@@ -21,6 +23,7 @@ func TestAfterConflict(t *testing.T) {
 	conflict := fmt.Errorf("patch: %w", apierrors.NewConflict(jobs, "job", errors.New("it is newer")))
 	exists := fmt.Errorf("create: %w", apierrors.NewAlreadyExists(jobs, "job"))
 	other := errors.New("other")
+	leaderless := fmt.Errorf("patch: %w", &url.Error{Op: "Patch", Err: remote.ErrNotLeading})
 	given := reconcile.Result{RequeueAfter: time.Hour}
 	again := reconcile.Result{RequeueAfter: requeue.ConflictDelay}
 	for name, test := range map[string]struct {
@@ -30,7 +33,11 @@ func TestAfterConflict(t *testing.T) {
 	}{
 		"Nothing":  {afterConflict: given, afterLag: given},
 		"Conflict": {err: conflict, afterConflict: again, afterLag: again},
-		"Other":    {err: other, afterConflict: given, afterLag: given, fails: true},
+		"Outdated": {err: requeue.Outdated("old"), afterConflict: again, afterLag: again},
+		"NotLeading": {
+			err: leaderless, afterConflict: reconcile.Result{RequeueAfter: time.Second}, afterLag: reconcile.Result{RequeueAfter: time.Second},
+		},
+		"Other": {err: other, afterConflict: given, afterLag: given, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := requeue.AfterConflict(given, test.err); got != test.afterConflict || (err != nil) != test.fails {

@@ -14,12 +14,8 @@ import (
 	"github.com/trainyard/trainyard/internal/records"
 )
 
-const (
-	// eventLimit is how long an Event's note may be.
-	eventLimit = 1024
-	// valueLimit is how much of a user's value an Event quotes.
-	valueLimit = 128
-)
+// valueLimit is how much of a user's value an Event quotes.
+const valueLimit = 128
 
 // recordUnreadable says that the annotation of a job is invalid, and what that means.
 func (r *Reconciler) recordUnreadable(job *unstructured.Unstructured, fault error) {
@@ -42,5 +38,5 @@ func (r *Reconciler) recordRefused(job *unstructured.Unstructured, err error) {
 
 func (r *Reconciler) record(job *unstructured.Unstructured, reason, format string, args ...any) {
 	r.Recorder.Eventf(job, nil, corev1.EventTypeWarning, reason, "Expire", "%s",
-		record.Shorten(fmt.Sprintf(format, args...), eventLimit))
+		record.Shorten(fmt.Sprintf(format, args...), record.NoteLimit))
 }

@@ -5,7 +5,6 @@ package expiry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -25,15 +23,12 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
 	"github.com/trainyard/trainyard/internal/requeue"
-	"github.com/trainyard/trainyard/remote"
 )
 
 const (
 	// deletionsPerSecond is five times what a million jobs a day need. A new policy may apply to many jobs at once, and
 	// each deletion costs the hub and the job's worker some more requests.
 	deletionsPerSecond = 60
-	// leaderCheck is how often a process that may not lead any more looks whether it does.
-	leaderCheck = time.Second
 )
 
 // Archive keeps what is deleted. Keep returns nil only when the entry would survive a crash.
@@ -80,6 +75,9 @@ func NewReconciler(options Options) *Reconciler {
 	}
 }
 
+// errOutdated is the error of a decision on old data. It is a conflict.
+var errOutdated = requeue.Outdated("the cache is behind")
+
 // Reconcile deletes a job whose time after its end is over.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	seen, err := r.observe(ctx, request.NamespacedName)
@@ -102,9 +100,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	case over:
 	}
 	err = r.remove(ctx, seen, decided.by)
-	if errors.Is(err, remote.ErrNotLeading) { // Either the lease is renewed in a moment, or this process ends.
-		return reconcile.Result{RequeueAfter: leaderCheck}, nil
-	}
 	return requeue.AfterConflict(reconcile.Result{}, err)
 }
 
@@ -172,14 +167,14 @@ func (r *Reconciler) keep(ctx context.Context, cached *unstructured.Unstructured
 	for _, object := range []client.Object{job, dispatch} {
 		switch err := r.HubReader.Get(ctx, key, object); {
 		case apierrors.IsNotFound(err):
-			return outdated(key)
+			return errOutdated
 		case err != nil:
 			return fmt.Errorf("get %T %s for the archive: %w", object, key, err)
 		}
 	}
 	if (version{uid: job.GetUID(), resourceVersion: job.GetResourceVersion()}) != this ||
 		dispatch.Spec.TrainJob.UID != this.uid {
-		return outdated(key)
+		return errOutdated
 	}
 	entry := archive.Entry{TrainJob: job, Dispatch: dispatch, ArchivedAt: r.Clock.Now().UTC()}
 	if err := r.Archive.Keep(ctx, entry); err != nil {
@@ -190,9 +185,4 @@ func (r *Reconciler) keep(ctx context.Context, cached *unstructured.Unstructured
 	}
 	r.archived.Store(key, this)
 	return nil
-}
-
-// outdated is the error of a decision on old data.
-func outdated(key types.NamespacedName) error {
-	return apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, key.Name, errors.New("the cache is behind"))
 }

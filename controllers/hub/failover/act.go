@@ -5,22 +5,20 @@ package failover
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // errOutdated is the error for a decision that is right by the caches, but not by the API server. It is a conflict.
-var errOutdated error = apierrors.NewConflict(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "dispatches"}, "",
-	errors.New("the caches are out of date"))
+var errOutdated = requeue.Outdated("the caches are out of date")
 
 // each does all tasks, up to parallel at a time, also after errors. It returns one error, if possible no conflict.
 func each(todo []task, parallel int, do func(task) error) error {

@@ -10,11 +10,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-const (
-	action = "Failover"
-	// eventLimit is the maximum length of an Event's note.
-	eventLimit = 1024
-)
+const action = "Failover"
 
 // recordHeld tells the owner of a job that its worker is lost. The Event has the reason of the condition.
 func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
@@ -23,7 +19,7 @@ func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
 		return
 	}
 	r.Recorder.Eventf(f.job, f.dispatch, corev1.EventTypeWarning, v1alpha1.ReasonWorkerLost, action,
-		"%s", record.Shorten(decided.do.reason()+": "+decided.words, eventLimit))
+		"%s", record.Shorten(decided.do.reason()+": "+decided.words, record.NoteLimit))
 }
 
 func (r *Reconciler) recordMoved(f *jobObservation, decided decision) {

@@ -6,7 +6,6 @@ package failover
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -24,15 +23,10 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
-	"github.com/trainyard/trainyard/remote"
 )
 
-const (
-	// startLag is how long after the start the caches are doubted: they were filled while another replica led.
-	startLag = 10 * time.Second
-	// leaderCheck is how often a process that may not lead any more looks whether it does.
-	leaderCheck = time.Second
-)
+// startLag is how long after the start the caches are doubted: they were filled while another replica led.
+const startLag = 10 * time.Second
 
 // Reconciler reconciles WorkerClusters that are away. It keeps no state but the time of its first reconcile.
 type Reconciler struct {
@@ -56,9 +50,6 @@ func NewReconciler(options Options) *Reconciler {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.start.Do(func() { r.started = r.Clock.Now() })
 	again, err := r.reconcile(ctx, v1alpha1.ClusterName(request.Name))
-	if errors.Is(err, remote.ErrNotLeading) { // Either the lease is renewed in a moment, or this process ends.
-		return reconcile.Result{RequeueAfter: leaderCheck}, nil
-	}
 	if err != nil || again.IsZero() {
 		return requeue.AfterConflict(reconcile.Result{}, err)
 	}

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 const (
@@ -49,7 +51,7 @@ type creation struct {
 // create brings to the worker what the copy needs, and creates the copy. It retries all errors but a refusal.
 func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	if err := v.ownRefusal(); err != nil {
 		return v.createFailed(ctx, err)
@@ -69,7 +71,7 @@ func (v *visit) create(ctx context.Context) (time.Duration, error) {
 	}
 	if err == nil {
 		if v.Clock.Since(began) > freshness {
-			return conflictDelay, nil // The next reconcile asks again whether the copy may be created.
+			return requeue.ConflictDelay, nil // The next reconcile asks again whether the copy may be created.
 		}
 		may := v.permission()
 		if !may.ok {
@@ -102,7 +104,7 @@ func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, chall
 	copy := newCopy(v.job, v.dispatch, policy, v.HubID)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	v.attempt.creation.leaseless.reset()
-	err := v.worker.Create(ctx, copy, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+	err := v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	now := v.Clock.Now()
 	if err != nil {
 		v.attempt.creation.unanswered.note(err, now)
@@ -142,7 +144,7 @@ func (v *visit) createFailed(ctx context.Context, err error) (time.Duration, err
 	case findErr != nil:
 		return 0, findErr
 	case found.copy == nil && exists:
-		return conflictDelay, nil // It has gone since.
+		return requeue.ConflictDelay, nil // It has gone since.
 	case found.presence == arriving:
 		return found.wait, nil
 	case found.copy == nil:
@@ -194,7 +196,7 @@ func (v *visit) giveBack(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if ok, err := v.dispatchIsCurrent(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	due := v.mayArrive() // Before the request, as in lookForCopy.
 	found, err := v.lookForCopy(ctx)

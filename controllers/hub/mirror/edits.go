@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // The copy's spec may differ from the job's without an edit: the worker's API server has defaults, and its admission
@@ -180,7 +181,7 @@ type ownership []map[string]any
 func ownedByOthers(copy *unstructured.Unstructured, known background) ownership {
 	var owned ownership
 	for _, entry := range copy.GetManagedFields() {
-		ours := entry.Manager == string(fieldOwner) || known.queued && strings.HasPrefix(entry.Manager, kueueManagers)
+		ours := entry.Manager == string(records.FieldOwner) || known.queued && strings.HasPrefix(entry.Manager, kueueManagers)
 		if ours || entry.Subresource != "" || entry.FieldsV1 == nil {
 			continue
 		}

@@ -15,9 +15,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// eventLimit is how long an Event's note may be.
-const eventLimit = 1024
-
 // announcer records Events on the hub TrainJob.
 type announcer struct{ *hubSide }
 
@@ -72,5 +69,5 @@ func (a announcer) misplaced() {
 
 // record records an Event on the hub TrainJob.
 func (a announcer) record(kind, reason, format string, args ...any) {
-	a.Recorder.Eventf(a.job, nil, kind, reason, "Mirror", "%s", record.Shorten(fmt.Sprintf(format, args...), eventLimit))
+	a.Recorder.Eventf(a.job, nil, kind, reason, "Mirror", "%s", record.Shorten(fmt.Sprintf(format, args...), record.NoteLimit))
 }

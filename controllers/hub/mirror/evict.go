@@ -18,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // evict says on the Dispatch that the attempt is being ended, deletes the copy, and ends the attempt when neither the
@@ -52,7 +53,7 @@ func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 	case nothing:
 	}
 	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	return 0, v.endAttempt(ctx, v1alpha1.Outcome(v.dispatch.Spec.Eviction.Reason), v.evictionMessage())
 }
@@ -120,7 +121,7 @@ func (v *visit) resolveMissing(ctx context.Context) (time.Duration, error) {
 	case nothing, foreign:
 	}
 	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	if found.presence == foreign {
 		return 0, v.endAttempt(ctx, v1alpha1.OutcomeNameConflict, v.conflictMessage())

@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -139,7 +140,7 @@ func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructur
 	if len(names) > 0 && restored.tooOften(k.Clock.Now()) {
 		return false, k.evictChanged(ctx, names, "it is changed again and again")
 	}
-	err = k.worker.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), fieldOwner)
+	err = k.worker.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), records.FieldOwner)
 	switch {
 	case isRefusal(err) && len(names) > 0:
 		return false, k.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))

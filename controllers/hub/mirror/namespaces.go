@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 const (
@@ -45,7 +47,7 @@ func (p *propagation) namespace(ctx context.Context) error {
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: p.namespaceLabels(onHub.Labels)}}
 	namespace.Labels[v1alpha1.LabelPropagatedBy] = p.HubID
-	if err := p.worker.Create(ctx, namespace, fieldOwner); !apierrors.IsAlreadyExists(err) {
+	if err := p.worker.Create(ctx, namespace, records.FieldOwner); !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	// Somebody else has made it, and the cache does not show its labels yet.
@@ -64,7 +66,7 @@ func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.Pa
 	onHub := metadataOf(corev1.SchemeGroupVersion.String(), "Namespace")
 	err := p.Hub.Get(ctx, types.NamespacedName{Name: name}, onHub)
 	if apierrors.IsNotFound(err) {
-		return nil, apierrors.NewConflict(corev1.Resource("namespaces"), name, err)
+		return nil, requeue.Outdated(err.Error())
 	}
 	if err != nil {
 		//nolint:errorlint // The hub's answer must not be taken for the worker's.

@@ -6,7 +6,6 @@ package mirror
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,21 +20,11 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
-	"github.com/trainyard/trainyard/remote"
 )
 
-const (
-	// fieldOwner is the field manager of everything that is written here.
-	fieldOwner = records.FieldOwner
-	// conflictDelay lets a cache catch up after a write conflict.
-	conflictDelay = requeue.ConflictDelay
-	// leaderCheck is how often a process that may not lead any more looks whether it does.
-	leaderCheck = time.Second
-	// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
-	startLag = 10 * time.Second
-)
+// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
+const startLag = 10 * time.Second
 
 // reconciler reconciles the keys of one worker.
 type reconciler struct {
@@ -59,18 +48,15 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	what := decide(r.Cluster, v.observation)
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
 	due, err := v.act(ctx, what)
+	result, err := requeue.AfterConflict(reconcile.Result{RequeueAfter: due}, err)
 	switch seconds, asked := apierrors.SuggestsClientDelay(err); {
-	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictDelay}, nil
-	case errors.Is(err, remote.ErrNotLeading): // Either the lease is renewed in a moment, or this process ends.
-		return reconcile.Result{RequeueAfter: leaderCheck}, nil
 	case asked && seconds > 0:
 		log.FromContext(ctx).Info("The API server asks to retry later", "reason", err.Error(), "seconds", seconds)
 		return reconcile.Result{RequeueAfter: time.Duration(seconds) * time.Second}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: due}, nil
+	return result, nil
 }
 
 // act does what the state asks for. It returns when to look again, zero if an event will tell.

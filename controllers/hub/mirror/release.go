@@ -13,6 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // withdraw deletes the copy of a job that leaves. The end of the copy wakes us, if the cache shows the copy.
@@ -21,7 +22,7 @@ func (v *visit) withdraw(ctx context.Context) (time.Duration, error) {
 		return v.release(ctx)
 	}
 	if gone, err := v.jobIsGone(ctx); !gone || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	return 0, v.deleteOrSay(ctx, client.Preconditions{})
 }
@@ -29,7 +30,7 @@ func (v *visit) withdraw(ctx context.Context) (time.Duration, error) {
 // release lets the Dispatch go after its copy. It does not wait for the garbage collector to delete the Dispatch.
 func (v *visit) release(ctx context.Context) (time.Duration, error) {
 	if gone, err := v.jobIsGone(ctx); !gone || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	if v.believed || record.AttemptOf(v.dispatch).Live() {
 		v.attempt.copy.unseen = nil // The worker's API server is asked now whether the copy is there.
@@ -68,7 +69,7 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 		return 0, nil
 	}
 	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	return 0, nil
 }
@@ -81,7 +82,7 @@ func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
 	if v.jobStays() && trainjobs.Terminal(v.job) == nil {
 		spec := records.TombstoneOf(v.dispatch, cmp.Or(v.dispatch.Spec.ClusterID, v.ClusterID))
 		if kept, err := records.Keep(ctx, v.Hub, v.HubReader, spec); !kept || err != nil {
-			return conflictDelay, err
+			return requeue.ConflictDelay, err
 		}
 	}
 	return 0, client.IgnoreNotFound(v.records().Release(ctx, v.dispatch))

@@ -13,11 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // replaced ends the source of a runtime that was written strictly and as a whole. Runtimes of earlier releases, whose
@@ -56,7 +57,7 @@ func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
 	if exists {
 		err = p.replaceRuntime(ctx, onWorker, full)
 	} else {
-		err = p.worker.Create(ctx, full, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+		err = p.worker.Create(ctx, full, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 		err = client.IgnoreAlreadyExists(err) // A runtime that somebody has made since is left alone.
 	}
 	if isRefusal(err) { // The words are about the object that was sent, and do not name it.
@@ -96,10 +97,9 @@ func (p *propagation) replaceRuntime(
 		return fmt.Errorf("encode patch of %s %q: %w", onWorker.Kind, onWorker.Name, err)
 	}
 	patch := client.RawPatch(types.JSONPatchType, data)
-	err = p.worker.Patch(ctx, full, patch, fieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
+	err = p.worker.Patch(ctx, full, patch, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))
 	if apierrors.IsNotFound(err) { // It is created when the cache shows that it is gone.
-		resource := schema.GroupResource{Group: trainer.SchemeGroupVersion.Group, Resource: onWorker.Kind}
-		return apierrors.NewConflict(resource, onWorker.Name, err)
+		return requeue.Outdated(err.Error())
 	}
 	return err
 }

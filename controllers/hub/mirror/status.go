@@ -16,6 +16,8 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 const (
@@ -48,7 +50,7 @@ func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
 		return due, nil
 	}
 	if ok, err := h.maySpeak(ctx); !ok || err != nil {
-		return conflictDelay, err
+		return requeue.ConflictDelay, err
 	}
 	return 0, h.writeJobStatus(ctx)
 }
@@ -70,7 +72,7 @@ func (h *hubSide) finish(ctx context.Context) (time.Duration, error) {
 	h.attempt.finishing.elapsed(h.Clock.Now())
 	if trainjobs.Terminal(h.job) == nil {
 		if ok, err := h.maySpeak(ctx); !ok || err != nil {
-			return conflictDelay, err
+			return requeue.ConflictDelay, err
 		}
 		if err := h.writeJobStatus(ctx); err != nil {
 			return 0, err
@@ -134,7 +136,7 @@ func (h *hubSide) writeJobStatus(ctx context.Context) error {
 		updated.Object["status"] = status
 	}
 	patch := client.MergeFromWithOptions(h.job, client.MergeFromWithOptimisticLock{})
-	if err := h.Hub.Status().Patch(ctx, updated, patch, fieldOwner); err != nil {
+	if err := h.Hub.Status().Patch(ctx, updated, patch, records.FieldOwner); err != nil {
 		err = fmt.Errorf("patch status of TrainJob %s/%s with what worker %q says: %w", h.job.GetNamespace(), h.job.GetName(), h.Cluster, err)
 		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonTrainJobStatusRefused, err)
 	}

@@ -31,9 +31,6 @@ func notInConfig(t *targets) string {
 	return fmt.Sprintf("the MultiKueueConfig %q of admission check %q does not name the worker", t.config, t.check)
 }
 
-// eventLimit is how long an Event's note may be.
-const eventLimit = 1024
-
 // recordNominated says which worker has been nominated.
 func (r *Reconciler) recordNominated(o *observation, worker v1alpha1.ClusterName, why string) {
 	if before := o.nominee(); before != "" && before != worker {
@@ -106,5 +103,5 @@ func (r *Reconciler) once(o *observation, topic, kind, reason, format string, ar
 
 // record records an Event on the Workload.
 func (r *Reconciler) record(o *observation, kind, reason, format string, args ...any) {
-	r.Recorder.Eventf(o.workload.object, nil, kind, reason, "Nominate", "%s", record.Shorten(fmt.Sprintf(format, args...), eventLimit))
+	r.Recorder.Eventf(o.workload.object, nil, kind, reason, "Nominate", "%s", record.Shorten(fmt.Sprintf(format, args...), record.NoteLimit))
 }

@@ -16,9 +16,6 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// noteLimit is what an Event's note takes.
-const noteLimit = 1024
-
 func (w *writer) recordPlaced(job *unstructured.Unstructured, d *v1alpha1.Dispatch, decision dispatch.Decision) {
 	w.Recorder.Eventf(job, d, corev1.EventTypeNormal, "Placed", "Place",
 		"Placed on worker %q (attempt %d): %s", decision.Cluster, d.Spec.Attempt, decision.Message)
@@ -36,12 +33,12 @@ func (w *writer) recordWaiting(
 		}
 		note = decision.Reason + ": " + strings.Join(lines, "; ") // One line, which is what kubectl get events shows.
 	}
-	w.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, noteLimit))
+	w.Recorder.Eventf(job, d, eventType(decision.Reason), "Waiting", "Place", "%s", record.Cut(note, record.NoteLimit))
 }
 
 // recordRefused says that not even a Dispatch without a decision can be recorded.
 func (w *writer) recordRefused(job *unstructured.Unstructured, err error) {
-	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), noteLimit))
+	w.Recorder.Eventf(job, nil, corev1.EventTypeWarning, v1alpha1.ReasonWriteRefused, "Place", "%s", record.Cut(err.Error(), record.NoteLimit))
 }
 
 // recordConcluded says that a job is over although its attempt was given up.

@@ -50,7 +50,7 @@ func (r *Reconciler) observeKueue(f observation) observation {
 	f.kueue = r.Kueue.Of(f.job)
 	if f.kueue.Standing == kueue.MultiKueue && f.eviction == nil {
 		f.eviction = &v1alpha1.Eviction{
-			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: record.Cut(f.kueue.Message, noteLimit),
+			Reason: v1alpha1.EvictionManagedByMultiKueue, Message: record.Cut(f.kueue.Message, record.NoteLimit),
 		}
 	}
 	return f

@@ -65,7 +65,7 @@ func (r *policyReconciler) Reconcile(ctx context.Context, request reconcile.Requ
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("patch status of DispatchPolicy %q: %w", policy.Name, err))
 	}
 	if condition.Status == metav1.ConditionFalse {
-		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", record.Cut(condition.Message, noteLimit))
+		r.Recorder.Eventf(updated, nil, corev1.EventTypeWarning, "Invalid", "Compile", "%s", record.Cut(condition.Message, record.NoteLimit))
 	}
 	return reconcile.Result{}, nil
 }

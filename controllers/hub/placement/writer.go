@@ -6,7 +6,6 @@ package placement
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -15,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -27,6 +25,7 @@ import (
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // writer writes the records of unplaced jobs: Dispatches, the condition Suspended of TrainJobs, and Events.
@@ -218,8 +217,7 @@ func failoverOf(policy *v1alpha1.DispatchPolicy, worker *v1alpha1.WorkerCluster)
 }
 
 // errEnded: the cache shows that the job goes on, but the job has ended or is deleted. Callers handle it as a conflict.
-var errEnded error = apierrors.NewConflict(schema.GroupResource{Group: trainjobs.GroupVersionKind.Group, Resource: "trainjobs"}, "",
-	errors.New("the job has ended"))
+var errEnded = requeue.Outdated("the job has ended")
 
 // verify fails if the API server says that a job has ended whose attempt was given up because its worker was lost. With
 // failover Immediate a lost worker may return, and its copy may end the job. For other jobs the API server is not

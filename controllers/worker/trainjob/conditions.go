@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -112,7 +113,7 @@ func setEndConditions(status *trainer.TrainJobStatus, f observation, d decision,
 		}, now)
 	}
 	// setCondition above may have moved the conditions, so the condition is looked up again.
-	meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed).Message = shorten(d.failure, maxConditionMessage)
+	meta.FindStatusCondition(status.Conditions, trainer.TrainJobFailed).Message = trainjobs.Cut(d.failure, maxConditionMessage)
 }
 
 // setStarted sets True from the first step that runs until the job is suspended or restarts, even if a pod is unready.
@@ -164,7 +165,7 @@ func setStalled(status *trainer.TrainJobStatus, job *trainer.TrainJob, d decisio
 	c := metav1.Condition{Type: ConditionStalled, ObservedGeneration: job.Generation}
 	switch {
 	case d.trouble != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, d.trouble.Reason, shorten(d.trouble.Message, maxConditionMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, d.trouble.Reason, trainjobs.Cut(d.trouble.Message, maxConditionMessage)
 	case meta.FindStatusCondition(status.Conditions, ConditionStalled) == nil:
 		return
 	case runs(d.state):
@@ -189,7 +190,7 @@ func setResourcesCreated(status *trainer.TrainJobStatus, f observation, s state,
 	case s == stateBlocked:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonJobSetConflict, conflictMessage(f.jobSet)
 	case errors.As(err, &p) && !isPassing(err):
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.reason, shorten(p.Error(), maxConditionMessage)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, p.reason, trainjobs.Cut(p.Error(), maxConditionMessage)
 	case err == nil:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonResourcesCreated, "the JobSet and what it needs exist"
 	default:

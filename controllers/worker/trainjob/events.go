@@ -6,7 +6,6 @@ package trainjob
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/internal/health"
 )
 
@@ -148,7 +148,7 @@ func (a *announcer) held(job *trainer.TrainJob, past *knownJob, why string) {
 }
 
 func (a *announcer) warnOnce(job *trainer.TrainJob, past *knownJob, reason, act, note string) {
-	note = shorten(note, maxNote)
+	note = trainjobs.Cut(note, maxNote)
 	now := a.clock.Now()
 	if text := reason + "\n" + note; past.told != text || now.Sub(past.toldAt) >= repeatAfter {
 		past.told, past.toldAt = text, now
@@ -170,7 +170,7 @@ func (a *announcer) restarted(job *trainer.TrainJob, jobSet *jobsetv1alpha2.JobS
 	restarts := restartsOf(jobSet)
 	// Each restart has its own action: client-go keeps only the first note of Events with the same reason and action.
 	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonRestarted, fmt.Sprintf("Restart%d", restarts), "restart %d: %s",
-		restarts, shorten(why, maxNote/2))
+		restarts, trainjobs.Cut(why, maxNote/2))
 }
 
 // trouble reports what keeps the job from making progress, or that the trouble is over.
@@ -179,11 +179,11 @@ func (a *announcer) trouble(job *trainer.TrainJob, t *health.Trouble) {
 		a.recorder.Eventf(job, nil, corev1.EventTypeNormal, ReasonRecovered, "Watch", "no trouble of the job is known any more")
 		return
 	}
-	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", shorten(t.Message, maxNote))
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, t.Reason, "Watch", "%s", trainjobs.Cut(t.Message, maxNote))
 }
 
 func (a *announcer) failed(job *trainer.TrainJob, message string) {
-	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", shorten(message, maxNote))
+	a.recorder.Eventf(job, nil, corev1.EventTypeWarning, ReasonFailed, "Finish", "%s", trainjobs.Cut(message, maxNote))
 }
 
 func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
@@ -192,13 +192,4 @@ func conflictMessage(jobSet *jobsetv1alpha2.JobSet) string {
 		note += ", but that of " + owner.Kind + " " + owner.Name
 	}
 	return note
-}
-
-// shorten cuts a text to at most limit bytes. A text that was cut ends with dots.
-func shorten(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	// The API server would replace an incomplete character, and the stored text would always differ from this text.
-	return strings.ToValidUTF8(text[:limit-4], "") + " ..."
 }

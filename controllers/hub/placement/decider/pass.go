@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/internal/requeue"
 )
 
 // Run does a pass whenever something has changed, and when time makes a difference, until the context ends.
@@ -80,7 +81,7 @@ func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.Namespa
 	if d.due = d.startup.until; d.startup.look(workers) {
 		d.fleet.refresh(workers)
 		wake = d.toWake(d.list.Pass(d.Clock.Now(), d.fleet))
-		d.due = earliest(d.list.Next(), d.fleet.nextPatience())
+		d.due = requeue.Earlier(d.list.Next(), d.fleet.nextPatience())
 	}
 	if wasOver != d.startup.over || d.revision != d.fleet.revision {
 		tell = slices.Collect(maps.Values(d.subscribers))
@@ -111,14 +112,6 @@ func (d *Decider) toWake(outcomes []queue.Outcome) []types.NamespacedName {
 		wake.Delete(q.by)
 	}
 	return wake.UnsortedList()
-}
-
-// earliest returns the earlier of two times. The zero time is no time.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // Subscribe calls changed whenever there may be room where there was none, and when Elsewhere begins to have answers.
