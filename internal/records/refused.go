@@ -6,7 +6,6 @@ package records
 import (
 	"context"
 	"errors"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,20 +14,19 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/answers"
 )
 
 // IsFinal says whether an API server will always refuse this write: it is invalid or too large, or admission forbids
 // it.
 func IsFinal(err error) bool {
 	switch {
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), answers.IsTooLarge(err):
 		return true
 	case apierrors.IsForbidden(err): // In a namespace that is being deleted, the job is being deleted too.
 		return !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	}
-	// The API server reports an object that is too large for etcd as an ordinary error.
-	var status apierrors.APIStatus
-	return errors.As(err, &status) && strings.Contains(status.Status().Message, "request is too large")
+	return false
 }
 
 // Refused returns the error of a write, nil if it succeeded. If the error is final, it also sets a condition on the

@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/internal/answers"
 )
 
 const (
@@ -35,7 +37,6 @@ var (
 	deniedBy     = regexp.MustCompile(`^admission webhook "[^"]*" denied the request: `)
 	forbidden    = regexp.MustCompile(`^.*? is forbidden: `)
 	invalidValue = regexp.MustCompile(`(?s)^(Invalid value): .*: (.*)$`)
-	lacksRights  = regexp.MustCompile(`is forbidden: User "[^"]*" cannot `)
 	quota        = regexp.MustCompile(`exceeded quota: ([^,]+), requested: (.*), used: (.*), limited: (.*)$`)
 )
 
@@ -72,7 +73,7 @@ func isRefusal(err error) bool {
 	case http.StatusUnprocessableEntity, http.StatusRequestEntityTooLarge:
 		return true
 	case http.StatusForbidden:
-		return !lacksRights.MatchString(status.Message) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+		return !answers.LacksRights(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 	default:
 		return false
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -47,7 +48,7 @@ func refusalOf(err error) sweepRefusal {
 	}
 	words := record.Shorten(strings.TrimSuffix(status.Status().Message, "."), wordsLimit)
 	switch code := status.Status().Code; {
-	case code == http.StatusForbidden && apierrors.IsForbidden(err) && strings.Contains(words, "cannot "):
+	case answers.LacksRights(err):
 		return sweepRefusal{reason: v1alpha1.ReasonForbidden, words: whatStands + words + whatToDo}
 	case code == http.StatusUnauthorized, code == http.StatusConflict, code == http.StatusRequestTimeout, code == http.StatusTooManyRequests:
 		return sweepRefusal{}

@@ -6,10 +6,10 @@ package mirror
 import (
 	"errors"
 	"net/http"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/trainyard/trainyard/internal/answers"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -29,7 +29,7 @@ func isRefusal(err error) bool {
 	if !errors.As(err, &status) {
 		return false
 	}
-	if isTooLarge(status.Status().Message) {
+	if answers.IsTooLarge(err) {
 		return true
 	}
 	switch code := status.Status().Code; code {
@@ -44,11 +44,6 @@ func isRefusal(err error) bool {
 func isFault(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code == http.StatusInternalServerError && apierrors.IsInternalError(err)
-}
-
-// isTooLarge is true if the worker's store does not take the object. Such an answer is an error 500 without a reason.
-func isTooLarge(message string) bool {
-	return strings.Contains(message, "etcdserver: request is too large") || strings.Contains(message, "trying to send message larger than max")
 }
 
 // refusalWords are the worker's own words, without the words that we put around them.
