@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -190,7 +189,7 @@ func (h held[C]) isHeld(ctx context.Context, d *v1alpha1.Dispatch) bool {
 	return h.hold != nil && d.Spec.Cluster == h.worker && record.LacksCopy(d) && h.hold(ctx, d)
 }
 
-// hasCurrentCopy is true if the worker's cache has the copy of the Dispatch's current attempt.
+// hasCurrentCopy is true if the worker's cache has a copy of the Dispatch's current attempt.
 func (h held[C]) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) (bool, error) {
 	if d.UID == "" {
 		return false, nil
@@ -202,6 +201,6 @@ func (h held[C]) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) (bool
 		}
 		return false, nil
 	}
-	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(d.Spec.TrainJob.UID) &&
-		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == strconv.Itoa(int(d.Spec.Attempt)), nil
+	relation := record.RelationOf(d, copy, record.Known{})
+	return relation == record.Current || relation == record.Second, nil
 }

@@ -102,7 +102,7 @@ func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstru
 	if refusal := unassignable(job, hub.dispatch, d.managedBy); refusal != "" {
 		return refusal, nil
 	}
-	attempt := max(attemptOf(copy), record.NextAttempt(d.suspects.rival(key, job.GetUID())))
+	attempt := max(record.AttemptOn(copy), record.NextAttempt(d.suspects.rival(key, job.GetUID())))
 	recorded := int32(0)
 	if hub.dispatch != nil {
 		recorded = hub.dispatch.Spec.Attempt

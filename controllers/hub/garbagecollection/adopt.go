@@ -34,7 +34,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 		d = record.New(hub.job)
 	}
 	record.Adopt(d, v1alpha1.DispatchSpec{
-		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: attemptOf(copy), Failover: failoverOf(copy),
+		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy),
 	})
 	a.fillNeeds(ctx, hub.job, d)

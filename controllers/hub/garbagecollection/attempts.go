@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -40,7 +41,7 @@ func (a attempts) heed(ctx context.Context, copy client.Object, hub hubRecords) 
 		return err
 	}
 	d := stored.dispatch
-	if judge(a.here, copy, stored) != needed || d == nil || d.Spec.Attempt != attemptOf(copy) || d.Spec.TrainJob.UID != originOf(copy) {
+	if judge(a.here, copy, stored) != needed || d == nil || d.Spec.Attempt != record.AttemptOn(copy) || d.Spec.TrainJob.UID != record.OriginOn(copy) {
 		return nil
 	}
 	log.FromContext(ctx).Info("Worker has seen a later attempt than the hub knows",
@@ -54,7 +55,7 @@ func (a attempts) heed(ctx context.Context, copy client.Object, hub hubRecords) 
 // laterAttempt is the later attempt that the manager believes the worker's agent, 0 if the agent has written none.
 func laterAttempt(copy client.Object) int32 {
 	later, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationLaterAttempt], 10, 32)
-	attempt := attemptOf(copy)
+	attempt := record.AttemptOn(copy)
 	if err != nil || attempt == 0 || later <= int64(attempt) {
 		return 0
 	}

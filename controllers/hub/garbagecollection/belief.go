@@ -53,7 +53,7 @@ func believable(recorded, attempt int32) int32 {
 
 // recordedAttempt is the last attempt that the hub has on record for the job of a copy, 0 if it has none.
 func recordedAttempt(copy client.Object, hub hubRecords) int32 {
-	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != originOf(copy) {
+	if hub.dispatch == nil || hub.dispatch.Spec.TrainJob.UID != record.OriginOn(copy) {
 		return 0
 	}
 	return hub.dispatch.Spec.Attempt
@@ -75,7 +75,7 @@ type belief struct {
 func (b belief) doubt(
 	ctx context.Context, copy *unstructured.Unstructured, hub hubRecords, held suspect,
 ) (doubt, time.Duration, error) {
-	d, attempt := hub.dispatch, attemptOf(copy)
+	d, attempt := hub.dispatch, record.AttemptOn(copy)
 	recorded := recordedAttempt(copy, hub)
 	accepted, err := b.decisions.isAccepted(ctx, copy)
 	if err != nil {
@@ -154,24 +154,21 @@ func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, e
 	if err != nil {
 		return nothing, err
 	}
-	if existing != nil && !v1alpha1.OfAnotherHub(existing, b.hubID) && isRecorded(existing, d) {
-		if existing.GetDeletionTimestamp() != nil {
-			return ending, nil
-		}
-		return running, nil
-	}
 	if existing != nil {
+		switch record.RelationOf(d, existing, record.Known{HubID: b.hubID}) {
+		case record.Current, record.Second:
+			if existing.GetDeletionTimestamp() != nil {
+				return ending, nil
+			}
+			return running, nil
+		case record.Foreign, record.Unmarked, record.Older, record.Later:
+		}
 		return nothing, nil // The TrainJob of that name belongs to another hub TrainJob.
 	}
 	if alive, err := worker.podsAlive(ctx, key); alive || err != nil {
 		return ending, err
 	}
 	return nothing, nil
-}
-
-// isRecorded is true if the copy belongs to the attempt of the Dispatch.
-func isRecorded(copy client.Object, d *v1alpha1.Dispatch) bool {
-	return copy.GetUID() == d.RecordedCopy() || originOf(copy) == d.Spec.TrainJob.UID && attemptOf(copy) == d.Spec.Attempt
 }
 
 // Others returns the connection to a worker by its name, if it leads to the cluster of that ID, or the ID is empty.

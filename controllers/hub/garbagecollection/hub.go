@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -34,7 +35,7 @@ func (h hubReader) recordsOf(ctx context.Context, copy client.Object) (hubRecord
 	if found.dispatch, err = h.dispatch(ctx, client.ObjectKeyFromObject(copy)); err != nil {
 		return found, err
 	}
-	found.tombstones, err = h.tombstones(ctx, originOf(copy), attemptOf(copy))
+	found.tombstones, err = h.tombstones(ctx, record.OriginOn(copy), record.AttemptOn(copy))
 	return found, err
 }
 

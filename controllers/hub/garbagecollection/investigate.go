@@ -41,7 +41,7 @@ func (i *investigator) investigate(
 	if cached.job, err = i.hub.job(ctx, key); err != nil {
 		return reconcile.Result{}, err
 	}
-	rival := i.suspects.rival(key, originOf(copy))
+	rival := i.suspects.rival(key, record.OriginOn(copy))
 	if held.certain && copy.GetDeletionTimestamp() == nil && consider(copy, cached, rival, i.managedBy) == unknown {
 		return reconcile.Result{}, i.decisions.carryOut(ctx, worker, copy) // Nothing has changed.
 	}
@@ -76,7 +76,7 @@ func (i *investigator) conclude(
 	ctx context.Context, worker workerClient, copy *unstructured.Unstructured, hub hubRecords,
 ) (reconcile.Result, error) {
 	held := i.suspects.see(copy)
-	rival := i.suspects.rival(client.ObjectKeyFromObject(copy), originOf(copy))
+	rival := i.suspects.rival(client.ObjectKeyFromObject(copy), record.OriginOn(copy))
 	switch consider(copy, hub, rival, i.managedBy) {
 	case outdated:
 		// The copy's job has ended, so nothing waits for the copy.

@@ -5,9 +5,7 @@ package garbagecollection
 
 import (
 	"slices"
-	"strconv"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -39,40 +37,39 @@ func (s copyState) String() string {
 	return [...]string{"needed", "ended", "outdated", "adoptable", "postponed", "unknown"}[s]
 }
 
-// judge says what the Dispatch and the Tombstones of a job say about a copy. consider looks closer at unknown copies.
+// judge says what the Dispatch and the Tombstones of a job say about a copy that has the label of this hub. consider
+// looks closer at unknown copies.
 func judge(here place, copy client.Object, hub hubRecords) copyState {
-	origin, attempt, d := originOf(copy), attemptOf(copy), hub.dispatch
-	if d != nil && copy.GetUID() != "" && d.RecordedCopy() == copy.GetUID() {
-		// Marks that somebody has changed do not count: mirror corrects them.
-		origin, attempt = d.Spec.TrainJob.UID, d.Spec.Attempt
-	}
+	d := hub.dispatch
+	relation := record.RelationOf(d, copy, record.Known{}) // Mirror corrects marks that somebody has changed.
+	isCovered := func(t v1alpha1.Tombstone) bool { return isCoveredBy(here, copy, &t) }
 	switch {
-	case attempt == 0:
-		return unknown // Somebody removed the annotation.
-	case slices.ContainsFunc(hub.tombstones, func(t v1alpha1.Tombstone) bool { return isCoveredBy(here, copy, &t) }):
+	case slices.ContainsFunc(hub.tombstones, isCovered):
 		return outdatedUnlessGoing(copy)
-	case d == nil, origin != d.Spec.TrainJob.UID:
+	case relation == record.Foreign:
 		return unknown
-	case attempt > d.Spec.Attempt:
+	case relation == record.Unmarked:
+		return unknown // Somebody removed the annotation.
+	case relation == record.Later:
 		return unknown // The hub was restored from a backup that is older than this attempt.
-	case attempt < d.Spec.Attempt, d.Spec.Cluster == "":
+	case relation == record.Older, d.Spec.Cluster == "":
 		return outdatedUnlessGoing(copy)
 	case d.Spec.ClusterID != "" && d.Spec.ClusterID != here.ClusterID, d.Spec.ClusterID == "" && d.Spec.Cluster != here.Cluster:
 		return unknown // The copy belongs to this very attempt, but the attempt is on another cluster.
 	case d.Spec.Cluster != here.Cluster:
 		return needed // The WorkerCluster of this cluster has another name now. The job was placed on this cluster.
 	default:
-		return judgeCurrent(copy, d)
+		return judgeCurrent(copy, d, relation)
 	}
 }
 
 // judgeCurrent is judge for a copy of the attempt that is on record for this worker.
-func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch) copyState {
+func judgeCurrent(copy client.Object, d *v1alpha1.Dispatch, relation record.Relation) copyState {
 	switch record.AttemptOf(d) {
 	case record.Finished:
 		switch {
-		case d.RecordedCopy() != "" && d.RecordedCopy() != copy.GetUID():
-			return outdatedUnlessGoing(copy) // The copy is a second copy of the attempt: its creation was late.
+		case relation == record.Second:
+			return outdatedUnlessGoing(copy)
 		case copy.GetDeletionTimestamp() == nil:
 			return ended
 		}
@@ -94,21 +91,20 @@ func outdatedUnlessGoing(copy client.Object) copyState {
 // isCoveredBy is true if the Tombstone says that the copy has to be deleted.
 func isCoveredBy(here place, copy client.Object, tombstone *v1alpha1.Tombstone) bool {
 	spec := &tombstone.Spec
-	return spec.ClusterID == here.ClusterID && spec.TrainJob.UID == originOf(copy) &&
+	return spec.ClusterID == here.ClusterID && spec.TrainJob.UID == record.OriginOn(copy) &&
 		// Users of the worker can write any UID.
 		spec.Namespace == copy.GetNamespace() && spec.TrainJob.Name == copy.GetName() &&
-		attemptOf(copy) > 0 && attemptOf(copy) <= spec.Attempt
+		record.AttemptOn(copy) > 0 && record.AttemptOn(copy) <= spec.Attempt
 }
 
 // consider says what to do about a copy that judge takes for unknown. rival is the highest attempt of the same job
 // among the unknown copies on other workers. managedBy is the value of spec.managedBy of this manager's jobs.
 func consider(copy client.Object, hub hubRecords, rival int32, managedBy string) copyState {
-	attempt, d := attemptOf(copy), hub.dispatch
+	attempt, d := record.AttemptOn(copy), hub.dispatch
 	job := hub.job
-	if job != nil && job.GetUID() != originOf(copy) {
+	if job != nil && job.GetUID() != record.OriginOn(copy) {
 		job = nil // The hub TrainJob of that name is another job.
 	}
-	of := d != nil && d.Spec.TrainJob.UID == originOf(copy)
 	switch {
 	case attempt == 0:
 		return unknown
@@ -118,7 +114,7 @@ func consider(copy client.Object, hub hubRecords, rival int32, managedBy string)
 		return unknown
 	case job == nil, trainjobs.ManagedBy(job) != managedBy:
 		return unknown // A missing job does not prove that the job was deleted.
-	case of && attempt > d.Spec.Attempt:
+	case record.RelationOf(d, copy, record.Known{}) == record.Later:
 		return considerLater(d)
 	case d == nil:
 		return adoptable // The Dispatch was lost.
@@ -142,19 +138,6 @@ func considerLater(d *v1alpha1.Dispatch) copyState {
 // isOurs is true for a TrainJob that is labelled as a copy of this hub.
 func isOurs(copy client.Object, hubID string) bool {
 	return copy.GetLabels()[v1alpha1.LabelHub] == hubID
-}
-
-func originOf(copy client.Object) types.UID {
-	return types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID])
-}
-
-// attemptOf is the attempt that is written on a copy, 0 if there is none.
-func attemptOf(copy client.Object) int32 {
-	attempt, err := strconv.ParseInt(copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
-	if err != nil || attempt < 1 {
-		return 0
-	}
-	return int32(attempt)
 }
 
 // failoverOf is the failover that a copy was created with.

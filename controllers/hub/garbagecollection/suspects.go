@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // suspects are the suspects of one worker, in the Quarantine that all workers share.
@@ -21,7 +22,7 @@ type suspects struct {
 // newSuspect returns what a copy shows when this process sees it for the first time. It holds nothing.
 func (s suspects) newSuspect(copy client.Object) suspect {
 	return suspect{
-		uid: copy.GetUID(), origin: originOf(copy), attempt: attemptOf(copy),
+		uid: copy.GetUID(), origin: record.OriginOn(copy), attempt: record.AttemptOn(copy),
 		found: s.quarantine.isEarly(s.worker), since: s.clock.Now(),
 	}
 }

@@ -5,7 +5,6 @@ package mirror
 
 import (
 	"cmp"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -134,7 +133,7 @@ const (
 	current
 	// second: another copy of the attempt. A creation without an answer arrived when the first copy had been deleted.
 	second
-	// older: the copy of another attempt of the job.
+	// older: the copy of another attempt of the job, almost always an earlier one.
 	older
 	// foreign: a TrainJob that is not ours.
 	foreign
@@ -145,24 +144,26 @@ func (p presence) String() string {
 	return [...]string{"nothing", "arriving", "podsAlive", "current", "second", "older", "foreign"}[p]
 }
 
-// presenceOf says what a TrainJob of the Dispatch's name is to the current attempt. The UID on record counts more than
-// labels and annotations, which somebody may have edited. A copy of another hub is foreign even if both hubs were made
-// from one backup, so that both know the job.
+// presenceOf says what a TrainJob of the Dispatch's name is to the current attempt.
 func (f *observation) presenceOf(copy *unstructured.Unstructured) presence {
-	switch {
-	case copy == nil:
+	if copy == nil {
 		return nothing
-	case f.isKnown(copy):
-		return current
-	case v1alpha1.OfAnotherHub(copy, f.hubID), !f.isOurs(copy):
-		return foreign
-	case copy.GetAnnotations()[v1alpha1.AnnotationAttempt] != strconv.Itoa(int(f.dispatch.Spec.Attempt)):
-		return older
-	case f.knownUID() != "":
-		return second
-	default:
-		return current
 	}
+	switch f.relationOf(copy) {
+	case record.Current:
+		return current
+	case record.Second:
+		return second
+	case record.Older, record.Later, record.Unmarked:
+		return older
+	case record.Foreign:
+	}
+	return foreign
+}
+
+// relationOf says what a TrainJob is to the Dispatch, by the record and by what this process knows of the attempt.
+func (f *observation) relationOf(copy *unstructured.Unstructured) record.Relation {
+	return record.RelationOf(f.dispatch, copy, record.Known{HubID: f.hubID, CopyUID: f.uid})
 }
 
 // isCurrent is true if copy is the copy of the Dispatch's current attempt.
@@ -170,17 +171,9 @@ func (f *observation) isCurrent(copy *unstructured.Unstructured) bool {
 	return f.presenceOf(copy) == current
 }
 
-// isOurs is true if copy was made for the Dispatch's TrainJob in any attempt, by its labels or by the UID on record.
+// isOurs is true if copy was made for the Dispatch's TrainJob in any attempt.
 func (f *observation) isOurs(copy *unstructured.Unstructured) bool {
-	uid := f.dispatch.Status.CopyUID
-	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(f.dispatch.Spec.TrainJob.UID) || f.isKnown(copy) ||
-		uid != "" && uid == copy.GetUID()
-}
-
-// isKnown is true if copy is the known copy of the current attempt.
-func (f *observation) isKnown(copy *unstructured.Unstructured) bool {
-	uid := copy.GetUID()
-	return uid != "" && (uid == f.uid || uid == f.dispatch.RecordedCopy())
+	return f.relationOf(copy) != record.Foreign
 }
 
 // knownUID is the UID of the copy that the current attempt is known to have, empty if no copy is known.
@@ -191,11 +184,7 @@ func (f *observation) wasCopied() bool { return f.copied || f.dispatch.WasCopied
 
 // keepsOlder is true if there is a copy of an earlier attempt, and nobody has begun to delete it.
 func (f *observation) keepsOlder() bool {
-	if f.copy == nil || f.copy.GetDeletionTimestamp() != nil {
-		return false
-	}
-	attempt, err := strconv.ParseInt(f.copy.GetAnnotations()[v1alpha1.AnnotationAttempt], 10, 32)
-	return err == nil && int32(attempt) < f.dispatch.Spec.Attempt
+	return f.copy != nil && f.copy.GetDeletionTimestamp() == nil && f.relationOf(f.copy) == record.Older
 }
 
 // leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.

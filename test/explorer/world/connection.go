@@ -189,6 +189,6 @@ func (c *connection) hasCurrentCopy(ctx context.Context, d *v1alpha1.Dispatch) b
 	if d.UID == "" || c.client.Get(ctx, client.ObjectKeyFromObject(d), copy, client.UnsafeDisableDeepCopy) != nil {
 		return false
 	}
-	return copy.GetLabels()[v1alpha1.LabelOriginUID] == string(d.Spec.TrainJob.UID) &&
-		copy.GetAnnotations()[v1alpha1.AnnotationAttempt] == attemptText(d.Spec.Attempt)
+	relation := record.RelationOf(d, copy, record.Known{})
+	return relation == record.Current || relation == record.Second
 }

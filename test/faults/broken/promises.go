@@ -194,17 +194,17 @@ var promises = []promise{
 		name: "quarantine", words: "A copy that the hub has no record of is left alone.",
 		edits: []edit{{
 			file: "controllers/hub/garbagecollection/judge.go",
-			find: "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return unknown",
-			put:  "	case d == nil, origin != d.Spec.TrainJob.UID:\n		return outdatedUnlessGoing(copy)",
+			find: "	case relation == record.Foreign:\n		return unknown",
+			put:  "	case relation == record.Foreign:\n		return outdatedUnlessGoing(copy)",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultHubRestored"},
 	},
 	{
 		name: "foreign", words: "A TrainJob that is not ours is not touched.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/state.go",
-			find: "case f.isKnown(copy):\n		return current",
-			put:  "case copy != nil:\n		return current",
+			file: "dispatch/record/relation.go",
+			find: "case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
+			put:  "case uid != \"\":\n		return Current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultForeignJobOfTheName", "TestFaultTwoHubs"},
 	},
@@ -256,9 +256,9 @@ var promises = []promise{
 	{
 		name: "unlabelled", words: "A copy that somebody took the labels off is still the copy.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/state.go",
-			find: "case f.isKnown(copy):\n		return current",
-			put:  "case f.isKnown(copy) && copy.GetLabels()[\"trainyard.dev/hub\"] != \"\":\n		return current",
+			file: "dispatch/record/relation.go",
+			find: "case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
+			put:  "case (uid == known.CopyUID || uid == d.RecordedCopy()) && copy.GetLabels()[\"trainyard.dev/hub\"] != \"\":\n		return Current",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},
