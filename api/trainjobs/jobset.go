@@ -6,6 +6,7 @@ package trainjobs
 import (
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 )
@@ -13,6 +14,13 @@ import (
 // FieldOwner is the field manager that applies a TrainJob's objects: the Kubeflow Trainer's, as in the framework's
 // snapshots. So a cluster can change between Trainer and agent, and an apply still removes fields that are gone.
 const FieldOwner = "trainer"
+
+// NewJobSet returns an empty JobSet, for a client to read into. It is unstructured, as TrainJobs are.
+func NewJobSet() *unstructured.Unstructured {
+	jobSet := &unstructured.Unstructured{}
+	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
+	return jobSet
+}
 
 // SnapshotName returns the name of the ConfigMap in which the runtime framework stores the runtime of a TrainJob
 // (trainer v2.3.0 pkg/runtime/core/snapshot.go, which does not export the name).

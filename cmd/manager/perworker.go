@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/perworker"
 	"github.com/trainyard/trainyard/remote"
 )
@@ -98,7 +99,7 @@ func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remo
 }
 
 // other returns the connection to a worker if the worker has this cluster ID, or if id is empty.
-func (w *wiring) other(name v1alpha1.ClusterName, id types.UID) (garbagecollection.Worker, bool) {
+func (w *wiring) other(name v1alpha1.ClusterName, id types.UID) (copies.Connection, bool) {
 	connection, ok := w.fleet.Get(name)
 	if !ok || id != "" && connection.Status().ClusterID != id {
 		return nil, false

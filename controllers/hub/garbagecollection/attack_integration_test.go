@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const arrivalTime = 65 * time.Second
@@ -94,7 +94,7 @@ func TestAttackWhileTheWorkerOnRecordIsAway(t *testing.T) {
 	made := s.createCopy(t, job.GetUID(), "3")
 	others := s.options[workerName].Others
 	away := true
-	s.options[workerName].Others = func(name v1alpha1.ClusterName, id types.UID) (garbagecollection.Worker, bool) {
+	s.options[workerName].Others = func(name v1alpha1.ClusterName, id types.UID) (copies.Connection, bool) {
 		worker, ok := others(name, id)
 		return worker, ok && !away
 	}

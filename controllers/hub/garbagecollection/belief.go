@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const (
@@ -131,7 +132,7 @@ type presence int
 
 const (
 	nothing presence = iota
-	// ending: the copy is being deleted, or some of its pods are alive.
+	// ending: the copy is being deleted, or it is gone and something of it remains.
 	ending
 	running
 )
@@ -150,7 +151,7 @@ func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, e
 	if err != nil {
 		return nothing, err
 	}
-	existing, err := worker.find(ctx, key)
+	existing, err := worker.Find(ctx, key)
 	if err != nil {
 		return nothing, err
 	}
@@ -162,14 +163,16 @@ func (b belief) presence(ctx context.Context, d *v1alpha1.Dispatch) (presence, e
 			}
 			return running, nil
 		case record.Foreign, record.Unmarked, record.Older, record.Later:
+			if !d.WasCopied() {
+				return nothing, nil // The TrainJob has kept the copy from being created.
+			}
 		}
-		return nothing, nil // The TrainJob of that name belongs to another hub TrainJob.
 	}
-	if alive, err := worker.podsAlive(ctx, key); alive || err != nil {
+	if remains, err := worker.Remains(ctx, key, d.RecordedCopy(), existing); remains || err != nil {
 		return ending, err
 	}
 	return nothing, nil
 }
 
 // Others returns the connection to a worker by its name, if it leads to the cluster of that ID, or the ID is empty.
-type Others func(worker v1alpha1.ClusterName, id types.UID) (Worker, bool)
+type Others func(worker v1alpha1.ClusterName, id types.UID) (copies.Connection, bool)

@@ -46,7 +46,7 @@
 //   - this process found the copy when it looked at the worker for the first time: this process has requested all later
 //     copies itself, and has them on record;
 //   - the hub can have counted to that attempt since a backup;
-//   - the worker on record for the job answers that it does not have the job.
+//   - the worker on record for the job answers that it does not have the job, nor anything of its copy that could run.
 //
 // Otherwise the copy stays in quarantine, with the reason. A job that is on record elsewhere goes on running there. A
 // copy that is known not to be the job's copy (RunsElsewhere) delays nothing.

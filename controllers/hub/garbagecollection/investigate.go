@@ -52,7 +52,7 @@ func (i *investigator) investigate(
 	if stored.job, err = i.stored.job(ctx, key); err != nil {
 		return reconcile.Result{}, err
 	}
-	existing, err := worker.find(ctx, key)
+	existing, err := worker.Find(ctx, key)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -123,18 +123,18 @@ func (i *investigator) quarantine(
 }
 
 // missing handles a suspect that the cache does not show. Its job waits until the worker's API server says that the
-// copy is gone and that none of its pods is alive.
+// copy is gone and that nothing of it remains.
 func (i *investigator) missing(
 	ctx context.Context, worker workerClient, key types.NamespacedName, held suspect,
 ) (reconcile.Result, error) {
-	existing, err := worker.find(ctx, key)
+	existing, err := worker.Find(ctx, key)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case existing != nil && existing.GetUID() == held.uid && isOurs(existing, i.hubID):
 		return reconcile.Result{RequeueAfter: goneCheck}, nil // The cache will show it.
-	case existing == nil:
-		if alive, err := worker.podsAlive(ctx, key); alive || err != nil {
+	case existing == nil || existing.GetUID() != held.uid: // Otherwise it is a TrainJob of the worker now.
+		if remains, err := worker.Remains(ctx, key, held.uid, existing); remains || err != nil {
 			held.certain = false // An admin has nothing left to decide.
 			i.suspects.hold(key, held)
 			return reconcile.Result{RequeueAfter: goneCheck}, err

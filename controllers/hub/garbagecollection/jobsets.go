@@ -23,7 +23,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/record"
@@ -90,7 +89,7 @@ func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.Na
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	l.forget(key)
-	existing, err := worker.find(ctx, key)
+	existing, err := worker.Find(ctx, key)
 	if err != nil || existing != nil && existing.GetUID() == owner {
 		return reconcile.Result{}, err // The cache will show it.
 	}
@@ -98,7 +97,7 @@ func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.Na
 	background := client.PropagationPolicy(metav1.DeletePropagationBackground)
 	err = worker.Delete(ctx, jobSet, background, client.Preconditions{UID: &uid})
 	if client.IgnoreNotFound(err) != nil {
-		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, worker.name, err)
+		failed := fmt.Errorf("delete JobSet %s, which a finished copy has left on worker %q: %w", key, worker.Name, err)
 		if apierrors.IsForbidden(err) { // Another try would not help. "kubectl trainyard join" grants the permission.
 			failed = reconcile.TerminalError(failed)
 		}
@@ -113,7 +112,7 @@ func (l *leftovers) clear(ctx context.Context, worker workerClient, key types.Na
 func (l *leftovers) find(
 	ctx context.Context, key types.NamespacedName,
 ) (*unstructured.Unstructured, types.UID, error) {
-	jobSet := newJobSet()
+	jobSet := trainjobs.NewJobSet()
 	if err := l.jobSets.Get(ctx, key, jobSet); err != nil {
 		return nil, "", nil //nolint:nilerr // It is gone, or not to be read.
 	}
@@ -132,18 +131,12 @@ func (l *leftovers) find(
 	return jobSet, owner.UID, nil
 }
 
-func newJobSet() *unstructured.Unstructured {
-	jobSet := &unstructured.Unstructured{}
-	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
-	return jobSet
-}
-
 // JobSetEvents is a source of the keys of all JobSets of TrainJobs that exist when a controller starts: an earlier
 // process may have left one of them to the worker's garbage collector. The end of a copy brings the key of a later
 // JobSet. The controller does not wait for this source: a worker need not permit the hub to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))
+		informer, err := jobSets.GetInformer(ctx, trainjobs.NewJobSet(), cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch JobSets: %w", err)
 		}

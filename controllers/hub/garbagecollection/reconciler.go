@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
@@ -36,7 +37,7 @@ type Options struct {
 	HubReader client.Reader
 	// Worker is the connection, and WorkerCache its caches. WorkerCache sends no requests to the API server: it fails to
 	// list kinds that it does not hold. If it holds pods, they have the index remote.IndexJobSet.
-	Worker      Worker
+	Worker      copies.Connection
 	WorkerCache client.Reader
 	// Others returns the connections to the other workers. A worker may show a later attempt of a job that is on record
 	// elsewhere. The manager believes this worker only if the worker on record says that it does not have the job. If
@@ -88,7 +89,7 @@ func (o *Options) suspects() suspects {
 // reconciler judges copies by what the hub's caches have on record. The rest is done by the parts that it consists of.
 type reconciler struct {
 	here       place
-	connection Worker
+	connection copies.Connection
 	// hub reads from the hub's caches.
 	hub          hubReader
 	suspects     suspects
@@ -117,7 +118,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // collect judges one copy, and does what its state requires.
 func (r *reconciler) collect(ctx context.Context, worker workerClient, key types.NamespacedName) (reconcile.Result, error) {
-	copy, err := worker.cached(ctx, key)
+	copy, err := worker.Cached(ctx, key)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -54,7 +54,10 @@ func (r *retirement) retire(
 	if later := nextLook(waited, busy); later > 0 {
 		return reconcile.Result{RequeueAfter: later}, nil
 	}
-	return reconcile.Result{}, worker.deleteCopyBy(ctx, copy, "retention", r.propagation(ctx, copy))
+	if r.mayHavePods(ctx, copy) {
+		return reconcile.Result{}, worker.deleteCopy(ctx, copy, "retention")
+	}
+	return reconcile.Result{}, worker.deleted(ctx, "retention", worker.DeleteFinished(ctx, copy))
 }
 
 // retentionOf returns the retention from the policy of the hub's job, and zero if there is no job.
@@ -66,18 +69,13 @@ func (r *retirement) retentionOf(ctx context.Context, copy client.Object) (time.
 	return r.retention(ctx, job)
 }
 
-// propagation says how to delete a finished copy. A deletion in the foreground ends after the copy's pods, and costs
-// the worker three times the requests. So it is only for copies that have, or may have, a pod alive.
-func (r *retirement) propagation(ctx context.Context, copy *unstructured.Unstructured) metav1.DeletionPropagation {
+// mayHavePods is true if the finished copy has, or may have, a pod alive. A deletion in the foreground ends after the
+// copy's pods, and costs the worker three times the requests. So it is only for such copies.
+func (r *retirement) mayHavePods(ctx context.Context, copy *unstructured.Unstructured) bool {
 	key := client.ObjectKeyFromObject(copy)
 	var pods corev1.PodList
 	err := r.pods.List(ctx, &pods, client.InNamespace(key.Namespace),
 		client.MatchingFields{remote.IndexJobSet: key.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil { // With spec.capacity: Report the hub holds no pods. Asking the worker would cost a request.
-		return metav1.DeletePropagationForeground
-	}
-	if trainjobs.Terminal(copy) == nil || slices.ContainsFunc(pods.Items, isAlive) {
-		return metav1.DeletePropagationForeground
-	}
-	return metav1.DeletePropagationBackground
+	// With spec.capacity: Report the hub holds no pods. Asking the worker would cost a request.
+	return err != nil || trainjobs.Terminal(copy) == nil || slices.ContainsFunc(pods.Items, copies.IsAlive)
 }

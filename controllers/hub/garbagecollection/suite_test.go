@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
@@ -154,7 +155,7 @@ func newScene(t *testing.T) *scene {
 			Recorder: s.events, Clock: s.clock,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
 			Needs:     needs,
-			Others: func(name v1alpha1.ClusterName, _ types.UID) (garbagecollection.Worker, bool) {
+			Others: func(name v1alpha1.ClusterName, _ types.UID) (copies.Connection, bool) {
 				w, ok := e.workers[name]
 				if !ok {
 					return nil, false

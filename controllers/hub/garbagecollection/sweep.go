@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 const sweepPage = 500
@@ -42,7 +43,7 @@ type sweep struct {
 	found map[types.NamespacedName]suspect
 }
 
-func (s *sweep) run(ctx context.Context, connection Worker) error {
+func (s *sweep) run(ctx context.Context, connection copies.Connection) error {
 	worker, err := connect(s.here.Cluster, connection)
 	if err != nil {
 		return err
@@ -56,18 +57,18 @@ func (s *sweep) run(ctx context.Context, connection Worker) error {
 		return err
 	}
 	for next := ""; ; {
-		copies := &metav1.PartialObjectMetadataList{}
-		copies.SetGroupVersionKind(trainjobs.NewList().GroupVersionKind())
-		err := reader.List(ctx, copies, client.MatchingLabels{v1alpha1.LabelHub: s.hubID}, client.Limit(sweepPage), client.Continue(next))
+		listed := &metav1.PartialObjectMetadataList{}
+		listed.SetGroupVersionKind(trainjobs.NewList().GroupVersionKind())
+		err := reader.List(ctx, listed, client.MatchingLabels{v1alpha1.LabelHub: s.hubID}, client.Limit(sweepPage), client.Continue(next))
 		if err != nil {
 			return fmt.Errorf("list copies on worker %q: %w", s.here.Cluster, err)
 		}
-		for i := range copies.Items {
-			if err := s.visit(ctx, worker, &copies.Items[i]); err != nil {
+		for i := range listed.Items {
+			if err := s.visit(ctx, worker, &listed.Items[i]); err != nil {
 				return err
 			}
 		}
-		if next = copies.Continue; next == "" {
+		if next = listed.Continue; next == "" {
 			break
 		}
 	}

@@ -44,7 +44,7 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 		return reconcile.Result{}, nil
 	}
 	key := types.NamespacedName{Namespace: tombstone.Spec.Namespace, Name: tombstone.Spec.TrainJob.Name}
-	existing, err := worker.find(ctx, key)
+	existing, err := worker.Find(ctx, key)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -53,7 +53,7 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 	}
 	// An existing TrainJob of that name is another job's, which could not begin before the name was free.
 	if existing == nil {
-		if alive, err := worker.podsAlive(ctx, key); alive || err != nil {
+		if remains, err := worker.Remains(ctx, key, "", nil); remains || err != nil {
 			return reconcile.Result{RequeueAfter: goneCheck}, err
 		}
 	}

@@ -21,17 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 )
-
-// Worker is the connection to the worker. remote.Cluster is one.
-type Worker interface {
-	// Client reads copies, and metadata of namespaces and runtimes, from the connection's caches and writes to the worker.
-	// It fails while the worker is not connected.
-	Client() (client.Client, error)
-	// APIReader reads from the worker's API server.
-	APIReader() (client.Reader, error)
-}
 
 // PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
@@ -50,7 +43,7 @@ type Options struct {
 	// HubReader reads from the hub's API server.
 	HubReader client.Reader
 	// Worker is the connection.
-	Worker Worker
+	Worker copies.Connection
 	// Lease is the worker's execution lease: the last of the agent's challenges that this hub has answered, and whether
 	// the agent is alive and lets copies with failover Fenced run.
 	Lease func() (challenge string, ok bool)
@@ -87,7 +80,7 @@ func NewReconciler(options Options) reconcile.Reconciler {
 // to read JobSets.
 func JobSetEvents(jobSets cache.Cache) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		informer, err := jobSets.GetInformer(ctx, newJobSet(), cache.BlockUntilSynced(false))
+		informer, err := jobSets.GetInformer(ctx, trainjobs.NewJobSet(), cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch JobSets: %w", err)
 		}

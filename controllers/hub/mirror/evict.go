@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -78,24 +77,11 @@ func (v *visit) stop(ctx context.Context) (time.Duration, error) {
 
 // deleteOrSay deletes the copy, and says on the Dispatch if the worker refuses.
 func (v *visit) deleteOrSay(ctx context.Context, holds client.Preconditions) error {
-	err := v.delete(ctx, v.copy, holds)
+	err := v.worker.DeleteCopy(ctx, v.copy, holds)
 	if isRefusal(err) || isFault(err) { // A webhook that cannot be called, say.
 		err = errors.Join(err, v.reportKept(ctx, err))
 	}
 	return err
-}
-
-// delete deletes a copy in the foreground, so that its JobSet and pods are gone before it. It may be going already.
-func (v *visit) delete(ctx context.Context, copy *unstructured.Unstructured, holds client.Preconditions) error {
-	if copy.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	holds.UID = ptr.To(copy.GetUID())
-	err := v.worker.Delete(ctx, copy, client.PropagationPolicy(metav1.DeletePropagationForeground), holds)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete TrainJob %s/%s on worker %q: %w", copy.GetNamespace(), copy.GetName(), v.Cluster, err)
-	}
-	return nil
 }
 
 // resolveMissing ends the attempt of a copy that the cache does not show any more, once the worker's API server has

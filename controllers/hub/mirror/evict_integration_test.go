@@ -23,7 +23,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // evictionWords are for the owner of the job.
@@ -265,7 +265,7 @@ func TestEvictionSurvivesRestarts(t *testing.T) {
 			usual := s.options
 			left := after
 			s.options.Hub = dying(s.hubWatch, &left)
-			s.options.Worker = dyingWorker{Worker: usual.Worker, left: &left}
+			s.options.Worker = dyingWorker{Connection: usual.Worker, left: &left}
 			s.restart()
 			s.evict(t)
 			for died := false; !died && !s.dispatch(t).AttemptEnded(); {
@@ -294,7 +294,7 @@ func TestEvictionTakenBack(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
 	usual, left := s.options, 1
-	s.options.Worker = dyingWorker{Worker: usual.Worker, left: &left}
+	s.options.Worker = dyingWorker{Connection: usual.Worker, left: &left}
 	s.options.Hub = dying(s.hubWatch, &left)
 	s.restart()
 	s.evict(t)
@@ -468,12 +468,12 @@ func dying(c client.WithWatch, left *int) client.WithWatch {
 
 // dyingWorker is a connection of a process that dies.
 type dyingWorker struct {
-	mirror.Worker
+	copies.Connection
 	left *int
 }
 
 func (w dyingWorker) Client() (client.Client, error) {
-	c, err := w.Worker.Client()
+	c, err := w.Connection.Client()
 	if err != nil {
 		return nil, err
 	}

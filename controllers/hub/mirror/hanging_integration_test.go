@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // hang makes the worker ask a webhook about TrainJobs of the job's namespace. The webhook never answers. called is
@@ -111,15 +111,15 @@ func TestWebhookThatHangsAndMayNotFail(t *testing.T) {
 // slowWorker takes a minute for each creation of a TrainJob, by the clock of the test, and says then that it has run
 // out of time.
 type slowWorker struct {
-	mirror.Worker
+	copies.Connection
 	step    func()
 	asked   atomic.Int32
 	arrives bool
 }
 
-// Client implements mirror.Worker.
+// Client implements copies.Connection.
 func (w *slowWorker) Client() (client.Client, error) {
-	c, err := w.Worker.Client()
+	c, err := w.Connection.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func TestCreationsThatHang(t *testing.T) {
 	for name, arrives := range map[string]bool{"Lost": false, "Arrives": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			w := &slowWorker{Worker: s.connection, step: func() { s.clock.Step(time.Minute) }, arrives: arrives}
+			w := &slowWorker{Connection: s.connection, step: func() { s.clock.Step(time.Minute) }, arrives: arrives}
 			s.options.Worker = w
 			s.restart()
 			s.clock.Step(time.Minute) // The hub's caches are believed.

@@ -128,7 +128,7 @@ func (v checkup) readPods(ctx context.Context, l *look, now time.Time) (well, er
 // readWarning finds in the worker's Events why no pod of the copy is ready. Empty: they do not say it, or the hub may
 // not read them.
 func (v checkup) readWarning(ctx context.Context, live client.Reader, pods []*corev1.Pod) (string, error) {
-	object := newJobSet()
+	object := trainjobs.NewJobSet()
 	if err := live.Get(ctx, client.ObjectKeyFromObject(v.dispatch), object); err != nil {
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			return "", nil

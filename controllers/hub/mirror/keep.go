@@ -5,7 +5,6 @@ package mirror
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/executionlease/protocol"
-	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -106,7 +104,7 @@ func (k keeper) restore(ctx context.Context) error {
 		return nil
 	}
 	// Only the API server says who wrote what: the cache has no managedFields.
-	live, err := k.find(ctx)
+	live, err := k.worker.Find(ctx, client.ObjectKeyFromObject(k.dispatch))
 	if err != nil || live == nil || live.GetUID() != k.copy.GetUID() || live.GetGeneration() != generation {
 		return err // Its event is on its way.
 	}
@@ -140,7 +138,7 @@ func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructur
 	if len(names) > 0 && restored.tooOften(k.Clock.Now()) {
 		return false, k.evictChanged(ctx, names, "it is changed again and again")
 	}
-	err = k.worker.Patch(ctx, to, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}), records.FieldOwner)
+	err = k.worker.PatchCopy(ctx, from, to)
 	switch {
 	case isRefusal(err) && len(names) > 0:
 		return false, k.evictChanged(ctx, names, "the worker does not let it be changed back: "+refusalWords(err))
@@ -148,7 +146,7 @@ func (k keeper) patchCopy(ctx context.Context, from, to *unstructured.Unstructur
 		if isRefusal(err) {
 			announcer{&k.hubSide}.refusal(err)
 		}
-		return false, fmt.Errorf("patch TrainJob %s/%s on worker %q: %w", from.GetNamespace(), from.GetName(), k.Cluster, err)
+		return false, err
 	}
 	if len(names) > 0 {
 		restored.count, restored.last = restored.count+1, k.Clock.Now()

@@ -29,13 +29,6 @@ type course struct {
 	startTime *metav1.Time
 }
 
-// newJobSet returns an empty JobSet, for a client to read into, unstructured as TrainJobs are (package trainjobs).
-func newJobSet() *unstructured.Unstructured {
-	jobSet := &unstructured.Unstructured{}
-	jobSet.SetGroupVersionKind(jobsetv1alpha2.SchemeGroupVersion.WithKind("JobSet"))
-	return jobSet
-}
-
 // courseOf reads a JobSet.
 func courseOf(object *unstructured.Unstructured) (course, error) {
 	var jobSet jobsetv1alpha2.JobSet

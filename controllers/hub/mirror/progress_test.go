@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -32,7 +33,7 @@ func at(t *testing.T, moment string) *metav1.Time {
 }
 
 func testJobSet(suspend bool, status map[string]any) *unstructured.Unstructured {
-	jobSet := newJobSet()
+	jobSet := trainjobs.NewJobSet()
 	jobSet.Object["metadata"] = map[string]any{"creationTimestamp": created}
 	jobSet.Object["spec"] = map[string]any{"suspend": suspend}
 	jobSet.Object["status"] = status

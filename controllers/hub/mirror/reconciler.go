@@ -20,6 +20,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -37,7 +38,7 @@ type reconciler struct {
 
 // Reconcile brings one TrainJob of this worker a step further.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	worker, err := r.Worker.Client()
+	worker, err := copies.Connect(r.Cluster, r.Worker)
 	if err != nil {
 		return reconcile.Result{}, nil //nolint:nilerr // Not connected: the keys come again with the next connection.
 	}
@@ -111,8 +112,7 @@ func (v *visit) mirror(ctx context.Context) (time.Duration, error) {
 // visit is one reconcile of one job. Its methods do what the state of the job asks for.
 type visit struct {
 	hubSide
-	// worker reads from the connection's caches, and writes to the worker.
-	worker client.Client
+	worker copies.Worker
 }
 
 // hubSide is the part of a visit that needs no worker: its methods read from the hub and write to it.
@@ -124,7 +124,7 @@ type hubSide struct {
 }
 
 // observe reads the key's objects from the caches, and adds what this process remembers.
-func (r *reconciler) observe(ctx context.Context, worker client.Client, key types.NamespacedName) (*visit, error) {
+func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key types.NamespacedName) (*visit, error) {
 	v := &visit{hubSide: hubSide{reconciler: r, observation: observation{hubID: r.HubID}, attempt: &attempt{}}, worker: worker}
 	dispatch := &v1alpha1.Dispatch{}
 	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
@@ -137,8 +137,8 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 	if v.job, err = get(ctx, r.Hub, key); err != nil {
 		return v, fmt.Errorf("get TrainJob %s: %w", key, err)
 	}
-	if v.copy, err = get(ctx, worker, key); err != nil {
-		return v, fmt.Errorf("get TrainJob %s on worker %q: %w", key, r.Cluster, err)
+	if v.copy, err = worker.Cached(ctx, key); err != nil {
+		return v, err
 	}
 	if dispatch.Spec.Cluster != r.Cluster || dispatch.IsFinished() {
 		r.attempts.Delete(key) // The job is not live here.
@@ -151,7 +151,7 @@ func (r *reconciler) observe(ctx context.Context, worker client.Client, key type
 	return v, nil
 }
 
-// get reads a TrainJob, nil if there is none.
+// get reads a TrainJob of the hub, nil if there is none.
 func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	job := trainjobs.New()
 	if err := reader.Get(ctx, key, job); err != nil {
@@ -166,7 +166,7 @@ func (v *visit) observeCourse(ctx context.Context) {
 		if stopped := v.copy.GetDeletionTimestamp(); stopped != nil {
 			v.attempt.stopped = stopped
 		}
-		jobSet := newJobSet()
+		jobSet := trainjobs.NewJobSet()
 		err := v.worker.Get(ctx, client.ObjectKeyFromObject(v.copy), jobSet)
 		if err == nil && metav1.IsControlledBy(jobSet, v.copy) {
 			if seen, err := courseOf(jobSet); err == nil {

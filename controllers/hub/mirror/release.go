@@ -62,7 +62,7 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 	case podsAlive:
 		return endCheck, nil
 	case current, second, older:
-		return endCheck, v.delete(ctx, found.copy, client.Preconditions{})
+		return endCheck, v.worker.DeleteCopy(ctx, found.copy, client.Preconditions{})
 	case nothing, foreign:
 	}
 	if !v.jobStays() {

@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/controllers/hub/mirror"
+	"github.com/trainyard/trainyard/internal/copies"
 )
 
 // A worker with errors of its own has not refused the copy. If it says when to try again, the mirror tries then.
@@ -141,18 +141,18 @@ func TestNothingRunsBesideAForgottenCopy(t *testing.T) {
 
 // failCreations makes the worker answer each creation of a copy with this error.
 func (s *scene) failCreations(answer error) {
-	s.options.Worker = brokenWorker{Worker: s.options.Worker, err: answer}
+	s.options.Worker = brokenWorker{Connection: s.options.Worker, err: answer}
 	s.restart()
 }
 
 // brokenWorker is a connection to a worker that cannot create TrainJobs.
 type brokenWorker struct {
-	mirror.Worker
+	copies.Connection
 	err error
 }
 
 func (w brokenWorker) Client() (client.Client, error) {
-	c, err := w.Worker.Client()
+	c, err := w.Connection.Client()
 	if err != nil {
 		return nil, err
 	}

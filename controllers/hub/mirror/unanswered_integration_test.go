@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 )
 
@@ -81,7 +82,7 @@ func TestUnansweredCreation(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, setting{})
-			w := &fickleWorker{Worker: s.connection, err: context.DeadlineExceeded, arrives: tc.arrives}
+			w := &fickleWorker{Connection: s.connection, err: context.DeadlineExceeded, arrives: tc.arrives}
 			s.options.Worker = w
 			s.restart()
 			s.clock.Step(time.Minute) // The hub's caches are believed.
@@ -257,14 +258,14 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, of
 
 // fickleWorker is a connection to a worker that answers creations of TrainJobs with this error, and may carry them out.
 type fickleWorker struct {
-	mirror.Worker
+	copies.Connection
 	err     error
 	arrives bool
 }
 
-// Client implements mirror.Worker.
+// Client implements copies.Connection.
 func (w *fickleWorker) Client() (client.Client, error) {
-	c, err := w.Worker.Client()
+	c, err := w.Connection.Client()
 	if err != nil {
 		return nil, err
 	}

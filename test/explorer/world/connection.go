@@ -44,7 +44,7 @@ type connection struct {
 
 func (c *connection) connected() bool { return c.status.State == remote.Connected }
 
-// Client implements mirror.Worker, garbagecollection.Worker and hublease.Connection.
+// Client implements copies.Connection and hublease.Connection.
 func (c *connection) Client() (client.Client, error) {
 	if !c.connected() {
 		return nil, remote.ErrNotConnected
@@ -52,7 +52,7 @@ func (c *connection) Client() (client.Client, error) {
 	return c.client, nil
 }
 
-// APIReader implements mirror.Worker and garbagecollection.Worker.
+// APIReader implements copies.Connection.
 func (c *connection) APIReader() (client.Reader, error) {
 	if !c.connected() {
 		return nil, remote.ErrNotConnected

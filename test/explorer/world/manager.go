@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/garbagecollection"
 	"github.com/trainyard/trainyard/controllers/hub/mirror"
 	hublease "github.com/trainyard/trainyard/executionlease/hub"
+	"github.com/trainyard/trainyard/internal/copies"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/explorer/memory"
@@ -190,7 +191,7 @@ func (m *Manager) collection(c *connection) garbagecollection.Options {
 }
 
 // other is the connection to a worker.
-func (m *Manager) other(name v1alpha1.ClusterName, _ types.UID) (garbagecollection.Worker, bool) {
+func (m *Manager) other(name v1alpha1.ClusterName, _ types.UID) (copies.Connection, bool) {
 	for _, c := range m.connections {
 		if c.worker.name == name {
 			return c, true

@@ -247,7 +247,7 @@ var promises = []promise{
 	{
 		name: "pods-first", words: "An attempt begins when no pod of the one before is alive.",
 		edits: []edit{{
-			file: "controllers/hub/mirror/presence.go",
+			file: "internal/copies/remains.go",
 			find: `(owner == "" || owner != others)`,
 			put:  `owner == "" && others != ""`,
 		}},
