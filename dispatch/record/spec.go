@@ -12,21 +12,52 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// New is the record of a hub TrainJob. Its owner reference blocks a foreground deletion until the copy is gone.
-func New(job *unstructured.Unstructured) *v1alpha1.Dispatch {
+// New is the record of a hub TrainJob without a worker. attempt is the last attempt that the job has had, 0 if it has
+// had none. The owner reference blocks a foreground deletion until the copy is gone.
+func New(job *unstructured.Unstructured, attempt int32) *v1alpha1.Dispatch {
 	return &v1alpha1.Dispatch{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       job.GetNamespace(),
 			Name:            job.GetName(),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(job, job.GroupVersionKind())},
 		},
-		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()}},
+		Spec: v1alpha1.DispatchSpec{
+			TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()}, Attempt: attempt,
+		},
 	}
 }
 
+// JobStays is true if the hub TrainJob of a Dispatch exists and is not being deleted. job is the TrainJob of the name,
+// nil if there is none.
+func JobStays(dispatch *v1alpha1.Dispatch, job *unstructured.Unstructured) bool {
+	return job != nil && job.GetDeletionTimestamp() == nil && job.GetUID() == dispatch.Spec.TrainJob.UID
+}
+
+// Place gives the job a worker. chosen has the worker, the attempt and the demand. words say why it is this worker.
+// Nothing of an earlier attempt stays in the spec.
+func Place(dispatch *v1alpha1.Dispatch, chosen v1alpha1.DispatchSpec, words string) {
+	chosen.TrainJob, chosen.Eviction = dispatch.Spec.TrainJob, nil
+	dispatch.Spec = chosen
+	metav1.SetMetaDataAnnotation(&dispatch.ObjectMeta, v1alpha1.AnnotationDecision, words)
+	if !IsGuarded(dispatch) {
+		dispatch.Finalizers = append(dispatch.Finalizers, v1alpha1.FinalizerCopy)
+	}
+}
+
+// Withdraw makes the job wait, with this demand. The worker, and all that was decided with it, goes from the spec, and
+// the guard too: the caller knows that the attempt has ended. The number of the attempt stays.
+func Withdraw(dispatch *v1alpha1.Dispatch, priority int32, podSets []v1alpha1.PodSet) {
+	dispatch.Spec = v1alpha1.DispatchSpec{
+		TrainJob: dispatch.Spec.TrainJob, Attempt: dispatch.Spec.Attempt, Priority: priority, PodSets: podSets,
+	}
+	delete(dispatch.Annotations, v1alpha1.AnnotationDecision)
+	Release(dispatch)
+}
+
 // Evict asks mirror to end the attempt.
-func Evict(dispatch *v1alpha1.Dispatch, reason v1alpha1.EvictionReason, message string) {
-	dispatch.Spec.Eviction = &v1alpha1.Eviction{Reason: reason, Message: Message(message)}
+func Evict(dispatch *v1alpha1.Dispatch, eviction v1alpha1.Eviction) {
+	eviction.Message = Message(eviction.Message)
+	dispatch.Spec.Eviction = &eviction
 }
 
 // AdoptedDecision is the value of the annotation AnnotationDecision if the attempt comes from a copy that was found.
@@ -35,13 +66,7 @@ const AdoptedDecision = "adopted: the worker had the copy of this attempt, of wh
 
 // Adopt records the attempt of a copy that was found. It is a later attempt than the hub knew.
 func Adopt(dispatch *v1alpha1.Dispatch, found v1alpha1.DispatchSpec) {
-	spec := &dispatch.Spec
-	spec.Cluster, spec.ClusterID, spec.Attempt = found.Cluster, found.ClusterID, found.Attempt
-	spec.Failover, spec.LocalQueue, spec.Eviction = found.Failover, found.LocalQueue, nil
-	metav1.SetMetaDataAnnotation(&dispatch.ObjectMeta, v1alpha1.AnnotationDecision, AdoptedDecision)
-	if !IsGuarded(dispatch) {
-		dispatch.Finalizers = append(dispatch.Finalizers, v1alpha1.FinalizerCopy)
-	}
+	Place(dispatch, found, AdoptedDecision)
 }
 
 // IsGuarded is true if the Dispatch cannot go before its copy.

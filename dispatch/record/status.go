@@ -20,6 +20,34 @@ const (
 	refusalLimit = 1000
 )
 
+// Why says why a job is not placed.
+type Why struct {
+	// Reason is one of the condition Placed. Message is for the owner of the job.
+	Reason, Message string
+	// Explanation is what each worker lacks, empty if workers make no difference.
+	Explanation []v1alpha1.ClusterExplanation
+}
+
+// Wait says that the job waits, and why. The time of the condition Placed is when the job began to wait, so a job that
+// only a gate has kept from waiting gets a new time.
+func Wait(status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, why Why, now time.Time) {
+	status.Phase, status.Reason, status.Explanation = v1alpha1.PhaseWaiting, why.Reason, why.Explanation
+	status.Cluster, status.CopyUID = "", ""
+	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
+	if said != nil && IsGate(said.Reason) && !WaitsFor(status, why.Reason) {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced)
+	}
+	SetCondition(status, dispatch, metav1.Condition{
+		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: why.Reason, Message: why.Message,
+	}, now)
+}
+
+// WaitsFor is true if the status says that the job waits for this reason.
+func WaitsFor(status *v1alpha1.DispatchStatus, reason string) bool {
+	said := meta.FindStatusCondition(status.Conditions, v1alpha1.DispatchPlaced)
+	return said != nil && said.Status == metav1.ConditionFalse && said.Reason == reason
+}
+
 // End ends the attempt without the end of its job. message says why, in the worker's words.
 func End(
 	status *v1alpha1.DispatchStatus, dispatch *v1alpha1.Dispatch, outcome v1alpha1.Outcome, message string, now time.Time,

@@ -11,9 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -128,7 +126,7 @@ func TestReturn(t *testing.T) {
 				SetCopied(&d.Status, d, now)
 			}
 			if test.evict != "" {
-				Evict(d, test.evict, "words")
+				Evict(d, v1alpha1.Eviction{Reason: test.evict, Message: "words"})
 			}
 			Lose(&d.Status, d, v1alpha1.ReasonHold, "away", now)
 			if LacksCopy(d) == test.copied {
@@ -149,7 +147,7 @@ func TestReturn(t *testing.T) {
 // A stop that was taken back in time leaves no condition. That a job fits nowhere else is not about a stop.
 func TestGoOn(t *testing.T) {
 	d := &v1alpha1.Dispatch{Spec: v1alpha1.DispatchSpec{Cluster: "worker", Attempt: 2}}
-	Evict(d, v1alpha1.EvictionDrained, " words\n")
+	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: " words\n"})
 	if d.Spec.Eviction.Message != "words" {
 		t.Errorf("the eviction says %q", d.Spec.Eviction.Message)
 	}
@@ -209,24 +207,40 @@ func TestNoDispatch(t *testing.T) {
 	}
 }
 
-// The owner reference keeps the job until its copy is gone.
-func TestNew(t *testing.T) {
-	job := &unstructured.Unstructured{}
-	job.SetGroupVersionKind(trainjobs.GroupVersionKind)
-	job.SetNamespace("ns")
-	job.SetName("job")
-	job.SetUID("uid")
-	want := &v1alpha1.Dispatch{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "job",
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: "uid",
-				Controller: new(true), BlockOwnerDeletion: new(true),
-			}},
-		},
-		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "uid"}},
-	}
-	if diff := cmp.Diff(want, New(job)); diff != "" {
-		t.Errorf("New() (-want +got):\n%s", diff)
+// A job that waits names no worker and says why. It waits since the reason, and not since a gate, kept it.
+func TestWait(t *testing.T) {
+	began, now := time.Unix(1000, 0), time.Unix(2000, 0)
+	for name, test := range map[string]struct {
+		before string
+		status metav1.ConditionStatus
+		since  time.Time
+	}{
+		"New":        {since: now},
+		"SameReason": {before: v1alpha1.ReasonNoFit, status: metav1.ConditionFalse, since: began},
+		"NewReason":  {before: v1alpha1.ReasonQueued, status: metav1.ConditionFalse, since: began},
+		"Gate":       {before: v1alpha1.ReasonSuspended, status: metav1.ConditionFalse, since: now},
+		"Placed":     {before: v1alpha1.ReasonPlaced, status: metav1.ConditionTrue, since: now},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &v1alpha1.Dispatch{Status: v1alpha1.DispatchStatus{Cluster: "worker", CopyUID: "copy", Phase: v1alpha1.PhasePending}}
+			if test.before != "" {
+				SetCondition(&d.Status, d, metav1.Condition{Type: v1alpha1.DispatchPlaced, Status: test.status, Reason: test.before}, began)
+			}
+			explanation := []v1alpha1.ClusterExplanation{{Cluster: "worker", Reason: v1alpha1.ReasonInsufficientResources}}
+			Wait(&d.Status, d, Why{Reason: v1alpha1.ReasonNoFit, Message: " words\n", Explanation: explanation}, now)
+			want := v1alpha1.DispatchStatus{
+				Phase: v1alpha1.PhaseWaiting, Reason: v1alpha1.ReasonNoFit, Explanation: explanation,
+				Conditions: []metav1.Condition{{
+					Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoFit, Message: "words",
+					LastTransitionTime: metav1.NewTime(test.since),
+				}},
+			}
+			if diff := cmp.Diff(want, d.Status); diff != "" {
+				t.Errorf("Wait() (-want +got):\n%s", diff)
+			}
+			if !WaitsFor(&d.Status, v1alpha1.ReasonNoFit) || WaitsFor(&d.Status, v1alpha1.ReasonQueued) {
+				t.Error("WaitsFor() names another reason")
+			}
+		})
 	}
 }

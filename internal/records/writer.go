@@ -59,7 +59,16 @@ func (w Writer) Release(ctx context.Context, d *v1alpha1.Dispatch) error {
 
 // Delete deletes exactly this Dispatch, by UID. The object stays until its finalizers are removed.
 func (w Writer) Delete(ctx context.Context, d *v1alpha1.Dispatch) error {
-	if err := w.Hub.Delete(ctx, d.DeepCopy(), client.Preconditions{UID: &d.UID}); err != nil {
+	return w.delete(ctx, d, client.Preconditions{UID: &d.UID})
+}
+
+// DeleteUnchanged deletes exactly this version of a Dispatch. A Dispatch that waits may name a worker by now.
+func (w Writer) DeleteUnchanged(ctx context.Context, d *v1alpha1.Dispatch) error {
+	return w.delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})
+}
+
+func (w Writer) delete(ctx context.Context, d *v1alpha1.Dispatch, exactly client.Preconditions) error {
+	if err := w.Hub.Delete(ctx, d.DeepCopy(), exactly); err != nil {
 		return fmt.Errorf("delete Dispatch %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	return nil

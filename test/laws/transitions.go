@@ -73,7 +73,7 @@ const (
 	adoption    = "spec.cluster, clusterID, attempt, failover and localQueue of the copy; eviction goes; the finalizer"
 	foundAgain  = "status: WorkerLost goes, phase as before"
 	stopping    = "status: Evicting=True, phase Evicting"
-	back        = "spec.cluster, clusterID, eviction and the finalizer go"
+	back        = "spec.cluster, clusterID, failover, localQueue, eviction and the finalizer go"
 	deletion    = "metadata.deletionTimestamp"
 	whyItWaits  = "spec.priority, podSets; status: Placed=False, explanation"
 )

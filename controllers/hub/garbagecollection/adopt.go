@@ -31,13 +31,14 @@ type adopter struct {
 func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub hubRecords) error {
 	d := hub.dispatch.DeepCopy()
 	if d == nil {
-		d = record.New(hub.job)
+		d = record.New(hub.job, 0)
 	}
-	record.Adopt(d, v1alpha1.DispatchSpec{
+	found := v1alpha1.DispatchSpec{
 		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
-		LocalQueue: localQueueOf(copy),
-	})
-	a.fillNeeds(ctx, hub.job, d)
+		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority,
+	}
+	a.fillNeeds(ctx, hub.job, &found)
+	record.Adopt(d, found)
 	var err error
 	if hub.dispatch == nil {
 		err = a.records.Create(ctx, d)
@@ -50,17 +51,17 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 	return err
 }
 
-// fillNeeds records what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
-func (a adopter) fillNeeds(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) {
+// fillNeeds fills in what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
+func (a adopter) fillNeeds(ctx context.Context, job *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
 	if a.needs == nil {
 		return
 	}
 	podSets, priority, err := a.needs(ctx, job)
 	if err != nil {
-		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(d), "reason", err.Error())
+		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(job), "reason", err.Error())
 		return
 	}
-	d.Spec.PodSets, d.Spec.Priority = podSets, priority
+	found.PodSets, found.Priority = podSets, priority
 }
 
 // localQueueOf is the LocalQueue that the label of a copy names, nil if there is no label.

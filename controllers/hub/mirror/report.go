@@ -130,7 +130,7 @@ func (h *hubSide) evictChanged(ctx context.Context, names []string, why string) 
 // askEviction asks for the end of the attempt. The write wakes us.
 func (h *hubSide) askEviction(ctx context.Context, reason v1alpha1.EvictionReason, message string) error {
 	updated := h.dispatch.DeepCopy()
-	record.Evict(updated, reason, message)
+	record.Evict(updated, v1alpha1.Eviction{Reason: reason, Message: message})
 	if err := h.records().Patch(ctx, h.dispatch, updated); err != nil {
 		return h.records().Refused(ctx, h.dispatch, v1alpha1.ReasonDispatchRefused, err)
 	}

@@ -93,7 +93,7 @@ func (r *Reconciler) keepRoom(ctx context.Context, f observation) error {
 // evict asks mirror to end the attempt. If the write fails, it gives the room back until the next reconcile.
 func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.EvictionReason, message string) error {
 	updated := f.dispatch.DeepCopy()
-	record.Evict(updated, reason, message)
+	record.Evict(updated, v1alpha1.Eviction{Reason: reason, Message: message})
 	if err := r.records().Patch(ctx, f.dispatch, updated); err != nil {
 		r.Room.Release(f.dispatch.Spec.TrainJob.UID)
 		return r.records().Refused(ctx, f.dispatch, v1alpha1.ReasonDispatchRefused, client.IgnoreNotFound(err))

@@ -153,9 +153,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observ
 	case concluded:
 		return reconcile.Result{}, r.writer.conclude(ctx, f)
 	case orphaned:
-		// As it was seen: by now it may name a worker.
-		exactly := client.Preconditions{UID: &f.dispatch.UID, ResourceVersion: &f.dispatch.ResourceVersion}
-		return reconcile.Result{}, client.IgnoreNotFound(r.Hub.Delete(ctx, f.dispatch, exactly))
+		return reconcile.Result{}, client.IgnoreNotFound(r.writer.records().DeleteUnchanged(ctx, f.dispatch))
 	case suspended:
 		return reconcile.Result{}, r.writer.suspend(ctx, f)
 	case held:

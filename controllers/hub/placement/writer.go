@@ -13,10 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -37,17 +35,13 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 	if err := w.verify(ctx, f); err != nil {
 		return err
 	}
-	d := record.New(f.job)
-	if f.dispatch != nil {
-		d = f.dispatch.DeepCopy()
-	}
-	job, worker := grant.Job, grant.Worker
-	d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Attempt = grant.Decision.Cluster, worker.Status.ClusterID, job.Attempt
-	d.Spec.PodSets, d.Spec.Priority, d.Spec.Eviction = copied(job.PodSets), job.Priority, nil
-	d.Spec.Failover, d.Spec.LocalQueue = failoverOf(grant.Decision.Policy, worker), localQueueOf(grant)
-	metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationDecision, grant.Decision.Message)
+	d, job, worker := f.record(), grant.Job, grant.Worker
+	record.Place(d, v1alpha1.DispatchSpec{
+		Cluster: grant.Decision.Cluster, ClusterID: worker.Status.ClusterID, Attempt: job.Attempt,
+		PodSets: copied(job.PodSets), Priority: job.Priority,
+		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
+	}, grant.Decision.Message)
 	noteAsked(d, digest(job.Circumstances, stateOf(worker)))
-	controllerutil.AddFinalizer(d, v1alpha1.FinalizerCopy)
 	if err := w.write(ctx, f, d); err != nil {
 		return err
 	}
@@ -57,9 +51,17 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 
 // evict asks mirror to end the attempt of a job.
 func (w *writer) evict(ctx context.Context, f observation) error {
-	d := f.dispatch.DeepCopy()
-	d.Spec.Eviction = f.eviction.DeepCopy()
+	d := f.record()
+	record.Evict(d, *f.eviction)
 	return w.write(ctx, f, d)
+}
+
+// record returns the job's Dispatch to be edited, a new one if it has none.
+func (f *observation) record() *v1alpha1.Dispatch {
+	if f.dispatch == nil {
+		return record.New(f.job, f.past.attempt)
+	}
+	return f.dispatch.DeepCopy()
 }
 
 // copied is for what is sent: the client decodes the API server's answer into it, and the decider reads the original
@@ -85,8 +87,7 @@ func (w *writer) write(ctx context.Context, f observation, after *v1alpha1.Dispa
 // decision and demand that says so. If this Dispatch is refused too, it records an Event on the TrainJob. It returns
 // err.
 func (w *writer) createRefused(ctx context.Context, f observation, err error) error {
-	d := record.New(f.job)
-	d.Spec.Attempt = f.past.attempt
+	d := record.New(f.job, f.past.attempt)
 	if failed := w.records().Create(ctx, d); failed != nil {
 		if records.IsFinal(failed) {
 			w.recordRefused(f.job, err)
@@ -122,9 +123,8 @@ func (w *writer) wait(ctx context.Context, f observation, priority int32, podSet
 	return cmp.Or(w.writeStatus(ctx, f, d, why, nil), w.sayWhetherSuspended(ctx, f))
 }
 
-// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if
-// that has changed. Only a Dispatch whose attempt has ended loses its worker. The eviction is removed too, and so is
-// the finalizer, which guards a copy.
+// withoutWorker returns the job's Dispatch without a worker, and with what the job needs. It writes the Dispatch if that
+// has changed. The worker goes only out of a Dispatch whose attempt has ended.
 func (w *writer) withoutWorker(ctx context.Context, f observation, priority int32, podSets []v1alpha1.PodSet) (*v1alpha1.Dispatch, error) {
 	if d := f.dispatch; d != nil && d.Spec.Cluster == "" && d.Spec.Priority == priority && equality.Semantic.DeepEqual(d.Spec.PodSets, podSets) {
 		return d, nil
@@ -132,47 +132,29 @@ func (w *writer) withoutWorker(ctx context.Context, f observation, priority int3
 	if err := w.verify(ctx, f); err != nil {
 		return nil, err
 	}
-	d := record.New(f.job)
-	if f.dispatch != nil {
-		d = f.dispatch.DeepCopy()
-		d.Spec.Cluster, d.Spec.ClusterID, d.Spec.Failover, d.Spec.LocalQueue, d.Spec.Eviction = "", "", "", nil, nil
-		delete(d.Annotations, v1alpha1.AnnotationDecision)
-		controllerutil.RemoveFinalizer(d, v1alpha1.FinalizerCopy)
-	} else {
-		d.Spec.Attempt = f.past.attempt
-	}
-	d.Spec.Priority, d.Spec.PodSets = priority, copied(podSets)
+	d := f.record()
+	record.Withdraw(d, priority, copied(podSets))
 	return d, w.write(ctx, f, d)
 }
 
 // onlyNumbersChanged is true if the same workers still reject the job for the same reasons, with other words.
 func onlyNumbersChanged(d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation) bool {
-	condition := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
-	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == decision.Reason &&
+	said := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
+	return record.WaitsFor(&d.Status, decision.Reason) &&
 		slices.EqualFunc(d.Status.Explanation, explanation, func(a, b v1alpha1.ClusterExplanation) bool {
 			return a.Cluster == b.Cluster && a.Reason == b.Reason
 		}) &&
-		(condition.Message != record.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
+		(said.Message != record.Message(decision.Message) || !equality.Semantic.DeepEqual(d.Status.Explanation, explanation))
 }
 
 // writeStatus writes the status of a waiting Dispatch if it has changed, and an Event if the reason has.
 func (w *writer) writeStatus(
 	ctx context.Context, f observation, d *v1alpha1.Dispatch, decision dispatch.Decision, explanation []v1alpha1.ClusterExplanation,
 ) error {
-	before := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
-	news := before == nil || before.Status != metav1.ConditionFalse || before.Reason != decision.Reason
+	why := record.Why{Reason: decision.Reason, Message: decision.Message, Explanation: explanation}
+	news := !record.WaitsFor(&d.Status, why.Reason)
 	err := w.records().UpdateStatus(ctx, d, func(status *v1alpha1.DispatchStatus) {
-		// A copy: the answer of the API server is written into it, and other jobs of the class have the same
-		// explanation.
-		status.Explanation = (&v1alpha1.DispatchStatus{Explanation: explanation}).DeepCopy().Explanation
-		status.Phase, status.Reason = v1alpha1.PhaseWaiting, decision.Reason
-		status.Cluster, status.CopyUID = "", ""
-		if before != nil && record.IsGate(before.Reason) && news {
-			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.DispatchPlaced) // It waits since now.
-		}
-		record.SetCondition(status, d, metav1.Condition{
-			Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: decision.Reason, Message: decision.Message,
-		}, w.Clock.Now())
+		record.Wait(status, d, why, w.Clock.Now())
 	})
 	if err == nil && news {
 		w.recordWaiting(f.job, d, decision, explanation)

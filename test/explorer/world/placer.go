@@ -5,22 +5,20 @@ package world
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/test/explorer/memory"
 )
 
@@ -65,19 +63,20 @@ func (p *placer) place(ctx context.Context, key types.NamespacedName) (time.Dura
 }
 
 func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) (time.Duration, error) {
-	waiting := d != nil && d.Spec.Cluster == "" && d.DeletionTimestamp == nil
+	state := record.StateOf(d)
+	waiting := state == record.Waiting
 	switch {
 	case job == nil, job.GetDeletionTimestamp() != nil, trainjobs.Terminal(job) != nil:
 		if waiting {
-			return 0, client.IgnoreNotFound(p.manager.hub.Delete(ctx, d, client.Preconditions{UID: &d.UID}))
+			return 0, client.IgnoreNotFound(p.records().DeleteUnchanged(ctx, d))
 		}
 		return 0, nil
-	case d != nil && (d.DeletionTimestamp != nil || d.Spec.TrainJob.UID != job.GetUID()):
+	case state == record.Leaving, d != nil && d.Spec.TrainJob.UID != job.GetUID():
 		if waiting {
-			return 0, client.IgnoreNotFound(p.manager.hub.Delete(ctx, d, client.Preconditions{UID: &d.UID}))
+			return 0, client.IgnoreNotFound(p.records().DeleteUnchanged(ctx, d))
 		}
 		return 0, nil
-	case d != nil && d.Spec.Cluster != "" && !d.AttemptEnded():
+	case state == record.Finished, state.Live():
 		return 0, p.evictSuspended(ctx, job, d)
 	case trainjobs.Suspended(job):
 		if d == nil {
@@ -100,11 +99,11 @@ func (p *placer) decide(ctx context.Context, job *unstructured.Unstructured, d *
 
 // evictSuspended ends the attempt of a job that has been suspended.
 func (p *placer) evictSuspended(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch) error {
-	if !trainjobs.Suspended(job) || d.Spec.Eviction != nil || d.IsFinished() {
+	if !trainjobs.Suspended(job) || d.Spec.Eviction != nil || record.StateOf(d) == record.Finished {
 		return nil
 	}
 	after := d.DeepCopy()
-	after.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended}
+	record.Evict(after, v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended})
 	return p.write(ctx, d, after)
 }
 
@@ -157,72 +156,48 @@ func (p *placer) attempt(job *unstructured.Unstructured, d *v1alpha1.Dispatch) i
 
 // record writes a decision.
 func (p *placer) record(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, worker *v1alpha1.WorkerCluster) error {
-	after := newDispatch(job)
-	if d != nil {
-		after = d.DeepCopy()
+	failover := v1alpha1.Failover(job.GetAnnotations()[annotationFailover])
+	if failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
+		failover = v1alpha1.FailoverHold
 	}
-	after.Spec.Cluster, after.Spec.ClusterID = v1alpha1.ClusterName(worker.Name), worker.Status.ClusterID
-	after.Spec.Attempt, after.Spec.Eviction = p.attempt(job, d), nil
-	after.Spec.Failover = v1alpha1.Failover(job.GetAnnotations()[annotationFailover])
-	if after.Spec.Failover == v1alpha1.FailoverFenced && !meta.IsStatusConditionTrue(worker.Status.Conditions, v1alpha1.WorkerClusterAgentReady) {
-		after.Spec.Failover = v1alpha1.FailoverHold
-	}
-	metav1.SetMetaDataAnnotation(&after.ObjectMeta, v1alpha1.AnnotationDecision, "its turn")
-	controllerutil.AddFinalizer(after, v1alpha1.FinalizerCopy)
+	after := p.edited(job, d)
+	record.Place(after, v1alpha1.DispatchSpec{
+		Cluster: v1alpha1.ClusterName(worker.Name), ClusterID: worker.Status.ClusterID, Attempt: p.attempt(job, d), Failover: failover,
+	}, "its turn")
 	return p.write(ctx, d, after)
 }
 
 // withdraw says that a job waits, and why.
 func (p *placer) withdraw(ctx context.Context, job *unstructured.Unstructured, d *v1alpha1.Dispatch, reason string) error {
-	after := newDispatch(job)
-	if d == nil {
-		after.Spec.Attempt = p.attempt(job, d) - 1
-	} else {
-		after = d.DeepCopy()
-		after.Spec.Cluster, after.Spec.ClusterID, after.Spec.Failover, after.Spec.Eviction = "", "", "", nil
-		delete(after.Annotations, v1alpha1.AnnotationDecision)
-		controllerutil.RemoveFinalizer(after, v1alpha1.FinalizerCopy)
-	}
+	after := p.edited(job, d)
+	record.Withdraw(after, after.Spec.Priority, after.Spec.PodSets)
 	if d == nil || !equality.Semantic.DeepEqual(d, after) {
 		if err := p.write(ctx, d, after); err != nil {
 			return err
 		}
 	}
-	updated := after.DeepCopy()
-	updated.Status.Phase, updated.Status.Reason = v1alpha1.PhaseWaiting, reason
-	updated.Status.Cluster, updated.Status.CopyUID = "", ""
-	meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.DispatchPlaced, Status: metav1.ConditionFalse, Reason: reason, ObservedGeneration: after.Generation,
-		LastTransitionTime: metav1.NewTime(p.manager.clock.Now()),
+	return p.records().UpdateStatus(ctx, after, func(status *v1alpha1.DispatchStatus) {
+		record.Wait(status, after, record.Why{Reason: reason}, p.manager.clock.Now())
 	})
-	if equality.Semantic.DeepEqual(updated.Status, after.Status) {
-		return nil
+}
+
+// edited is the job's Dispatch to be edited, a new one if it has none.
+func (p *placer) edited(job *unstructured.Unstructured, d *v1alpha1.Dispatch) *v1alpha1.Dispatch {
+	if d == nil {
+		return record.New(job, p.attempt(job, d)-1)
 	}
-	patch := client.MergeFromWithOptions(after, client.MergeFromWithOptimisticLock{})
-	if err := p.manager.hub.Status().Patch(ctx, updated, patch); err != nil {
-		return fmt.Errorf("patch status of Dispatch %s: %w", after.Name, err)
-	}
-	return nil
+	return d.DeepCopy()
 }
 
 func (p *placer) write(ctx context.Context, before, after *v1alpha1.Dispatch) error {
 	if before == nil {
-		return p.manager.hub.Create(ctx, after)
+		return p.records().Create(ctx, after)
 	}
-	return p.manager.hub.Patch(ctx, after, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return p.records().Patch(ctx, before, after)
 }
 
-func newDispatch(job *unstructured.Unstructured) *v1alpha1.Dispatch {
-	return &v1alpha1.Dispatch{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: job.GetNamespace(), Name: job.GetName(),
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: trainjobs.GroupVersionKind.GroupVersion().String(), Kind: trainjobs.GroupVersionKind.Kind,
-				Name: job.GetName(), UID: job.GetUID(), Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-			}},
-		},
-		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: job.GetName(), UID: job.GetUID()}},
-	}
+func (p *placer) records() records.Writer {
+	return records.Writer{Hub: p.manager.hub, Clock: p.manager.clock}
 }
 
 // collectOwned plays the hub's garbage collector.

@@ -1,0 +1,80 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package record
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/api/v1alpha1"
+)
+
+// The owner reference keeps the job until its copy is gone.
+func TestNew(t *testing.T) {
+	job := &unstructured.Unstructured{}
+	job.SetGroupVersionKind(trainjobs.GroupVersionKind)
+	job.SetNamespace("ns")
+	job.SetName("job")
+	job.SetUID("uid")
+	want := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "job",
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "trainer.kubeflow.org/v1alpha1", Kind: "TrainJob", Name: "job", UID: "uid",
+				Controller: new(true), BlockOwnerDeletion: new(true),
+			}},
+		},
+		Spec: v1alpha1.DispatchSpec{TrainJob: v1alpha1.TrainJobReference{Name: "job", UID: "uid"}, Attempt: 3},
+	}
+	if diff := cmp.Diff(want, New(job, 3)); diff != "" {
+		t.Errorf("New() (-want +got):\n%s", diff)
+	}
+}
+
+// A job that is placed, withdrawn and placed again has nothing of an earlier attempt but its number.
+func TestPlaceAndWithdraw(t *testing.T) {
+	reference := v1alpha1.TrainJobReference{Name: "job", UID: "uid"}
+	podSets := []v1alpha1.PodSet{{Name: "node", Count: 2}}
+	d := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}, Annotations: map[string]string{"example.com/note": "kept"}},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: reference, Attempt: 1},
+	}
+	place := func(chosen v1alpha1.DispatchSpec) {
+		t.Helper()
+		Place(d, chosen, "the best")
+		chosen.TrainJob = reference
+		want := &v1alpha1.Dispatch{
+			ObjectMeta: metav1.ObjectMeta{
+				Finalizers:  []string{"example.com/other", v1alpha1.FinalizerCopy},
+				Annotations: map[string]string{"example.com/note": "kept", v1alpha1.AnnotationDecision: "the best"},
+			},
+			Spec: chosen,
+		}
+		if diff := cmp.Diff(want, d); diff != "" {
+			t.Errorf("Place() (-want +got):\n%s", diff)
+		}
+	}
+	place(v1alpha1.DispatchSpec{
+		Cluster: "east", ClusterID: "id", Attempt: 2, Priority: 7, PodSets: podSets,
+		Failover: v1alpha1.FailoverFenced, LocalQueue: new(string),
+	})
+	Evict(d, v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: " words\n", For: "other"})
+	if diff := cmp.Diff(&v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: "words", For: "other"}, d.Spec.Eviction); diff != "" {
+		t.Errorf("Evict() (-want +got):\n%s", diff)
+	}
+	Withdraw(d, 8, podSets[:0])
+	want := &v1alpha1.Dispatch{
+		ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"example.com/other"}, Annotations: map[string]string{"example.com/note": "kept"}},
+		Spec:       v1alpha1.DispatchSpec{TrainJob: reference, Attempt: 2, Priority: 8},
+	}
+	if diff := cmp.Diff(want, d, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Withdraw() (-want +got):\n%s", diff)
+	}
+	place(v1alpha1.DispatchSpec{Cluster: "west", Attempt: 3})
+}
