@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/nomination"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // hubCaches keeps only the needed fields of finished jobs, of which a hub has many more than live ones. TrainJobs are
@@ -54,7 +55,7 @@ func stripDispatch(in any) (any, error) {
 		return in, nil
 	}
 	d.ManagedFields = nil
-	if d.IsFinished() {
+	if record.AttemptOf(d) == record.Finished {
 		d.Annotations = nil
 		d.Spec.PodSets = nil
 		d.Status.Steps, d.Status.Explanation, d.Status.Refusals = nil, nil, nil

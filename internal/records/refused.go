@@ -33,7 +33,7 @@ func IsFinal(err error) bool {
 // Dispatch with the API server's message. reason names the refused write. The caller retries with a back-off and
 // reports nothing more. The next write that succeeds removes the condition.
 func (w Writer) Refused(ctx context.Context, d *v1alpha1.Dispatch, reason string, err error) error {
-	if !IsFinal(err) || d.IsFinished() || d.DeletionTimestamp != nil {
+	if state := record.StateOf(d); !IsFinal(err) || state == record.Finished || state == record.Leaving {
 		return err
 	}
 	updated := d.DeepCopy()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // concurrency is how many jobs are archived and deleted at a time. With an archive a job takes three requests to the
@@ -41,7 +42,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 
 // finishing lets each Dispatch through once: when it becomes Finished, or when a new process first sees that it is.
 func finishing() predicate.Predicate {
-	finished := func(d *v1alpha1.Dispatch) bool { return d.IsFinished() }
+	finished := func(d *v1alpha1.Dispatch) bool { return record.AttemptOf(d) == record.Finished }
 	return predicate.Funcs{
 		CreateFunc: func(e event.CreateEvent) bool { return finished(e.Object.(*v1alpha1.Dispatch)) },
 		UpdateFunc: func(e event.UpdateEvent) bool {

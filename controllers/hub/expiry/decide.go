@@ -11,6 +11,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // maxWait is how long a job waits at most until it is looked at again. The queue keeps the key of a job that somebody
@@ -61,7 +62,7 @@ type decision struct {
 // decide says what becomes of a job. managedBy is the value of spec.managedBy of our jobs.
 func (f observation) decide(managedBy string, now time.Time) decision {
 	if f.job == nil || f.job.GetDeletionTimestamp() != nil || trainjobs.ManagedBy(f.job) != managedBy ||
-		f.dispatch.Spec.TrainJob.UID != f.job.GetUID() || !f.dispatch.IsFinished() {
+		f.dispatch.Spec.TrainJob.UID != f.job.GetUID() || record.AttemptOf(f.dispatch) != record.Finished {
 		return decision{state: stays}
 	}
 	var ttl time.Duration

@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -114,7 +115,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (obs
 		return seen, client.IgnoreNotFound(err)
 	}
 	seen.job, seen.dispatch = job, dispatch
-	if _, annotated := ttlAnnotation(job); annotated || !dispatch.IsFinished() {
+	if _, annotated := ttlAnnotation(job); annotated || record.AttemptOf(dispatch) != record.Finished {
 		return seen, nil // The policy does not count.
 	}
 	policy, err := r.Policy(ctx, job)

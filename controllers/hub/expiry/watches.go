@@ -17,6 +17,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 type requestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -133,7 +134,7 @@ func (r *Reconciler) wake(ctx context.Context, queue requestQueue, among ...clie
 		return
 	}
 	for i := range dispatches.Items {
-		if dispatches.Items[i].IsFinished() {
+		if record.AttemptOf(&dispatches.Items[i]) == record.Finished {
 			queue.Add(requestFor(&dispatches.Items[i]))
 		}
 	}

@@ -114,7 +114,7 @@ func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 		switch {
 		case client.IgnoreNotFound(err) != nil:
 			return nil, fmt.Errorf("get Dispatch %s: %w", e.key, err)
-		case err != nil, d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil, d.Spec.Cluster == "", d.IsFinished():
+		case err != nil, d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil, !record.AttemptOf(d).Live():
 			delete(r.written, uid)
 		case e.counts:
 			spent.take(e.policy)

@@ -168,7 +168,7 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 
 // waitsSince returns since when a job waits, as its Dispatch says, or else since when this process knows it.
 func waitsSince(f observation) time.Time {
-	if f.dispatch != nil && f.dispatch.Spec.Cluster == "" {
+	if record.AttemptOf(f.dispatch) == record.Waiting {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
 		if placed != nil && !record.IsGate(placed.Reason) {
 			return placed.LastTransitionTime.Time

@@ -229,7 +229,7 @@ func (r Reviewer) PlacedOn(ctx context.Context, job types.NamespacedName, uid ty
 	if err := r.Hub.Get(ctx, job, &d); err != nil {
 		return "", client.IgnoreNotFound(fmt.Errorf("get Dispatch %s: %w", job, err))
 	}
-	if d.Spec.TrainJob.UID != uid || d.IsFinished() || d.AttemptEnded() {
+	if d.Spec.TrainJob.UID != uid || !record.AttemptOf(&d).Live() {
 		return "", nil
 	}
 	return d.Spec.Cluster, nil

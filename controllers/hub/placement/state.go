@@ -9,6 +9,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/kueue"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // state is what is to be done about a TrainJob.
@@ -53,34 +54,45 @@ type observation struct {
 
 // classify says what is to be done for what has been observed. managedBy is the value that this manager owns.
 func classify(managedBy string, f observation) state {
+	recorded := record.StateOf(f.dispatch)
+	ofAnother := f.dispatch != nil && f.job != nil && f.dispatch.Spec.TrainJob.UID != f.job.GetUID()
 	switch {
 	case f.job == nil, f.job.GetDeletionTimestamp() != nil, trainjobs.Terminal(f.job) != nil:
-		if isWaiting(f.dispatch) {
+		if recorded == record.Waiting {
 			return orphaned
 		}
-		if endedAnyway(f) {
+		if recorded == record.Ended && record.JobStays(f.dispatch, f.job) { // A copy that was given up has ended the job.
 			return concluded
 		}
 		return settled
 	case trainjobs.ManagedBy(f.job) != managedBy:
 		return settled
-	case f.dispatch != nil && (f.dispatch.DeletionTimestamp != nil || f.dispatch.Spec.TrainJob.UID != f.job.GetUID()):
-		if isWaiting(f.dispatch) {
-			return orphaned
-		}
+	case ofAnother && recorded == record.Waiting:
+		return orphaned
+	case ofAnother, recorded == record.Leaving:
 		return occupied
-	case f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded():
-		if f.eviction != nil && f.dispatch.Spec.Eviction == nil && !f.dispatch.IsFinished() {
-			return evicted
-		}
-		if f.kueue.Standing == kueue.QuotaReserved && f.eviction == nil && f.dispatch.Spec.Eviction == nil {
-			return held
-		}
+	case recorded.Live():
+		return f.classifyLive()
+	case recorded == record.Finished:
 		return settled
 	case trainjobs.Suspended(f.job) && !f.stands():
 		return suspended
 	default:
 		return unplaced
+	}
+}
+
+// classifyLive is classify for a job that has a worker.
+func (f *observation) classifyLive() state {
+	switch {
+	case f.dispatch.Spec.Eviction != nil:
+		return settled
+	case f.eviction != nil:
+		return evicted
+	case f.kueue.Standing == kueue.QuotaReserved:
+		return held
+	default:
+		return settled
 	}
 }
 
@@ -93,16 +105,4 @@ func (f *observation) stands() bool {
 // suspends is true if the suspension of the job ends its attempt. A job that stands has no copy yet.
 func (f *observation) suspends() bool {
 	return f.job != nil && trainjobs.Suspended(f.job) && (!f.stands() || f.dispatch != nil && f.dispatch.WasCopied())
-}
-
-// endedAnyway is true for a job that is Complete or Failed by the word of a copy whose attempt was given up at that
-// moment.
-func endedAnyway(f observation) bool {
-	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.dispatch != nil && f.dispatch.DeletionTimestamp == nil &&
-		f.dispatch.Spec.TrainJob.UID == f.job.GetUID() && f.dispatch.AttemptEnded() && !f.dispatch.IsFinished()
-}
-
-// isWaiting is true for a Dispatch that names no worker and is not being deleted already.
-func isWaiting(dispatch *v1alpha1.Dispatch) bool {
-	return dispatch != nil && dispatch.Spec.Cluster == "" && dispatch.DeletionTimestamp == nil
 }

@@ -27,9 +27,6 @@ func (w *writer) sayWhetherSuspended(ctx context.Context, f observation) error {
 	if f.kueue.Standing == kueue.MultiKueue {
 		return nil
 	}
-	if f.dispatch != nil && f.dispatch.Spec.Cluster != "" && !f.dispatch.AttemptEnded() {
-		return nil
-	}
 	if trainjobs.Suspended(f.job) == trainjobs.HasCondition(f.job, trainer.TrainJobSuspended) {
 		return nil
 	}

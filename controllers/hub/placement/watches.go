@@ -30,6 +30,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -184,8 +185,10 @@ func (w *watches) dispatches() handler.EventHandler {
 	see := func(d *v1alpha1.Dispatch) {
 		w.census.see(d)
 		w.decider.Observe(d)
-		if d.Spec.Cluster == "" || d.DeletionTimestamp != nil || d.AttemptEnded() {
+		switch record.StateOf(d) {
+		case record.Waiting, record.Ended, record.Leaving:
 			w.wake(client.ObjectKeyFromObject(d))
+		case record.None, record.Placed, record.Copied, record.Evicting, record.Lost, record.Finished:
 		}
 	}
 	lose := func(d *v1alpha1.Dispatch) {

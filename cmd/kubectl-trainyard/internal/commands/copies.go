@@ -19,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/copies"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // decisionTimeout is how long a command waits for a decision. A worker that answers needs a second.
@@ -201,7 +202,7 @@ func adoptable(ctx context.Context, h *hub.Hub, worker *v1alpha1.WorkerCluster, 
 		return fmt.Errorf("TrainJob %q is %s, so it cannot adopt a copy", key, end.Type)
 	}
 	dispatch, err := h.Dispatch(ctx, key)
-	if err != nil || dispatch == nil || dispatch.AttemptEnded() {
+	if err != nil || dispatch == nil || record.AttemptOf(dispatch) == record.Ended {
 		return err
 	}
 	switch dispatch.Spec.Cluster {

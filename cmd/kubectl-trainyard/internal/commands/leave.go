@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/forget"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/registration"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 const leaveExamples = `  # Move the jobs of a worker elsewhere, revoke the hub's rights there, and remove it from the hub
@@ -283,7 +284,7 @@ func jobsOn(ctx context.Context, h *hub.Hub, worker string) ([]string, error) {
 	}
 	var jobs []string
 	for i := range dispatches {
-		if d := &dispatches[i]; d.Spec.Cluster == v1alpha1.ClusterName(worker) && !d.IsFinished() {
+		if d := &dispatches[i]; d.Spec.Cluster == v1alpha1.ClusterName(worker) && record.AttemptOf(d) != record.Finished {
 			jobs = append(jobs, d.Namespace+"/"+d.Spec.TrainJob.Name)
 		}
 	}

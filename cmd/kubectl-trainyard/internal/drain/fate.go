@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // fate is what happens to a job of a drained worker, in the order of the steps.
@@ -49,25 +50,24 @@ func (f fate) isHere() bool {
 
 // fateOf returns what happens to a job that is or was on the worker. words are for people.
 func fateOf(worker v1alpha1.ClusterName, d *v1alpha1.Dispatch) (of fate, words string) {
-	lost := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost)
+	state := record.AttemptOf(d)
 	switch {
-	case d.Spec.Cluster == "":
+	case state == record.Waiting:
 		return waiting, "left, and waits for a worker"
 	case d.Spec.Cluster != worker:
 		return moved, fmt.Sprintf("moved to %s", d.Spec.Cluster)
-	case d.IsFinished():
+	case state == record.Finished:
 		return ended, "ended"
-	case d.AttemptEnded():
+	case state == record.Ended:
 		return stopped, "stopped"
-	case lost != nil && lost.Status == metav1.ConditionTrue:
-		return fateOfLost(lost)
+	case state == record.Lost:
+		return fateOfLost(record.LostCondition(d))
 	case d.DeletionTimestamp != nil:
 		return deleting, "is being deleted"
-	case d.Spec.Eviction != nil:
+	case state == record.Evicting:
 		return evicting, because("evicting", d.Spec.Eviction.Message)
-	}
-	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting); c != nil && c.Status == metav1.ConditionFalse {
-		return stays, because("stays", c.Message)
+	case record.Stays(d):
+		return stays, because("stays", meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting).Message)
 	}
 	return undecided, "waits for its turn"
 }

@@ -325,6 +325,14 @@ func TestStates(t *testing.T) {
 			}),
 			want: []string{"State:        Evicting from worker west (Drained)", "Message:      worker west is drained"},
 		},
+		"EvictedAndEnded": {
+			reason: "it has left the worker, and the eviction stays on record until it is placed again", job: trainJob(),
+			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionFalse, v1alpha1.ReasonDrained, "it has stopped")),
+				func(d *v1alpha1.Dispatch) {
+					d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionDrained, Message: "worker west is drained"}
+				}),
+			want: []string{"State:        Waiting\n", "worker west ended attempt 2 (Drained): it has stopped"},
+		},
 		"HeldByWorker": {
 			reason: "it has a copy, which may not run", job: trainJob(),
 			dispatch: dispatchOf(placed, with(condition(v1alpha1.DispatchMirrored, metav1.ConditionTrue, "Copied", "")),

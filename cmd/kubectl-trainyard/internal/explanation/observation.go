@@ -87,22 +87,29 @@ func (f Observation) State() State {
 		return Ended
 	case d == nil:
 		return f.stateWithoutDispatch()
-	case d.Spec.TrainJob.UID != f.Job.GetUID() || d.DeletionTimestamp != nil:
+	case d.Spec.TrainJob.UID != f.Job.GetUID():
 		return Succeeding
-	case d.Spec.Cluster == "" && trainjobs.Suspended(f.Job) && !f.waitsWithQuota():
-		return Suspended
-	case d.Spec.Cluster == "":
+	}
+	switch record.StateOf(d) {
+	case record.Leaving:
+		return Succeeding
+	case record.Waiting:
+		if trainjobs.Suspended(f.Job) && !f.waitsWithQuota() {
+			return Suspended
+		}
 		return Waiting
-	case meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.DispatchWorkerLost) && !d.AttemptEnded():
-		return Lost
-	case d.Spec.Eviction != nil:
-		return Evicting
-	case d.AttemptEnded():
+	case record.Ended:
 		return Returned
-	case d.Status.Phase == v1alpha1.PhaseQueued:
-		return Queued
-	case d.WasCopied():
+	case record.Lost:
+		return Lost
+	case record.Evicting:
+		return Evicting
+	case record.Copied, record.Finished: // The job was read before it had ended.
+		if d.Status.Phase == v1alpha1.PhaseQueued {
+			return Queued
+		}
 		return Running
+	case record.None, record.Placed:
 	}
 	return Placed
 }
@@ -222,7 +229,7 @@ func (f Observation) deletion() string {
 	if f.Dispatch == nil {
 		return text
 	}
-	if lost := f.condition(v1alpha1.DispatchWorkerLost); lost != nil && lost.Status == metav1.ConditionTrue {
+	if lost := record.LostCondition(f.Dispatch); lost != nil {
 		text += fmt.Sprintf(" (%s): %s", lost.Reason, lost.Message)
 	}
 	return text
@@ -233,10 +240,11 @@ func (f Observation) staying() string {
 	if state := f.State(); state != Placed && state != Queued && state != Running {
 		return ""
 	}
-	if c := f.condition(v1alpha1.DispatchEvicting); c != nil && c.Status == metav1.ConditionFalse {
-		return fmt.Sprintf("stays on worker %s (%s): %s", f.Dispatch.Spec.Cluster, c.Reason, c.Message)
+	if !record.Stays(f.Dispatch) {
+		return ""
 	}
-	return ""
+	why := f.condition(v1alpha1.DispatchEvicting)
+	return fmt.Sprintf("stays on worker %s (%s): %s", f.Dispatch.Spec.Cluster, why.Reason, why.Message)
 }
 
 func (f Observation) condition(of string) *metav1.Condition {

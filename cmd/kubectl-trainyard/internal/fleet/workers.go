@@ -11,6 +11,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Workers converts WorkerClusters for package dispatch. It subtracts the demand of placed Dispatches whose pods are not
@@ -47,7 +48,7 @@ func Place(worker *dispatch.Worker, podSets []v1alpha1.PodSet) {
 
 // isPending is true for a Dispatch that holds room on a worker that has not reported anything about it.
 func isPending(d *v1alpha1.Dispatch) bool {
-	return d.Spec.Cluster != "" && d.Status.Phase == v1alpha1.PhasePending && !d.IsFinished() && !d.AttemptEnded()
+	return record.AttemptOf(d).Live() && d.Status.Phase == v1alpha1.PhasePending
 }
 
 func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact bool) {

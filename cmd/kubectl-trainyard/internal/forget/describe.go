@@ -16,6 +16,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Consequences are the objects that depend on a worker.
@@ -30,14 +31,12 @@ type Consequences struct {
 
 // Jobs returns the live Dispatches of this worker, sorted by namespace and name. Their jobs will be placed again.
 func (c Consequences) Jobs() []v1alpha1.Dispatch {
-	return c.there(func(d *v1alpha1.Dispatch) bool {
-		return d.DeletionTimestamp == nil && !d.IsFinished() && !d.AttemptEnded()
-	})
+	return c.there(func(d *v1alpha1.Dispatch) bool { return record.StateOf(d).Live() })
 }
 
 // Deletions returns the Dispatches that will be deleted although their copies may still exist.
 func (c Consequences) Deletions() []v1alpha1.Dispatch {
-	return c.there(func(d *v1alpha1.Dispatch) bool { return d.DeletionTimestamp != nil })
+	return c.there(func(d *v1alpha1.Dispatch) bool { return record.StateOf(d) == record.Leaving })
 }
 
 // there returns the Dispatches of this cluster for which is returns true.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 var dispatches = v1alpha1.GroupVersion.WithResource("dispatches")
@@ -56,7 +57,7 @@ func whereabouts(dispatch *v1alpha1.Dispatch, namespace string) string {
 		return waitsForWorker(dispatch)
 	}
 	state := "they are"
-	if dispatch.IsFinished() {
+	if record.AttemptOf(dispatch) == record.Finished {
 		state = "the job has ended, and they were"
 	}
 	return fmt.Sprintf(": %s on worker %q. Ask there, with the context of that cluster in your kubeconfig:\n"+

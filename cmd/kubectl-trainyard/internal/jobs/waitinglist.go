@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/output"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Place is a job that waits.
@@ -70,13 +71,14 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// Waits is true for the Dispatch of a job that is to be placed. Suspended jobs and jobs of MultiKueue do not wait.
+// Waits is true for the Dispatch of a job that is to be placed. Suspended jobs and jobs of MultiKueue do not wait. Jobs
+// of the third gate of record.IsGate are in the list, at its end: the hub may lack what their Workload names.
 func Waits(d *v1alpha1.Dispatch) bool {
 	switch Reason(d) {
 	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue:
 		return false
 	}
-	return d.Spec.Cluster == "" && d.DeletionTimestamp == nil
+	return record.StateOf(d) == record.Waiting
 }
 
 // Reason returns why a job is placed or waits, or "" if nothing is reported yet.

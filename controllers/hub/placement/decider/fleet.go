@@ -15,6 +15,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
+	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -213,9 +214,10 @@ func (f *fleet) follow(seen *v1alpha1.Dispatch) bool {
 	if known != nil && known.attempt > seen.Spec.Attempt {
 		return false
 	}
-	freed := seen.IsFinished() && f.unpromise(uid)
+	state := record.AttemptOf(seen)
+	freed := state == record.Finished && f.unpromise(uid)
 	switch {
-	case seen.Spec.Cluster == "" || seen.IsFinished() || seen.AttemptEnded():
+	case !state.Live():
 		return f.giveBack(uid) || freed
 	case known == nil || known.worker != seen.Spec.Cluster || known.attempt != seen.Spec.Attempt:
 		f.assign(assignmentOf(seen, f.clock.Now()))
