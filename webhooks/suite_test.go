@@ -27,6 +27,7 @@ import (
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 	"github.com/trainyard/trainyard/webhooks/validation"
@@ -284,7 +285,4 @@ func (e *environment) withWarnings(t *testing.T) (client.Client, *warnings) {
 	return c, got
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, 20*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, 20*time.Millisecond)

@@ -267,7 +267,4 @@ func (w *warnings) take() string {
 	return texts
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, 50*time.Millisecond)

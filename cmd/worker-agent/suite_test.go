@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/controllers/worker/trainjob"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
 )
@@ -285,10 +286,7 @@ func awaitComplete(t *testing.T, j *trainer.TrainJob) {
 	}
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, 50*time.Millisecond)
 
 // trainerLeaderElection reads the leader election of upstream's manager from its deployment.
 func trainerLeaderElection(t *testing.T) map[string]any {

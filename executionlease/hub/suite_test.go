@@ -266,7 +266,4 @@ func (s *scene) expectPresence(t *testing.T, why string, want protocol.Presence)
 	}
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, patience, 5*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(patience, 5*time.Millisecond)

@@ -445,7 +445,4 @@ func every(ctx context.Context, d time.Duration) bool {
 
 func newPod() *corev1.Pod { return &corev1.Pod{} }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(patience, 20*time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -81,7 +82,7 @@ func (y *bench) measure(b *testing.B, namespace, prefix, except string) []time.D
 	for i := range jobs {
 		job := yard.Job{Namespace: namespace, Name: fmt.Sprintf("%s-%d", prefix, i), GPUs: 1}.TrainJob()
 		created[client.ObjectKeyFromObject(job)] = time.Now()
-		check(b, y.hub.Create(ctx, job))
+		check.Must(b, y.hub.Create(ctx, job))
 		<-ticker.C
 	}
 	var took []time.Duration
@@ -117,7 +118,7 @@ func (y *bench) settle(b *testing.B) {
 	ctx := context.Background()
 	y.awaitReady(b)
 	for _, namespace := range y.namespaces() {
-		check(b, y.hub.DeleteAllOf(ctx, &trainer.TrainJob{}, client.InNamespace(namespace)))
+		check.Must(b, y.hub.DeleteAllOf(ctx, &trainer.TrainJob{}, client.InNamespace(namespace)))
 	}
 	eventually(b, "all jobs to go", func(g gomega.Gomega) {
 		var left v1alpha1.DispatchList

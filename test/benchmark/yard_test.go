@@ -22,6 +22,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -56,15 +57,15 @@ func newBench(b *testing.B, workers int) *bench {
 	if err != nil {
 		b.Fatalf("benchmarks need a real API server (make controlplane builds it): %v", err)
 	}
-	b.Cleanup(func() { check(b, set.Stop()) })
-	check(b, set.Hub.InstallRuntime(ctx))
+	b.Cleanup(func() { check.Must(b, set.Stop()) })
+	check.Must(b, set.Hub.InstallRuntime(ctx))
 	y := &bench{hub: set.Hub.Admin, copies: map[types.NamespacedName]copied{}}
 	y.fleet, err = fakeservers.Start(fakeservers.Options{Workers: workers, Nodes: 10, GPUs: 8, RunFor: time.Second, Created: y.created})
-	check(b, err)
-	b.Cleanup(func() { check(b, y.fleet.Close()) })
-	check(b, y.hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managerNamespace}}))
+	check.Must(b, err)
+	b.Cleanup(func() { check.Must(b, y.fleet.Close()) })
+	check.Must(b, y.hub.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: managerNamespace}}))
 	// Jobs are spread, or one worker would get them all. Their copies are deleted as soon as they have ended.
-	check(b, y.hub.Create(ctx, &v1alpha1.DispatchPolicy{
+	check.Must(b, y.hub.Create(ctx, &v1alpha1.DispatchPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "spread"},
 		Spec: v1alpha1.DispatchPolicySpec{
 			Scoring: []v1alpha1.Score{{Name: v1alpha1.ScoreLeastAllocated}}, Retention: &metav1.Duration{},
@@ -77,16 +78,9 @@ func newBench(b *testing.B, workers int) *bench {
 	}
 	_, err = set.Hub.Cluster.Run(ctx, "manager", manager, "--kubeconfig="+set.Hub.Cluster.KubeconfigPath, "--namespace="+managerNamespace,
 		"--health-probe-bind-address=0", "--metrics-bind-address=0", "--worker-probe-interval=1s")
-	check(b, err)
+	check.Must(b, err)
 	y.awaitReady(b)
 	return y
-}
-
-func check(b *testing.B, err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
 }
 
 func (y *bench) register(ctx context.Context, b *testing.B) {
@@ -94,10 +88,10 @@ func (y *bench) register(ctx context.Context, b *testing.B) {
 	dir := b.TempDir()
 	for _, worker := range y.fleet.Workers {
 		kubeconfig, err := worker.Kubeconfig()
-		check(b, err)
+		check.Must(b, err)
 		path := filepath.Join(dir, worker.Name)
-		check(b, os.WriteFile(path, kubeconfig, 0o600))
-		check(b, y.hub.Create(ctx, &v1alpha1.WorkerCluster{
+		check.Must(b, os.WriteFile(path, kubeconfig, 0o600))
+		check.Must(b, y.hub.Create(ctx, &v1alpha1.WorkerCluster{
 			ObjectMeta: metav1.ObjectMeta{Name: worker.Name},
 			Spec:       v1alpha1.WorkerClusterSpec{Connection: v1alpha1.Connection{KubeconfigPath: path}},
 		}))
@@ -131,10 +125,7 @@ func (y *bench) awaitUnreachable(b *testing.B, name string) {
 	})
 }
 
-func eventually(b *testing.B, what string, check func(gomega.Gomega)) {
-	b.Helper()
-	gomega.NewWithT(b).Eventually(check, waitLimit, tick).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, tick)
 
 func (y *bench) created(worker *fakeservers.Worker, job types.NamespacedName, at time.Time) {
 	y.mu.Lock()
@@ -155,6 +146,6 @@ func (y *bench) copyOf(job types.NamespacedName) (copied, bool) {
 func (y *bench) namespace(b *testing.B, number int) string {
 	b.Helper()
 	name := fmt.Sprintf("phase-%d", number)
-	check(b, y.hub.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
+	check.Must(b, y.hub.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	return name
 }

@@ -30,7 +30,20 @@ func Must(t testing.TB, err error) {
 // Eventually waits until a check succeeds, for Patience at most. Then the test ends, and says what it has waited for.
 func Eventually(t testing.TB, what string, check func(gomega.Gomega)) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(check, Patience, 10*time.Millisecond).Should(gomega.Succeed(), what)
+	Within(Patience, 10*time.Millisecond)(t, what, check)
+}
+
+// Within returns a function that does what Eventually does, with another patience, and calls the check once in each poll.
+// What the test has waited for may be empty: the check then says it alone.
+func Within(patience, poll time.Duration) func(t testing.TB, what string, check func(gomega.Gomega)) {
+	return func(t testing.TB, what string, check func(gomega.Gomega)) {
+		t.Helper()
+		var description []any
+		if what != "" {
+			description = []any{what}
+		}
+		gomega.NewWithT(t).Eventually(check, patience, poll).Should(gomega.Succeed(), description...)
+	}
 }
 
 // TrainJob reads a TrainJob. It returns nil if there is none.

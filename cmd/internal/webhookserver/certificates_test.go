@@ -19,15 +19,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/ports"
 )
 
 const waitLimit = 60 * time.Second
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, 50*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, 50*time.Millisecond)
 
 // handshake returns nil if the server has a certificate for the name from the authority.
 func handshake(ctx context.Context, address, name string, ca []byte) error {

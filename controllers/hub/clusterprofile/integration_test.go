@@ -163,7 +163,7 @@ func (e *environment) profile(t *testing.T, namespace, name string, status inven
 		ctx := context.Background()
 		check.Must(t, client.IgnoreNotFound(e.admin.Delete(ctx, object)))
 		// A manager that has not seen the deletion makes the WorkerCluster again: it must see the deletion first.
-		eventually(t, func(g gomega.Gomega) {
+		eventually(t, "the manager to see that the profile is deleted", func(g gomega.Gomega) {
 			worker := &v1alpha1.WorkerCluster{}
 			if e.admin.Get(ctx, client.ObjectKey{Name: name}, worker) == nil && worker.Annotations[v1alpha1.AnnotationClusterProfile] != "" {
 				g.Expect(worker.Spec.Unschedulable).To(gomega.BeTrue())
@@ -179,7 +179,7 @@ func (e *environment) profile(t *testing.T, namespace, name string, status inven
 // becomes waits until the WorkerCluster of a name is as it should be.
 func (e *environment) becomes(t *testing.T, name string, check func(g gomega.Gomega, worker *v1alpha1.WorkerCluster)) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	eventually(t, "WorkerCluster "+name, func(g gomega.Gomega) {
 		worker := &v1alpha1.WorkerCluster{}
 		g.Expect(e.admin.Get(t.Context(), client.ObjectKey{Name: name}, worker)).To(gomega.Succeed())
 		check(g, worker)
@@ -343,7 +343,4 @@ func TestStatusOfAProfileGivesNoAccess(t *testing.T) {
 	e.becomes(t, "led", is(v1alpha1.ReasonInsecureKubeconfig))
 }
 
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, patience, 20*time.Millisecond).Should(gomega.Succeed())
-}
+var eventually = check.Within(patience, 20*time.Millisecond)

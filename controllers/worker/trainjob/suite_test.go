@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
@@ -245,7 +246,4 @@ func timeless(cs []metav1.Condition) []metav1.Condition {
 	return out
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, 20*time.Millisecond).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, 20*time.Millisecond)

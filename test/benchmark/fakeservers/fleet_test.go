@@ -30,6 +30,7 @@ import (
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
+	"github.com/trainyard/trainyard/test/check"
 )
 
 const tick = 10 * time.Millisecond
@@ -48,10 +49,7 @@ func startFleet(t *testing.T, options fakeservers.Options) *fakeservers.Fleet {
 	return fleet
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, tick).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, tick)
 
 // connect makes a remote.Fleet connect to a worker as the manager does.
 func connect(t *testing.T, worker *fakeservers.Worker) *remote.Cluster {

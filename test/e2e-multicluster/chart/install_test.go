@@ -192,10 +192,7 @@ func (p process) works(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, what string, f func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(f, timeout, poll).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(timeout, poll)
 
 // inventory returns all objects of the cluster, but Events and what the API server writes for itself.
 func inventory(t *testing.T) map[string]bool {

@@ -28,6 +28,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 )
 
@@ -269,10 +270,7 @@ func (c *call) awaitErr(t *testing.T, want string) {
 	eventually(t, "message "+want, func(g gomega.Gomega) { g.Expect(c.err.String()).To(gomega.ContainSubstring(want)) })
 }
 
-func eventually(t *testing.T, what string, check func(gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check, waitLimit, tick).Should(gomega.Succeed(), what)
-}
+var eventually = check.Within(waitLimit, tick)
 
 // awaitPods waits until a job has this number of pods in a phase, and returns them by name.
 func awaitPods(t *testing.T, j job, phase corev1.PodPhase, count int) []corev1.Pod {
