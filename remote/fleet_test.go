@@ -44,7 +44,7 @@ func newCopy(name, hub string) *unstructured.Unstructured {
 
 // TestConnect checks the first contact without a pin, the pin, and what a worker can do with the least rights.
 func TestConnect(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
 	fleet := newFleet(t)
 	credentials, id := account(t, server, "connect", hubRules()...), uidOf(t, server)
@@ -126,7 +126,7 @@ func TestConnect(t *testing.T) {
 
 // TestIdentityChanged checks that no client, not even an old one, writes to a cluster that is not the pinned one.
 func TestIdentityChanged(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	fleet, id := newFleet(t), uidOf(t, server)
 	fleet.Ensure("a", adminCredentials(server), id)
 	first := get(t, fleet, "a")
@@ -160,7 +160,7 @@ func TestIdentityChanged(t *testing.T) {
 // TestRotation checks that a revoked token leads to CredentialsInvalid, never to Unreachable, and that new credentials
 // reconnect the worker with the same caches and without a list.
 func TestRotation(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
 	before, after := account(t, server, "before", hubRules()...), account(t, server, "after", hubRules()...)
 	fleet := newFleet(t)
@@ -210,7 +210,7 @@ func TestRotation(t *testing.T) {
 
 // TestForbidden checks that the message names a missing right, and that granting the right is enough.
 func TestForbidden(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	rules := hubRules()
 	rules[0].Resources = []string{"namespaces", "nodes"}
 	credentials := account(t, server, "forbidden", rules...)
@@ -232,7 +232,7 @@ func TestForbidden(t *testing.T) {
 
 // TestWrongAuthority checks that a server with a wrong certificate is Unreachable, with a message that says why.
 func TestWrongAuthority(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	other := httptest.NewTLSServer(http.NotFoundHandler())
 	defer other.Close()
 	cases := map[string]struct {
@@ -307,7 +307,7 @@ func silent(t *testing.T) string {
 
 // TestIsolation checks that a worker that never answers does not delay a healthy worker, and can be removed at once.
 func TestIsolation(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	fleet := newFleet(t, func(o *remote.Options) { o.ProbeTimeout = time.Minute })
 	dead := remote.Credentials{Config: &rest.Config{Host: "https://" + silent(t), BearerToken: "x"}, Fingerprint: "1"}
 	start := time.Now()
@@ -337,7 +337,7 @@ func TestIsolation(t *testing.T) {
 
 // TestSlowSubscriber checks that a subscriber that never returns delays neither workers nor other subscribers.
 func TestSlowSubscriber(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	fleet := newFleet(t)
 	block := make(chan struct{})
 	defer close(block)

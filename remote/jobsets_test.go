@@ -63,7 +63,7 @@ func newJobSet(name string, owners ...any) *unstructured.Unstructured {
 // TestJobSetsAreOptional checks that a kubeconfig without the right to read JobSets still makes a Connected worker. The
 // log says once that the right is missing. When the right is granted, the JobSets arrive over the same connection.
 func TestJobSetsAreOptional(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	g, ctx := gomega.NewWithT(t), t.Context()
 	admin, err := client.New(server.Config, client.Options{})
 	check.Must(t, err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/remote"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const hubID = "hub-1"
@@ -36,44 +36,23 @@ const hubID = "hub-1"
 const patience = 60 * time.Second
 
 // shared is the API server of the tests that do not damage it. It has all CRDs.
-var shared = struct {
-	once    sync.Once
-	cluster *clusters.Cluster
-	err     error
-}{}
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.cluster != nil {
-		if err := shared.cluster.Stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
+var shared = servers.ShareWith(func(ctx context.Context, cleanup func(func() error)) (*clusters.Cluster, error) {
+	crds, err := allCRDs(ctx)
+	if err != nil {
+		return nil, err
 	}
-	os.Exit(code)
-}
+	cluster, err := clusters.Start(ctx, clusters.Options{Name: "worker", CRDs: crds})
+	if err == nil {
+		cleanup(cluster.Stop)
+	}
+	return cluster, err
+})
+
+func TestMain(m *testing.M) { shared.Main(m) }
 
 func allCRDs(ctx context.Context) ([]string, error) {
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
 	return append(crds, "../config/crd/worker/trainyard.dev_executionleases.yaml"), err
-}
-
-// sharedServer starts the shared API server on first use.
-func sharedServer(t *testing.T) *clusters.Cluster {
-	t.Helper()
-	shared.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		crds, err := allCRDs(ctx)
-		if shared.err = err; err != nil {
-			return
-		}
-		shared.cluster, shared.err = clusters.Start(ctx, clusters.Options{Name: "worker", CRDs: crds})
-	})
-	if shared.err != nil {
-		t.Fatalf("these tests need a real API server (make controlplane builds it): %v", shared.err)
-	}
-	return shared.cluster
 }
 
 // ownServer starts an API server for one test.

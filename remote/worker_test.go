@@ -29,7 +29,7 @@ import (
 
 // TestInventoryOfServer counts nodes and pods of a real API server. The test binds the pods itself.
 func TestInventoryOfServer(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	g, ctx, admin := gomega.NewWithT(t), t.Context(), adminOf(t, server)
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "gpu-0", Labels: map[string]string{"nvidia.com/gpu.product": "H100"}},
@@ -116,7 +116,7 @@ func TestInventoryOfServer(t *testing.T) {
 
 // TestMetrics checks that a worker has metrics while it is in the fleet, and none after.
 func TestMetrics(t *testing.T) {
-	server := sharedServer(t)
+	server := shared.Get(t)
 	fleet := newFleet(t)
 	fleet.Ensure("measured", adminCredentials(server), uidOf(t, server))
 	cluster := get(t, fleet, "measured")

@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -37,6 +36,7 @@ import (
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/ports"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const (
@@ -45,71 +45,60 @@ const (
 	agentAccount   = "trainyard-worker-agent"
 )
 
-// world is a cluster with simulated nodes, JobSet, and the rights of config/worker-agent. The tests share it.
-var world struct {
-	once       sync.Once
-	err        error
-	dir        string
+// environment is a cluster with simulated nodes, JobSet, and the rights of config/worker-agent.
+type environment struct {
 	binary     string
 	cluster    *clusters.Cluster
 	client     client.Client
 	kubeconfig string // of the agent's service account
 }
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := clusters.StopAll(world.cluster); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if world.dir != "" {
-		_ = os.RemoveAll(world.dir)
-	}
-	os.Exit(code)
-}
+var shared = servers.ShareWith(startEnvironment)
+
+func TestMain(m *testing.M) { shared.Main(m) }
+
+// world is the environment that the tests share. The first test that calls setUp starts it.
+var world *environment
 
 func setUp(t *testing.T) {
 	t.Helper()
-	world.once.Do(func() { world.err = startWorld(context.Background()) })
-	if world.err != nil {
-		t.Fatalf("start cluster and build agent: %v", world.err)
-	}
+	world = shared.Get(t)
 }
 
-func startWorld(ctx context.Context) (err error) {
-	if world.dir, err = os.MkdirTemp("", "worker-agent-"); err != nil {
-		return err
-	}
-	world.binary = filepath.Join(world.dir, "worker-agent")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", world.binary, ".").CombinedOutput(); err != nil {
-		return fmt.Errorf("build worker-agent: %w: %s", err, out)
-	}
+func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environment, error) {
+	ctx = context.WithoutCancel(ctx) // On a busy machine the linker needs more time than clusters may take to start.
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o := clusters.Full("agent", clusters.NodeShape{Count: 2})
 	o.CRDs = slices.Concat(crds, []string{
 		"../../config/crd/worker/trainyard.dev_capacityreports.yaml", "../../config/crd/worker/trainyard.dev_executionleases.yaml",
 	})
-	if world.cluster, err = clusters.Start(ctx, o); err != nil {
-		return err
+	e := &environment{}
+	if e.cluster, err = clusters.Start(ctx, o); err != nil {
+		return nil, err
+	}
+	cleanup(e.cluster.Stop)
+	e.binary = filepath.Join(e.cluster.Dir, "worker-agent")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", e.binary, ".").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build worker-agent: %w: %s", err, out)
 	}
 	scheme := apiruntime.NewScheme()
 	if err := trainjob.AddToScheme(scheme); err != nil {
-		return err
+		return nil, err
 	}
-	if world.client, err = client.New(world.cluster.Config, client.Options{Scheme: scheme}); err != nil {
-		return err
+	if e.client, err = client.New(e.cluster.Config, client.Options{Scheme: scheme}); err != nil {
+		return nil, err
 	}
-	if err := installAgent(ctx); err != nil {
-		return err
+	if err := e.installAgent(ctx); err != nil {
+		return nil, err
 	}
-	return world.cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml")
+	return e, e.cluster.ApplyTrainerRuntimes(ctx, "torch_distributed.yaml", "deepspeed_distributed.yaml")
 }
 
 // installAgent applies config/worker-agent without its Deployment, and makes a kubeconfig of the service account in it.
-func installAgent(ctx context.Context) error {
+func (e *environment) installAgent(ctx context.Context) error {
 	objects, err := clusters.ReadObjects(
 		"../../config/worker-agent/namespace.yaml", "../../config/worker-agent", "../../config/admission")
 	if err != nil {
@@ -121,16 +110,16 @@ func installAgent(ctx context.Context) error {
 			applied = append(applied, object)
 		}
 	}
-	if err := world.cluster.ApplyObjects(ctx, applied...); err != nil {
+	if err := e.cluster.ApplyObjects(ctx, applied...); err != nil {
 		return err
 	}
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: agentNamespace, Name: agentAccount}}
 	token := &authenticationv1.TokenRequest{}
-	if err := world.client.SubResource("token").Create(ctx, account, token); err != nil {
+	if err := e.client.SubResource("token").Create(ctx, account, token); err != nil {
 		return fmt.Errorf("create token: %w", err)
 	}
-	world.kubeconfig = filepath.Join(world.dir, "kubeconfig")
-	return writeKubeconfig(world.cluster.Config, token.Status.Token, world.kubeconfig)
+	e.kubeconfig = filepath.Join(e.cluster.Dir, "agent.kubeconfig")
+	return writeKubeconfig(e.cluster.Config, token.Status.Token, e.kubeconfig)
 }
 
 func writeKubeconfig(admin *rest.Config, token, path string) error {

@@ -27,6 +27,7 @@ import (
 	"github.com/trainyard/trainyard/controllers/hub/credentials"
 	"github.com/trainyard/trainyard/kubeconfigs"
 	"github.com/trainyard/trainyard/remote"
+	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -68,36 +69,29 @@ func newScene(t *testing.T, labels map[string]string) *scene {
 	s.loader = &kubeconfigs.Loader{Reader: s.Hub.Admin, Namespace: namespace, Clock: s.clock}
 	s.reconciler = credentials.NewReconciler(credentials.Options{Hub: s.Hub.Admin, Loader: s.loader, Clock: s.clock})
 	s.bound = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name}}
-	s.must(s.Workers[0].Admin.Create(t.Context(), s.bound))
+	check.Must(s.T, s.Workers[0].Admin.Create(t.Context(), s.bound))
 	kubeconfig, err := s.Workers[0].Cluster.KubeconfigBytes()
-	s.must(err)
+	check.Must(s.T, err)
 	config, err := clientcmd.Load(kubeconfig)
-	s.must(err)
+	check.Must(s.T, err)
 	user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
 	user.ClientCertificateData, user.ClientKeyData, user.Token = nil, nil, s.token()
 	kubeconfig, err = clientcmd.Write(*config)
-	s.must(err)
+	check.Must(s.T, err)
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: s.name, Labels: labels},
 		Data:       map[string][]byte{kubeconfigs.SecretKey: kubeconfig},
 	}
-	s.must(s.Hub.Admin.Create(t.Context(), secret))
+	check.Must(s.T, s.Hub.Admin.Create(t.Context(), secret))
 	worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: s.name}, Spec: v1alpha1.WorkerClusterSpec{
 		Connection: v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: s.name}},
 	}}
-	s.must(s.Hub.Admin.Create(t.Context(), worker))
-	t.Cleanup(func() { s.must(client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), worker))) })
+	check.Must(s.T, s.Hub.Admin.Create(t.Context(), worker))
+	t.Cleanup(func() { check.Must(s.T, client.IgnoreNotFound(s.Hub.Admin.Delete(context.Background(), worker))) })
 	return s
 }
 
 var managed = map[string]string{v1alpha1.LabelRenew: v1alpha1.RenewToken}
-
-func (s *scene) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
-}
 
 func (s *scene) token() string {
 	s.Helper()
@@ -106,21 +100,21 @@ func (s *scene) token() string {
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Secret", APIVersion: "v1", Name: s.bound.Name, UID: s.bound.UID},
 	}}
 	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
-	s.must(s.Workers[0].Admin.SubResource("token").Create(s.Context(), of, request))
+	check.Must(s.T, s.Workers[0].Admin.SubResource("token").Create(s.Context(), of, request))
 	return request.Status.Token
 }
 
 func (s *scene) secret() *corev1.Secret {
 	s.Helper()
 	secret := &corev1.Secret{}
-	s.must(s.Hub.Admin.Get(s.Context(), types.NamespacedName{Namespace: namespace, Name: s.name}, secret))
+	check.Must(s.T, s.Hub.Admin.Get(s.Context(), types.NamespacedName{Namespace: namespace, Name: s.name}, secret))
 	return secret
 }
 
 func (s *scene) reconcile() reconcile.Result {
 	s.Helper()
 	result, err := s.reconciler.Reconcile(s.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: s.name}})
-	s.must(err)
+	check.Must(s.T, err)
 	return result
 }
 
@@ -128,7 +122,7 @@ func (s *scene) reconcile() reconcile.Result {
 func (s *scene) expiring() (reason, message string) {
 	s.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	s.must(s.Hub.Admin.Get(s.Context(), types.NamespacedName{Name: s.name}, worker))
+	check.Must(s.T, s.Hub.Admin.Get(s.Context(), types.NamespacedName{Name: s.name}, worker))
 	if c := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterCredentialsExpiring); c != nil {
 		return c.Reason, c.Message
 	}
@@ -138,7 +132,7 @@ func (s *scene) expiring() (reason, message string) {
 func (s *scene) load() *kubeconfigs.Credentials {
 	s.Helper()
 	loaded, err := s.loader.Load(s.Context(), v1alpha1.Connection{KubeconfigSecretRef: &v1alpha1.SecretReference{Name: s.name}})
-	s.must(err)
+	check.Must(s.T, err)
 	return loaded
 }
 
@@ -155,7 +149,7 @@ func TestTokenIsRenewed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	fleet, err := remote.NewFleet(ctx, remote.Options{HubID: "hub-1", ProbeInterval: time.Second})
-	s.must(err)
+	check.Must(s.T, err)
 	var mu sync.Mutex
 	var left []string
 	connected := false
@@ -189,7 +183,7 @@ func TestTokenIsRenewed(t *testing.T) {
 		t.Fatal("the token was not renewed")
 	}
 	inUse(fresh)
-	s.must(<-requests)
+	check.Must(s.T, <-requests)
 	mu.Lock()
 	defer mu.Unlock()
 	if len(left) > 0 {
@@ -199,7 +193,7 @@ func TestTokenIsRenewed(t *testing.T) {
 		t.Errorf("the Secret has become %v", after.ObjectMeta)
 	}
 	token, err := kubeconfigs.ParseServiceAccountToken(s.load().Config.BearerToken)
-	s.must(err)
+	check.Must(s.T, err)
 	if token.SecretUID != s.bound.UID || token.Expires.Sub(token.Issued) != 10*time.Minute {
 		t.Errorf("the new token is %+v, want one like the old", token)
 	}
@@ -248,11 +242,11 @@ func TestRenewalIsRefused(t *testing.T) {
 	before := s.secret()
 	binding := &rbacv1.RoleBinding{}
 	key := types.NamespacedName{Namespace: namespace, Name: account}
-	s.must(s.Workers[0].Admin.Get(t.Context(), key, binding))
-	s.must(s.Workers[0].Admin.Delete(t.Context(), binding))
+	check.Must(s.T, s.Workers[0].Admin.Get(t.Context(), key, binding))
+	check.Must(s.T, s.Workers[0].Admin.Delete(t.Context(), binding))
 	restore := func() {
 		again := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}
-		s.must(client.IgnoreAlreadyExists(s.Workers[0].Admin.Create(context.Background(), again)))
+		check.Must(s.T, client.IgnoreAlreadyExists(s.Workers[0].Admin.Create(context.Background(), again)))
 	}
 	t.Cleanup(restore)
 	s.clock.SetTime(s.clock.Now().Add(6 * time.Minute))
@@ -263,7 +257,7 @@ func TestRenewalIsRefused(t *testing.T) {
 			t.Errorf("the next try is after %s", again)
 		}
 		if reason == "" {
-			s.must(s.Hub.Admin.Update(context.Background(), withData(s.secret(), before.Data)))
+			check.Must(s.T, s.Hub.Admin.Update(context.Background(), withData(s.secret(), before.Data)))
 		}
 		return reason + message
 	}, patience, 50*time.Millisecond).Should(gomega.SatisfyAll(
@@ -291,7 +285,7 @@ func withData(secret *corev1.Secret, data map[string][]byte) *corev1.Secret {
 // TestRevokedTokenCannotRenewItself deletes the Secret on the worker to which the token is bound.
 func TestRevokedTokenCannotRenewItself(t *testing.T) {
 	s := newScene(t, managed)
-	s.must(s.Workers[0].Admin.Delete(t.Context(), s.bound))
+	check.Must(s.T, s.Workers[0].Admin.Delete(t.Context(), s.bound))
 	s.clock.SetTime(s.clock.Now().Add(6 * time.Minute))
 	s.reconcile()
 	reason, message := s.expiring()

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/registration"
@@ -27,37 +26,26 @@ import (
 )
 
 // far is a cluster that the tests of join use as the worker of the world's cluster: an API server and no controllers.
-var far struct {
-	once       sync.Once
-	err        error
-	cluster    *clusters.Cluster
-	kubernetes kubernetes.Interface
-	dynamic    dynamic.Interface
-}
+var far *server
 
 // setUpPair starts both clusters.
 func setUpPair(t *testing.T) {
 	t.Helper()
 	setUp(t)
-	far.once.Do(func() {
-		crds, err := clusters.ModulePaths(context.Background(), clusters.TrainerCRDs, clusters.JobSetCRDs)
-		if err == nil {
-			far.cluster, err = clusters.Start(context.Background(), clusters.Options{Name: "far", CRDs: crds})
-		}
-		if err == nil {
-			far.kubernetes, err = kubernetes.NewForConfig(far.cluster.Config)
-		}
-		if err == nil {
-			far.dynamic, err = dynamic.NewForConfig(far.cluster.Config)
-		}
-		if err == nil {
-			err = world.cluster.ApplyFiles(context.Background(), "../../../../config/namespace/namespace.yaml", "../../../../config/rbac")
-		}
-		far.err = err
-	})
-	if far.err != nil {
-		t.Fatalf("start the worker: %v", far.err)
+	far = sharedFar.Get(t)
+}
+
+// startFar starts far, and gives the world, which is its hub, the roles of a hub.
+func startFar(ctx context.Context, cleanup func(func() error)) (*server, error) {
+	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.JobSetCRDs)
+	if err != nil {
+		return nil, err
 	}
+	f := &server{}
+	if err := f.start(ctx, clusters.Options{Name: "far", CRDs: crds}, cleanup); err != nil {
+		return nil, err
+	}
+	return f, world.cluster.ApplyFiles(ctx, "../../../../config/namespace/namespace.yaml", "../../../../config/rbac")
 }
 
 // pairFlags name both clusters to the plugin.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -30,6 +29,7 @@ import (
 	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/commands"
 	"github.com/trainyard/trainyard/test/check"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/servers"
 )
 
 const (
@@ -44,36 +44,40 @@ var (
 	workers    = schema.GroupVersionResource{Group: "trainyard.dev", Version: "v1alpha1", Resource: "workerclusters"}
 )
 
-// world is a cluster with an agent that runs its TrainJobs on simulated nodes. The tests share it.
-var world struct {
-	once       sync.Once
-	err        error
-	dir        string
+// server is a cluster and its clients.
+type server struct {
 	cluster    *clusters.Cluster
 	kubernetes kubernetes.Interface
 	dynamic    dynamic.Interface
 }
 
+// start starts the cluster.
+func (s *server) start(ctx context.Context, options clusters.Options, cleanup func(func() error)) (err error) {
+	if s.cluster, err = clusters.Start(ctx, options); err != nil {
+		return err
+	}
+	cleanup(s.cluster.Stop)
+	if s.kubernetes, err = kubernetes.NewForConfig(s.cluster.Config); err != nil {
+		return err
+	}
+	s.dynamic, err = dynamic.NewForConfig(s.cluster.Config)
+	return err
+}
+
+// world is a cluster with an agent that runs its TrainJobs on simulated nodes. The tests share it.
+var world *server
+
+var sharedWorld, sharedFar = servers.ShareWith(startWorld), servers.ShareWith(startFar)
+
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
-	code := m.Run()
-	if err := clusters.StopAll(world.cluster, far.cluster); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	if world.dir != "" {
-		_ = os.RemoveAll(world.dir)
-	}
-	os.Exit(code)
+	servers.Main(m, sharedWorld, sharedFar)
 }
 
 // setUp starts the world, and returns a namespace for the test.
 func setUp(t *testing.T) string {
 	t.Helper()
-	world.once.Do(func() { world.err = startWorld(context.Background()) })
-	if world.err != nil {
-		t.Fatalf("start cluster and agent: %v", world.err)
-	}
+	world = sharedWorld.Get(t)
 	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := world.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
@@ -82,38 +86,31 @@ func setUp(t *testing.T) string {
 	return name
 }
 
-func startWorld(ctx context.Context) (err error) {
-	if world.dir, err = os.MkdirTemp("", "kubectl-trainyard-"); err != nil {
-		return err
-	}
-	agent := filepath.Join(world.dir, "worker-agent")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", agent, "../../../worker-agent").CombinedOutput(); err != nil {
-		return fmt.Errorf("build worker-agent: %w: %s", err, out)
-	}
+func startWorld(ctx context.Context, cleanup func(func() error)) (*server, error) {
+	ctx = context.WithoutCancel(ctx) // On a busy machine the linker needs more time than clusters may take to start.
 	crds, err := clusters.ModulePaths(ctx, clusters.TrainerCRDs, clusters.HubCRDs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	o := clusters.Full("plugin", clusters.NodeShape{Count: 2})
 	o.CRDs = crds
-	if world.cluster, err = clusters.Start(ctx, o); err != nil {
-		return err
+	w := &server{}
+	if err := w.start(ctx, o, cleanup); err != nil {
+		return nil, err
 	}
-	if world.kubernetes, err = kubernetes.NewForConfig(world.cluster.Config); err != nil {
-		return err
+	agent := filepath.Join(w.cluster.Dir, "worker-agent")
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", agent, "../../../worker-agent").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build worker-agent: %w: %s", err, out)
 	}
-	if world.dynamic, err = dynamic.NewForConfig(world.cluster.Config); err != nil {
-		return err
+	if err := w.cluster.ApplyTrainerRuntimes(ctx, "deepspeed_distributed.yaml"); err != nil {
+		return nil, err
 	}
-	if err := world.cluster.ApplyTrainerRuntimes(ctx, "deepspeed_distributed.yaml"); err != nil {
-		return err
+	if err := w.cluster.Apply(ctx, runtimes, "{apiVersion: v1, kind: Namespace, metadata: {name: kubeflow-system}}"); err != nil {
+		return nil, err
 	}
-	if err := world.cluster.Apply(ctx, runtimes, "{apiVersion: v1, kind: Namespace, metadata: {name: kubeflow-system}}"); err != nil {
-		return err
-	}
-	_, err = world.cluster.Run(ctx, "worker-agent", agent, "--health-probe-bind-address=0", "--metrics-bind-address=0",
-		"--kubeconfig="+world.cluster.KubeconfigPath)
-	return err
+	_, err = w.cluster.Run(ctx, "worker-agent", agent, "--health-probe-bind-address=0", "--metrics-bind-address=0",
+		"--kubeconfig="+w.cluster.KubeconfigPath)
+	return w, err
 }
 
 // runtimes are the runtimes for the tests. They fail with the first pod or container restart, survive them, fit
