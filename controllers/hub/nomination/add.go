@@ -55,7 +55,7 @@ func (r *Reconciler) Add(mgr ctrl.Manager) error {
 
 // roomChanged looks at the waiting list if anybody is on it.
 func (r *Reconciler) roomChanged() {
-	if r.anyWaiting.Load() {
+	if r.waiting.any.Load() {
 		r.inbox.AddAfter(waitingList, gatherTime)
 	}
 }

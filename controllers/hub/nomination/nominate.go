@@ -34,14 +34,14 @@ func (r *Reconciler) nominate(
 	err = r.Hub.Status().Patch(ctx, patch, client.Apply, client.FieldOwner(managerOfKueue), client.ForceOwnership) //nolint:staticcheck // The patch is no typed apply configuration.
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		r.recordRefused(o, err)
+		r.announcer.refused(o, err)
 		return fmt.Errorf("nominate worker %q for Workload %s: %w", worker, key, err)
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("nominate worker %q for Workload %s: %w", worker, key, err)
 	case err == nil:
 		m.over = o.workload.ResourceVersion
 		log.FromContext(ctx).Info("Nominated", "workload", key, "workerCluster", worker, "instead", o.nominee(), "why", why)
-		r.recordNominated(o, worker, why)
+		r.announcer.nominated(o, worker, why)
 	}
 	return nil
 }

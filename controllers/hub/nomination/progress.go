@@ -29,8 +29,6 @@ type progress struct {
 	settled time.Time
 	// refusals are of the workers that have not admitted the job.
 	refusals map[v1alpha1.ClusterName]refusal
-	// said is what the last Event was about.
-	said string
 }
 
 // refusal is a worker's.

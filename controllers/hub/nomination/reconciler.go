@@ -6,7 +6,6 @@ package nomination
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,9 +69,8 @@ type Reconciler struct {
 	inbox inbox.Inbox
 	// remembered are what is remembered of Workloads that are not ended.
 	remembered map[types.NamespacedName]*progress
-	// waiting are the Workloads that need a worker. anyWaiting says whether there are any, for other goroutines.
-	waiting    map[types.NamespacedName]bool
-	anyWaiting atomic.Bool
+	waiting    waiting
+	announcer  announcer
 	// recalled: the room of all Workloads that were on workers at the start is taken.
 	recalled bool
 }
@@ -80,7 +78,9 @@ type Reconciler struct {
 // NewReconciler makes the controller's reconciler.
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
-		Options: options, remembered: map[types.NamespacedName]*progress{}, waiting: map[types.NamespacedName]bool{},
+		Options: options, remembered: map[types.NamespacedName]*progress{},
+		waiting:   waiting{keys: map[types.NamespacedName]bool{}},
+		announcer: announcer{recorder: options.Recorder, said: map[types.NamespacedName]said{}},
 	}
 }
 
@@ -103,10 +103,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	what := decide(o, r.Clock.Now())
 	log.FromContext(ctx).V(1).Info("Decided", "state", what)
 	if what == unplaced || what == refused {
-		r.enter(key)
+		r.waiting.enter(key)
+		r.inbox.Add(waitingList)
 		return reconcile.Result{}, nil
 	}
-	delete(r.waiting, key)
+	r.waiting.leave(key)
 	return requeue.AfterConflict(r.act(ctx, o, what))
 }
 
@@ -128,13 +129,6 @@ func (r *Reconciler) list(ctx context.Context) ([]unstructured.Unstructured, err
 		return nil, fmt.Errorf("list Workloads: %w", err)
 	}
 	return all.Items, nil
-}
-
-// enter puts a Workload on the waiting list.
-func (r *Reconciler) enter(key types.NamespacedName) {
-	r.waiting[key] = true
-	r.anyWaiting.Store(true)
-	r.inbox.Add(waitingList)
 }
 
 // observe reads a Workload, what MultiKueue may do with it, and its clones.
@@ -213,9 +207,13 @@ func (r *Reconciler) act(ctx context.Context, o *observation, what state) (recon
 	switch what {
 	case ended:
 		r.forget(o.key)
-	case unready, misconfigured, foreign:
+	case unready:
 		r.Room.Release(o.workload.UID)
-		r.explain(o, what)
+		r.announcer.explain(o, what)
+	case misconfigured, foreign:
+		r.progress(o.key, o.workload.UID) // It gives back the room of an earlier Workload of this name.
+		r.Room.Release(o.workload.UID)
+		r.announcer.explain(o, what)
 	case settled:
 		return r.settle(o)
 	case crossed:
@@ -224,7 +222,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, what state) (recon
 		if err := r.occupy(o, o.nominee()); err != nil {
 			return reconcile.Result{}, err
 		}
-		r.explain(o, what)
+		r.announcer.explain(o, what)
 		if due := o.due(); what == following && !due.IsZero() {
 			return reconcile.Result{RequeueAfter: max(due.Sub(r.Clock.Now()), time.Millisecond)}, nil
 		}
@@ -235,6 +233,7 @@ func (r *Reconciler) act(ctx context.Context, o *observation, what state) (recon
 
 // forget gives everything back that a Workload has.
 func (r *Reconciler) forget(key types.NamespacedName) {
+	r.announcer.forget(key)
 	if m := r.remembered[key]; m != nil {
 		r.Room.Release(m.uid)
 		delete(r.remembered, key)
@@ -245,7 +244,8 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 func (r *Reconciler) settle(o *observation) (reconcile.Result, error) {
 	w, m := o.workload, r.progress(o.key, o.workload.UID)
 	if m.settled.IsZero() {
-		m.settled, m.refusals, m.said = r.Clock.Now(), nil, ""
+		m.settled, m.refusals = r.Clock.Now(), nil
+		r.announcer.forget(o.key)
 	}
 	if _, countable := w.gang(); countable {
 		return reconcile.Result{}, r.occupy(o, v1alpha1.ClusterName(w.Status.ClusterName))

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,22 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 	"github.com/trainyard/trainyard/remote"
 )
+
+// waiting are the Workloads that need a worker. One goroutine uses it, but any is for all.
+type waiting struct {
+	keys map[types.NamespacedName]bool
+	any  atomic.Bool
+}
+
+func (w *waiting) enter(key types.NamespacedName) {
+	w.keys[key] = true
+	w.any.Store(true)
+}
+
+func (w *waiting) leave(key types.NamespacedName) {
+	delete(w.keys, key)
+	w.any.Store(len(w.keys) > 0)
+}
 
 // serve nominates workers for the Workloads of the waiting list, in order: by priority, then by age.
 func (r *Reconciler) serve(ctx context.Context) (reconcile.Result, error) {
@@ -42,12 +59,11 @@ func (r *Reconciler) serve(ctx context.Context) (reconcile.Result, error) {
 			errs = append(errs, err)
 		}
 		if placed {
-			delete(r.waiting, o.key)
+			r.waiting.leave(o.key)
 			continue
 		}
 		next = requeue.Earlier(next, r.progress(o.key, o.workload.UID).next(r.Clock.Now()))
 	}
-	r.anyWaiting.Store(len(r.waiting) > 0)
 	if err := errors.Join(errs...); err != nil || next.IsZero() {
 		return reconcile.Result{}, err
 	}
@@ -87,14 +103,14 @@ func (r *Reconciler) recall(ctx context.Context) error {
 
 // applicants reads the Workloads of the waiting list, and takes out the Workloads that need no worker any more.
 func (r *Reconciler) applicants(ctx context.Context) (all []*observation, errs []error) {
-	for key := range r.waiting {
+	for key := range r.waiting.keys {
 		o, err := r.observe(ctx, key)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		if what := decide(o, r.Clock.Now()); what != unplaced && what != refused {
-			delete(r.waiting, key)
+			r.waiting.leave(key)
 			r.inbox.Add(key)
 			continue
 		}
@@ -121,7 +137,7 @@ func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[stri
 	}
 	job, err := r.job(o)
 	if err != nil {
-		r.explainFault(o, err)
+		r.announcer.explainFault(o, err)
 		return false, nil
 	}
 	if job.Excluded, err = r.excluded(ctx, o, m); err != nil {
@@ -144,7 +160,7 @@ func (r *Reconciler) serveOne(ctx context.Context, o *observation, full map[stri
 		return true, r.nominate(ctx, o, answer.Cluster, answer.Message)
 	}
 	full[kind] = answer
-	r.explainFull(o, answer)
+	r.announcer.explainFull(o, answer)
 	return false, nil
 }
 
