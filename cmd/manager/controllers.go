@@ -127,7 +127,7 @@ func (w *wiring) addPlacement(ctx context.Context) error {
 	mover := moves.NewReconciler(moves.Options{
 		Hub: w.mgr.GetClient(), Room: placer, Policy: w.policies.For, Clock: clock.RealClock{},
 	})
-	return errors.Join(placer.Add(w.mgr, w.fleet), mover.Add(w.mgr), w.addNomination())
+	return errors.Join(placer.Add(w.mgr), mover.Add(w.mgr), w.addNomination())
 }
 
 // newKueueWatch returns the watch of the hub's Kueue, nil if nobody needs it: MultiKueue dispatches only jobs with its

@@ -79,7 +79,7 @@ func (s *scene) run(t *testing.T) *asking {
 	mover := NewReconciler(Options{
 		Hub: mgr.GetClient(), Room: room, Policy: placement.Policies{Hub: mgr.GetClient()}.For, Clock: clock.RealClock{},
 	})
-	check.Must(t, placer.Add(mgr, fleet))
+	check.Must(t, placer.Add(mgr))
 	check.Must(t, mover.Add(mgr))
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()

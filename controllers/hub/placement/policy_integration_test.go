@@ -333,7 +333,7 @@ func (s *scene) run(t *testing.T) {
 		Kueue: s.kueue,
 	})
 	check.Must(t, err)
-	check.Must(t, s.reconciler.Add(mgr, s.fleet))
+	check.Must(t, s.reconciler.Add(mgr))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- mgr.Start(ctx) }()

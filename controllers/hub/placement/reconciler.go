@@ -28,6 +28,7 @@ import (
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
+	"github.com/trainyard/trainyard/remote"
 )
 
 const (
@@ -35,6 +36,13 @@ const (
 	// change.
 	explanationInterval = 10 * time.Second
 )
+
+// Connections are the connections to workers. remote.Fleet has them.
+type Connections interface {
+	decider.Connections
+	// Subscribe calls notify, which must not block, when a connection changes.
+	Subscribe(notify func(v1alpha1.ClusterName, remote.Status)) (cancel func())
+}
 
 // Options of the controller. All are required but Protected, UnknownCopies, Shown, Kueue and AdmissionCheck.
 type Options struct {
@@ -48,7 +56,7 @@ type Options struct {
 	// Protected says that no job of a namespace is placed. Nil: there is none.
 	Protected func(namespace string) bool
 	// Connections have the workers' inventories.
-	Connections decider.Connections
+	Connections Connections
 	// UnknownCopies holds back jobs that may be running already. Nil: there are none.
 	UnknownCopies UnknownCopies
 	// Shown says of a worker that has been connected whether UnknownCopies knows what is there. Until then, but not for

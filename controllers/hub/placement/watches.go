@@ -37,8 +37,8 @@ import (
 // concurrency is how many Dispatches may be on their way to the API server.
 const concurrency = 8
 
-// Add adds the controller to the manager. fleet tells when inventories change.
-func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
+// Add adds the controller to the manager.
+func (r *Reconciler) Add(mgr ctrl.Manager) error {
 	w := r.watches
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("placement").
@@ -63,8 +63,8 @@ func (r *Reconciler) Add(mgr ctrl.Manager, fleet *remote.Fleet) error {
 		if err := r.expectUnplaced(ctx); err != nil {
 			return err
 		}
-		inventories := inventories{decider: r.decider, fleet: fleet, watched: map[v1alpha1.ClusterName]watched{}}
-		defer fleet.Subscribe(inventories.follow)()
+		inventories := inventories{decider: r.decider, connections: r.Connections, watched: map[v1alpha1.ClusterName]watched{}}
+		defer r.Connections.Subscribe(inventories.follow)()
 		defer r.decider.Subscribe(r.reviewQuota)()
 		defer r.show(ctx)()
 		return r.decider.Run(ctx)
@@ -212,8 +212,8 @@ func (w *watches) dispatches() handler.EventHandler {
 
 // inventories tells the decider when the inventory of a worker changes.
 type inventories struct {
-	decider *decider.Decider
-	fleet   *remote.Fleet
+	decider     *decider.Decider
+	connections Connections
 
 	mu sync.Mutex
 	// watched are the connections whose inventory is watched, under mu.
@@ -228,7 +228,7 @@ type watched struct {
 // follow watches the inventory of a worker's current connection.
 func (i *inventories) follow(name v1alpha1.ClusterName, _ remote.Status) {
 	defer i.decider.Changed()
-	cluster, _ := i.fleet.Get(name)
+	cluster, _ := i.connections.Get(name)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	before := i.watched[name]
