@@ -88,15 +88,14 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if err != nil {
 		return err
 	}
+	opts.setDefaults()
 	clients := Clients{Cached: mgr.GetClient(), Live: mgr.GetAPIReader()}
-	r := NewReconciler(clients, mgr.GetEventRecorder(ControllerName), runtimes, opts)
-	return r.Add(ctx, mgr, opts)
+	return newReconciler(clients, mgr.GetEventRecorder(ControllerName), runtimes, opts).watch(ctx, mgr, opts)
 }
 
-// Add registers the watches: TrainJobs, the objects that the framework builds for them, the runtimes that they may wait
+// watch registers the watches: TrainJobs, the objects that the framework builds for them, the runtimes that they may wait
 // for, JobSets of other owners that have their names, and their pods.
-func (r *Reconciler) Add(ctx context.Context, mgr ctrl.Manager, opts Options) error {
-	opts.setDefaults()
+func (r *Reconciler) watch(ctx context.Context, mgr ctrl.Manager, opts Options) error {
 	if err := startInformers(ctx, mgr); err != nil {
 		return err
 	}

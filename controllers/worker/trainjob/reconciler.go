@@ -34,9 +34,9 @@ type Reconciler struct {
 	clock     clock.PassiveClock
 }
 
-// NewReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the
+// newReconciler returns a Reconciler. The runtimes come from NewRuntimes and must read through the same cache as the
 // client. It uses the options that concern single jobs. Their clock stamps conditions and measures deadlines.
-func NewReconciler(
+func newReconciler(
 	clients Clients, recorder events.EventRecorder, runtimes map[string]trainerruntime.Runtime, opts Options,
 ) *Reconciler {
 	opts.setDefaults()

@@ -300,7 +300,7 @@ func (e *environment) reconcileBehind(t *testing.T, behind *trainer.TrainJob) ct
 		t.Fatal(err)
 	}
 	clients := Clients{Cached: behindClient{e.cached, behind}, Live: e.Client}
-	return reconcileOnce(t, NewReconciler(clients, events.NewFakeRecorder(10), runtimes, Options{Clock: e.clock}), behind)
+	return reconcileOnce(t, newReconciler(clients, events.NewFakeRecorder(10), runtimes, Options{Clock: e.clock}), behind)
 }
 
 func reconcileOnce(t *testing.T, r *Reconciler, j *trainer.TrainJob) ctrl.Result {
