@@ -11,6 +11,7 @@ import (
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -77,25 +78,22 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, jobSetOf); err != nil {
 		return nil, fmt.Errorf("index pods by JobSet: %w", err)
 	}
-	fencer := &Fencer{waiting: &inbox.Inbox{}}
-	stops, leases := &inbox.Inbox{}, &inbox.Inbox{}
-	fencer.tracker = newTracker(opts.Clock, inboxes{waiting: fencer.waiting, stops: stops, leases: leases})
+	waiting, stops, leases := &inbox.Inbox{}, &inbox.Inbox{}, &inbox.Inbox{}
+	recorder := mgr.GetEventRecorder("fencing")
+	tracker, copies := newFencing(opts.Clock, inboxes{waiting: waiting, stops: stops, leases: leases}, mgr.GetClient(), recorder)
+	fencer := &Fencer{tracker: tracker, waiting: waiting}
 
-	shown.Store(fencer.tracker)
-	seen, err := fencer.tracker.watchCopies(ctx, mgr.GetCache())
+	shown.Store(tracker)
+	seen, err := tracker.watchCopies(ctx, mgr.GetCache())
 	if err != nil {
 		return nil, err
-	}
-	copies := &copies{
-		tracker: fencer.tracker, alarms: newAlarms(opts.Clock, stops), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("fencing"),
-		clock: opts.Clock,
 	}
 	if err := copies.setUp(mgr, stops, opts); err != nil {
 		return nil, fmt.Errorf("set up controller of fenced copies: %w", err)
 	}
 	keeper := &keeper{
-		Options: opts, tracker: fencer.tracker, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
-		recorder: mgr.GetEventRecorder("fencing"), cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
+		Options: opts, tracker: tracker, inbox: leases, seen: seen, config: mgr.GetConfig(), http: mgr.GetHTTPClient(),
+		recorder: recorder, cached: mgr.GetClient(), live: mgr.GetAPIReader(), mapper: mgr.GetRESTMapper(),
 		scheme: mgr.GetScheme(),
 		log:    mgr.GetLogger().WithName("fencing"),
 	}
@@ -103,6 +101,14 @@ func Add(ctx context.Context, mgr ctrl.Manager, opts Options) (*Fencer, error) {
 		return nil, fmt.Errorf("add keeper of execution leases: %w", err)
 	}
 	return fencer, nil
+}
+
+// newFencing returns the tracker, and the reconciler that stops copies.
+func newFencing(
+	clock clock.WithDelayedExecution, in inboxes, client client.Client, recorder events.EventRecorder,
+) (*tracker, *copies) {
+	t := newTracker(clock, in)
+	return t, &copies{tracker: t, alarms: newAlarms(clock, in.stops), client: client, recorder: recorder, clock: clock}
 }
 
 // Rechecks brings the TrainJobs for which Gate was shut and may be open now.

@@ -42,10 +42,8 @@ type Replica struct {
 // NewReplica makes a Replica that does not lead.
 func NewReplica(opts Options, parts Parts) *Replica {
 	opts.setDefaults()
-	t := newTracker(opts.Clock, inboxes{waiting: addFunc(parts.Waiting), stops: addFunc(parts.Stops), leases: addFunc(parts.Hubs)})
-	c := &copies{
-		tracker: t, alarms: newAlarms(opts.Clock, addFunc(parts.Stops)), client: parts.Client, recorder: parts.Recorder, clock: opts.Clock,
-	}
+	in := inboxes{waiting: addFunc(parts.Waiting), stops: addFunc(parts.Stops), leases: addFunc(parts.Hubs)}
+	t, c := newFencing(opts.Clock, in, parts.Client, parts.Recorder)
 	return &Replica{
 		Fencer: Fencer{tracker: t}, Copies: c, Watch: t.watcher(), News: news(),
 		Hubs: &leases{
