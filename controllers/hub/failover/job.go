@@ -166,7 +166,7 @@ func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)
 	// The whole outage must have been silent. The condition keeps what an earlier process saw.
-	hasAnswered := isAnswer(said, worker)
+	hasAnswered := isAnswer(said)
 	switch {
 	case f.fence.untried && !hasAnswered:
 		// The first try to connect wakes us. Nobody has seen an answer yet, so none may be written.
@@ -183,8 +183,8 @@ func (f *jobObservation) decideFenced(now time.Time) decision {
 }
 
 // isAnswer is true if the condition WorkerLost says that something has answered during this outage.
-func isAnswer(said *metav1.Condition, worker v1alpha1.ClusterName) bool {
-	return said != nil && (said.Reason == v1alpha1.ReasonAddressAnswers || isFormerAnswer(said, worker))
+func isAnswer(said *metav1.Condition) bool {
+	return said != nil && said.Reason == v1alpha1.ReasonAddressAnswers
 }
 
 // decideDeletion decides about a Dispatch whose job will not run again. It waits for the worker, but not for ever.
