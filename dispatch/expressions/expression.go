@@ -14,6 +14,7 @@ import (
 	"github.com/google/cel-go/cel"
 	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/library"
 
@@ -131,8 +132,9 @@ func (e *Expression) For(job *dispatch.Job) func(*dispatch.Worker) (bool, error)
 	return func(worker *dispatch.Worker) (bool, error) {
 		variables[workerVariable] = workerValue(worker)
 		result, _, err := e.program.Eval(variables)
+		var cancelled interpreter.EvalCancelledError
 		switch {
-		case err != nil && strings.Contains(err.Error(), "cost limit exceeded"):
+		case errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded:
 			return false, fmt.Errorf("it takes more than %d steps, which is the limit of an expression", costLimit)
 		case err != nil:
 			return false, err
