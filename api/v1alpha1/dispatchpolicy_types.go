@@ -14,6 +14,10 @@ const AnnotationClusters = "trainyard.dev/clusters"
 // AnnotationDecision on a Dispatch says why its worker was chosen: the score with its parts, and from how many workers.
 const AnnotationDecision = "trainyard.dev/decision"
 
+// AnnotationAdopted on a Dispatch is the number of the latest attempt that began with a copy that was found: the hub had
+// no record of the attempt. Later attempts leave the annotation as it is.
+const AnnotationAdopted = "trainyard.dev/adopted"
+
 // DispatchPolicyValid is the condition type that says whether a policy can be applied. Otherwise the policy's jobs
 // wait.
 const DispatchPolicyValid = "Valid"

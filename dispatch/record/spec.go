@@ -5,6 +5,7 @@ package record
 
 import (
 	"slices"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -60,13 +61,19 @@ func Evict(dispatch *v1alpha1.Dispatch, eviction v1alpha1.Eviction) {
 	dispatch.Spec.Eviction = &eviction
 }
 
-// AdoptedDecision is the value of the annotation AnnotationDecision if the attempt comes from a copy that was found.
+// adoptedDecision is the value of the annotation AnnotationDecision if the attempt comes from a copy that was found.
 // Otherwise placement says there why it has chosen the worker.
-const AdoptedDecision = "adopted: the worker had the copy of this attempt, of which the hub had no record"
+const adoptedDecision = "adopted: the worker had the copy of this attempt, of which the hub had no record"
 
 // Adopt records the attempt of a copy that was found. It is a later attempt than the hub knew.
 func Adopt(dispatch *v1alpha1.Dispatch, found v1alpha1.DispatchSpec) {
-	Place(dispatch, found, AdoptedDecision)
+	Place(dispatch, found, adoptedDecision)
+	metav1.SetMetaDataAnnotation(&dispatch.ObjectMeta, v1alpha1.AnnotationAdopted, strconv.Itoa(int(found.Attempt)))
+}
+
+// IsAdopted is true if the current attempt comes from a copy that was found.
+func IsAdopted(dispatch *v1alpha1.Dispatch) bool {
+	return dispatch.Annotations[v1alpha1.AnnotationAdopted] == strconv.Itoa(int(dispatch.Spec.Attempt))
 }
 
 // IsGuarded is true if the Dispatch cannot go before its copy.

@@ -76,6 +76,6 @@ func (c change) statusChanged() bool {
 
 // isAdoption is true if the spec has got a later attempt with which a copy was found.
 func (c change) isAdoption() bool {
-	return c.after != nil && c.after.Annotations[v1alpha1.AnnotationDecision] == record.AdoptedDecision &&
+	return c.after != nil && record.IsAdopted(c.after) &&
 		c.after.Spec.Cluster != "" && (c.before == nil || c.after.Spec.Attempt > c.before.Spec.Attempt)
 }

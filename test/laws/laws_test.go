@@ -62,7 +62,7 @@ func on(worker v1alpha1.ClusterName) edit {
 func found(d *v1alpha1.Dispatch) {
 	on("found")(d)
 	d.Spec.Attempt = 5
-	d.Annotations = map[string]string{v1alpha1.AnnotationDecision: record.AdoptedDecision}
+	d.Annotations = map[string]string{v1alpha1.AnnotationAdopted: "5"}
 }
 
 func withdrawn(d *v1alpha1.Dispatch) {

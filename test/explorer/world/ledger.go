@@ -119,7 +119,7 @@ func (w *World) dispatchChanged(change memory.Change) {
 	if n := len(after.Status.History); n > 0 && before != nil && n != len(before.Status.History) {
 		w.Seen[string(after.Status.History[n-1].Outcome)+string(after.Spec.Failover)]++
 	}
-	if after.Annotations[v1alpha1.AnnotationDecision] == record.AdoptedDecision && (before == nil || before.Spec.Attempt < after.Spec.Attempt) {
+	if record.IsAdopted(after) && (before == nil || before.Spec.Attempt < after.Spec.Attempt) {
 		w.Seen["Adopted"]++
 	}
 	origin, spec := after.Spec.TrainJob.UID, after.Spec
