@@ -13,7 +13,6 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 )
@@ -59,12 +58,9 @@ func (w Worker) Find(ctx context.Context, key types.NamespacedName) (*unstructur
 func (w Worker) get(
 	ctx context.Context, reader client.Reader, key types.NamespacedName,
 ) (*unstructured.Unstructured, error) {
-	job := trainjobs.New()
-	if err := reader.Get(ctx, key, job); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get TrainJob %s on worker %q: %w", key, w.Name, err)
+	job, err := records.Job(ctx, reader, key)
+	if err != nil {
+		return nil, fmt.Errorf("on worker %q: %w", w.Name, err)
 	}
 	return job, nil
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/expiry/archive"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -107,12 +108,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // observe reads a job, its Dispatch and its policy from the caches. What it returns belongs to the caches.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	seen := observation{}
-	dispatch, job := &v1alpha1.Dispatch{}, trainjobs.New()
-	if err := r.Hub.Get(ctx, key, dispatch, client.UnsafeDisableDeepCopy); err != nil {
-		return seen, client.IgnoreNotFound(err)
+	dispatch, err := records.Dispatch(ctx, r.Hub, key, client.UnsafeDisableDeepCopy)
+	if dispatch == nil {
+		return seen, err
 	}
-	if err := r.Hub.Get(ctx, key, job, client.UnsafeDisableDeepCopy); err != nil {
-		return seen, client.IgnoreNotFound(err)
+	job, err := records.Job(ctx, r.Hub, key, client.UnsafeDisableDeepCopy)
+	if job == nil {
+		return seen, err
 	}
 	seen.job, seen.dispatch = job, dispatch
 	if _, annotated := ttlAnnotation(job); annotated || record.AttemptOf(dispatch) != record.Finished {

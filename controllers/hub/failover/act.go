@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -137,7 +138,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobO
 		}
 	}
 	var err error
-	if f.job, err = getJob(ctx, r.HubReader, key); err != nil {
+	if f.job, err = records.Job(ctx, r.HubReader, key); err != nil {
 		return nil, err
 	}
 	latest := *o

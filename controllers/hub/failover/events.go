@@ -14,7 +14,7 @@ const action = "Failover"
 
 // recordHeld tells the owner of a job that its worker is lost. The Event has the reason of the condition.
 func (r *Reconciler) recordHeld(f *jobObservation, decided decision) {
-	if !f.jobStays() {
+	if !record.JobStays(f.dispatch, f.job) {
 		// The job is being deleted. Its Dispatch says for what the deletion waits.
 		return
 	}

@@ -31,7 +31,7 @@ func (r *Reconciler) release(ctx context.Context, o *observation, t task) error 
 	}
 	d := f.dispatch
 	// The job is placed again, with a new copy whose status counts.
-	if f.jobStays() && record.AttemptOf(d) != record.Ended {
+	if record.JobStays(f.dispatch, f.job) && record.AttemptOf(d) != record.Ended {
 		if err := r.records.TakeBackStatus(ctx, f.job); err != nil {
 			return err
 		}

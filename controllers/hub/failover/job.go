@@ -93,7 +93,7 @@ func (f *jobObservation) decide(now time.Time) decision {
 	if f.worker <= withinGrace {
 		return decision{do: leave}
 	}
-	if !f.jobStays() {
+	if !record.JobStays(f.dispatch, f.job) {
 		return f.decideDeletion(now)
 	}
 	switch record.StateOf(f.dispatch) {
@@ -209,11 +209,6 @@ func (f *jobObservation) decideDeletion(now time.Time) decision {
 		return decision{do: pending, words: f.pendingWords(), again: due}
 	}
 	return decision{do: release}
-}
-
-// jobStays is true if the hub TrainJob exists and is not being deleted.
-func (f *jobObservation) jobStays() bool {
-	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
 }
 
 func (f *jobObservation) isSaid(decided decision) bool {

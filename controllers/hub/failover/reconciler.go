@@ -11,13 +11,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/inbox"
@@ -168,7 +166,7 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 			return nil, err
 		}
 	}
-	f.job, err = getJob(ctx, r.Hub, client.ObjectKeyFromObject(d), client.UnsafeDisableDeepCopy)
+	f.job, err = records.Job(ctx, r.Hub, client.ObjectKeyFromObject(d), client.UnsafeDisableDeepCopy)
 	return f, err
 }
 
@@ -193,16 +191,4 @@ func (o *observation) clusterID(d *v1alpha1.Dispatch) types.UID {
 		return d.Spec.ClusterID
 	}
 	return cmp.Or(d.Spec.ClusterID, o.worker.Status.ClusterID)
-}
-
-// getJob reads a TrainJob. It returns nil if there is none.
-func getJob(ctx context.Context, reader client.Reader, key client.ObjectKey, options ...client.GetOption) (*unstructured.Unstructured, error) {
-	job := trainjobs.New()
-	if err := reader.Get(ctx, key, job, options...); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get TrainJob %s: %w", key, err)
-	}
-	return job, nil
 }

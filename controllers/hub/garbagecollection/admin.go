@@ -88,7 +88,7 @@ func (d decisions) carryOut(ctx context.Context, worker workerClient, copy *unst
 // higher attempt than any other known attempt of the job. If it cannot do that, it returns why.
 func (d decisions) assign(ctx context.Context, worker workerClient, copy *unstructured.Unstructured) (refusal string, err error) {
 	key := client.ObjectKeyFromObject(copy)
-	job, err := d.stored.job(ctx, key)
+	job, err := records.Job(ctx, d.stored, key)
 	if err != nil {
 		return "", err
 	}

@@ -69,11 +69,11 @@ func (a attempts) keep(ctx context.Context, key types.NamespacedName, held suspe
 		return true, nil // The hub has not given the copy that attempt.
 	}
 	hub := hubReader{a.hub}
-	job, err := hub.job(ctx, key)
+	job, err := records.Job(ctx, hub, key)
 	if err != nil || !goesOn(job, held.origin) {
 		return err == nil, err
 	}
-	d, err := hub.dispatch(ctx, key)
+	d, err := records.Dispatch(ctx, hub, key)
 	if err != nil {
 		return false, err
 	}

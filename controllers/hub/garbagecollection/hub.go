@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch/record"
 	"github.com/trainyard/trainyard/internal/records"
@@ -32,23 +31,11 @@ type hubReader struct{ client.Reader }
 func (h hubReader) recordsOf(ctx context.Context, copy client.Object) (hubRecords, error) {
 	var found hubRecords
 	var err error
-	if found.dispatch, err = h.dispatch(ctx, client.ObjectKeyFromObject(copy)); err != nil {
+	if found.dispatch, err = records.Dispatch(ctx, h, client.ObjectKeyFromObject(copy)); err != nil {
 		return found, err
 	}
 	found.tombstones, err = h.tombstones(ctx, record.OriginOn(copy), record.AttemptOn(copy))
 	return found, err
-}
-
-// dispatch reads the Dispatch of a name. It returns nil if there is none.
-func (h hubReader) dispatch(ctx context.Context, key types.NamespacedName) (*v1alpha1.Dispatch, error) {
-	d := &v1alpha1.Dispatch{}
-	if err := h.Get(ctx, key, d); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get Dispatch %s: %w", key, err)
-	}
-	return d, nil
 }
 
 // tombstones reads the Tombstones of a job that may cover this attempt.
@@ -64,16 +51,4 @@ func (h hubReader) tombstones(ctx context.Context, origin types.UID, attempt int
 		}
 	}
 	return found, nil
-}
-
-// job reads the hub TrainJob of a name. It returns nil if there is none.
-func (h hubReader) job(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
-	job := trainjobs.New()
-	if err := h.Get(ctx, key, job); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get TrainJob %s: %w", key, err)
-	}
-	return job, nil
 }

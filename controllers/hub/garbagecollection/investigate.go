@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -38,7 +39,7 @@ func (i *investigator) investigate(
 	key := client.ObjectKeyFromObject(copy)
 	held := i.suspects.see(copy)
 	var err error
-	if cached.job, err = i.hub.job(ctx, key); err != nil {
+	if cached.job, err = records.Job(ctx, i.hub, key); err != nil {
 		return reconcile.Result{}, err
 	}
 	rival := i.suspects.rival(key, record.OriginOn(copy))
@@ -49,7 +50,7 @@ func (i *investigator) investigate(
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if stored.job, err = i.stored.job(ctx, key); err != nil {
+	if stored.job, err = records.Job(ctx, i.stored, key); err != nil {
 		return reconcile.Result{}, err
 	}
 	existing, err := worker.Find(ctx, key)

@@ -26,6 +26,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // leftoverTime is how long the worker's garbage collector has to delete the JobSet of a deleted finished copy. An API
@@ -120,7 +121,7 @@ func (l *leftovers) find(
 	if owner == nil || owner.Kind != trainjobs.GroupVersionKind.Kind {
 		return nil, "", nil
 	}
-	d, err := l.hub.dispatch(ctx, key)
+	d, err := records.Dispatch(ctx, l.hub, key)
 	if d == nil || err != nil {
 		return nil, "", err
 	}

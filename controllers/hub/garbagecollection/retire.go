@@ -18,6 +18,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/remote"
 )
 
@@ -62,7 +63,7 @@ func (r *retirement) retire(
 
 // retentionOf returns the retention from the policy of the hub's job, and zero if there is no job.
 func (r *retirement) retentionOf(ctx context.Context, copy client.Object) (time.Duration, error) {
-	job, err := r.hub.job(ctx, client.ObjectKeyFromObject(copy))
+	job, err := records.Job(ctx, r.hub, client.ObjectKeyFromObject(copy))
 	if job == nil || err != nil {
 		return 0, err
 	}

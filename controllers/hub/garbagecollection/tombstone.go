@@ -15,6 +15,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/internal/records"
 )
 
 // goneCheck is how often the manager looks whether a copy and its pods are gone. No event says that.
@@ -70,11 +71,11 @@ func (e execution) execute(ctx context.Context, worker workerClient, name string
 func (e execution) counts(ctx context.Context, tombstone *v1alpha1.Tombstone) (bool, error) {
 	key := types.NamespacedName{Namespace: tombstone.Spec.Namespace, Name: tombstone.Spec.TrainJob.Name}
 	hub := hubReader{e.hub}
-	job, err := hub.job(ctx, key)
+	job, err := records.Job(ctx, hub, key)
 	if err != nil || !goesOn(job, tombstone.Spec.TrainJob.UID) {
 		return false, err
 	}
-	d, err := hub.dispatch(ctx, key)
+	d, err := records.Dispatch(ctx, hub, key)
 	if err != nil {
 		return false, err
 	}

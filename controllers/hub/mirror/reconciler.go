@@ -6,13 +6,11 @@ package mirror
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,6 +19,7 @@ import (
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/copies"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
@@ -126,16 +125,15 @@ type hubSide struct {
 // observe reads the key's objects from the caches, and adds what this process remembers.
 func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key types.NamespacedName) (*visit, error) {
 	v := &visit{hubSide: hubSide{reconciler: r, observation: observation{hubID: r.HubID}, attempt: &attempt{}}, worker: worker}
-	dispatch := &v1alpha1.Dispatch{}
-	if err := r.Hub.Get(ctx, key, dispatch); err != nil {
+	dispatch, err := records.Dispatch(ctx, r.Hub, key)
+	if dispatch == nil {
 		r.attempts.Delete(key)
-		return v, client.IgnoreNotFound(err)
+		return v, err
 	}
 	v.dispatch = dispatch
 	v.otherCluster = dispatch.Spec.ClusterID != "" && dispatch.Spec.ClusterID != r.ClusterID
-	var err error
-	if v.job, err = get(ctx, r.Hub, key); err != nil {
-		return v, fmt.Errorf("get TrainJob %s: %w", key, err)
+	if v.job, err = records.Job(ctx, r.Hub, key); err != nil {
+		return v, err
 	}
 	if v.copy, err = worker.Cached(ctx, key); err != nil {
 		return v, err
@@ -149,15 +147,6 @@ func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key type
 	v.attempt.copy.complete(&v.observation, r.Clock.Now())
 	v.observeCourse(ctx)
 	return v, nil
-}
-
-// get reads a TrainJob of the hub, nil if there is none.
-func get(ctx context.Context, reader client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
-	job := trainjobs.New()
-	if err := reader.Get(ctx, key, job); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
-	return job, nil
 }
 
 // observeCourse reads the JobSet of the copy, if it is there and the hub may read it. Nothing fails without it.

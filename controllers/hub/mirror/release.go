@@ -49,7 +49,7 @@ func (v *visit) release(ctx context.Context) (time.Duration, error) {
 // again, zero if nothing is left. The pods count only if the job stays: placement is about to place it again.
 func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 	look := v.lookForCopy
-	if v.jobStays() {
+	if record.JobStays(v.dispatch, v.job) {
 		look = v.lookFor
 	}
 	found, err := look(ctx)
@@ -65,7 +65,7 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 		return endCheck, v.worker.DeleteCopy(ctx, found.copy, client.Preconditions{})
 	case nothing, foreign:
 	}
-	if !v.jobStays() {
+	if !record.JobStays(v.dispatch, v.job) {
 		return 0, nil
 	}
 	if ok, err := v.takeBackStatus(ctx); !ok || err != nil {
@@ -79,7 +79,7 @@ func (v *visit) removeFinalizer(ctx context.Context) (time.Duration, error) {
 	if !record.IsGuarded(v.dispatch) {
 		return 0, nil
 	}
-	if v.jobStays() && trainjobs.Terminal(v.job) == nil {
+	if record.JobStays(v.dispatch, v.job) && trainjobs.Terminal(v.job) == nil {
 		spec := records.TombstoneOf(v.dispatch, cmp.Or(v.dispatch.Spec.ClusterID, v.ClusterID))
 		if kept, err := records.Keep(ctx, v.Hub, v.HubReader, spec); !kept || err != nil {
 			return requeue.ConflictDelay, err
@@ -98,6 +98,6 @@ func (h *hubSide) jobIsGone(ctx context.Context) (bool, error) {
 	if going || h.dispatch.IsFinished() && !h.doubted() {
 		return true, nil
 	}
-	stored, err := get(ctx, h.HubReader, client.ObjectKeyFromObject(h.dispatch))
+	stored, err := records.Job(ctx, h.HubReader, client.ObjectKeyFromObject(h.dispatch))
 	return stored == nil || stored.GetUID() != h.dispatch.Spec.TrainJob.UID, err
 }

@@ -188,11 +188,8 @@ func (f *observation) keepsOlder() bool {
 }
 
 // leaving is true if the copy has to go: somebody has deleted the Dispatch, or the job does not stay.
-func (f *observation) leaving() bool { return f.dispatch.DeletionTimestamp != nil || !f.jobStays() }
-
-// jobStays is true if the hub TrainJob is there, is not being deleted, and is not another TrainJob of the same name.
-func (f *observation) jobStays() bool {
-	return f.job != nil && f.job.GetDeletionTimestamp() == nil && f.job.GetUID() == f.dispatch.Spec.TrainJob.UID
+func (f *observation) leaving() bool {
+	return f.dispatch.DeletionTimestamp != nil || !record.JobStays(f.dispatch, f.job)
 }
 
 // isFenced is true if the worker's agent has to stop the copy when the agent hears nothing from the hub.

@@ -109,12 +109,11 @@ func (r *Reconciler) evict(ctx context.Context, f observation, reason v1alpha1.E
 func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 	spent := budgets{}
 	for uid, e := range r.written {
-		d := &v1alpha1.Dispatch{}
-		err := r.Hub.Get(ctx, e.key, d)
+		d, err := records.Dispatch(ctx, r.Hub, e.key)
 		switch {
-		case client.IgnoreNotFound(err) != nil:
-			return nil, fmt.Errorf("get Dispatch %s: %w", e.key, err)
-		case err != nil, d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil, !record.AttemptOf(d).Live():
+		case err != nil:
+			return nil, err
+		case !record.AttemptOf(d).Live(), d.Spec.TrainJob.UID != uid, d.Spec.Attempt != e.attempt, d.Spec.Eviction != nil:
 			delete(r.written, uid)
 		case e.counts:
 			spent.take(e.policy)
@@ -137,12 +136,10 @@ func (r *Reconciler) spent(ctx context.Context, home home) (budgets, error) {
 
 // spend counts a job on its way, unless it is gone or suspended.
 func (r *Reconciler) spend(ctx context.Context, d *v1alpha1.Dispatch, spent budgets) error {
-	key, job := client.ObjectKeyFromObject(d), trainjobs.New()
-	if err := r.Hub.Get(ctx, key, job); err != nil {
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("get TrainJob %s: %w", key, err)
-		}
-		return nil
+	key := client.ObjectKeyFromObject(d)
+	job, err := records.Job(ctx, r.Hub, key)
+	if job == nil {
+		return err
 	}
 	if job.GetUID() != d.Spec.TrainJob.UID || trainjobs.Suspended(job) {
 		return nil

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/inbox"
 	"github.com/trainyard/trainyard/internal/records"
@@ -155,12 +154,9 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerS
 		return nil
 	}
 	key := client.ObjectKeyFromObject(d)
-	job := trainjobs.New()
-	switch err := r.Hub.Get(ctx, key, job); {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("get TrainJob %s: %w", key, err)
+	job, err := records.Job(ctx, r.Hub, key)
+	if job == nil {
+		return err
 	}
 	f.job = job
 	f.patience = past.waiting.look(d, maybe && isHeld(d, job), r.Clock.Now())

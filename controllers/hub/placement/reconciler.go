@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/controllers/hub/placement/decider"
 	"github.com/trainyard/trainyard/controllers/hub/placement/demand"
@@ -174,19 +173,12 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observ
 // observe reads the job and its Dispatch from the caches.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (observation, error) {
 	var f observation
-	job := trainjobs.New()
-	switch err := r.Hub.Get(ctx, key, job); {
-	case err == nil:
-		f.job = job
-	case !apierrors.IsNotFound(err):
-		return f, fmt.Errorf("get TrainJob %s: %w", key, err)
+	var err error
+	if f.job, err = records.Job(ctx, r.Hub, key); err != nil {
+		return f, err
 	}
-	d := &v1alpha1.Dispatch{}
-	switch err := r.Hub.Get(ctx, key, d); {
-	case err == nil:
-		f.dispatch = d
-	case !apierrors.IsNotFound(err):
-		return f, fmt.Errorf("get Dispatch %s: %w", key, err)
+	if f.dispatch, err = records.Dispatch(ctx, r.Hub, key); err != nil {
+		return f, err
 	}
 	if f.dispatch != nil {
 		f.eviction = r.decider.Eviction(f.dispatch.Spec.TrainJob.UID)

@@ -16,13 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
 	"github.com/trainyard/trainyard/dispatch/queue"
 	"github.com/trainyard/trainyard/dispatch/record"
+	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
@@ -225,12 +225,9 @@ func namesOf(workers []dispatch.Worker) string {
 
 // PlacedOn returns the worker of a TrainJob that has, or is about to have, a copy. It is empty if there is none.
 func (r Reviewer) PlacedOn(ctx context.Context, job types.NamespacedName, uid types.UID) (v1alpha1.ClusterName, error) {
-	var d v1alpha1.Dispatch
-	if err := r.Hub.Get(ctx, job, &d); err != nil {
-		return "", client.IgnoreNotFound(fmt.Errorf("get Dispatch %s: %w", job, err))
-	}
-	if d.Spec.TrainJob.UID != uid || !record.AttemptOf(&d).Live() {
-		return "", nil
+	d, err := records.Dispatch(ctx, r.Hub, job)
+	if err != nil || !record.AttemptOf(d).Live() || d.Spec.TrainJob.UID != uid {
+		return "", err
 	}
 	return d.Spec.Cluster, nil
 }

@@ -11,7 +11,6 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -208,14 +207,11 @@ func (w *writer) verify(ctx context.Context, f observation) error {
 	if !record.IsGivenUp(f.dispatch) {
 		return nil
 	}
-	job := trainjobs.New()
-	err := w.HubReader.Get(ctx, client.ObjectKeyFromObject(f.job), job)
+	job, err := records.Job(ctx, w.HubReader, client.ObjectKeyFromObject(f.job))
 	switch {
-	case apierrors.IsNotFound(err):
-		return errEnded
 	case err != nil:
-		return fmt.Errorf("get TrainJob %s/%s: %w", f.job.GetNamespace(), f.job.GetName(), err)
-	case job.GetUID() != f.job.GetUID(), trainjobs.Terminal(job) != nil:
+		return err
+	case job == nil, job.GetUID() != f.job.GetUID(), trainjobs.Terminal(job) != nil:
 		return errEnded
 	}
 	return nil
