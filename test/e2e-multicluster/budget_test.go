@@ -33,17 +33,17 @@ func TestWriteBudget(t *testing.T) {
 	}})
 	names := []string{small, large}
 	for i, other := range []string{large, small} {
-		cordon(t, other, true)
+		y.Cordon(t, other, true)
 		afterStart(t, names[i])
-		cordon(t, other, false)
+		y.Cordon(t, other, false)
 	}
 	var began [2]int64
 	for i, name := range names {
-		_, began[i] = requests(t, y.Workers[name], hubUser, 0)
+		_, began[i] = requests(t, y.Yard.Workers[name], hubUser, 0)
 	}
-	_, hubBegan := requests(t, y.Hub, managerUser, 0)
-	hubBefore := counter(t, y.Hub)
-	workersBefore := []map[string]int{counter(t, y.Workers[small]), counter(t, y.Workers[large])}
+	_, hubBegan := requests(t, y.Yard.Hub, managerUser, 0)
+	hubBefore := counter(t, y.Yard.Hub)
+	workersBefore := []map[string]int{counter(t, y.Yard.Workers[small]), counter(t, y.Yard.Workers[large])}
 
 	long := 0 // Jobs that lived so long, on a slow machine, that their Dispatch has said Running.
 	for first := 0; first < jobs; first += batch {
@@ -53,19 +53,19 @@ func TestWriteBudget(t *testing.T) {
 		}
 		long += complete(t, submitted...)
 	}
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		for _, name := range names {
 			var copies trainer.TrainJobList
-			g.Expect(workers[name].List(t.Context(), &copies, client.MatchingLabels{"e2e": "budget"})).To(gomega.Succeed())
+			g.Expect(y.Workers[name].List(t.Context(), &copies, client.MatchingLabels{"e2e": "budget"})).To(gomega.Succeed())
 			g.Expect(copies.Items).To(gomega.BeEmpty())
 		}
 	})
 
-	hubAfter := counter(t, y.Hub)
+	hubAfter := counter(t, y.Yard.Hub)
 	hubCount := func(what string) int { return hubAfter[what] - hubBefore[what] }
 	workerCount := func(what string) (sum int) {
 		for i, name := range names {
-			sum += counter(t, y.Workers[name])[what] - workersBefore[i][what]
+			sum += counter(t, y.Yard.Workers[name])[what] - workersBefore[i][what]
 		}
 		return sum
 	}
@@ -92,8 +92,8 @@ func TestWriteBudget(t *testing.T) {
 	}
 
 	for i, name := range names {
-		expectNoReads(t, y.Workers[name].Name, func() (reads []string) {
-			events, _ := requests(t, y.Workers[name], hubUser, began[i])
+		expectNoReads(t, y.Yard.Workers[name].Name, func() (reads []string) {
+			events, _ := requests(t, y.Yard.Workers[name], hubUser, began[i])
 			for _, event := range events {
 				// The health probe, which does not depend on jobs.
 				if event.ObjectRef.Resource == "namespaces" && event.ObjectRef.Name == metav1.NamespaceSystem {
@@ -107,7 +107,7 @@ func TestWriteBudget(t *testing.T) {
 		})
 	}
 	expectNoReads(t, "hub", func() (reads []string) {
-		events, _ := requests(t, y.Hub, managerUser, hubBegan)
+		events, _ := requests(t, y.Yard.Hub, managerUser, hubBegan)
 		watches := map[string]int{}
 		for _, event := range events {
 			again := false
@@ -128,12 +128,12 @@ func TestWriteBudget(t *testing.T) {
 func afterStart(t *testing.T, worker string) {
 	t.Helper()
 	runs := 0
-	eventually(t, func(g gomega.Gomega) {
-		_, from := requests(t, y.Hub, managerUser, 0)
+	y.Eventually(t, func(g gomega.Gomega) {
+		_, from := requests(t, y.Yard.Hub, managerUser, 0)
 		name := fmt.Sprintf("after-start-%s-%d", worker, runs)
 		runs++
 		complete(t, yard.Job{Name: name, GPUs: 1, RunFor: "1s"})
-		events, _ := requests(t, y.Hub, managerUser, from)
+		events, _ := requests(t, y.Yard.Hub, managerUser, from)
 		for _, event := range events {
 			g.Expect(event.Verb == "get" && event.ObjectRef.Name == name).To(gomega.BeFalse(), describe(event))
 		}
@@ -155,10 +155,10 @@ func complete(t *testing.T, jobs ...yard.Job) (long int) {
 	for _, job := range jobs {
 		created := job.TrainJob()
 		created.Labels = map[string]string{"e2e": "budget"}
-		if err := hub.Create(t.Context(), created); err != nil {
+		if err := y.Hub.Create(t.Context(), created); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = hub.Delete(context.Background(), created) })
+		t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), created) })
 		submitted = append(submitted, created)
 	}
 	for _, job := range submitted {
@@ -167,8 +167,8 @@ func complete(t *testing.T, jobs ...yard.Job) (long int) {
 		if end.Sub(done.CreationTimestamp.Time) >= runningAfter {
 			long++
 		}
-		eventually(t, func(g gomega.Gomega) {
-			g.Expect(dispatchOf(t.Context(), g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
+		y.Eventually(t, func(g gomega.Gomega) {
+			g.Expect(y.DispatchOf(g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
 		})
 	}
 	return long
@@ -181,8 +181,8 @@ const runningAfter = 9 * time.Second
 // apply creates an object on the hub until the test ends.
 func apply(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := hub.Create(t.Context(), object); err != nil {
+	if err := y.Hub.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = hub.Delete(context.Background(), object) })
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), object) })
 }

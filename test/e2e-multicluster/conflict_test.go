@@ -25,18 +25,18 @@ import (
 // The manager leaves a worker's own TrainJob of the same name alone. The job waits with NameConflict, and runs on
 // another worker when it can.
 func TestNameConflict(t *testing.T) {
-	cordon(t, large, true)
-	if err := yard.InstallRuntimes(t.Context(), y.Workers[small]); client.IgnoreAlreadyExists(err) != nil {
+	y.Cordon(t, large, true)
+	if err := yard.InstallRuntimes(t.Context(), y.Yard.Workers[small]); client.IgnoreAlreadyExists(err) != nil {
 		t.Fatal(err) // The worker's own job needs a runtime there.
 	}
 	foreign := yard.Job{Name: "taken", ManagedBy: v1alpha1.ManagedByBuiltIn}.TrainJob()
 	foreign.Spec.Suspend = ptr.To(true)
-	if err := workers[small].Create(t.Context(), foreign); err != nil {
+	if err := y.Workers[small].Create(t.Context(), foreign); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = workers[small].Delete(context.Background(), foreign) })
-	eventually(t, func(g gomega.Gomega) { // The worker's agent writes nothing more.
-		current(t.Context(), g, workers[small], foreign)
+	t.Cleanup(func() { _ = y.Workers[small].Delete(context.Background(), foreign) })
+	y.Eventually(t, func(g gomega.Gomega) { // The worker's agent writes nothing more.
+		current(t.Context(), g, y.Workers[small], foreign)
 		g.Expect(meta.IsStatusConditionTrue(foreign.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
 		g.Expect(foreign.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Suspended", gomega.HaveValue(gomega.BeEquivalentTo(1)))))
 	})
@@ -49,12 +49,12 @@ func TestNameConflict(t *testing.T) {
 	}
 	expectEvents(t, job, "NameConflict", "Waiting")
 
-	cordon(t, large, false)
+	y.Cordon(t, large, false)
 	ends(t, job, trainer.TrainJobComplete)
 	if worker := placedOn(t, job); worker != large {
 		t.Errorf("ran on %q, want %q", worker, large)
 	}
-	if diff := cmp.Diff(before, current(t.Context(), gomega.NewWithT(t), workers[small], foreign)); diff != "" {
+	if diff := cmp.Diff(before, current(t.Context(), gomega.NewWithT(t), y.Workers[small], foreign)); diff != "" {
 		t.Errorf("the worker's own TrainJob, before and after (-before +after):\n%s", diff)
 	}
 }
@@ -62,7 +62,7 @@ func TestNameConflict(t *testing.T) {
 // If a worker refuses the copy, the Dispatch quotes the worker, and the job tries the next worker.
 func TestRejection(t *testing.T) {
 	const namespace = "no-room"
-	for _, c := range []client.Client{hub, workers[small], workers[large]} {
+	for _, c := range []client.Client{y.Hub, y.Workers[small], y.Workers[large]} {
 		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); client.IgnoreAlreadyExists(err) != nil {
 			t.Fatal(err)
 		}
@@ -71,13 +71,13 @@ func TestRejection(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "no-trainjobs"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/trainjobs.trainer.kubeflow.org": resource.MustParse("0")}},
 	}
-	if err := workers[small].Create(t.Context(), quota); err != nil {
+	if err := y.Workers[small].Create(t.Context(), quota); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(g gomega.Gomega) { // The API server refuses according to the status of the quota.
-		g.Expect(current(t.Context(), g, workers[small], quota).Status.Hard).To(gomega.HaveLen(1))
+	y.Eventually(t, func(g gomega.Gomega) { // The API server refuses according to the status of the quota.
+		g.Expect(current(t.Context(), g, y.Workers[small], quota).Status.Hard).To(gomega.HaveLen(1))
 	})
-	cordon(t, large, true)
+	y.Cordon(t, large, true)
 	job := submit(t, yard.Job{Namespace: namespace, Name: "refused", GPUs: 1, RunFor: "1s"})
 	d := waitsFor(t, job, v1alpha1.ReasonRejected)
 	if len(d.Status.History) != 1 {
@@ -85,35 +85,35 @@ func TestRejection(t *testing.T) {
 	}
 	gomega.NewWithT(t).Expect(d.Status.History[0].Message).To(gomega.ContainSubstring("exceeded quota: no-trainjobs"), "the worker's words")
 	expectEvents(t, job, "Rejected")
-	cordon(t, large, false)
+	y.Cordon(t, large, false)
 	ends(t, job, trainer.TrainJobComplete)
 }
 
 // The manager creates and marks missing namespaces and runtimes on a worker, and updates runtimes of the hub.
 func TestPropagation(t *testing.T) {
 	const namespace = "only-on-the-hub"
-	if err := hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	if err := y.Hub.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
 	source := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
-	current(t.Context(), gomega.NewWithT(t), hub, source)
+	current(t.Context(), gomega.NewWithT(t), y.Hub, source)
 	own := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "own", Labels: source.Labels}, Spec: source.Spec}
-	if err := hub.Create(t.Context(), own); err != nil {
+	if err := y.Hub.Create(t.Context(), own); err != nil {
 		t.Fatal(err)
 	}
 	run := func(name string) string {
 		job := yard.Job{Namespace: namespace, Name: name, GPUs: 8}.TrainJob() // Only on large.
 		job.Spec.RuntimeRef = trainer.RuntimeRef{Kind: ptr.To(trainer.TrainingRuntimeKind), Name: own.Name}
-		if err := hub.Create(t.Context(), job); err != nil {
+		if err := y.Hub.Create(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 		ends(t, job, trainer.TrainJobComplete)
 		return placedOn(t, job)
 	}
-	worker := workers[run("first")]
+	worker := y.Workers[run("first")]
 
 	hubID := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}
-	current(t.Context(), gomega.NewWithT(t), hub, hubID)
+	current(t.Context(), gomega.NewWithT(t), y.Hub, hubID)
 	created := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
 	current(t.Context(), gomega.NewWithT(t), worker, created)
 	there := &trainer.TrainingRuntime{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: own.Name}}
@@ -127,7 +127,7 @@ func TestPropagation(t *testing.T) {
 		t.Errorf("runtime on the worker (-hub +worker):\n%s", diff)
 	}
 
-	edit(t.Context(), t, hub, own, func(own *trainer.TrainingRuntime) { own.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
+	edit(t.Context(), t, y.Hub, own, func(own *trainer.TrainingRuntime) { own.Spec.MLPolicy.NumNodes = ptr.To[int32](2) })
 	// The next job brings the runtime as the manager knows it then. A job that comes at once may be faster than the change
 	// in the manager's cache.
 	var diff string
@@ -139,17 +139,4 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 	t.Errorf("runtime on the worker after it changed on the hub (-hub +worker):\n%s", diff)
-}
-
-// cordon sets spec.unschedulable of a WorkerCluster, and takes it off when the test ends.
-func cordon(t *testing.T, name string, unschedulable bool) {
-	t.Helper()
-	set := func(ctx context.Context, unschedulable bool) {
-		worker := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		edit(ctx, t, hub, worker, func(worker *v1alpha1.WorkerCluster) { worker.Spec.Unschedulable = unschedulable })
-	}
-	set(t.Context(), unschedulable)
-	if unschedulable {
-		t.Cleanup(func() { set(context.Background(), false) })
-	}
 }

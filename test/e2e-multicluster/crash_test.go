@@ -53,7 +53,7 @@ func TestManagerKilledUnderLoad(t *testing.T) {
 	}
 
 	for _, job := range submitted {
-		eventually(t, func(g gomega.Gomega) { g.Expect(copies.of(job.Name)).NotTo(gomega.BeEmpty(), "the watch is late") })
+		y.Eventually(t, func(g gomega.Gomega) { g.Expect(copies.of(job.Name)).NotTo(gomega.BeEmpty(), "the watch is late") })
 		if got := copies.of(job.Name); len(got) != 1 {
 			t.Errorf("%s has had copies %v, want exactly one", job.Name, got)
 		}
@@ -72,8 +72,8 @@ type creations struct {
 func watchCreations(t *testing.T) *creations {
 	t.Helper()
 	c := &creations{seen: map[string]map[string]bool{}}
-	for name, worker := range y.Workers {
-		watcher, err := client.NewWithWatch(worker.Config, client.Options{Scheme: workers[name].Scheme()})
+	for name, worker := range y.Yard.Workers {
+		watcher, err := client.NewWithWatch(worker.Config, client.Options{Scheme: y.Workers[name].Scheme()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,8 +112,8 @@ func (c *creations) of(job string) []string {
 func nextLeader(t *testing.T, before string) string {
 	t.Helper()
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "manager.trainyard.dev"}}
-	eventually(t, func(g gomega.Gomega) {
-		holder := current(t.Context(), g, hub, lease).Spec.HolderIdentity
+	y.Eventually(t, func(g gomega.Gomega) {
+		holder := current(t.Context(), g, y.Hub, lease).Spec.HolderIdentity
 		g.Expect(holder).NotTo(gomega.HaveValue(gomega.BeElementOf("", before)))
 	})
 	return *lease.Spec.HolderIdentity

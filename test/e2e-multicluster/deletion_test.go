@@ -27,30 +27,30 @@ func TestDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			wanted := yard.Job{Name: "deleted-" + name, GPUs: 1, RunFor: "forever"}
 			job := submit(t, wanted)
-			worker := workers[placedOn(t, job)]
-			eventually(t, func(g gomega.Gomega) { g.Expect(podsOf(t, g, worker, job.Name)).To(gomega.HaveLen(1)) })
+			worker := placedOn(t, job)
+			y.Eventually(t, func(g gomega.Gomega) { g.Expect(y.PodsOf(g, worker, job)).To(gomega.HaveLen(1)) })
 
-			if err := hub.Delete(t.Context(), job, client.PropagationPolicy(policy)); err != nil {
+			if err := y.Hub.Delete(t.Context(), job, client.PropagationPolicy(policy)); err != nil {
 				t.Fatal(err)
 			}
 			next := recreate(t, wanted)
-			eventually(t, func(g gomega.Gomega) {
-				d := dispatchOf(t.Context(), g, next)
+			y.Eventually(t, func(g gomega.Gomega) {
+				d := y.DispatchOf(g, next)
 				g.Expect(d.Spec.TrainJob.UID).To(gomega.Equal(next.UID))
 				copied := &trainer.TrainJob{}
-				g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(next), copied)).To(gomega.Succeed())
+				g.Expect(y.Workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(next), copied)).To(gomega.Succeed())
 				g.Expect(copied.Labels[v1alpha1.LabelOriginUID]).To(gomega.Equal(string(next.UID)))
 			})
 
-			if err := hub.Delete(t.Context(), next, client.PropagationPolicy(policy)); err != nil {
+			if err := y.Hub.Delete(t.Context(), next, client.PropagationPolicy(policy)); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, func(g gomega.Gomega) {
+			y.Eventually(t, func(g gomega.Gomega) {
 				key := client.ObjectKeyFromObject(next)
-				expectGone(t, g, hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
-				for _, worker := range workers {
-					expectGone(t, g, worker, key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
-					g.Expect(podsOf(t, g, worker, key.Name)).To(gomega.BeEmpty())
+				expectGone(t, g, y.Hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
+				for worker, c := range y.Workers {
+					expectGone(t, g, c, key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
+					g.Expect(y.PodsOf(g, worker, next)).To(gomega.BeEmpty())
 				}
 			})
 		})
@@ -62,22 +62,22 @@ func TestDeletion(t *testing.T) {
 func TestJobWithTTL(t *testing.T) {
 	wanted := yard.Job{Name: "short-lived", GPUs: 1, RunFor: "2s"}.TrainJob()
 	wanted.Annotations = map[string]string{v1alpha1.AnnotationTTL: "86400"}
-	if err := hub.Create(t.Context(), wanted); err != nil {
+	if err := y.Hub.Create(t.Context(), wanted); err != nil {
 		t.Fatal(err)
 	}
 	name := placedOn(t, wanted)
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, wanted)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, wanted)
 		g.Expect(d.IsFinished()).To(gomega.BeTrue())
 		g.Expect(d.Status.History).To(gomega.HaveLen(1))
 		g.Expect(d.Status.History[0].GPUSeconds).To(gomega.HaveValue(gomega.BeNumerically(">=", 1)))
 	})
-	edit(t.Context(), t, hub, wanted, func(job *trainer.TrainJob) { job.Annotations[v1alpha1.AnnotationTTL] = "0" })
+	edit(t.Context(), t, y.Hub, wanted, func(job *trainer.TrainJob) { job.Annotations[v1alpha1.AnnotationTTL] = "0" })
 	key := client.ObjectKeyFromObject(wanted)
-	eventually(t, func(g gomega.Gomega) {
-		expectGone(t, g, hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
-		expectGone(t, g, workers[name], key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
-		g.Expect(podsOf(t, g, workers[name], key.Name)).To(gomega.BeEmpty())
+	y.Eventually(t, func(g gomega.Gomega) {
+		expectGone(t, g, y.Hub, key, &trainer.TrainJob{}, &v1alpha1.Dispatch{})
+		expectGone(t, g, y.Workers[name], key, &trainer.TrainJob{}, &jobsetv1alpha2.JobSet{})
+		g.Expect(y.PodsOf(g, name, wanted)).To(gomega.BeEmpty())
 	})
 }
 
@@ -85,17 +85,17 @@ func TestJobWithTTL(t *testing.T) {
 func TestDispatchOutlivesItsPods(t *testing.T) {
 	job := submit(t, yard.Job{Name: "slow-to-end", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)
-	worker := workers[name]
-	eventually(t, func(g gomega.Gomega) { g.Expect(podsOf(t, g, worker, job.Name)).To(gomega.HaveLen(1)) })
+	worker := y.Workers[name]
+	y.Eventually(t, func(g gomega.Gomega) { g.Expect(y.PodsOf(g, name, job)).To(gomega.HaveLen(1)) })
 
 	// A finalizer of our own keeps the pod, as a node that is slow to stop it would.
 	const hold = "e2e.trainyard.dev/hold"
-	pod := &podsOf(t, gomega.NewWithT(t), worker, job.Name)[0]
+	pod := &y.PodsOf(gomega.NewWithT(t), name, job)[0]
 	edit(t.Context(), t, worker, pod, func(pod *corev1.Pod) { pod.Finalizers = append(pod.Finalizers, hold) })
-	if err := hub.Delete(t.Context(), job); err != nil {
+	if err := y.Hub.Delete(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(current(t.Context(), g, worker, pod).DeletionTimestamp).NotTo(gomega.BeNil())
 	})
 	// Everything that could end has been told to. What is left waits for the pod.
@@ -103,13 +103,13 @@ func TestDispatchOutlivesItsPods(t *testing.T) {
 	if err := worker.Get(t.Context(), client.ObjectKeyFromObject(job), copied); err != nil {
 		t.Errorf("the copy is gone before its pod: %v", err)
 	}
-	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); string(d.Spec.Cluster) != name {
+	if d := y.DispatchOf(gomega.NewWithT(t), job); string(d.Spec.Cluster) != name {
 		t.Errorf("the Dispatch says %q while the pod is on %q", d.Spec.Cluster, name)
 	}
 	edit(t.Context(), t, worker, pod, func(pod *corev1.Pod) { pod.Finalizers = nil })
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		expectGone(t, g, worker, client.ObjectKeyFromObject(job), copied)
-		expectGone(t, g, hub, client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})
+		expectGone(t, g, y.Hub, client.ObjectKeyFromObject(job), &v1alpha1.Dispatch{})
 	})
 }
 
@@ -118,19 +118,19 @@ func TestDispatchDeletedByHand(t *testing.T) {
 	job := submit(t, yard.Job{Name: "evicted", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)
 	copied := &trainer.TrainJob{}
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
-	first := dispatchOf(t.Context(), gomega.NewWithT(t), job)
-	if err := hub.Delete(t.Context(), first); err != nil {
+	first := y.DispatchOf(gomega.NewWithT(t), job)
+	if err := y.Hub.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, job)
 		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))
 		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
 		again := &trainer.TrainJob{}
-		g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
+		g.Expect(y.Workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
 		g.Expect(again.UID).NotTo(gomega.Equal(copied.UID))
 		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
 	})
@@ -141,20 +141,20 @@ func TestCopyDeletedByHand(t *testing.T) {
 	job := submit(t, yard.Job{Name: "copy-deleted", GPUs: 1, RunFor: "forever"})
 	name := placedOn(t, job)
 	copied := &trainer.TrainJob{}
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[name].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
 	expectEvents(t, job, "Placed")
-	if err := workers[name].Delete(t.Context(), copied); err != nil {
+	if err := y.Workers[name].Delete(t.Context(), copied); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, job)
 		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
 		g.Expect(d.Status.History).To(gomega.HaveLen(1))
 		g.Expect(d.Status.History[0].Outcome).To(gomega.Equal(v1alpha1.OutcomeCopyDeleted))
 		again := &trainer.TrainJob{}
-		g.Expect(workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
+		g.Expect(y.Workers[string(d.Spec.Cluster)].Get(t.Context(), client.ObjectKeyFromObject(job), again)).To(gomega.Succeed())
 		g.Expect(again.Annotations[v1alpha1.AnnotationAttempt]).To(gomega.Equal("2"))
 	})
 	expectEvents(t, job, "CopyDeleted")
@@ -164,18 +164,11 @@ func TestCopyDeletedByHand(t *testing.T) {
 func recreate(t *testing.T, wanted yard.Job) *trainer.TrainJob {
 	t.Helper()
 	var job *trainer.TrainJob
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		job = wanted.TrainJob()
-		g.Expect(hub.Create(t.Context(), job)).To(gomega.Succeed())
+		g.Expect(y.Hub.Create(t.Context(), job)).To(gomega.Succeed())
 	})
 	return job
-}
-
-func podsOf(t *testing.T, g gomega.Gomega, c client.Reader, jobName string) []corev1.Pod {
-	t.Helper()
-	var list corev1.PodList
-	g.Expect(c.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: jobName})).To(gomega.Succeed())
-	return list.Items
 }
 
 func expectGone(t *testing.T, g gomega.Gomega, c client.Reader, key client.ObjectKey, objects ...client.Object) {

@@ -26,7 +26,7 @@ import (
 func TestManagerEndpoints(t *testing.T) {
 	ends(t, submit(t, yard.Job{Name: "measured", GPUs: 1, RunFor: "1s"}), trainer.TrainJobComplete)
 	reader := accountToken(t, "prometheus", "trainyard-metrics-reader")
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		fetch(t, g, y.Managers.HealthURL()+"/healthz", "", http.StatusOK)
 		fetch(t, g, y.Managers.HealthURL()+"/readyz", "", http.StatusOK)
 		metrics := fetch(t, g, y.Managers.MetricsURL(), reader, http.StatusOK)
@@ -72,17 +72,17 @@ func accountToken(t *testing.T, name, role string) string {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: meta.Namespace, Name: name}},
 	}
 	for _, object := range []client.Object{account, binding} {
-		if err := hub.Create(t.Context(), object); err != nil {
+		if err := y.Hub.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := hub.Delete(context.Background(), object); err != nil {
+			if err := y.Hub.Delete(context.Background(), object); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	request := &authenticationv1.TokenRequest{}
-	if err := hub.SubResource("token").Create(t.Context(), account, request); err != nil {
+	if err := y.Hub.SubResource("token").Create(t.Context(), account, request); err != nil {
 		t.Fatal(err)
 	}
 	return request.Status.Token

@@ -33,25 +33,25 @@ func TestJobCompletesOnOneWorker(t *testing.T) {
 	}
 
 	copied := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	eventually(t, func(g gomega.Gomega) {
-		current(t.Context(), g, workers[large], copied)
+	y.Eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, y.Workers[large], copied)
 		g.Expect(copied.Spec.ManagedBy).To(gomega.HaveValue(gomega.Equal(v1alpha1.ManagedByBuiltIn)))
 		g.Expect(copied.Labels).To(gomega.HaveKeyWithValue(v1alpha1.LabelOriginUID, string(job.UID)))
 	})
 	var pods corev1.PodList
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[large].Get(t.Context(), key, &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
-		g.Expect(workers[large].List(t.Context(), &pods, client.InNamespace(key.Namespace),
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[large].Get(t.Context(), key, &jobsetv1alpha2.JobSet{})).To(gomega.Succeed())
+		g.Expect(y.Workers[large].List(t.Context(), &pods, client.InNamespace(key.Namespace),
 			client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name})).To(gomega.Succeed())
 		g.Expect(pods.Items).To(gomega.HaveLen(2))
 	})
-	eventually(t, func(g gomega.Gomega) {
-		current(t.Context(), g, hub, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, y.Hub, job)
 		g.Expect(job.Status.JobsStatus).To(gomega.ContainElement(gomega.HaveField("Active", gomega.HaveValue(gomega.BeEquivalentTo(1)))),
 			"jobsStatus on the way")
 	})
-	expectNone(t, workers[small], &trainer.TrainJob{}, key)
-	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small]} {
+	expectNone(t, y.Workers[small], &trainer.TrainJob{}, key)
+	for name, c := range map[string]client.Reader{"hub": y.Hub, small: y.Workers[small]} {
 		if err := c.List(t.Context(), &pods, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name}); err != nil || len(pods.Items) > 0 {
 			t.Errorf("pods on %s: %d, %v; want none", name, len(pods.Items), err)
 		}
@@ -59,12 +59,12 @@ func TestJobCompletesOnOneWorker(t *testing.T) {
 	}
 
 	done := ends(t, job, trainer.TrainJobComplete)
-	current(t.Context(), gomega.NewWithT(t), workers[large], copied)
+	current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied)
 	if diff := cmp.Diff(copied.Status, done.Status); diff != "" {
 		t.Errorf("status on the hub and of the copy (-copy +hub):\n%s", diff)
 	}
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, job)
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
 		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonComplete))
 		g.Expect(d.Status.CopyUID).To(gomega.Equal(copied.UID))
@@ -83,15 +83,15 @@ func TestJobFailsWithTheWorkersWords(t *testing.T) {
 	job := submit(t, yard.Job{Name: "fails", GPUs: 1, RunFor: "2s", Fail: "checkpoint is corrupt"})
 	failed := ends(t, job, trainer.TrainJobFailed)
 	var copied trainer.TrainJob
-	if err := workers[placedOn(t, job)].Get(t.Context(), client.ObjectKeyFromObject(job), &copied); err != nil {
+	if err := y.Workers[placedOn(t, job)].Get(t.Context(), client.ObjectKeyFromObject(job), &copied); err != nil {
 		t.Fatal(err)
 	}
 	want := meta.FindStatusCondition(copied.Status.Conditions, trainer.TrainJobFailed)
 	if diff := cmp.Diff(want, meta.FindStatusCondition(failed.Status.Conditions, trainer.TrainJobFailed)); diff != "" {
 		t.Errorf("Failed condition (-worker +hub):\n%s", diff)
 	}
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, job)
 		g.Expect(d.Status.Reason).To(gomega.Equal(v1alpha1.ReasonFailed))
 	})
 	expectEvents(t, job, "Placed", "Failed")
@@ -104,14 +104,14 @@ func TestWhoRunsWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := y.Hub.Apply(t.Context(), string(crd)); err != nil {
+	if err := y.Yard.Hub.Apply(t.Context(), string(crd)); err != nil {
 		t.Fatalf("apply the CRD that admits any manager: %v", err)
 	}
 	foreign := yard.Job{Name: "foreign", ManagedBy: "example.com/somebody", RunFor: "1s"}.TrainJob()
-	eventually(t, func(g gomega.Gomega) { // The API server takes a moment until it uses the new CRD.
-		g.Expect(hub.Create(t.Context(), foreign)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) { // The API server takes a moment until it uses the new CRD.
+		g.Expect(y.Hub.Create(t.Context(), foreign)).To(gomega.Succeed())
 	})
-	t.Cleanup(func() { _ = hub.Delete(context.Background(), foreign) })
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), foreign) })
 	local := submit(t, yard.Job{Name: "local", ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: "1s"})
 	dispatched := submit(t, yard.Job{Name: "dispatched", RunFor: "1s"})
 
@@ -120,17 +120,17 @@ func TestWhoRunsWhat(t *testing.T) {
 
 	// Both jobs above came later than the foreign job and went through the same queues. If anybody had taken the foreign
 	// job, that would be visible now.
-	for name, c := range map[string]client.Reader{"hub": hub, small: workers[small], large: workers[large]} {
+	for name, c := range map[string]client.Reader{"hub": y.Hub, small: y.Workers[small], large: y.Workers[large]} {
 		expectNone(t, c, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(foreign))
 		if name != "hub" {
 			expectNone(t, c, &trainer.TrainJob{}, client.ObjectKeyFromObject(foreign))
 			expectNone(t, c, &trainer.TrainJob{}, client.ObjectKeyFromObject(local))
 		}
 	}
-	expectNone(t, hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(foreign))
-	expectNone(t, hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(local))
-	expectNone(t, hub, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(dispatched))
-	current(t.Context(), gomega.NewWithT(t), hub, foreign)
+	expectNone(t, y.Hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(foreign))
+	expectNone(t, y.Hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(local))
+	expectNone(t, y.Hub, &jobsetv1alpha2.JobSet{}, client.ObjectKeyFromObject(dispatched))
+	current(t.Context(), gomega.NewWithT(t), y.Hub, foreign)
 	if diff := cmp.Diff(trainer.TrainJobStatus{}, foreign.Status); diff != "" {
 		t.Errorf("status of the job that nobody owns (-want +got):\n%s", diff)
 	}
@@ -161,28 +161,28 @@ func TestSuspendAndResume(t *testing.T) {
 	job := submit(t, yard.Job{Name: "pauses", GPUs: 1, RunFor: "forever"})
 	placedOn(t, job)
 	pods := func(g gomega.Gomega) (pods []corev1.Pod) {
-		for _, worker := range workers {
+		for _, worker := range y.Workers {
 			var list corev1.PodList
 			g.Expect(worker.List(t.Context(), &list, client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
 			pods = append(pods, list.Items...)
 		}
 		return pods
 	}
-	eventually(t, func(g gomega.Gomega) { g.Expect(pods(g)).To(gomega.HaveLen(1)) })
-	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(true) })
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) { g.Expect(pods(g)).To(gomega.HaveLen(1)) })
+	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(true) })
+	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(pods(g)).To(gomega.BeEmpty())
-		current(t.Context(), g, hub, job)
+		current(t.Context(), g, y.Hub, job)
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeTrue())
 	})
 	expectEvents(t, job, string(v1alpha1.OutcomeSuspended))
-	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(false) })
-	eventually(t, func(g gomega.Gomega) {
+	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) { job.Spec.Suspend = ptr.To(false) })
+	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(pods(g)).To(gomega.HaveLen(1))
-		current(t.Context(), g, hub, job)
+		current(t.Context(), g, y.Hub, job)
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobSuspended)).To(gomega.BeFalse())
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
 		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
 	})
 }
@@ -191,9 +191,9 @@ func TestSuspendAndResume(t *testing.T) {
 func expectEvents(t *testing.T, job client.Object, reasons ...string) []eventsv1.Event {
 	t.Helper()
 	var found []eventsv1.Event
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		var list eventsv1.EventList
-		g.Expect(hub.List(t.Context(), &list, client.InNamespace(job.GetNamespace()))).To(gomega.Succeed())
+		g.Expect(y.Hub.List(t.Context(), &list, client.InNamespace(job.GetNamespace()))).To(gomega.Succeed())
 		found = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.UID != job.GetUID() })
 		var got []string
 		for _, e := range found {

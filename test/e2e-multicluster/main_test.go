@@ -22,31 +22,12 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-const (
-	// small has 4 nodes with 4 GPUs, large 2 nodes with 8.
-	small = "small"
-	large = "large"
+// small has 4 nodes with 4 GPUs, large 2 nodes with 8.
+const small, large = "small", "large"
 
-	poll = 50 * time.Millisecond
-)
-
-// timeout is for conditions that come in seconds on an idle machine.
-var timeout = 2 * time.Minute
-
-// y is the yard of all tests, hub and workers its clients. Tests use jobs and namespaces of their own.
-var (
-	y       *yard.Yard
-	hub     client.WithWatch
-	workers map[string]client.WithWatch
-)
-
-func TestMain(m *testing.M) { yard.Main(m, start) }
-
-func start(ctx context.Context) (stop func() error, err error) {
-	if clusters.OnKind() {
-		timeout = 8 * time.Minute // The leases of manager and agents last a minute, and kubelets take time.
-	}
-	y, err = yard.Start(ctx, yard.Options{
+// y is the yard of all tests. They use jobs and namespaces of their own.
+var y = yard.Suite{
+	Options: yard.Options{
 		Dir:      os.Getenv("E2E_DIR"),
 		HubNodes: []clusters.NodeShape{{Count: 1, NamePrefix: "cpu"}},
 		Workers: []yard.Worker{
@@ -55,35 +36,31 @@ func start(ctx context.Context) (stop func() error, err error) {
 		},
 		Audit:    true,
 		Progress: yard.Print,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if hub, workers, err = y.Clients(); err != nil {
-		return y.Stop, err
-	}
-	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
+	},
+	Timeout: 2 * time.Minute, // for conditions that come in seconds on an idle machine
+	Poll:    50 * time.Millisecond,
 }
 
-// eventually fails the test unless check succeeds in time. check reports what is missing through its Gomega.
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+func TestMain(m *testing.M) {
+	if clusters.OnKind() {
+		y.Timeout = 8 * time.Minute // The leases of manager and agents last a minute, and kubelets take time.
+	}
+	yard.Main(m, y.Start)
 }
 
 // submit creates a job on the hub. When the test ends, the job and everything that was made for it are deleted.
 func submit(t *testing.T, job yard.Job) *trainer.TrainJob {
 	t.Helper()
 	created := job.TrainJob()
-	if err := hub.Create(t.Context(), created); err != nil {
+	if err := y.Hub.Create(t.Context(), created); err != nil {
 		t.Fatalf("create TrainJob: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := client.IgnoreNotFound(hub.Delete(context.Background(), job.TrainJob())); err != nil {
+		if err := client.IgnoreNotFound(y.Hub.Delete(context.Background(), job.TrainJob())); err != nil {
 			t.Errorf("delete TrainJob: %v", err)
 		}
-		eventually(t, func(g gomega.Gomega) {
-			err := hub.Get(context.Background(), client.ObjectKeyFromObject(created), &v1alpha1.Dispatch{})
+		y.Eventually(t, func(g gomega.Gomega) {
+			err := y.Hub.Get(context.Background(), client.ObjectKeyFromObject(created), &v1alpha1.Dispatch{})
 			g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 			g.Expect(err).To(gomega.HaveOccurred(), "the Dispatch is still there")
 		})
@@ -97,19 +74,12 @@ func current[T client.Object](ctx context.Context, g gomega.Gomega, c client.Rea
 	return object
 }
 
-// dispatchOf reads the Dispatch of a job.
-func dispatchOf(ctx context.Context, g gomega.Gomega, job client.Object) *v1alpha1.Dispatch {
-	d := &v1alpha1.Dispatch{}
-	g.Expect(hub.Get(ctx, client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
-	return d
-}
-
 // ends waits until the hub's job has ended, and returns it.
 func ends(t *testing.T, job *trainer.TrainJob, kind string) *trainer.TrainJob {
 	t.Helper()
 	last := job.DeepCopy()
-	eventually(t, func(g gomega.Gomega) {
-		current(t.Context(), g, hub, last)
+	y.Eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, y.Hub, last)
 		g.Expect(meta.IsStatusConditionTrue(last.Status.Conditions, kind)).To(gomega.BeTrue(), "conditions: %v", last.Status.Conditions)
 	})
 	return last
@@ -119,8 +89,8 @@ func ends(t *testing.T, job *trainer.TrainJob, kind string) *trainer.TrainJob {
 func placedOn(t *testing.T, job *trainer.TrainJob) string {
 	t.Helper()
 	var worker v1alpha1.ClusterName
-	eventually(t, func(g gomega.Gomega) {
-		worker = dispatchOf(t.Context(), g, job).Spec.Cluster
+	y.Eventually(t, func(g gomega.Gomega) {
+		worker = y.DispatchOf(g, job).Spec.Cluster
 		g.Expect(worker).NotTo(gomega.BeEmpty())
 	})
 	return string(worker)
@@ -130,8 +100,8 @@ func placedOn(t *testing.T, job *trainer.TrainJob) string {
 func waitsFor(t *testing.T, job *trainer.TrainJob, reason string) *v1alpha1.Dispatch {
 	t.Helper()
 	var d *v1alpha1.Dispatch
-	eventually(t, func(g gomega.Gomega) {
-		d = dispatchOf(t.Context(), g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d = y.DispatchOf(g, job)
 		placed := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchPlaced)
 		g.Expect(placed).NotTo(gomega.BeNil())
 		g.Expect(placed.Status).To(gomega.Equal(metav1.ConditionFalse))
@@ -154,7 +124,7 @@ func expectNone(t *testing.T, c client.Reader, object client.Object, key client.
 // edit changes an object until no other write comes between.
 func edit[T client.Object](ctx context.Context, t *testing.T, c client.Client, object T, change func(T)) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		change(current(ctx, g, c, object))
 		g.Expect(c.Update(ctx, object)).To(gomega.Succeed())
 	})

@@ -42,14 +42,14 @@ func TestProgressIsShown(t *testing.T) {
 		}
 	}
 
-	worker := workers[placedOn(t, fails)]
+	worker := y.Workers[placedOn(t, fails)]
 	jobSet := &jobsetv1alpha2.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: fails.Namespace, Name: fails.Name}}
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		current(t.Context(), g, worker, jobSet)
 	})
 	for restarts := range int32(2) {
-		eventually(t, func(g gomega.Gomega) {
-			status := dispatchOf(t.Context(), g, fails).Status
+		y.Eventually(t, func(g gomega.Gomega) {
+			status := y.DispatchOf(g, fails).Status
 			g.Expect(status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 			g.Expect(status.Steps).To(gomega.Equal(steps(v1alpha1.StepRunning)))
 			g.Expect(status.Restarts).To(gomega.Equal(restarts))
@@ -57,7 +57,7 @@ func TestProgressIsShown(t *testing.T) {
 			g.Expect(status.CompletionTime).To(gomega.BeNil())
 		})
 	}
-	table, err := y.Hub.Kubectl(t.Context(), "get", "dispatch", fails.Name, "-o", "wide")
+	table, err := y.Yard.Hub.Kubectl(t.Context(), "get", "dispatch", fails.Name, "-o", "wide")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,8 +70,8 @@ func TestProgressIsShown(t *testing.T) {
 		t.Helper()
 		done := ends(t, job, kind)
 		want.CompletionTime = &meta.FindStatusCondition(done.Status.Conditions, kind).LastTransitionTime
-		eventually(t, func(g gomega.Gomega) {
-			status := dispatchOf(t.Context(), g, job).Status
+		y.Eventually(t, func(g gomega.Gomega) {
+			status := y.DispatchOf(g, job).Status
 			g.Expect(status.Phase).To(gomega.Equal(v1alpha1.PhaseFinished))
 			got := v1alpha1.DispatchStatus{
 				Steps: status.Steps, Restarts: status.Restarts, StartTime: status.StartTime, CompletionTime: status.CompletionTime,
@@ -93,7 +93,7 @@ func TestProgressIsShown(t *testing.T) {
 		return // There is no audit log.
 	}
 	writes := 0
-	events, _ := requests(t, y.Hub, managerUser, 0)
+	events, _ := requests(t, y.Yard.Hub, managerUser, 0)
 	for _, event := range events {
 		if event.Verb == "patch" && event.ObjectRef.Resource == "dispatches" && event.ObjectRef.Name == fails.Name {
 			writes++

@@ -40,7 +40,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 	}
 
 	// The watch tells when the decision came, however long this process takes to look.
-	watch, err := hub.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(job.Namespace))
+	watch, err := y.Hub.Watch(t.Context(), &v1alpha1.DispatchList{}, client.InNamespace(job.Namespace))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,12 +55,12 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 		}
 	}()
 	usable := nodeUsable(t, "huge-0")
-	if err := y.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")); err != nil {
+	if err := y.Yard.Workers[large].AddNodes(t.Context(), yard.GPUNodes("huge", 1, 16, "NVIDIA-H100")); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "huge-0"}}
-		if err := workers[large].Delete(context.Background(), node); client.IgnoreNotFound(err) != nil {
+		if err := y.Workers[large].Delete(context.Background(), node); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	})
@@ -72,7 +72,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 		if took > time.Second {
 			t.Errorf("placed %s after the node could take pods, want less than a second", took)
 		}
-	case <-time.After(timeout):
+	case <-time.After(y.Timeout):
 		t.Fatal("the job was not placed after a node for it was added")
 	}
 	ends(t, job, trainer.TrainJobComplete)
@@ -81,7 +81,7 @@ func TestWaitingJobIsPlacedWhenANodeIsAdded(t *testing.T) {
 // nodeUsable gives the time at which a watch shows that the node on large can take pods.
 func nodeUsable(t *testing.T, name string) <-chan time.Time {
 	t.Helper()
-	watch, err := workers[large].Watch(t.Context(), &corev1.NodeList{}, client.MatchingFields{"metadata.name": name})
+	watch, err := y.Workers[large].Watch(t.Context(), &corev1.NodeList{}, client.MatchingFields{"metadata.name": name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,19 +111,19 @@ func ready(node *corev1.Node) bool {
 func TestJobWaitsForItsRuntime(t *testing.T) {
 	job := yard.Job{Name: "no-runtime", GPUs: 1}.TrainJob()
 	job.Spec.RuntimeRef.Name = "of-tomorrow"
-	if err := hub.Create(t.Context(), job); err != nil {
+	if err := y.Hub.Create(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = hub.Delete(context.Background(), job) })
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
 	waitsFor(t, job, v1alpha1.ReasonRuntimeNotFound)
 
 	runtime := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: yard.RuntimeName}}
-	current(t.Context(), gomega.NewWithT(t), hub, runtime)
+	current(t.Context(), gomega.NewWithT(t), y.Hub, runtime)
 	tomorrow := &trainer.ClusterTrainingRuntime{ObjectMeta: metav1.ObjectMeta{Name: "of-tomorrow", Labels: runtime.Labels}, Spec: runtime.Spec}
-	if err := hub.Create(t.Context(), tomorrow); err != nil {
+	if err := y.Hub.Create(t.Context(), tomorrow); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = hub.Delete(context.Background(), tomorrow) })
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), tomorrow) })
 	ends(t, job, trainer.TrainJobComplete)
 }
 
@@ -132,14 +132,14 @@ func TestSuspensionIsTheGate(t *testing.T) {
 	job := yard.Job{Name: "gated", GPUs: 1}.TrainJob()
 	job.Spec.Suspend = new(bool)
 	*job.Spec.Suspend = true
-	if err := hub.Create(t.Context(), job); err != nil {
+	if err := y.Hub.Create(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = hub.Delete(context.Background(), job) })
+	t.Cleanup(func() { _ = y.Hub.Delete(context.Background(), job) })
 	later := submit(t, yard.Job{Name: "not-gated", GPUs: 1})
 	ends(t, later, trainer.TrainJobComplete) // So the manager has seen the suspended one.
-	expectNone(t, hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(job))
-	edit(t.Context(), t, hub, job, func(job *trainer.TrainJob) { *job.Spec.Suspend = false })
+	expectNone(t, y.Hub, &v1alpha1.Dispatch{}, client.ObjectKeyFromObject(job))
+	edit(t.Context(), t, y.Hub, job, func(job *trainer.TrainJob) { *job.Spec.Suspend = false })
 	ends(t, job, trainer.TrainJobComplete)
 }
 
@@ -151,6 +151,6 @@ func TestSuspendedJobMakesRoom(t *testing.T) {
 	}
 	next := submit(t, yard.Job{Name: "wants-the-gpus", Nodes: 2, GPUs: 8, RunFor: "1s"})
 	waitsFor(t, next, v1alpha1.ReasonNoFit)
-	edit(t.Context(), t, hub, holds, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
+	edit(t.Context(), t, y.Hub, holds, func(job *trainer.TrainJob) { job.Spec.Suspend = new(true) })
 	ends(t, next, trainer.TrainJobComplete)
 }

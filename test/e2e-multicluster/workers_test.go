@@ -26,7 +26,7 @@ import (
 // Workers that cannot be used say why, in words that an admin can act on. They recover when the cause is gone, and do
 // not disturb other workers.
 func TestWorkersThatCannotBeUsed(t *testing.T) {
-	healthy, err := y.WorkerKubeconfig(t.Context(), y.Workers[small])
+	healthy, err := y.WorkerKubeconfig(t.Context(), y.Yard.Workers[small])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	server, err := y.Workers[small].ServerFromPods()
+	server, err := y.Yard.Workers[small].ServerFromPods()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 	register(t, "down", strings.Replace(string(healthy), server, "https://127.0.0.1:1", 1))
 	register(t, "bad", bad)
 	register(t, "twin", string(healthy))
-	register(t, "hub-itself", adminKubeconfig(t, y.Hub))
+	register(t, "hub-itself", adminKubeconfig(t, y.Yard.Hub))
 	apply(t, workerCluster("forgotten"))
 	source, write := registerWithoutKubeconfig(t, "bare")
 
@@ -107,7 +107,7 @@ func registerWithoutKubeconfig(t *testing.T, name string) (source string, write 
 	return secret.Name, func(kubeconfig string) {
 		if secret.StringData = map[string]string{"kubeconfig": kubeconfig}; secret.ResourceVersion == "" {
 			apply(t, secret)
-		} else if err := hub.Update(t.Context(), secret); err != nil {
+		} else if err := y.Hub.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestConnectionIsExactlyOne(t *testing.T) {
 			worker := &v1alpha1.WorkerCluster{
 				ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: v1alpha1.WorkerClusterSpec{Connection: connection},
 			}
-			err := hub.Create(t.Context(), worker)
+			err := y.Hub.Create(t.Context(), worker)
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.connection") {
 				t.Errorf("create: %v; want it refused, naming spec.connection", err)
 			}
@@ -149,30 +149,30 @@ func TestConnectionIsExactlyOne(t *testing.T) {
 
 // Fault: a worker's API server dies and comes back. Its jobs stay and end there. New jobs go elsewhere meanwhile.
 func TestWorkerAPIServerDies(t *testing.T) {
-	cordon(t, large, true)
+	y.Cordon(t, large, true)
 	job := submit(t, yard.Job{Name: "rides-it-out", GPUs: 1, RunFor: "3s"})
 	copied := &trainer.TrainJob{}
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[small].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[small].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
-	cordon(t, large, false)
-	if err := y.Workers[small].KillAPIServer(); err != nil {
+	y.Cordon(t, large, false)
+	if err := y.Yard.Workers[small].KillAPIServer(); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, small, v1alpha1.ReasonUnreachable)
 	lost := &v1alpha1.WorkerCluster{ObjectMeta: metav1.ObjectMeta{Name: small}}
-	if current(t.Context(), gomega.NewWithT(t), hub, lost).Status.LastSeenTime == nil {
+	if current(t.Context(), gomega.NewWithT(t), y.Hub, lost).Status.LastSeenTime == nil {
 		t.Error("an unreachable worker does not say when it was last seen")
 	}
 	elsewhere := submit(t, yard.Job{Name: "meanwhile", GPUs: 1, RunFor: "1s"})
 	ends(t, elsewhere, trainer.TrainJobComplete)
 
-	if err := y.Workers[small].StartAPIServer(t.Context()); err != nil {
+	if err := y.Yard.Workers[small].StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, small, v1alpha1.ReasonConnected)
 	ends(t, job, trainer.TrainJobComplete)
-	d := dispatchOf(t.Context(), gomega.NewWithT(t), job)
+	d := y.DispatchOf(gomega.NewWithT(t), job)
 	if d.Spec.Attempt != 1 || d.Spec.Cluster != small {
 		t.Errorf("attempt %d on %s, want the first on %s: a short loss changes nothing", d.Spec.Attempt, d.Spec.Cluster, small)
 	}
@@ -181,17 +181,17 @@ func TestWorkerAPIServerDies(t *testing.T) {
 // Fault: the worker revokes the hub's token. The status says so, and the worker does not count as lost. With a new
 // token all jobs continue.
 func TestCredentialsRevokedAndRenewed(t *testing.T) {
-	cordon(t, small, true)
+	y.Cordon(t, small, true)
 	job := submit(t, yard.Job{Name: "keeps-running", GPUs: 1, RunFor: "3s"})
 	copied := &trainer.TrainJob{}
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
-	cordon(t, small, false)
-	system := current(t.Context(), gomega.NewWithT(t), hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
+	y.Cordon(t, small, false)
+	system := current(t.Context(), gomega.NewWithT(t), y.Hub, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}})
 	// The hub's token is bound to this Secret.
 	bound := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: "trainyard-hub-" + string(system.UID)}}
-	if err := workers[large].Delete(t.Context(), bound); err != nil {
+	if err := y.Workers[large].Delete(t.Context(), bound); err != nil {
 		t.Fatal(err)
 	}
 	expectReady(t, large, v1alpha1.ReasonCredentialsInvalid)
@@ -201,7 +201,7 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 	}
 	expectReady(t, large, v1alpha1.ReasonConnected)
 	ends(t, job, trainer.TrainJobComplete)
-	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
+	if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
 		t.Errorf("attempt %d, want 1: revoked credentials are no reason to move a job", d.Spec.Attempt)
 	}
 }
@@ -210,8 +210,8 @@ func TestCredentialsRevokedAndRenewed(t *testing.T) {
 func expectReady(t *testing.T, name, reason string, words ...string) {
 	t.Helper()
 	worker := workerCluster(name)
-	eventually(t, func(g gomega.Gomega) {
-		current(t.Context(), g, hub, worker)
+	y.Eventually(t, func(g gomega.Gomega) {
+		current(t.Context(), g, y.Hub, worker)
 		condition := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 		g.Expect(condition).NotTo(gomega.BeNil())
 		g.Expect(condition.Reason).To(gomega.Equal(reason), condition.Message)
@@ -251,37 +251,37 @@ func kubeconfigSecret(worker, kubeconfig string) *corev1.Secret {
 func TestWorkerIsRenamed(t *testing.T) {
 	job := submit(t, yard.Job{Name: "survives-renaming", Nodes: 2, GPUs: 8, RunFor: "forever"}) // Only on large.
 	copied := &trainer.TrainJob{}
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	})
-	kubeconfig, err := y.WorkerKubeconfig(t.Context(), y.Workers[large])
+	kubeconfig, err := y.WorkerKubeconfig(t.Context(), y.Yard.Workers[large])
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := workerCluster(large)
-	if err := hub.Delete(t.Context(), old); err != nil {
+	if err := y.Hub.Delete(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	reader := accountToken(t, "renamed-reader", "trainyard-metrics-reader")
 	t.Run("other name", func(t *testing.T) {
 		register(t, "renamed", string(kubeconfig))
 		expectReady(t, "renamed", v1alpha1.ReasonConnected)
-		eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner learns what is missing.
+		y.Eventually(t, func(g gomega.Gomega) { // The worker has been swept, and the job's owner learns what is missing.
 			g.Expect(fetch(t, g, y.Managers.MetricsURL(), reader, http.StatusOK)).To(gomega.ContainSubstring(`trainyard_unknown_copies{cluster="renamed"} 0`))
-			lost := meta.FindStatusCondition(dispatchOf(t.Context(), g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
+			lost := meta.FindStatusCondition(y.DispatchOf(g, job).Status.Conditions, v1alpha1.DispatchWorkerLost)
 			g.Expect(lost).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonHold)))
 		})
-		if current(t.Context(), gomega.NewWithT(t), workers[large], copied).DeletionTimestamp != nil {
+		if current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).DeletionTimestamp != nil {
 			t.Error("the copy is being deleted because its cluster has another name")
 		}
 	})
 	if err := y.Register(t.Context(), yard.Worker{Name: large, Labels: map[string]string{"size": large}}); err != nil {
 		t.Fatal(err)
 	}
-	if uid := copied.UID; current(t.Context(), gomega.NewWithT(t), workers[large], copied).UID != uid {
+	if uid := copied.UID; current(t.Context(), gomega.NewWithT(t), y.Workers[large], copied).UID != uid {
 		t.Error("the copy was created again")
 	}
-	if d := dispatchOf(t.Context(), gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
+	if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
 		t.Errorf("attempt %d, want 1", d.Spec.Attempt)
 	}
 }

@@ -6,4 +6,10 @@
 //
 // Every process runs as its service account with the RBAC of config/, and the scripts that admins use register the
 // workers. No process runs as the admin, so that the tests find a missing right.
+//
+// The tests of a package share a Suite:
+//
+//	var y = yard.Suite{Options: yard.Options{Workers: workers}, Timeout: 2 * time.Minute, Poll: 50 * time.Millisecond}
+//
+//	func TestMain(m *testing.M) { yard.Main(m, y.Start) }
 package yard

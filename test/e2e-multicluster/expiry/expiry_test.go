@@ -38,10 +38,19 @@ const (
 	brief     = "brief"
 	tokenLife = 10 * time.Minute
 	// after the expiry the test goes on for this long: API servers allow for clocks that differ a little.
-	after   = time.Minute
-	timeout = 3 * time.Minute
-	poll    = 200 * time.Millisecond
+	after = time.Minute
 )
+
+var y = yard.Suite{
+	Options: yard.Options{
+		Workers:  []yard.Worker{{Name: brief, Nodes: []clusters.NodeShape{yard.GPUNodes(brief, 2, 8, "NVIDIA-H100")}}},
+		Audit:    true,
+		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=1s"},
+		Progress: yard.Print,
+	},
+	Timeout: 3 * time.Minute,
+	Poll:    200 * time.Millisecond,
+}
 
 // TestJobsRunThroughExpiry runs one job from before a renewal until after the end of the first token, and short jobs
 // all the time. Nothing is refused, and no job is placed twice.
@@ -52,49 +61,53 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 	if clusters.OnKind() {
 		t.Skip("not on kind: it reads audit logs")
 	}
-	y, hub := start(t)
+	stop, err := y.Start(t.Context())
+	if stop != nil {
+		t.Cleanup(func() { check.Must(t, stop()) })
+	}
+	check.Must(t, err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}}
-	check.Must(t, hub.Delete(t.Context(), secret)) // Its token would live for a week.
-	eventually(t, func(g gomega.Gomega) {
+	check.Must(t, y.Hub.Delete(t.Context(), secret)) // Its token would live for a week.
+	y.Eventually(t, func(g gomega.Gomega) {
 		worker := &v1alpha1.WorkerCluster{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKey{Name: brief}, worker)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKey{Name: brief}, worker)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionFalse(worker.Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
 	})
-	_, err := y.Plugin(t.Context(), "join", brief, "--kubeconfig", y.Workers[brief].KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath,
+	_, err = y.Plugin(t.Context(), "join", brief, "--kubeconfig", y.Yard.Workers[brief].KubeconfigPath, "--hub-kubeconfig", y.Yard.Hub.KubeconfigPath,
 		"--agent=none", "--timeout=120s", "--token-life="+tokenLife.String())
 	check.Must(t, err)
-	first := kubeconfigOf(t, hub)
+	first := kubeconfigOf(t)
 	token := tokenOf(t, first)
 	if life := token.Expires.Sub(token.Issued); life != tokenLife {
 		t.Fatalf("the token lives for %s", life)
 	}
-	long := submit(t, hub, "through", clusters.RunForever)
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(dispatchOf(t, g, hub, long).Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
+	long := submit(t, "through", clusters.RunForever)
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.DispatchOf(g, long).Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 	})
-	ready := readySince(t, hub)
+	ready := readySince(t)
 	began := time.Now()
 
 	short := 0
 	for ; time.Now().Before(token.Expires.Add(after)); short++ {
-		job := submit(t, hub, fmt.Sprintf("short-%d", short), "5s")
-		eventually(t, func(g gomega.Gomega) {
-			g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+		job := submit(t, fmt.Sprintf("short-%d", short), "5s")
+		y.Eventually(t, func(g gomega.Gomega) {
+			g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 		})
-		if d := dispatchOf(t, gomega.NewWithT(t), hub, job); d.Spec.Attempt != 1 {
+		if d := y.DispatchOf(gomega.NewWithT(t), job); d.Spec.Attempt != 1 {
 			t.Errorf("%s was placed %d times", job.Name, d.Spec.Attempt)
 		}
 	}
-	t.Logf("%d short jobs have ended; the token was renewed at %s", short, tokenOf(t, kubeconfigOf(t, hub)).Issued)
-	d := dispatchOf(t, gomega.NewWithT(t), hub, long)
+	t.Logf("%d short jobs have ended; the token was renewed at %s", short, tokenOf(t, kubeconfigOf(t)).Issued)
+	d := y.DispatchOf(gomega.NewWithT(t), long)
 	if d.Spec.Attempt != 1 || d.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("the long job is %s in attempt %d", d.Status.Phase, d.Spec.Attempt)
 	}
-	if since := readySince(t, hub); !since.Equal(ready) {
+	if since := readySince(t); !since.Equal(ready) {
 		t.Errorf("the worker was not Ready at some time: Ready since %s, and not since %s", since, ready)
 	}
-	if refused := refusals(t, y.Workers[brief], began); len(refused) > 0 {
+	if refused := refusals(t, y.Yard.Workers[brief], began); len(refused) > 0 {
 		t.Errorf("the worker has refused: %v", refused)
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(first)
@@ -106,45 +119,17 @@ func TestJobsRunThroughExpiry(t *testing.T) {
 	}
 }
 
-func start(t *testing.T) (*yard.Yard, client.Client) {
-	t.Helper()
-	y, err := yard.Start(t.Context(), yard.Options{
-		Workers:  []yard.Worker{{Name: brief, Nodes: []clusters.NodeShape{yard.GPUNodes(brief, 2, 8, "NVIDIA-H100")}}},
-		Audit:    true,
-		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=1s"},
-		Progress: yard.Print,
-	})
-	check.Must(t, err)
-	t.Cleanup(func() { check.Must(t, y.Stop()) })
-	check.Must(t, yard.InstallRuntimes(t.Context(), y.Hub))
-	hub, _, err := y.Clients()
-	check.Must(t, err)
-	return y, hub
-}
-
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
-}
-
-func submit(t *testing.T, hub client.Client, name, runFor string) *trainer.TrainJob {
+func submit(t *testing.T, name, runFor string) *trainer.TrainJob {
 	t.Helper()
 	job := yard.Job{Name: name, GPUs: 1, RunFor: runFor}.TrainJob()
-	check.Must(t, hub.Create(t.Context(), job))
+	check.Must(t, y.Hub.Create(t.Context(), job))
 	return job
 }
 
-func dispatchOf(t *testing.T, g gomega.Gomega, hub client.Client, job client.Object) *v1alpha1.Dispatch {
-	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
-	return d
-}
-
-func kubeconfigOf(t *testing.T, hub client.Client) []byte {
+func kubeconfigOf(t *testing.T) []byte {
 	t.Helper()
 	secret := &corev1.Secret{}
-	check.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}, secret))
+	check.Must(t, y.Hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: brief + "-kubeconfig"}, secret))
 	return secret.Data[kubeconfigs.SecretKey]
 }
 
@@ -158,10 +143,10 @@ func tokenOf(t *testing.T, kubeconfig []byte) kubeconfigs.ServiceAccountToken {
 }
 
 // readySince is since when the worker is Ready without a break.
-func readySince(t *testing.T, hub client.Client) time.Time {
+func readySince(t *testing.T) time.Time {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	check.Must(t, hub.Get(context.Background(), client.ObjectKey{Name: brief}, worker))
+	check.Must(t, y.Hub.Get(context.Background(), client.ObjectKey{Name: brief}, worker))
 	ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
 		t.Fatalf("the worker is not Ready: %+v", ready)

@@ -41,8 +41,8 @@ func leaveLostWorker(t *testing.T) {
 	jobs := onLeaver(t, "lost-1", "lost-2")
 	isReady(t)
 	leave(t.Context(), t, onBoth("--force")...).expect(t, 1, "--drain")
-	check.Must(t, y.Workers[leaver].KillAPIServer())
-	eventually(t, func(g gomega.Gomega) {
+	check.Must(t, y.Yard.Workers[leaver].KillAPIServer())
+	y.Eventually(t, func(g gomega.Gomega) {
 		worker := registered(t)
 		g.Expect(worker.Status.Conditions).To(gomega.ContainElement(gomega.And(
 			gomega.HaveField("Type", v1alpha1.WorkerClusterReady), gomega.HaveField("Reason", v1alpha1.ReasonUnreachable))))
@@ -50,19 +50,19 @@ func leaveLostWorker(t *testing.T) {
 	leave(t.Context(), t, onHub()...).expect(t, 1, "trainjob default/lost-1 is on the worker", "2 jobs", "--drain", "--force")
 	leave(t.Context(), t, onBoth("--force")...).expect(t, 1, "refused", "without --context")
 	leave(t.Context(), t, onHub("--drain", "--timeout=5s")...).expect(t, 1, "does not answer", "--force")
-	edit(t, leaver, func(w *v1alpha1.WorkerCluster) { w.Spec.Drain = false })
+	y.Edit(t, leaver, func(w *v1alpha1.WorkerCluster) { w.Spec.Drain = false })
 	leave(t.Context(), t, onHub("--force")...).expect(t, 0, "forgotten", "workercluster/leaver has left", "nothing was deleted on the worker")
 	isOut(t)
 	for _, job := range jobs {
 		runsOn(t, stayer, job, 2)
 	}
 
-	check.Must(t, y.Workers[leaver].StartAPIServer(t.Context()))
+	check.Must(t, y.Yard.Workers[leaver].StartAPIServer(t.Context()))
 	leave(t.Context(), t, onBoth()...).expect(t, 0, "there is no WorkerCluster", "copies of this hub: default/lost-1, default/lost-2", "worker-agent")
 	for _, job := range jobs {
 		copied := &trainer.TrainJob{}
-		check.Must(t, workers[leaver].Get(t.Context(), client.ObjectKeyFromObject(job), copied))
-		check.Must(t, workers[leaver].Delete(t.Context(), copied))
+		check.Must(t, y.Workers[leaver].Get(t.Context(), client.ObjectKeyFromObject(job), copied))
+		check.Must(t, y.Workers[leaver].Delete(t.Context(), copied))
 		finish(t, stayer, job)
 	}
 }
@@ -85,7 +85,7 @@ func leaveDrainedWorker(t *testing.T) {
 	go func() {
 		defer close(watching)
 		for interrupted.Err() == nil && !registered(t).Spec.Drain {
-			time.Sleep(poll)
+			time.Sleep(y.Poll)
 		}
 		cancel()
 	}()
@@ -107,9 +107,9 @@ func leaveDrainedWorker(t *testing.T) {
 	leave(t.Context(), t, onBoth("--drain")...).expect(t, 0, "there is no WorkerCluster")
 
 	// Nobody can ask the worker any more about the copy of a job that ended there.
-	check.Must(t, hub.Delete(t.Context(), ended))
-	eventually(t, func(g gomega.Gomega) {
-		err := hub.Get(t.Context(), client.ObjectKeyFromObject(ended), &v1alpha1.Dispatch{})
+	check.Must(t, y.Hub.Delete(t.Context(), ended))
+	y.Eventually(t, func(g gomega.Gomega) {
+		err := y.Hub.Get(t.Context(), client.ObjectKeyFromObject(ended), &v1alpha1.Dispatch{})
 		g.Expect(apierrors.IsNotFound(err)).To(gomega.BeTrue(), "the Dispatch waits: %v", err)
 	})
 }
@@ -118,7 +118,7 @@ func leaveDrainedWorker(t *testing.T) {
 func registered(t *testing.T) *v1alpha1.WorkerCluster {
 	t.Helper()
 	worker := &v1alpha1.WorkerCluster{}
-	if err := hub.Get(context.Background(), client.ObjectKey{Name: leaver}, worker); err != nil {
+	if err := y.Hub.Get(context.Background(), client.ObjectKey{Name: leaver}, worker); err != nil {
 		t.Error(err)
 	}
 	return worker
@@ -127,7 +127,7 @@ func registered(t *testing.T) *v1alpha1.WorkerCluster {
 // isReady waits until the manager uses the leaver.
 func isReady(t *testing.T) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(meta.IsStatusConditionTrue(registered(t).Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
 	})
 }
@@ -142,7 +142,7 @@ func isOut(t *testing.T) {
 		if _, ok := object.(*corev1.Secret); ok {
 			key.Namespace = "trainyard-system"
 		}
-		if err := hub.Get(t.Context(), key, object); !apierrors.IsNotFound(err) {
+		if err := y.Hub.Get(t.Context(), key, object); !apierrors.IsNotFound(err) {
 			t.Errorf("get %T %s: %v, want it gone", object, name, err)
 		}
 	}
@@ -152,7 +152,7 @@ func isOut(t *testing.T) {
 func tokenOf(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	secret := &corev1.Secret{}
-	check.Must(t, hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: leaver + "-kubeconfig"}, secret))
+	check.Must(t, y.Hub.Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: leaver + "-kubeconfig"}, secret))
 	config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"])
 	check.Must(t, err)
 	c, err := kubernetes.NewForConfig(config)
@@ -164,7 +164,7 @@ func tokenOf(t *testing.T) kubernetes.Interface {
 
 func isRevoked(t *testing.T, token kubernetes.Interface) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) { // The API server remembers for some seconds that a token is valid.
+	y.Eventually(t, func(g gomega.Gomega) { // The API server remembers for some seconds that a token is valid.
 		_, err := token.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		g.Expect(apierrors.IsUnauthorized(err)).To(gomega.BeTrue(), "the worker answers: %v", err)
 	})

@@ -37,14 +37,14 @@ var documented = map[string][]string{
 // label, namespace or kind.
 func nothingIsLeft(t *testing.T) {
 	t.Helper()
-	config := y.Workers[leaver].Config
+	config := y.Yard.Workers[leaver].Config
 	all, err := dynamic.NewForConfig(config)
 	check.Must(t, err)
 	discover, err := discovery.NewDiscoveryClientForConfig(config)
 	check.Must(t, err)
 	lists, err := discover.ServerPreferredResources()
 	check.Must(t, err)
-	eventually(t, func(g gomega.Gomega) { // Objects that depend on others are deleted a moment later.
+	y.Eventually(t, func(g gomega.Gomega) { // Objects that depend on others are deleted a moment later.
 		looked := 0
 		for _, list := range lists {
 			group, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -92,14 +92,14 @@ func ranOnce(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
 	created := map[string]time.Time{}
 	for _, worker := range []string{leaver, stayer} {
-		creations := successes(t, y.Workers[worker], "create", "trainjobs", func(name string) bool { return name == job.Name })
+		creations := successes(t, y.Yard.Workers[worker], "create", "trainjobs", func(name string) bool { return name == job.Name })
 		if len(creations) != 1 {
 			t.Fatalf("the copy of %s was created %d times on %s", job.Name, len(creations), worker)
 		}
 		created[worker] = creations[0]
 	}
 	ofJob := func(name string) bool { return strings.HasPrefix(name, job.Name+"-node-") }
-	gone := successes(t, y.Workers[leaver], "delete", "pods", ofJob)
+	gone := successes(t, y.Yard.Workers[leaver], "delete", "pods", ofJob)
 	if len(gone) == 0 {
 		t.Fatalf("the pods of %s were not deleted on the worker that has left", job.Name)
 	}
@@ -107,9 +107,9 @@ func ranOnce(t *testing.T, job *trainer.TrainJob) {
 		t.Errorf("a pod of %s was deleted at %s, after the next copy was created at %s", job.Name, last, created[stayer])
 	}
 	g := gomega.NewWithT(t)
-	d := dispatchOf(t, g, job)
+	d := y.DispatchOf(g, job)
 	g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
-	g.Expect(podsOf(t, g, leaver, job)).To(gomega.BeEmpty())
+	g.Expect(y.PodsOf(g, leaver, job)).To(gomega.BeEmpty())
 }
 
 // successes are the times of successful requests, by the audit log of an API server.

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/check"
@@ -26,28 +25,11 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-const (
-	// leaver leaves, and stayer takes its jobs.
-	leaver, stayer = "leaver", "stayer"
+// leaver leaves, and stayer takes its jobs.
+const leaver, stayer = "leaver", "stayer"
 
-	// timeout is for conditions that come in seconds on an idle machine.
-	timeout = 3 * time.Minute
-	poll    = 100 * time.Millisecond
-)
-
-var (
-	y       *yard.Yard
-	hub     client.WithWatch
-	workers map[string]client.WithWatch
-)
-
-func TestMain(m *testing.M) { yard.Main(m, start) }
-
-func start(ctx context.Context) (stop func() error, err error) {
-	if clusters.OnKind() {
-		return nil, nil
-	}
-	y, err = yard.Start(ctx, yard.Options{
+var y = yard.Suite{
+	Options: yard.Options{
 		Workers: []yard.Worker{
 			{Name: leaver, Nodes: []clusters.NodeShape{yard.GPUNodes("leaver", 2, 8, "NVIDIA-H100")}},
 			{Name: stayer, Nodes: []clusters.NodeShape{yard.GPUNodes("stayer", 2, 8, "NVIDIA-H100")}},
@@ -56,19 +38,18 @@ func start(ctx context.Context) (stop func() error, err error) {
 		// Nothing here is about elections, and a busy machine is no reason to end.
 		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms"},
 		Progress: yard.Print,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if hub, workers, err = y.Clients(); err != nil {
-		return y.Stop, err
-	}
-	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
+	},
+	Timeout: 3 * time.Minute, // for conditions that come in seconds on an idle machine
+	Poll:    100 * time.Millisecond,
 }
 
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
+func TestMain(m *testing.M) { yard.Main(m, start) }
+
+func start(ctx context.Context) (stop func() error, err error) {
+	if clusters.OnKind() {
+		return nil, nil
+	}
+	return y.Start(ctx)
 }
 
 // outcome are the outputs and the exit code of a command.
@@ -89,10 +70,10 @@ func leave(ctx context.Context, t *testing.T, flags ...string) outcome {
 }
 
 // onHub names only the hub to leave, and onBoth the worker too.
-func onHub(flags ...string) []string { return append(flags, "--kubeconfig", y.Hub.KubeconfigPath) }
+func onHub(flags ...string) []string { return append(flags, "--kubeconfig", y.Yard.Hub.KubeconfigPath) }
 
 func onBoth(flags ...string) []string {
-	return append(flags, "--kubeconfig", y.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", y.Hub.KubeconfigPath)
+	return append(flags, "--kubeconfig", y.Yard.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", y.Yard.Hub.KubeconfigPath)
 }
 
 // expect fails the test unless the command has ended with the code, and has printed the words.
@@ -114,71 +95,46 @@ func join(t *testing.T) {
 	check.Must(t, y.Register(t.Context(), yard.Worker{Name: leaver}))
 }
 
-func edit(t *testing.T, worker string, change func(*v1alpha1.WorkerCluster)) {
-	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
-		object := &v1alpha1.WorkerCluster{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
-		change(object)
-		g.Expect(hub.Update(t.Context(), object)).To(gomega.Succeed())
-	})
-}
-
 // onLeaver creates jobs that run on the leaver until finish.
 func onLeaver(t *testing.T, names ...string) []*trainer.TrainJob {
 	t.Helper()
-	edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = true })
+	y.Edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = true })
 	var jobs []*trainer.TrainJob
 	for _, name := range names {
 		job := yard.Job{Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
-		check.Must(t, hub.Create(t.Context(), job))
-		t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(hub.Delete(context.Background(), job))) })
+		check.Must(t, y.Hub.Create(t.Context(), job))
+		t.Cleanup(func() { check.Must(t, client.IgnoreNotFound(y.Hub.Delete(context.Background(), job))) })
 		jobs = append(jobs, job)
 	}
 	for _, job := range jobs {
 		runsOn(t, leaver, job, 1)
 	}
-	edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
+	y.Edit(t, stayer, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = false })
 	return jobs
 }
 
 // runsOn waits until an attempt of a job runs on a worker.
 func runsOn(t *testing.T, worker string, job *trainer.TrainJob, attempt int32) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t, g, job)
+	y.Eventually(t, func(g gomega.Gomega) {
+		d := y.DispatchOf(g, job)
 		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
 		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
-		g.Expect(podsOf(t, g, worker, job)).NotTo(gomega.BeEmpty())
+		g.Expect(y.PodsOf(g, worker, job)).NotTo(gomega.BeEmpty())
 	})
-}
-
-func dispatchOf(t *testing.T, g gomega.Gomega, job *trainer.TrainJob) *v1alpha1.Dispatch {
-	t.Helper()
-	d := &v1alpha1.Dispatch{}
-	g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
-	return d
-}
-
-func podsOf(t *testing.T, g gomega.Gomega, worker string, job *trainer.TrainJob) []corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	g.Expect(workers[worker].List(t.Context(), &pods, client.InNamespace(job.Namespace),
-		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
-	return pods.Items
 }
 
 // finish lets the pods of a job on a worker succeed, and waits until the hub says that the job is complete.
 func finish(t *testing.T, worker string, job *trainer.TrainJob) {
 	t.Helper()
 	patch := []byte(`{"status":{"phase":"Succeeded"}}`)
-	eventually(t, func(g gomega.Gomega) {
-		for _, pod := range podsOf(t, g, worker, job) {
-			err := workers[worker].Status().Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, patch))
+	y.Eventually(t, func(g gomega.Gomega) {
+		for _, pod := range y.PodsOf(g, worker, job) {
+			err := y.Workers[worker].Status().Patch(t.Context(), &pod, client.RawPatch(types.MergePatchType, patch))
 			g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 		}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 	})
 }

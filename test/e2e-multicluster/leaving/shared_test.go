@@ -24,7 +24,7 @@ import (
 func leaveSharedWorker(t *testing.T) {
 	join(t)
 	second := startSecondHub(t)
-	pair := []string{"--kubeconfig", y.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", second.KubeconfigPath}
+	pair := []string{"--kubeconfig", y.Yard.Workers[leaver].KubeconfigPath, "--hub-kubeconfig", second.KubeconfigPath}
 	_, err := y.Plugin(t.Context(), append([]string{"join", leaver, "--agent=none", "--timeout=120s"}, pair...)...)
 	check.Must(t, err)
 	running := onLeaver(t, "shared")[0]
@@ -34,9 +34,9 @@ func leaveSharedWorker(t *testing.T) {
 	check.Must(t, err)
 	id := hubID(t, other)
 	leave(t.Context(), t, append([]string{"--drain"}, pair...)...).expect(t, 0, "workercluster/leaver has left",
-		"another hub uses them (ID "+hubID(t, hub)+")")
+		"another hub uses them (ID "+hubID(t, y.Hub)+")")
 	bound := &corev1.Secret{}
-	err = workers[leaver].Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: "trainyard-hub-" + id}, bound)
+	err = y.Workers[leaver].Get(t.Context(), client.ObjectKey{Namespace: "trainyard-system", Name: "trainyard-hub-" + id}, bound)
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("the Secret to which the tokens of the hub that has left are bound: %v, want it gone", err)
 	}
@@ -45,7 +45,7 @@ func leaveSharedWorker(t *testing.T) {
 	_, err = token.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	check.Must(t, err)
 	finish(t, leaver, running)
-	if d := dispatchOf(t, gomega.NewWithT(t), running); d.Spec.Attempt != 1 {
+	if d := y.DispatchOf(gomega.NewWithT(t), running); d.Spec.Attempt != 1 {
 		t.Errorf("the job of the other hub was placed %d times", d.Spec.Attempt)
 	}
 	if ready := meta.FindStatusCondition(registered(t).Status.Conditions, v1alpha1.WorkerClusterReady); ready.Status != metav1.ConditionTrue {

@@ -27,7 +27,7 @@ func TestBurst(t *testing.T) {
 	var order []*trainer.TrainJob
 	for i := range jobs {
 		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("job-%03d", i), GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
-		if err := hub.Create(t.Context(), job); err != nil {
+		if err := y.Hub.Create(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 		order = append(order, job)
@@ -46,7 +46,7 @@ func TestBurst(t *testing.T) {
 			if running[job.Name] && ended < len(next) {
 				ended++
 				delete(running, job.Name)
-				if err := hub.Delete(t.Context(), job); err != nil {
+				if err := y.Hub.Delete(t.Context(), job); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -69,9 +69,9 @@ func TestBurst(t *testing.T) {
 func placed(t *testing.T, namespace string, want int) map[string]bool {
 	t.Helper()
 	var names map[string]bool
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		var all v1alpha1.DispatchList
-		g.Expect(hub.List(t.Context(), &all, client.InNamespace(namespace))).To(gomega.Succeed())
+		g.Expect(y.Hub.List(t.Context(), &all, client.InNamespace(namespace))).To(gomega.Succeed())
 		names = map[string]bool{}
 		for i := range all.Items {
 			if d := &all.Items[i]; d.Spec.Cluster != "" && d.DeletionTimestamp == nil {
@@ -93,7 +93,7 @@ func TestGangsOfSeveralSizes(t *testing.T) {
 		job := sizes[i%len(sizes)]
 		job.Namespace, job.Name, job.RunFor = ns, fmt.Sprintf("gang-%02d", i), "1s"
 		object := job.TrainJob()
-		if err := hub.Create(t.Context(), object); err != nil {
+		if err := y.Hub.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 		jobs = append(jobs, object)

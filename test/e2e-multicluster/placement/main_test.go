@@ -20,64 +20,43 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-const (
-	// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
-	quads, octets, singles = "quads", "octets", "singles"
+// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
+const quads, octets, singles = "quads", "octets", "singles"
 
-	// timeout limits steps that bring hundreds of pods through four clusters on a busy machine.
-	timeout = 5 * time.Minute
-	poll    = 100 * time.Millisecond
-)
-
-var (
-	hub     client.WithWatch
-	workers map[string]client.WithWatch
-)
-
-func TestMain(m *testing.M) { yard.Main(m, start) }
-
-func start(ctx context.Context) (stop func() error, err error) {
-	y, err := yard.Start(ctx, yard.Options{
+var y = yard.Suite{
+	Options: yard.Options{
 		Workers: []yard.Worker{
 			worker(quads, yard.GPUNodes("quad", 10, 4, "NVIDIA-A10")),
 			worker(octets, yard.GPUNodes("octet", 5, 8, "NVIDIA-H100")),
 			worker(singles, yard.GPUNodes("single", 20, 1, "NVIDIA-L4")),
 		},
 		Progress: yard.Print,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if hub, workers, err = y.Clients(); err != nil {
-		return y.Stop, err
-	}
-	return y.Stop, yard.InstallRuntimes(ctx, y.Hub)
+	},
+	Timeout: 5 * time.Minute, // for steps that bring hundreds of pods through four clusters on a busy machine
+	Poll:    100 * time.Millisecond,
 }
+
+func TestMain(m *testing.M) { yard.Main(m, y.Start) }
 
 func worker(name string, nodes clusters.NodeShape) yard.Worker {
 	return yard.Worker{Name: name, Labels: map[string]string{"pool": name}, Nodes: []clusters.NodeShape{nodes}}
-}
-
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
 }
 
 // namespace makes one for the jobs of a test. When the test ends it waits until nothing of them is left.
 func namespace(t *testing.T, name string) string {
 	t.Helper()
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if err := hub.Create(t.Context(), object); err != nil {
+	if err := y.Hub.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		all := client.InNamespace(name)
-		if err := hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all); err != nil {
+		if err := y.Hub.DeleteAllOf(context.Background(), yard.Job{Namespace: name}.TrainJob(), all); err != nil {
 			t.Error(err)
 		}
-		eventually(t, func(g gomega.Gomega) {
+		y.Eventually(t, func(g gomega.Gomega) {
 			var left v1alpha1.DispatchList
-			g.Expect(hub.List(context.Background(), &left, all)).To(gomega.Succeed())
+			g.Expect(y.Hub.List(context.Background(), &left, all)).To(gomega.Succeed())
 			g.Expect(left.Items).To(gomega.BeEmpty())
 		})
 	})

@@ -33,7 +33,7 @@ func TestPreemption(t *testing.T) {
 	}})
 	for i := range 5 {
 		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("low-%d", i), GPUs: 8, RunFor: clusters.RunForever}.TrainJob()
-		if err := hub.Create(t.Context(), job); err != nil {
+		if err := y.Hub.Create(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,14 +41,14 @@ func TestPreemption(t *testing.T) {
 
 	urgent := yard.Job{Namespace: ns, Name: "urgent", Nodes: 2, GPUs: 8, RunFor: "1s"}.TrainJob()
 	urgent.Annotations = map[string]string{v1alpha1.AnnotationPriorityClass: "urgent"}
-	if err := hub.Create(t.Context(), urgent); err != nil {
+	if err := y.Hub.Create(t.Context(), urgent); err != nil {
 		t.Fatal(err)
 	}
 	complete(t, urgent)
 
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		var all v1alpha1.DispatchList
-		g.Expect(hub.List(t.Context(), &all, client.InNamespace(ns))).To(gomega.Succeed())
+		g.Expect(y.Hub.List(t.Context(), &all, client.InNamespace(ns))).To(gomega.Succeed())
 		moved := 0
 		for i := range all.Items {
 			d := &all.Items[i]
@@ -70,11 +70,11 @@ func TestPreemption(t *testing.T) {
 
 func create(t *testing.T, object client.Object) {
 	t.Helper()
-	if err := hub.Create(t.Context(), object); err != nil {
+	if err := y.Hub.Create(t.Context(), object); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := hub.Delete(context.Background(), object); err != nil {
+		if err := y.Hub.Delete(context.Background(), object); err != nil {
 			t.Error(err)
 		}
 	})
@@ -83,8 +83,8 @@ func create(t *testing.T, object client.Object) {
 // complete waits until a job is Complete on the hub.
 func complete(t *testing.T, job *trainer.TrainJob) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue(), job.Name)
 	})
 }

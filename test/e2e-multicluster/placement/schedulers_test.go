@@ -67,7 +67,7 @@ func watchSchedulers(t *testing.T, namespace string) *schedulers {
 	s := &schedulers{namespace: namespace, refused: map[string]*refusal{}, bound: map[string]bool{}, came: map[string]int{}}
 	var watches sync.WaitGroup
 	t.Cleanup(watches.Wait)
-	for name, worker := range workers {
+	for name, worker := range y.Workers {
 		var nodes corev1.NodeList
 		if err := worker.List(t.Context(), &nodes); err != nil {
 			t.Fatal(err)
@@ -143,7 +143,7 @@ func (s *schedulers) see(worker string, pod *corev1.Pod, free *gpus) {
 // wait waits until so many pods have had a node.
 func (s *schedulers) wait(t *testing.T, want int) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		g.Expect(s.bound).To(gomega.HaveLen(want), "pods with a node")

@@ -34,13 +34,13 @@ func TestDryRunOnTheHub(t *testing.T) {
 	reserved := func(job *trainer.TrainJob) { job.Spec.Trainer.Env = []corev1.EnvVar{{Name: "PET_NNODES", Value: "2"}} }
 	local := func(job *trainer.TrainJob) { job.Spec.ManagedBy = ptr.To(v1alpha1.ManagedByBuiltIn) }
 	const words = `spec.trainer.env[0].name: Invalid value: "PET_NNODES": reserved`
-	eventually(t, func(g gomega.Gomega) { // The webhooks fail open until the API server knows them.
-		answer, err := try(t, y.Hub.KubeconfigPath, reserved)
+	y.Eventually(t, func(g gomega.Gomega) { // The webhooks fail open until the API server knows them.
+		answer, err := try(t, y.Yard.Hub.KubeconfigPath, reserved)
 		g.Expect(err).To(gomega.HaveOccurred(), answer)
 	})
 	// The first job brings its namespace and its runtime to the worker.
 	expectWords(t, (&sickness{at: east, job: yard.Job{RunFor: "100ms"}}).submit(t, "first"), "State: Complete on worker east")
-	onWorker, err := try(t, y.Workers[east].KubeconfigPath, reserved, local)
+	onWorker, err := try(t, y.Yard.Workers[east].KubeconfigPath, reserved, local)
 	if err == nil || !strings.Contains(onWorker, words) {
 		t.Fatalf("a worker does not refuse the job: %s", onWorker)
 	}
@@ -93,10 +93,10 @@ func TestUnmodifiedClients(t *testing.T) {
 	}}
 	others := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "others"}, Spec: v1alpha1.DispatchPolicySpec{Priority: -1}}
 	for _, object := range []client.Object{policy, others} { // With a policy, each job needs one.
-		create(t, hub, object)
+		create(t, y.Hub, object)
 	}
 	sdk := func(job *trainer.TrainJob) { job.Labels = map[string]string{"client": "sdk"} }
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		answer, err := try(t, user, unmanaged, sdk)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(answer).To(gomega.ContainSubstring(`because DispatchPolicy "unmodified" has spec.unmanagedJobs: Dispatch`))
@@ -112,8 +112,8 @@ func TestUnmodifiedClients(t *testing.T) {
 	label(t, "")
 
 	for job, mark := range map[*trainer.TrainJob]string{byPolicy: v1alpha1.DispatchByPolicy, byNamespace: v1alpha1.DispatchByNamespace} {
-		eventually(t, func(g gomega.Gomega) {
-			g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+		y.Eventually(t, func(g gomega.Gomega) {
+			g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 		})
 		if got := job.Annotations[v1alpha1.AnnotationDispatch]; got != mark {
@@ -133,10 +133,10 @@ func annotation(key, value string) func(*trainer.TrainJob) {
 func letSubmit(t *testing.T) {
 	t.Helper()
 	name := metav1.ObjectMeta{Namespace: team, Name: "submits-trainjobs"}
-	create(t, hub, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{
+	create(t, y.Hub, &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{trainer.GroupVersion.Group}, Resources: []string{"trainjobs"}, Verbs: []string{"create", "delete"},
 	}}})
-	create(t, hub, &rbacv1.RoleBinding{
+	create(t, y.Hub, &rbacv1.RoleBinding{
 		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: team, Name: "ada"}},
 	})
@@ -149,7 +149,7 @@ func label(t *testing.T, value string) {
 	if value == "" {
 		change = fmt.Sprintf(`{"metadata": {"labels": {%q: null}}}`, v1alpha1.LabelDispatch)
 	}
-	if _, err := y.Hub.Kubectl(t.Context(), "patch", "namespace", team, "--type=merge", "--patch="+change); err != nil {
+	if _, err := y.Yard.Hub.Kubectl(t.Context(), "patch", "namespace", team, "--type=merge", "--patch="+change); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -170,7 +170,7 @@ func submitAsUser(t *testing.T, name string, changes ...func(*trainer.TrainJob))
 	}
 	t.Logf("kubectl create\n%s", answer)
 	t.Cleanup(func() {
-		if err := hub.Delete(context.Background(), job); client.IgnoreNotFound(err) != nil {
+		if err := y.Hub.Delete(context.Background(), job); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	})

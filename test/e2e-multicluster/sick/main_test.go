@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -28,60 +27,44 @@ import (
 const (
 	east, west = "east", "west"
 	team       = "vision"
-
-	timeout = 100 * time.Second
-	poll    = 100 * time.Millisecond
 )
 
-// y is the yard of all tests, hub and workers its clients. user is the kubeconfig of somebody who may view the team's
-// namespace on the hub.
 var (
-	y       *yard.Yard
-	hub     client.WithWatch
-	workers map[string]client.WithWatch
-	user    string
+	y = yard.Suite{
+		Options: yard.Options{
+			Workers:   []yard.Worker{worker(east), worker(west)},
+			AgentArgs: []string{"--unschedulable-after=3s"},
+			Progress:  yard.Print, HubWebhooks: true,
+		},
+		Timeout: 100 * time.Second,
+		Poll:    100 * time.Millisecond,
+	}
+	// user is the kubeconfig of somebody who may view the team's namespace on the hub.
+	user string
 )
+
+func worker(name string) yard.Worker {
+	return yard.Worker{
+		Name: name, Labels: map[string]string{"region": name}, Nodes: []clusters.NodeShape{yard.GPUNodes(name, 2, 8, "NVIDIA-H100")},
+		Failover: v1alpha1.WorkerFailover{GracePeriod: &metav1.Duration{Duration: 5 * time.Second}},
+	}
+}
 
 func TestMain(m *testing.M) { yard.Main(m, start) }
 
 func start(ctx context.Context) (stop func() error, err error) {
-	worker := func(name string) yard.Worker {
-		return yard.Worker{
-			Name: name, Labels: map[string]string{"region": name}, Nodes: []clusters.NodeShape{yard.GPUNodes(name, 2, 8, "NVIDIA-H100")},
-			Failover: v1alpha1.WorkerFailover{GracePeriod: &metav1.Duration{Duration: 5 * time.Second}},
-		}
-	}
-	y, err = yard.Start(ctx, yard.Options{
-		Workers:   []yard.Worker{worker(east), worker(west)},
-		AgentArgs: []string{"--unschedulable-after=3s"},
-		Progress:  yard.Print, HubWebhooks: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if hub, workers, err = y.Clients(); err != nil {
-		return y.Stop, err
-	}
-	dir, err := os.MkdirTemp("", "trainyard-sick-")
-	if err != nil {
-		return y.Stop, err
-	}
-	stop = func() error {
-		_ = os.RemoveAll(dir)
-		return y.Stop()
-	}
-	if user, err = viewer(ctx, dir); err != nil {
+	if stop, err = y.Start(ctx); err != nil {
 		return stop, err
 	}
-	if err := noGPUs(ctx, workers[west]); err != nil {
+	if user, err = viewer(ctx); err != nil {
 		return stop, err
 	}
-	return stop, yard.InstallRuntimes(ctx, y.Hub)
+	return stop, noGPUs(ctx, y.Workers[west])
 }
 
 // viewer makes the team's namespace, and writes a kubeconfig for somebody with the role view there.
-func viewer(ctx context.Context, dir string) (string, error) {
-	if _, err := y.Hub.Kubectl(ctx, "apply", "--server-side", "-k", "../../../config/users"); err != nil {
+func viewer(ctx context.Context) (string, error) {
+	if _, err := y.Yard.Hub.Kubectl(ctx, "apply", "--server-side", "-k", "../../../config/users"); err != nil {
 		return "", err
 	}
 	account := types.NamespacedName{Namespace: team, Name: "ada"}
@@ -94,21 +77,16 @@ func viewer(ctx context.Context, dir string) (string, error) {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: team, Name: account.Name}},
 		},
 	} {
-		if err := hub.Create(ctx, object); err != nil {
+		if err := y.Hub.Create(ctx, object); err != nil {
 			return "", err
 		}
 	}
-	kubeconfig, err := y.Hub.ServiceAccountKubeconfig(ctx, account, time.Hour)
+	kubeconfig, err := y.Yard.Hub.ServiceAccountKubeconfig(ctx, account, time.Hour)
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "kubeconfig")
+	path := filepath.Join(y.Yard.Hub.Dir, "viewer.kubeconfig")
 	return path, os.WriteFile(path, kubeconfig, 0o600)
-}
-
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
 }
 
 // noGPUs forbids GPUs in the team's namespace of a worker.

@@ -99,7 +99,7 @@ func TestSickWorker(t *testing.T) {
 	job := is.submit(t, "away")
 	waits("ErrImagePull", "not found")(t, job)
 	expectUnhealthy(t, job, "ImagePullFailed")
-	server := y.Workers[west].Process("kube-apiserver")
+	server := y.Yard.Workers[west].Process("kube-apiserver")
 	signal := func(s syscall.Signal) {
 		if err := server.Signal(s); err != nil {
 			t.Fatal(err)
@@ -126,9 +126,9 @@ func TestRecovery(t *testing.T) {
 		pod.Status.ContainerStatuses[0].Ready = true
 		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
 	})
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
 		healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy)
 		g.Expect(healthy).NotTo(gomega.BeNil())
 		g.Expect(healthy.Status).To(gomega.Equal(metav1.ConditionTrue), healthy.Message)
@@ -137,9 +137,9 @@ func TestRecovery(t *testing.T) {
 	expectWords(t, job, "State: Running on worker west", "Health: no trouble for")
 
 	well := (&sickness{job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "well")
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(well), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(well), d)).To(gomega.Succeed())
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 		g.Expect(meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy)).To(gomega.BeNil())
 	})
@@ -159,11 +159,11 @@ func (is *sickness) submit(t *testing.T, name string) *trainer.TrainJob {
 	if is.change != nil {
 		is.change(job)
 	}
-	if err := hub.Create(t.Context(), job); err != nil {
+	if err := y.Hub.Create(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := hub.Delete(context.Background(), job.DeepCopy()); client.IgnoreNotFound(err) != nil {
+		if err := y.Hub.Delete(context.Background(), job.DeepCopy()); client.IgnoreNotFound(err) != nil {
 			t.Error(err)
 		}
 	})
@@ -174,7 +174,7 @@ func (is *sickness) submit(t *testing.T, name string) *trainer.TrainJob {
 func expectWords(t *testing.T, job *trainer.TrainJob, words ...string) {
 	t.Helper()
 	var text string
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		answer, err := y.Plugin(t.Context(), "explain", job.Name, "-n", job.Namespace, "--kubeconfig", user)
 		g.Expect(err).To(gomega.Succeed())
 		text = string(answer)
@@ -188,16 +188,16 @@ func expectWords(t *testing.T, job *trainer.TrainJob, words ...string) {
 // expectUnhealthy waits until the Dispatch says why the job is not healthy, and the job has one Event about it.
 func expectUnhealthy(t *testing.T, job *trainer.TrainJob, reason string) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
 		healthy := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchHealthy)
 		g.Expect(healthy).NotTo(gomega.BeNil())
 		g.Expect(healthy.Status).To(gomega.Equal(metav1.ConditionFalse))
 		g.Expect(healthy.Reason).To(gomega.Equal(reason), healthy.Message)
 		g.Expect(d.Status.Reason).To(gomega.Equal(reason))
 		var events eventsv1.EventList
-		g.Expect(hub.List(t.Context(), &events, client.InNamespace(job.Namespace))).To(gomega.Succeed())
+		g.Expect(y.Hub.List(t.Context(), &events, client.InNamespace(job.Namespace))).To(gomega.Succeed())
 		told := 0
 		for _, event := range events.Items {
 			if event.Regarding.Name == job.Name && event.Reason == reason {
@@ -211,11 +211,11 @@ func expectUnhealthy(t *testing.T, job *trainer.TrainJob, reason string) {
 // play makes the pods of a job on their worker say what a kubelet would.
 func play(t *testing.T, job *trainer.TrainJob, say func(pod *corev1.Pod)) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
 		g.Expect(d.Spec.Cluster).NotTo(gomega.BeEmpty())
-		worker := workers[string(d.Spec.Cluster)]
+		worker := y.Workers[string(d.Spec.Cluster)]
 		var pods corev1.PodList
 		g.Expect(worker.List(t.Context(), &pods, client.InNamespace(job.Namespace),
 			client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.Name})).To(gomega.Succeed())
@@ -281,7 +281,7 @@ func apart(job *trainer.TrainJob) {
 func TestChangeOfARunningJob(t *testing.T) {
 	job := (&sickness{at: east, job: yard.Job{RunFor: clusters.RunForever}}).submit(t, "changed")
 	expectWords(t, job, "State: Running on worker east")
-	_, err := y.Hub.Kubectl(t.Context(), "patch", "trainjob", job.Name, "-n", job.Namespace, "--type=json",
+	_, err := y.Yard.Hub.Kubectl(t.Context(), "patch", "trainjob", job.Name, "-n", job.Namespace, "--type=json",
 		`--patch=[{"op": "add", "path": "/spec/runtimePatches/-", "value": {"manager": "team.example.com/patch"}}]`)
 	if err == nil {
 		t.Fatal("the change was accepted")
@@ -307,10 +307,10 @@ func TestGangThatDoesNotStartMoves(t *testing.T) {
 	}
 	others := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "others"}, Spec: v1alpha1.DispatchPolicySpec{Priority: -1}}
 	for _, object := range []client.Object{policy, others} { // With a policy, each job needs one.
-		create(t, hub, object)
+		create(t, y.Hub, object)
 	}
 	for i := range 2 {
-		create(t, workers[east], blocker(fmt.Sprintf("%s-%d", east, i)))
+		create(t, y.Workers[east], blocker(fmt.Sprintf("%s-%d", east, i)))
 	}
 	impatient := func(job *trainer.TrainJob) {
 		job.Labels = map[string]string{"policy": "impatient"}
@@ -320,9 +320,9 @@ func TestGangThatDoesNotStartMoves(t *testing.T) {
 	}
 	stays := (&sickness{at: east, job: yard.Job{Nodes: 2, RunFor: clusters.RunForever}, change: impatient}).submit(t, "stays")
 	moves := (&sickness{job: yard.Job{Nodes: 2, RunFor: clusters.RunForever}, change: impatient}).submit(t, "moves")
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(moves), d)).To(gomega.Succeed())
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(moves), d)).To(gomega.Succeed())
 		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(west))
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 		g.Expect(d.Status.History).To(gomega.HaveLen(1))
@@ -332,7 +332,7 @@ func TestGangThatDoesNotStartMoves(t *testing.T) {
 	expectWords(t, moves, "State: Running on worker west", "east", "AdmissionTimeout")
 	expectUnhealthy(t, stays, v1alpha1.ReasonUnschedulable)
 	d := &v1alpha1.Dispatch{}
-	if err := hub.Get(t.Context(), client.ObjectKeyFromObject(stays), d); err != nil {
+	if err := y.Hub.Get(t.Context(), client.ObjectKeyFromObject(stays), d); err != nil {
 		t.Fatal(err)
 	}
 	if d.Spec.Attempt != 1 || d.Spec.Eviction != nil {
@@ -354,7 +354,7 @@ func blocker(node string) *corev1.Pod {
 // create creates an object, which is deleted when the test ends.
 func create(t *testing.T, c client.Client, object client.Object) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) { // The namespace may be new there.
+	y.Eventually(t, func(g gomega.Gomega) { // The namespace may be new there.
 		g.Expect(c.Create(t.Context(), object)).To(gomega.Succeed())
 	})
 	t.Cleanup(func() {

@@ -39,7 +39,7 @@ var (
 // there with the same weights: it went on from its checkpoints, and lost no step.
 func TestTraining(t *testing.T) {
 	installRuntime(t)
-	cordon(t, west, true)
+	y.Cordon(t, west, true)
 	undisturbed := submit(t, "undisturbed")
 	placedOn(t, undisturbed, east)
 	if nodes := nodesOf(t, east, undisturbed); len(nodes) != 2 {
@@ -55,8 +55,8 @@ func TestTraining(t *testing.T) {
 	t.Logf("after the loss of node %s the training went on from step %d", killed, resumed)
 	reachesCheckpoint(t, east, disturbed, resumed+40)
 
-	cordon(t, west, false)
-	t.Logf("kubectl trainyard drain %s:\n%s", east, plugin(t, y.Hub, "drain", east, "--wait", "--timeout", timeout.String()))
+	y.Cordon(t, west, false)
+	t.Logf("kubectl trainyard drain %s:\n%s", east, plugin(t, y.Yard.Hub, "drain", east, "--wait", "--timeout", y.Timeout.String()))
 	placedOn(t, disturbed, west)
 	moved := continues(t, west, disturbed, resumed+40)
 	t.Logf("on %s the training went on from step %d", west, moved)
@@ -70,7 +70,7 @@ func installRuntime(t *testing.T) {
 	t.Helper()
 	for _, object := range sample(t) {
 		if object.GetKind() == trainer.ClusterTrainingRuntimeKind {
-			if err := y.Hub.ApplyObjects(t.Context(), object); err != nil {
+			if err := y.Yard.Hub.ApplyObjects(t.Context(), object); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -105,7 +105,7 @@ func submit(t *testing.T, name string) *trainer.TrainJob {
 	if job.Spec.Trainer.NumNodes == nil || *job.Spec.Trainer.NumNodes != 2 {
 		t.Fatalf("the sample has %d nodes, want 2", ptr.Deref(job.Spec.Trainer.NumNodes, 0))
 	}
-	if err := hub.Create(t.Context(), job); err != nil {
+	if err := y.Hub.Create(t.Context(), job); err != nil {
 		t.Fatalf("create TrainJob: %v", err)
 	}
 	return job
@@ -114,7 +114,7 @@ func submit(t *testing.T, name string) *trainer.TrainJob {
 // pods returns the running pods of the job on a worker.
 func pods(ctx context.Context, g gomega.Gomega, worker string, job *trainer.TrainJob) (running []corev1.Pod) {
 	var list corev1.PodList
-	g.Expect(workers[worker].List(ctx, &list, client.InNamespace(job.Namespace),
+	g.Expect(y.Workers[worker].List(ctx, &list, client.InNamespace(job.Namespace),
 		client.MatchingLabels{"jobset.sigs.k8s.io/jobset-name": job.Name})).To(gomega.Succeed())
 	for _, pod := range list.Items {
 		if pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil {
@@ -127,7 +127,7 @@ func pods(ctx context.Context, g gomega.Gomega, worker string, job *trainer.Trai
 // nodesOf waits until both pods of the job run, and returns the names of their nodes.
 func nodesOf(t *testing.T, worker string, job *trainer.TrainJob) (nodes []string) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		running := pods(t.Context(), g, worker, job)
 		g.Expect(running).To(gomega.HaveLen(2))
 		nodes = nil
@@ -148,19 +148,19 @@ func killNode(t *testing.T, job *trainer.TrainJob) string {
 		t.Fatalf("the job runs on nodes %q beside the control plane's, want one", nodes)
 	}
 	name := nodes[0]
-	if err := y.Workers[east].KillNode(t.Context(), name); err != nil {
+	if err := y.Yard.Workers[east].KillNode(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	node := &corev1.Node{}
 	node.Name = name
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(workers[east].Get(t.Context(), client.ObjectKeyFromObject(node), node)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Workers[east].Get(t.Context(), client.ObjectKeyFromObject(node), node)).To(gomega.Succeed())
 		ready := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionUnknown
 		})
 		g.Expect(ready).NotTo(gomega.Equal(-1), "the node is still Ready")
 	})
-	if err := workers[east].Delete(t.Context(), node); err != nil {
+	if err := y.Workers[east].Delete(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	return name
@@ -169,7 +169,7 @@ func killNode(t *testing.T, job *trainer.TrainJob) string {
 // reachesCheckpoint waits until rank 0 has written the checkpoint of a step, or a later one.
 func reachesCheckpoint(t *testing.T, worker string, job *trainer.TrainJob, step int) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(last(logs(t, g, worker, job), checkpointLine)).To(gomega.BeNumerically(">=", step))
 	})
 }
@@ -177,7 +177,7 @@ func reachesCheckpoint(t *testing.T, worker string, job *trainer.TrainJob, step 
 // continues waits until the latest try of the job has gone on from a checkpoint of the step or a later one.
 func continues(t *testing.T, worker string, job *trainer.TrainJob, step int) (from int) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	y.Eventually(t, func(g gomega.Gomega) {
 		from = last(logs(t, g, worker, job), continueLine)
 		g.Expect(from).To(gomega.BeNumerically(">=", step))
 	})
@@ -187,12 +187,12 @@ func continues(t *testing.T, worker string, job *trainer.TrainJob, step int) (fr
 // weights waits until the job is complete, and returns the checksum of its weights, which both ranks have printed.
 func weights(t *testing.T, worker string, job *trainer.TrainJob) string {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
-		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
+	y.Eventually(t, func(g gomega.Gomega) {
+		g.Expect(y.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue(),
 			"conditions: %v", job.Status.Conditions)
 	})
-	text := plugin(t, y.Workers[worker], "logs", job.Name, "--all-nodes")
+	text := plugin(t, y.Yard.Workers[worker], "logs", job.Name, "--all-nodes")
 	done := doneLine.FindAllStringSubmatch(text, -1)
 	if len(done) != 2 || done[0][1] == done[1][1] || done[0][3] != strconv.Itoa(steps) || done[0][4] != done[1][4] {
 		t.Fatalf("the log does not say that two ranks have made %d steps and have the same weights:\n%s", steps, text)
@@ -216,7 +216,7 @@ func last(text string, line *regexp.Regexp) int {
 // logs returns the log of rank 0, by the plugin. The log is on the worker.
 func logs(t *testing.T, g gomega.Gomega, worker string, job *trainer.TrainJob) string {
 	t.Helper()
-	text, err := run(t.Context(), y.Workers[worker], "logs", job.Name)
+	text, err := run(t.Context(), y.Yard.Workers[worker], "logs", job.Name)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	return text
 }

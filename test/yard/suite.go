@@ -1,0 +1,85 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package yard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/test/check"
+)
+
+// Suite is a yard that the tests of a package share, and what these tests do most often. Its methods also work in a
+// Cleanup of a test.
+type Suite struct {
+	// Options are the options of the yard.
+	Options Options
+	// Timeout is how long Eventually waits, and Poll is the time between two checks.
+	Timeout, Poll time.Duration
+
+	*Yard
+	// Hub is an admin client of the hub. Workers are admin clients of the workers.
+	Hub     client.WithWatch
+	Workers map[string]client.WithWatch
+}
+
+// Start starts the yard, with the runtimes of its jobs. It can be the start that Main is given.
+func (s *Suite) Start(ctx context.Context) (stop func() error, err error) {
+	if s.Yard, err = Start(ctx, s.Options); err != nil {
+		return nil, err
+	}
+	if s.Hub, s.Workers, err = s.Clients(); err != nil {
+		return s.Stop, err
+	}
+	return s.Stop, InstallRuntimes(ctx, s.Yard.Hub)
+}
+
+// Eventually fails the test unless f succeeds in time. f reports what is missing through its Gomega.
+func (s *Suite) Eventually(t testing.TB, f func(gomega.Gomega)) {
+	t.Helper()
+	check.Within(s.Timeout, s.Poll)(t, "", f)
+}
+
+// DispatchOf reads the Dispatch of a job.
+func (s *Suite) DispatchOf(g gomega.Gomega, job client.Object) *v1alpha1.Dispatch {
+	d := &v1alpha1.Dispatch{}
+	g.Expect(s.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+	return d
+}
+
+// PodsOf reads the pods of a job's copy on a worker.
+func (s *Suite) PodsOf(g gomega.Gomega, worker string, job client.Object) []corev1.Pod {
+	var pods corev1.PodList
+	g.Expect(s.Workers[worker].List(context.Background(), &pods, client.InNamespace(job.GetNamespace()),
+		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.GetName()})).To(gomega.Succeed())
+	return pods.Items
+}
+
+// Edit changes a WorkerCluster, and repeats that until no other write comes between.
+func (s *Suite) Edit(t testing.TB, worker string, change func(*v1alpha1.WorkerCluster)) {
+	t.Helper()
+	s.Eventually(t, func(g gomega.Gomega) {
+		object := &v1alpha1.WorkerCluster{}
+		g.Expect(s.Hub.Get(context.Background(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
+		change(object)
+		g.Expect(s.Hub.Update(context.Background(), object)).To(gomega.Succeed())
+	})
+}
+
+// Cordon says whether a worker gets no new jobs. A worker that gets none does so until the test ends.
+func (s *Suite) Cordon(t testing.TB, worker string, unschedulable bool) {
+	t.Helper()
+	set := func(to bool) { s.Edit(t, worker, func(w *v1alpha1.WorkerCluster) { w.Spec.Unschedulable = to }) }
+	set(unschedulable)
+	if unschedulable {
+		t.Cleanup(func() { set(false) })
+	}
+}
