@@ -41,8 +41,8 @@ func patch[T client.Object](s *scenario, c client.Client, object T, change func(
 // historyHas waits until an attempt of a job has ended with an outcome.
 func (s *scenario) historyHas(job *trainer.TrainJob, attempt int32, worker string, outcome v1alpha1.Outcome) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		g.Expect(dispatchOf(g, job).Status.History).To(gomega.ContainElement(gomega.And(
+	s.Eventually(func(g gomega.Gomega) {
+		g.Expect(w.DispatchOf(g, job).Status.History).To(gomega.ContainElement(gomega.And(
 			gomega.HaveField("Attempt", attempt), gomega.HaveField("Outcome", outcome), gomega.HaveField("Cluster", v1alpha1.ClusterName(worker)),
 		)))
 	})
@@ -52,24 +52,24 @@ func (s *scenario) historyHas(job *trainer.TrainJob, attempt int32, worker strin
 func TestFaultCopyDeleted(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
 		t.Fatal(err)
 	}
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
-	s.runs(job, worker, 2)
+	s.Runs(job, worker, 2)
 }
 
 // Somebody deletes the copy in the background, and its pods take long to end. The next attempt waits for them.
 func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("4s"))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job)); err != nil {
 		t.Fatal(err)
 	}
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
-	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).Spec.Attempt).To(gomega.BeEquivalentTo(2)) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(w.DispatchOf(g, job).Spec.Attempt).To(gomega.BeEquivalentTo(2)) })
 	if intervals := w.Recorder.Intervals(job.UID); intervals[0].To.Sub(intervals[0].From) < 4*time.Second {
 		t.Errorf("the pods were to go on for 4s: %v", intervals)
 	}
@@ -79,7 +79,7 @@ func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 func TestFaultCopyUnlabelled(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit("8s", on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	labels := map[string]string{}
 	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) {
 		for key, value := range c.Labels {
@@ -89,20 +89,20 @@ func TestFaultCopyUnlabelled(t *testing.T) {
 		delete(c.Labels, v1alpha1.LabelOriginUID)
 	})
 	s.ends(s.submit("1s", on(south)), s.submit("1s", on(south)))
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) { c.Labels = labels })
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // Somebody suspends the copy on the worker. The manager resumes it, because the hub's job is not suspended.
 func TestFaultCopySuspended(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit("3s", on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) { c.Spec.Suspend = ptr.To(true) })
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // The copy is deleted, and a foreign job gets its name before the next attempt. The foreign job is left alone, and the
@@ -113,14 +113,14 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 		t.Fatal(err)
 	}
 	job := s.submit(clusters.RunForever, on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	foreign := yard.Job{Name: job.Name, ManagedBy: v1alpha1.ManagedByBuiltIn, RunFor: clusters.RunForever}.TrainJob()
 	var before *trainer.TrainJob
 	if err := w.Workers[worker].Delete(t.Context(), copyOf(gomega.NewWithT(t), worker, job), client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.Workers[worker].Delete(context.Background(), foreign) })
-	s.eventually(func(g gomega.Gomega) { // Whoever is first: our next attempt may be there for a moment.
+	s.Eventually(func(g gomega.Gomega) { // Whoever is first: our next attempt may be there for a moment.
 		before = foreign.DeepCopy()
 		err := w.Workers[worker].Create(t.Context(), before)
 		if err != nil {
@@ -129,8 +129,8 @@ func TestFaultForeignJobOfTheName(t *testing.T) {
 		}
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	})
-	s.eventually(func(g gomega.Gomega) { g.Expect(dispatchOf(g, job).Spec.Cluster).To(gomega.BeEquivalentTo(south)) })
-	s.eventually(func(g gomega.Gomega) { g.Expect(podsOf(g, south, job)).NotTo(gomega.BeEmpty()) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(w.DispatchOf(g, job).Spec.Cluster).To(gomega.BeEquivalentTo(south)) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(w.PodsOf(g, south, job)).NotTo(gomega.BeEmpty()) })
 	after := copyOf(gomega.NewWithT(t), worker, job)
 	if diff := cmp.Diff(before.ObjectMeta.Labels, after.Labels); diff != "" || before.UID != after.UID || after.DeletionTimestamp != nil {
 		t.Errorf("the foreign job was touched: %+v", after)
@@ -146,16 +146,16 @@ func TestFaultNamespaceDeleted(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = w.Hub.Delete(context.Background(), namespace) })
 	job := s.submit(clusters.RunForever, on(worker, south), in(namespace.Name))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	there := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace.Name}}
 	if err := w.Workers[worker].Delete(t.Context(), there); err != nil {
 		t.Fatal(err)
 	}
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeCopyDeleted)
-	s.eventually(func(g gomega.Gomega) { // On either worker: the namespace may be there again.
-		d := dispatchOf(g, job)
+	s.Eventually(func(g gomega.Gomega) { // On either worker: the namespace may be there again.
+		d := w.DispatchOf(g, job)
 		g.Expect(d.Spec.Cluster).NotTo(gomega.BeEmpty())
-		g.Expect(podsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+		g.Expect(w.PodsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
 }
 
@@ -163,15 +163,15 @@ func TestFaultNamespaceDeleted(t *testing.T) {
 func TestFaultDispatchDeleted(t *testing.T) {
 	s, worker := with(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
-	s.runs(job, worker, 1)
-	first := dispatchOf(gomega.NewWithT(t), job)
+	s.Runs(job, worker, 1)
+	first := w.DispatchOf(gomega.NewWithT(t), job)
 	if err := w.Hub.Delete(t.Context(), first); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
+	s.Eventually(func(g gomega.Gomega) {
+		d := w.DispatchOf(g, job)
 		g.Expect(d.UID).NotTo(gomega.Equal(first.UID))
 		g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(2))
-		g.Expect(podsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+		g.Expect(w.PodsOf(g, string(d.Spec.Cluster), job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
 }

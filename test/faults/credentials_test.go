@@ -68,7 +68,7 @@ func (s *scenario) giveForNow(worker, kubeconfig string) {
 // fingerprint waits until the manager uses other credentials for a worker than before, which it says in its log.
 func (s *scenario) swapped(count int) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		log, err := os.ReadFile(w.Yard.Hub.Process("manager").LogPath)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(strings.Count(string(log), "Credentials of worker swapped")).To(gomega.BeNumerically(">=", count))
@@ -121,20 +121,20 @@ func TestFaultFileRotated(t *testing.T) {
 	})
 	connect(v1alpha1.Connection{KubeconfigPath: file})
 	job := s.submit("8s", on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	write(strings.Replace(good, "token: ", "token: x", 1))
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonCredentialsInvalid, "401")
 	write(s.kubeconfig(worker))
 	s.ready(worker)
 	s.ends(job, s.submit("1s", on(worker)))
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // The authority in the kubeconfig is not the server's. The status says so, and a job stays until it is right again.
 func TestFaultAuthorityChanged(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("8s", on(worker), failover(v1alpha1.FailoverHold))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	_, authority, _ := strings.Cut(readKubeconfig(gomega.NewWithT(t), south), "certificate-authority-data: ")
 	authority, _, _ = strings.Cut(authority, "\n")
 	before := readKubeconfig(gomega.NewWithT(t), worker)
@@ -146,7 +146,7 @@ func TestFaultAuthorityChanged(t *testing.T) {
 	s.give(worker, before)
 	s.ready(worker)
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // The worker takes all rights from the hub's user while a job runs and another job comes. The worker is not lost, and
@@ -154,7 +154,7 @@ func TestFaultAuthorityChanged(t *testing.T) {
 func TestFaultRightsRevoked(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("5s", on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "trainyard-hub"}}
 	if err := w.Workers[worker].Get(t.Context(), client.ObjectKeyFromObject(binding), binding); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestFaultRightsRevoked(t *testing.T) {
 	restore()
 	s.ready(worker)
 	s.ends(job, late)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // The worker takes away the right to create TrainJobs: it refuses the copy, and the next worker gets the job.
@@ -189,7 +189,7 @@ func TestFaultRightsRevokedHalfWay(t *testing.T) {
 		patch(s, w.Workers[worker], role, func(role *rbacv1.ClusterRole) { role.Rules = rules })
 	})
 	runs := s.submit("4s", on(worker))
-	s.runs(runs, worker, 1)
+	s.Runs(runs, worker, 1)
 	patch(s, w.Workers[worker], role, func(role *rbacv1.ClusterRole) {
 		role.Rules = nil
 		for _, rule := range rules {
@@ -202,5 +202,5 @@ func TestFaultRightsRevokedHalfWay(t *testing.T) {
 	job := s.submit("1s", on(worker, south))
 	s.ends(job, runs)
 	s.historyHas(job, 1, worker, v1alpha1.OutcomeRejected)
-	gomega.NewWithT(t).Expect(dispatchOf(gomega.NewWithT(t), job).Status.History[0].Message).To(gomega.ContainSubstring("forbidden"))
+	gomega.NewWithT(t).Expect(w.DispatchOf(gomega.NewWithT(t), job).Status.History[0].Message).To(gomega.ContainSubstring("forbidden"))
 }

@@ -22,7 +22,7 @@ func awayWithAJob(t *testing.T) (s *scenario, worker string, job *trainer.TrainJ
 	t.Helper()
 	s, worker = patient(t)
 	job = s.submit(clusters.RunForever, on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	return s, worker, job
@@ -37,7 +37,7 @@ func TestFaultDeletedWhileAway(t *testing.T) {
 	}
 	s.gone(w.Hub, job, &trainer.TrainJob{})
 	s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonDeletionPending, worker)
-	if d := dispatchOf(gomega.NewWithT(t), job); d.DeletionTimestamp == nil && len(d.Finalizers) == 0 {
+	if d := w.DispatchOf(gomega.NewWithT(t), job); d.DeletionTimestamp == nil && len(d.Finalizers) == 0 {
 		t.Errorf("the Dispatch does not wait for its worker: %+v", d)
 	}
 	s.heal(worker)
@@ -51,8 +51,8 @@ func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
 	if err := w.Hub.Delete(t.Context(), job.DeepCopy(), client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(func(g gomega.Gomega) {
-		g.Expect(dispatchOf(g, job).DeletionTimestamp).NotTo(gomega.BeNil())
+	s.Eventually(func(g gomega.Gomega) {
+		g.Expect(w.DispatchOf(g, job).DeletionTimestamp).NotTo(gomega.BeNil())
 	})
 	if err := w.Hub.Get(t.Context(), client.ObjectKeyFromObject(job), &trainer.TrainJob{}); err != nil {
 		t.Errorf("the TrainJob is not visible while its copy exists: %v", err)
@@ -65,7 +65,7 @@ func TestFaultDeletedInForegroundWhileAway(t *testing.T) {
 // gone waits until there is no object of the job's name.
 func (s *scenario) gone(c client.Reader, job client.Object, object client.Object) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		err := c.Get(context.Background(), client.ObjectKeyFromObject(job), object)
 		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 		g.Expect(err).To(gomega.HaveOccurred(), "%T is still there", object)

@@ -26,20 +26,20 @@ import (
 func (s *scenario) moves(job *trainer.TrainJob, from string) {
 	s.Helper()
 	s.historyHas(job, 1, from, v1alpha1.OutcomeWorkerLost)
-	s.runs(job, south, 2)
+	s.Runs(job, south, 2)
 }
 
 // cleared waits until a worker that is back has nothing left of a moved job.
 func (s *scenario) cleared(worker string, job *trainer.TrainJob) {
 	s.Helper()
 	s.gone(w.Workers[worker], job, &trainer.TrainJob{})
-	s.eventually(func(g gomega.Gomega) { g.Expect(podsOf(g, worker, job)).To(gomega.BeEmpty()) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(w.PodsOf(g, worker, job)).To(gomega.BeEmpty()) })
 }
 
 // stopped waits until a copy can no longer run, and returns its interval.
 func (s *scenario) stopped(job *trainer.TrainJob) (interval history.Interval) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		intervals := w.Recorder.Intervals(job.UID)
 		g.Expect(intervals).NotTo(gomega.BeEmpty())
 		interval = intervals[0]
@@ -64,7 +64,7 @@ func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time, fenceAfte
 func TestFaultFenced(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("1s"))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.stoppedInTime(job, time.Now(), world.FenceAfter)
 	s.moves(job, worker)
@@ -72,7 +72,7 @@ func TestFaultFenced(t *testing.T) {
 	s.ready(worker)
 	s.cleared(worker, job)
 	s.ends(s.submit("1s", on(worker)))
-	s.attempt(job, 2)
+	s.Attempt(job, 2)
 }
 
 // The pods of a job take long to end. So the agent stops it earlier, and the hub waits beyond the grace period.
@@ -82,11 +82,11 @@ func TestFaultFencedSlowPods(t *testing.T) {
 	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) {
 		spec.Failover.FenceAfter = &metav1.Duration{Duration: fenceAfter}
 	})
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(s.leaseOf(worker).Spec.FenceAfter.Duration).To(gomega.Equal(fenceAfter))
 	})
 	job := s.submit(clusters.RunForever, on(worker, south), terminating("5s"))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.stoppedInTime(job, time.Now(), fenceAfter)
 	s.moves(job, worker)
@@ -96,12 +96,12 @@ func TestFaultFencedSlowPods(t *testing.T) {
 func TestFaultFencedAndBack(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit("8s", on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.stopped(job)
 	s.heal(worker)
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // A job with failover Hold stays on its worker, however long the worker is cut off. The agent does not stop it.
@@ -109,12 +109,12 @@ func TestFaultHold(t *testing.T) {
 	s, worker := fenced(t)
 	held := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverHold))
 	fenced := s.submit(clusters.RunForever, on(worker, south))
-	s.runs(held, worker, 1)
-	s.runs(fenced, worker, 1)
+	s.Runs(held, worker, 1)
+	s.Runs(fenced, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.held(held, worker)
 	s.moves(fenced, worker) // So much time has passed.
-	s.attempt(held, 1)
+	s.Attempt(held, 1)
 	s.heal(worker)
 	s.ready(worker)
 	s.cleared(worker, fenced)
@@ -127,8 +127,8 @@ func TestFaultHold(t *testing.T) {
 // dispatchLost waits until the Dispatch says that the worker is lost, or does not say so any more.
 func (s *scenario) dispatchLost(job *trainer.TrainJob, lost bool) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
+	s.Eventually(func(g gomega.Gomega) {
+		d := w.DispatchOf(g, job)
 		g.Expect(d.Status.Phase == v1alpha1.PhaseWorkerLost).To(gomega.Equal(lost), "%+v", d.Status.Conditions)
 	})
 }
@@ -136,22 +136,22 @@ func (s *scenario) dispatchLost(job *trainer.TrainJob, lost bool) {
 // A job with failover Immediate is placed again at once. It runs twice until its worker is back, and then once.
 func TestFaultImmediate(t *testing.T) {
 	s, worker := patient(t)
-	s.overlaps = true
+	s.Overlaps = true
 	job := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverImmediate))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.moves(job, worker)
 	s.heal(worker)
 	s.ready(worker)
 	s.cleared(worker, job)
-	s.attempt(job, 2)
+	s.Attempt(job, 2)
 }
 
 // The worker refuses connections. Perhaps only its API server is down, and its agent stops nothing. A Fenced job stays.
 func TestFaultRefusedIsNotSilent(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	s.fault(worker, (*links.Link).Blackhole)
 	s.workerSays(worker, v1alpha1.WorkerClusterReady, v1alpha1.ReasonUnreachable)
 	w.Links[worker].Refuse() // Even if it was silent before.
@@ -163,13 +163,13 @@ func TestFaultRefusedIsNotSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.ends(s.submit("6s", on(south)))
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
 	// The copy was stopped, and is resumed. If it took long to stop, the agent has deleted it, and it is created again on
 	// the same worker.
-	s.eventually(func(g gomega.Gomega) {
-		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	s.Eventually(func(g gomega.Gomega) {
+		g.Expect(w.PodsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
 }
 
@@ -197,7 +197,7 @@ func (s *scenario) answersAgain(worker string) {
 	s.Helper()
 	for range 2 {
 		before := s.leaseOf(worker).Spec.Answer
-		s.eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.Answer).NotTo(gomega.Equal(before)) })
+		s.Eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.Answer).NotTo(gomega.Equal(before)) })
 	}
 	s.workerSays(worker, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 }
@@ -207,7 +207,7 @@ func TestFaultAgentDiesWhileCutOff(t *testing.T) {
 	s := alone(t)
 	s.restart("--fence-margin=10s")
 	job := s.submit(clusters.RunForever, on(west, south))
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.fault(west, (*links.Link).Blackhole)
 	if err := w.Agents[west][0].Process().Kill(); err != nil { // It was the first.
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestFaultAgentDiesWhileCutOff(t *testing.T) {
 func TestFaultNoAgent(t *testing.T) {
 	s, worker := fenced(t)
 	job := s.submit(clusters.RunForever, on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	for _, agent := range w.Agents[worker] {
 		if err := agent.Down(); err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func TestFaultNoAgent(t *testing.T) {
 	s.fault(worker, (*links.Link).Blackhole)
 	s.held(job, worker)
 	s.ends(s.submit("8s", on(south))) // Long after the job would have been placed again.
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 	s.heal(worker)
 	s.dispatchLost(job, false)
 }
@@ -250,8 +250,8 @@ func TestFaultNoAgent(t *testing.T) {
 func TestFaultManagerAway(t *testing.T) {
 	s := alone(t)
 	short, long := s.submit(clusters.RunForever, on(east)), s.submit(clusters.RunForever, on(west))
-	s.runs(short, east, 1)
-	s.runs(long, west, 1)
+	s.Runs(short, east, 1)
+	s.Runs(long, west, 1)
 	if err := w.Managers.Away(); err != nil {
 		t.Fatal(err)
 	}
@@ -259,12 +259,12 @@ func TestFaultManagerAway(t *testing.T) {
 	if err := w.Managers.Back(); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.Recorder.CanRun(long.UID)).To(gomega.BeTrue(), "it is not resumed")
-		g.Expect(podsOf(g, west, long)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+		g.Expect(w.PodsOf(g, west, long)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
-	s.attempt(long, 1)
-	s.attempt(short, 1)
+	s.Attempt(long, 1)
+	s.Attempt(short, 1)
 	if intervals := w.Recorder.Intervals(short.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
 		t.Errorf("a job was stopped although the hub was away for less than its worker's fence time: %v", intervals)
 	}
@@ -277,7 +277,7 @@ func TestFaultManyWorkersLost(t *testing.T) {
 	s.restart("--failover-pause-at=0.5")
 	jobs := map[string]*trainer.TrainJob{west: s.submit(clusters.RunForever, on(west, south)), east: s.submit(clusters.RunForever, on(east, south))}
 	for worker, job := range jobs {
-		s.runs(job, worker, 1)
+		s.Runs(job, worker, 1)
 	}
 	for worker := range jobs {
 		s.fault(worker, (*links.Link).Blackhole)
@@ -287,24 +287,24 @@ func TestFaultManyWorkersLost(t *testing.T) {
 		s.dispatchSays(job, v1alpha1.DispatchWorkerLost, v1alpha1.ReasonFailoverPaused, worker)
 	}
 	s.ends(s.submit("6s", on(south))) // Until long after the jobs would have been placed again.
-	s.attempt(jobs[west], 1)
-	s.attempt(jobs[east], 1)
+	s.Attempt(jobs[west], 1)
+	s.Attempt(jobs[east], 1)
 	s.heal(east)
 	s.ready(east)
 	s.moves(jobs[west], west)
-	s.attempt(jobs[east], 1)
-	s.runs(jobs[east], east, 1)
+	s.Attempt(jobs[east], 1)
+	s.Runs(jobs[east], east, 1)
 }
 
 // An admin says that a worker that is away will never return. Its jobs are placed again at once, and deletions no
 // longer wait. When the worker returns all the same, the copies of these jobs are deleted.
 func TestFaultForgotten(t *testing.T) {
 	s, worker := patient(t)
-	s.overlaps = true // The admin has said that nothing runs there.
+	s.Overlaps = true // The admin has said that nothing runs there.
 	moves := s.submit(clusters.RunForever, on(worker, south), failover(v1alpha1.FailoverHold))
 	deleted := s.submit(clusters.RunForever, on(worker), failover(v1alpha1.FailoverHold))
-	s.runs(moves, worker, 1)
-	s.runs(deleted, worker, 1)
+	s.Runs(moves, worker, 1)
+	s.Runs(deleted, worker, 1)
 	s.fault(worker, func(l *links.Link) error { l.Refuse(); return nil })
 	s.held(moves, worker)
 	if err := w.Hub.Delete(t.Context(), deleted.DeepCopy()); err != nil {
@@ -332,7 +332,7 @@ func TestFaultForgotten(t *testing.T) {
 	s.ready(worker)
 	s.cleared(worker, moves)
 	s.cleared(worker, deleted)
-	s.attempt(moves, 2)
+	s.Attempt(moves, 2)
 }
 
 // A job is deleted, and its worker is away for longer than deletions wait: a Tombstone names the copy. Meanwhile a new

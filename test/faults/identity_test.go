@@ -26,7 +26,7 @@ func TestFaultKubeconfigsSwapped(t *testing.T) {
 	s := alone(t)
 	jobs := map[string]*trainer.TrainJob{west: s.submit("10s", on(west)), east: s.submit("10s", on(east))}
 	for worker, job := range jobs {
-		s.runs(job, worker, 1)
+		s.Runs(job, worker, 1)
 	}
 	g := gomega.NewWithT(t)
 	ofWest, ofEast := readKubeconfig(g, west), readKubeconfig(g, east)
@@ -48,8 +48,8 @@ func TestFaultKubeconfigsSwapped(t *testing.T) {
 	s.ready(west)
 	s.ready(east)
 	s.ends(jobs[west], jobs[east], late)
-	s.attempt(jobs[west], 1)
-	s.attempt(jobs[east], 1)
+	s.Attempt(jobs[west], 1)
+	s.Attempt(jobs[east], 1)
 }
 
 // crds are the directories of the CRDs of a worker, or of a hub.
@@ -87,7 +87,7 @@ func clusterID(t *testing.T, c client.Reader) types.UID {
 func TestFaultWorkerRecreated(t *testing.T) {
 	s, worker := patient(t)
 	job := s.submit("15s", on(worker))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	again, err := clusters.Start(t.Context(), clusters.Options{Name: "again", ControllerManager: true, CRDs: crds(t, clusters.WorkerCRDs)})
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s.acceptIdentity(worker, clusterID(t, there))
 	s.ready(worker)
 	// The new cluster works: it would get the waiting jobs.
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
 		g.Expect(object.Status.ClusterID).To(gomega.Equal(clusterID(t, there)))
@@ -129,7 +129,7 @@ func TestFaultWorkerRecreated(t *testing.T) {
 	s.acceptIdentity(worker, clusterID(t, w.Workers[worker]))
 	s.ready(worker)
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // Two hubs have the same worker. Each hub manages its own copies, also where the names are the same.
@@ -169,7 +169,7 @@ func TestFaultTwoHubs(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := s.submit("10s", on(worker))
-	s.runs(first, worker, 1)
+	s.Runs(first, worker, 1)
 	before := copyOf(gomega.NewWithT(t), worker, first)
 
 	same := yard.Job{Name: first.Name, GPUs: 1, RunFor: "1s"}.TrainJob()
@@ -179,7 +179,7 @@ func TestFaultTwoHubs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(hub.Get(t.Context(), client.ObjectKeyFromObject(other), other)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionTrue(other.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue())
 		d := &v1alpha1.Dispatch{}
@@ -198,5 +198,5 @@ func TestFaultTwoHubs(t *testing.T) {
 	s.gone(hub, other, &v1alpha1.Dispatch{})
 	s.gone(w.Workers[worker], other, &trainer.TrainJob{})
 	s.ends(first)
-	s.attempt(first, 1)
+	s.Attempt(first, 1)
 }

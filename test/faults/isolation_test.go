@@ -19,7 +19,7 @@ import (
 func isolated(t *testing.T, fault func(*links.Link) error, during func(*scenario, string)) {
 	s, worker := patient(t)
 	stays := s.submit("6s", on(worker), failover(v1alpha1.FailoverHold))
-	s.runs(stays, worker, 1)
+	s.Runs(stays, worker, 1)
 	before := s.batch()
 
 	s.fault(worker, fault)
@@ -33,8 +33,8 @@ func isolated(t *testing.T, fault func(*links.Link) error, during func(*scenario
 
 	s.heal(worker)
 	s.ends(stays, late)
-	s.attempt(stays, 1)
-	s.attempt(late, 1)
+	s.Attempt(stays, 1)
+	s.Attempt(late, 1)
 }
 
 // batch returns how long some jobs on south take.
@@ -91,7 +91,7 @@ func TestFaultWatchesDropped(t *testing.T) {
 	jobs := []*trainer.TrainJob{s.submit("2s", on(worker)), s.submit("4s", on(worker)), s.submit("6s", on(worker))}
 	s.ends(jobs...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestFaultGone(t *testing.T) {
 	jobs := []*trainer.TrainJob{s.submit("2s", on(worker)), s.submit("4s", on(worker)), s.submit("6s", on(worker))}
 	s.ends(jobs...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 

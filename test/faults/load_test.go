@@ -86,7 +86,7 @@ func TestFaultLargeJob(t *testing.T) {
 		}
 	})
 	s.ends(job, s.submit("1s", on(worker)))
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // A Kubeflow Trainer holds the lease of the worker's TrainJob controllers and runs the jobs. Our agents answer the hub.
@@ -129,23 +129,23 @@ func TestFaultUpstreamTrainerLeads(t *testing.T) {
 		}
 	}
 	job := s.submit("1s", on(worker))
-	s.eventually(func(g gomega.Gomega) { copyOf(g, worker, job) })
+	s.Eventually(func(g gomega.Gomega) { copyOf(g, worker, job) })
 	answered := s.leaseOf(worker).Spec.Answer
 	s.ends(s.submit("2s", on(south)))
-	s.eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.Answer).NotTo(gomega.Equal(answered)) })
-	if pods := podsOf(gomega.NewWithT(t), worker, job); len(pods) > 0 {
+	s.Eventually(func(g gomega.Gomega) { g.Expect(s.leaseOf(worker).Spec.Answer).NotTo(gomega.Equal(answered)) })
+	if pods := w.PodsOf(gomega.NewWithT(t), worker, job); len(pods) > 0 {
 		t.Errorf("an agent runs a job beside the Kubeflow Trainer: %d pods", len(pods))
 	}
 	release()
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // leaseOf is the hub's ExecutionLease on a worker.
 func (s *scenario) leaseOf(worker string) *v1alpha1.ExecutionLease {
 	s.Helper()
 	lease := &v1alpha1.ExecutionLease{}
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		name := string(clusterID(s.T, w.Hub))
 		g.Expect(w.Workers[worker].Get(context.Background(), client.ObjectKey{Name: name}, lease)).To(gomega.Succeed())
 	})
@@ -183,7 +183,7 @@ func TestFaultRefusedByAll(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.eventually(func(g gomega.Gomega) { // Policies count a little later.
+		s.Eventually(func(g gomega.Gomega) { // Policies count a little later.
 			probe := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refusedbyall-probe"}}
 			probe.Spec.RuntimeRef.Name = "none"
 			g.Expect(w.Workers[name].Create(t.Context(), probe, client.DryRunAll)).To(gomega.MatchError(gomega.ContainSubstring(words)))
@@ -191,9 +191,9 @@ func TestFaultRefusedByAll(t *testing.T) {
 	}
 	job := s.submit("1s", on(worker, south))
 	s.dispatchSays(job, v1alpha1.DispatchPlaced, v1alpha1.ReasonRejected)
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		lines := map[v1alpha1.ClusterName]string{}
-		for _, line := range dispatchOf(g, job).Status.Explanation {
+		for _, line := range w.DispatchOf(g, job).Status.Explanation {
 			lines[line.Cluster] = line.Message
 		}
 		for _, name := range []v1alpha1.ClusterName{v1alpha1.ClusterName(worker), south} {
@@ -205,7 +205,7 @@ func TestFaultRefusedByAll(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		probe := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "refusedbyall-probe"}}
 		probe.Spec.RuntimeRef.Name = "none"
 		g.Expect(w.Workers[worker].Create(t.Context(), probe, client.DryRunAll)).NotTo(gomega.MatchError(gomega.ContainSubstring(words)))

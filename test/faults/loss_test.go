@@ -63,5 +63,5 @@ func (s *scenario) versions(job *trainer.TrainJob) string {
 	g := gomega.NewWithT(s)
 	current := &trainer.TrainJob{}
 	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), current)).To(gomega.Succeed())
-	return fmt.Sprintf("TrainJob %s, Dispatch %s", current.ResourceVersion, dispatchOf(g, job).ResourceVersion)
+	return fmt.Sprintf("TrainJob %s, Dispatch %s", current.ResourceVersion, w.DispatchOf(g, job).ResourceVersion)
 }

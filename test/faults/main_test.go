@@ -36,6 +36,7 @@ func TestMain(m *testing.M) { yard.Main(m, start) }
 
 func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
+		Timeout: timeout, Poll: poll,
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, east, south}, Agents: 2,
 		FenceAfter: map[string]time.Duration{east: time.Minute, south: time.Minute},
 		Progress:   yard.Print,

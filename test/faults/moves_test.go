@@ -37,12 +37,12 @@ func (s *scenario) editSpec(worker string, change func(*v1alpha1.WorkerClusterSp
 func TestFaultCordon(t *testing.T) {
 	s, worker := with(t)
 	stays := s.submit("4s", on(worker, south))
-	s.runs(stays, worker, 1)
+	s.Runs(stays, worker, 1)
 	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = true })
 	elsewhere := s.submit("1s", on(worker, south))
 	s.ends(elsewhere, stays)
-	s.attempt(stays, 1)
-	if d := dispatchOf(gomega.NewWithT(t), elsewhere); d.Spec.Cluster != south {
+	s.Attempt(stays, 1)
+	if d := w.DispatchOf(gomega.NewWithT(t), elsewhere); d.Spec.Cluster != south {
 		t.Errorf("placed on %s, which is cordoned", d.Spec.Cluster)
 	}
 }
@@ -56,18 +56,18 @@ func TestFaultDrain(t *testing.T) {
 	}
 	pinned := s.submit(clusters.RunForever, on(worker))
 	for _, job := range append(jobs, pinned) {
-		s.runs(job, worker, 1)
+		s.Runs(job, worker, 1)
 	}
 	s.editSpec(worker, func(spec *v1alpha1.WorkerClusterSpec) { spec.Drain = true })
 	for _, job := range jobs {
 		s.historyHas(job, 1, worker, v1alpha1.OutcomeDrained)
-		s.runs(job, south, 2)
+		s.Runs(job, south, 2)
 	}
-	s.eventually(func(g gomega.Gomega) {
-		c := meta.FindStatusCondition(dispatchOf(g, pinned).Status.Conditions, v1alpha1.DispatchEvicting)
+	s.Eventually(func(g gomega.Gomega) {
+		c := meta.FindStatusCondition(w.DispatchOf(g, pinned).Status.Conditions, v1alpha1.DispatchEvicting)
 		g.Expect(c).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonNoRoomElsewhere)))
 	})
-	s.attempt(pinned, 1)
+	s.Attempt(pinned, 1)
 	first, second := w.Recorder.Intervals(jobs[0].UID), w.Recorder.Intervals(jobs[1].UID)
 	if first[0].To.After(second[0].To) {
 		first, second = second, first

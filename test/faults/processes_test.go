@@ -44,14 +44,14 @@ func leader(g gomega.Gomega) string {
 // leads waits until a manager leads, and returns which.
 func (s *scenario) leads() (who string) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) { who = leader(g) })
+	s.Eventually(func(g gomega.Gomega) { who = leader(g) })
 	return who
 }
 
 // anotherLeads waits until another manager leads.
 func (s *scenario) anotherLeads(than string) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(leader(g)).NotTo(gomega.Equal(than)) })
 }
 
 // The manager is killed again and again, each time at another point in the life of the last job.
@@ -59,10 +59,12 @@ func TestFaultManagerKilled(t *testing.T) {
 	s := alone(t)
 	points := []func(g gomega.Gomega, job *trainer.TrainJob){
 		func(gomega.Gomega, *trainer.TrainJob) {},
-		func(g gomega.Gomega, job *trainer.TrainJob) { dispatchOf(g, job) },
-		func(g gomega.Gomega, job *trainer.TrainJob) { copyOf(g, string(dispatchOf(g, job).Spec.Cluster), job) },
+		func(g gomega.Gomega, job *trainer.TrainJob) { w.DispatchOf(g, job) },
 		func(g gomega.Gomega, job *trainer.TrainJob) {
-			g.Expect(podsOf(g, string(dispatchOf(g, job).Spec.Cluster), job)).NotTo(gomega.BeEmpty())
+			copyOf(g, string(w.DispatchOf(g, job).Spec.Cluster), job)
+		},
+		func(g gomega.Gomega, job *trainer.TrainJob) {
+			g.Expect(w.PodsOf(g, string(w.DispatchOf(g, job).Spec.Cluster), job)).NotTo(gomega.BeEmpty())
 		},
 	}
 	var jobs []*trainer.TrainJob
@@ -71,7 +73,7 @@ func TestFaultManagerKilled(t *testing.T) {
 		for range 5 {
 			jobs = append(jobs, s.submit("1s", on(east, south))) // Where nothing is stopped while no manager is there.
 		}
-		s.eventually(func(g gomega.Gomega) { reached(g, jobs[len(jobs)-1]) })
+		s.Eventually(func(g gomega.Gomega) { reached(g, jobs[len(jobs)-1]) })
 		if err := w.Managers.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +81,7 @@ func TestFaultManagerKilled(t *testing.T) {
 	}
 	s.ends(jobs...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 
@@ -103,7 +105,7 @@ func TestFaultTwoManagers(t *testing.T) {
 	jobs := <-loaded
 	s.ends(jobs...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 
@@ -117,7 +119,7 @@ func (s *scenario) retires(ended <-chan struct{}) {
 func TestFaultHubAPIServerKilled(t *testing.T) {
 	s := alone(t)
 	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
-	s.runs(jobs[1], east, 1)
+	s.Runs(jobs[1], east, 1)
 	ended := w.Managers.Ended()
 	if err := w.Yard.Hub.KillAPIServer(); err != nil {
 		t.Fatal(err)
@@ -128,7 +130,7 @@ func TestFaultHubAPIServerKilled(t *testing.T) {
 	}
 	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 
@@ -136,7 +138,7 @@ func TestFaultHubAPIServerKilled(t *testing.T) {
 func TestFaultHubEtcdPaused(t *testing.T) {
 	s := alone(t)
 	jobs := []*trainer.TrainJob{s.submit("1s", on(south)), s.submit("4s", on(east))}
-	s.runs(jobs[1], east, 1)
+	s.Runs(jobs[1], east, 1)
 	ended, etcd := w.Managers.Ended(), w.Yard.Hub.Process("etcd")
 	if err := etcd.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -145,10 +147,10 @@ func TestFaultHubEtcdPaused(t *testing.T) {
 	if err := etcd.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually(func(g gomega.Gomega) { leader(g) })
+	s.Eventually(func(g gomega.Gomega) { leader(g) })
 	s.ends(append(jobs, s.submit("1s", on(east)))...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 
@@ -157,7 +159,7 @@ func TestFaultHubEtcdPaused(t *testing.T) {
 func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	s, worker := patient(t)
 	job := s.submit("6s", on(worker, south))
-	s.runs(job, worker, 1)
+	s.Runs(job, worker, 1)
 	cluster := w.Yard.Workers[worker]
 	if err := leave(cluster); err != nil {
 		t.Fatal(err)
@@ -177,7 +179,7 @@ func away(t *testing.T, leave, back func(*clusters.Cluster) error) {
 	}
 	s.ready(worker)
 	s.ends(job)
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // A worker's API server is paused: the kernel accepts connections, and nothing answers.
@@ -209,7 +211,7 @@ func TestFaultAgentsKilled(t *testing.T) {
 	}
 	s.ends(jobs...)
 	for _, job := range jobs {
-		s.attempt(job, 1)
+		s.Attempt(job, 1)
 	}
 }
 

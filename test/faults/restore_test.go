@@ -43,7 +43,7 @@ func TestFaultHubRestored(t *testing.T) {
 	moved := s.submit(clusters.RunForever, on(west, east))
 	stays := s.submit(clusters.RunForever, on(west))
 	ended := s.submit("15s", on(west))
-	s.runs(moved, west, 1)
+	s.Runs(moved, west, 1)
 	s.settles(stays)
 	backup := filepath.Join(t.TempDir(), "backup")
 	if err := w.Yard.Hub.BackUp(backup); err != nil {
@@ -53,28 +53,28 @@ func TestFaultHubRestored(t *testing.T) {
 	if err := w.Workers[west].Delete(t.Context(), copyOf(gomega.NewWithT(t), west, moved)); err != nil {
 		t.Fatal(err)
 	}
-	s.runs(moved, east, 2)
+	s.Runs(moved, east, 2)
 	unknown := map[v1alpha1.CopyDecision]*trainer.TrainJob{}
 	copies := map[v1alpha1.CopyDecision]*trainer.TrainJob{}
 	for _, decision := range []v1alpha1.CopyDecision{v1alpha1.DecisionAdopt, v1alpha1.DecisionRelease, v1alpha1.DecisionDelete} {
 		unknown[decision] = s.submit(clusters.RunForever, on(east))
 	}
 	for decision, job := range unknown {
-		s.runs(job, east, 1)
+		s.Runs(job, east, 1)
 		copies[decision] = copyOf(gomega.NewWithT(t), east, job)
 	}
 	s.ends(ended)
 
 	s.restoreHub(backup)
 	s.workerSays(east, v1alpha1.WorkerClusterUnknownCopies, v1alpha1.ReasonQuarantined)
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: east}, object)).To(gomega.Succeed())
 		g.Expect(object.Status.UnknownCopies).To(gomega.HaveLen(len(unknown)))
 	})
 	// The move is known again: the copy of the second attempt goes on, and the hub says so.
-	s.runs(moved, east, 2)
-	s.runs(stays, west, 1)
+	s.Runs(moved, east, 2)
+	s.Runs(stays, west, 1)
 	s.ends(ended)
 	for _, job := range unknown {
 		if after := copyOf(gomega.NewWithT(t), east, job); after.DeletionTimestamp != nil {
@@ -84,15 +84,15 @@ func TestFaultHubRestored(t *testing.T) {
 
 	s.decide(east, copies)
 	adopted := s.submit(clusters.RunForever, on(east), func(job *trainer.TrainJob) { job.Name = unknown[v1alpha1.DecisionAdopt].Name })
-	s.runs(adopted, east, 1)
+	s.Runs(adopted, east, 1)
 	if after := copyOf(gomega.NewWithT(t), east, adopted); after.UID != copies[v1alpha1.DecisionAdopt].UID {
 		t.Error("the adopted copy was started again")
 	}
 	s.gone(w.Workers[east], unknown[v1alpha1.DecisionDelete], &trainer.TrainJob{})
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		released := copyOf(g, east, unknown[v1alpha1.DecisionRelease])
 		g.Expect(released.Labels).NotTo(gomega.HaveKey(v1alpha1.LabelHub))
-		g.Expect(podsOf(g, east, released)).NotTo(gomega.BeEmpty(), "it runs on")
+		g.Expect(w.PodsOf(g, east, released)).NotTo(gomega.BeEmpty(), "it runs on")
 	})
 	// The TrainJob belongs to the worker now, and the test plays the worker's admin.
 	if err := w.Workers[east].Delete(t.Context(), copies[v1alpha1.DecisionRelease]); err != nil {

@@ -5,23 +5,17 @@ package faults
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
-	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/faults/links"
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
@@ -30,20 +24,17 @@ import (
 // scenario is one test with its jobs. At its end all faults end, the jobs are deleted, and what has happened is
 // checked.
 type scenario struct {
-	*testing.T
-	jobs []world.Job
+	*world.Scenario
 	// broken are the workers that it may break.
 	broken []string
 	began  time.Time
-	// overlaps are allowed, as for jobs whose failover is Immediate.
-	overlaps bool
 }
 
 // alone begins a scenario that breaks what others need.
 func alone(t *testing.T) *scenario { return begin(t, west, east) }
 
 func begin(t *testing.T, broken ...string) *scenario {
-	s := &scenario{T: t, broken: broken, began: time.Now()}
+	s := &scenario{Scenario: &world.Scenario{T: t, World: w}, broken: broken, began: time.Now()}
 	t.Cleanup(s.finish)
 	return s
 }
@@ -99,117 +90,36 @@ func (s *scenario) finish() {
 		// Jobs that are placed on a worker whose agent is silent are not fenced.
 		s.workerSays(name, v1alpha1.WorkerClusterAgentReady, v1alpha1.ReasonAgentAnswers)
 	}
-	for _, job := range s.jobs {
+	for _, job := range s.Jobs() {
 		if !s.Failed() {
-			s.eventually(func(g gomega.Gomega) { // It may just have been placed.
+			s.Eventually(func(g gomega.Gomega) { // It may just have been placed.
 				_, _, err := w.Ended(ctx, job)
 				g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 			})
 		}
-		object := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Key.Namespace, Name: job.Key.Name}}
-		if err := client.IgnoreNotFound(w.Hub.Delete(ctx, object)); err != nil {
-			s.Error(err)
-		}
 	}
-	s.eventually(func(g gomega.Gomega) {
-		left, err := w.Left(ctx, s.jobs...)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
-	})
-	failed := s.Failed()
-	for i, job := range s.jobs {
-		faults := w.Faults(job)
-		if s.overlaps {
-			faults = withoutOverlaps(job, faults)
-		}
-		for _, fault := range faults {
-			s.Errorf("TrainJob %s: %s", job.Key, fault)
-		}
-		if len(faults) > 0 || failed && i < described {
-			s.Logf("TrainJob %s (%s):\n%s", job.Key, job.UID, w.Recorder.Describe(job.UID))
-		}
-	}
+	s.Delete()
+	s.Gone()
+	s.Report()
 }
 
-// described is how many jobs of a failed test are described although nothing was found wrong with them.
-const described = 3
-
-func withoutOverlaps(job world.Job, faults []string) []string {
-	overlaps := map[string]bool{}
-	for _, o := range w.Recorder.Overlaps(job.UID) {
-		overlaps[o.String()] = true
-	}
-	var rest []string
-	for _, fault := range faults {
-		if !overlaps[fault] {
-			rest = append(rest, fault)
-		}
-	}
-	return rest
-}
-
-// eventually fails the test unless check succeeds in time.
-func (s *scenario) eventually(check func(g gomega.Gomega)) {
-	s.Helper()
-	gomega.NewWithT(s).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
-}
-
-// change is something about a job that yard.Job does not say.
-type change func(*trainer.TrainJob)
-
-// on pins a job to workers.
-func on(workers ...string) change {
-	return func(job *trainer.TrainJob) {
-		metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "worker in ("+strings.Join(workers, ",")+")")
-	}
-}
-
-// failover chooses a job's policy.
-func failover(f v1alpha1.Failover) change {
-	return func(job *trainer.TrainJob) { metav1.SetMetaDataLabel(&job.ObjectMeta, world.LabelFailover, string(f)) }
-}
-
-// terminating lets a job's pods go on for a while when they are deleted.
-func terminating(d string) change {
-	return func(job *trainer.TrainJob) {
-		pod := job.Spec.RuntimePatches[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
-		pod.Metadata.Annotations[clusters.TerminateForAnnotation] = d
-	}
-}
+var on, failover, terminating = world.On, world.Failover, world.Terminating
 
 // in puts a job into a namespace.
-func in(namespace string) change {
+func in(namespace string) world.Change {
 	return func(job *trainer.TrainJob) { job.Namespace = namespace }
 }
 
 // submit creates a job on the hub, with a name that begins with the test's.
-func (s *scenario) submit(runFor string, changes ...change) *trainer.TrainJob {
+func (s *scenario) submit(runFor string, changes ...world.Change) *trainer.TrainJob {
 	s.Helper()
-	name := strings.ToLower(strings.TrimPrefix(s.Name(), "TestFault"))
-	name = strings.ReplaceAll(strings.ReplaceAll(name, "/", "-"), "_", "-")
-	job := yard.Job{Name: fmt.Sprintf("%s-%d", name, len(s.jobs)), GPUs: 1, RunFor: runFor}.TrainJob()
-	for _, change := range changes {
-		change(job)
-	}
-	s.eventually(func(g gomega.Gomega) { // The hub's webhook may be away, as the hub's agent is when its API server was.
-		err := w.Hub.Create(context.Background(), job)
-		g.Expect(client.IgnoreAlreadyExists(err)).To(gomega.Succeed())
-	})
-	s.jobs = append(s.jobs, world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
-	return job
-}
-
-// dispatchOf reads the Dispatch of a job.
-func dispatchOf(g gomega.Gomega, job client.Object) *v1alpha1.Dispatch {
-	d := &v1alpha1.Dispatch{}
-	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
-	return d
+	return s.Submit(yard.Job{GPUs: 1, RunFor: runFor}, changes...)
 }
 
 // notReady waits until a worker is refused, for one of the reasons.
 func (s *scenario) notReady(worker string, reasons ...string) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
 		c := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.WorkerClusterReady)
@@ -217,52 +127,20 @@ func (s *scenario) notReady(worker string, reasons ...string) {
 	})
 }
 
-// runs waits until a job has a running pod on a worker, in an attempt that the hub knows of.
-func (s *scenario) runs(job *trainer.TrainJob, worker string, attempt int32) {
-	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
-		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
-		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
-		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
-	})
-}
-
 // settles waits until nothing is left to write about a running job: its Dispatch has said Running.
 func (s *scenario) settles(job *trainer.TrainJob) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
+	s.Eventually(func(g gomega.Gomega) {
+		d := w.DispatchOf(g, job)
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 		g.Expect(d.Status.Steps).To(gomega.ContainElement(gomega.HaveField("State", v1alpha1.StepRunning)))
 	})
 }
 
-// podsOf are the pods of a job's copy.
-func podsOf(g gomega.Gomega, worker string, job client.Object) []corev1.Pod {
-	var pods corev1.PodList
-	g.Expect(w.Workers[worker].List(context.Background(), &pods, client.InNamespace(job.GetNamespace()),
-		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.GetName()})).To(gomega.Succeed())
-	return pods.Items
-}
-
-// ends waits until a job is Complete.
+// ends waits until jobs are Complete.
 func (s *scenario) ends(jobs ...*trainer.TrainJob) {
 	s.Helper()
-	for _, job := range jobs {
-		s.eventually(func(g gomega.Gomega) {
-			g.Expect(w.Hub.Get(s.Context(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
-			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue(), "%v", job.Status.Conditions)
-		})
-	}
-}
-
-// attempt fails the test if a job is in another attempt now.
-func (s *scenario) attempt(job *trainer.TrainJob, want int32) {
-	s.Helper()
-	if d := dispatchOf(gomega.NewWithT(s), job); d.Spec.Attempt != want {
-		s.Errorf("%s is in attempt %d, want %d:\n%s", job.Name, d.Spec.Attempt, want, w.Recorder.Describe(job.UID))
-	}
+	s.Ends(trainer.TrainJobComplete, jobs...)
 }
 
 // fault does something to the link to a cluster, which is undone when the test ends.
@@ -285,7 +163,7 @@ func (s *scenario) heal(cluster string) {
 // workerSays waits until a condition of a WorkerCluster has a reason, and its message the words.
 func (s *scenario) workerSays(worker, condition, reason string, words ...string) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
 		c := meta.FindStatusCondition(object.Status.Conditions, condition)
@@ -306,8 +184,8 @@ func (s *scenario) ready(worker string) {
 // dispatchSays waits until a condition of a job's Dispatch has a reason, and its message the words.
 func (s *scenario) dispatchSays(job *trainer.TrainJob, condition, reason string, words ...string) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		c := meta.FindStatusCondition(dispatchOf(g, job).Status.Conditions, condition)
+	s.Eventually(func(g gomega.Gomega) {
+		c := meta.FindStatusCondition(w.DispatchOf(g, job).Status.Conditions, condition)
 		g.Expect(c).NotTo(gomega.BeNil(), condition)
 		g.Expect(c.Reason).To(gomega.Equal(reason), c.Message)
 		for _, word := range words {

@@ -21,7 +21,7 @@ import (
 func TestFaultFencedWhileAdmitted(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.admitted(job)
 	s.stoppedInTime(job, s.cut())
 	s.triesToStart(job)
@@ -48,7 +48,7 @@ func TestFaultFencedBeforeAdmission(t *testing.T) {
 func TestFaultFencedThenKueueRestarted(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.admitted(job)
 	s.stoppedInTime(job, s.cut())
 	s.kill()
@@ -62,7 +62,7 @@ func TestFaultFencedThenKueueRestarted(t *testing.T) {
 func TestFaultFencedWithoutKueue(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.kill()
 	s.stoppedInTime(job, s.cut())
 	s.moves(job, west, south)
@@ -74,56 +74,56 @@ func TestFaultFencedWithoutKueue(t *testing.T) {
 func TestFaultFencedWhileAdmittedAndBack(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	before := copyOf(gomega.NewWithT(s), job).UID
 	s.stoppedInTime(job, s.cut())
 	s.heal()
-	s.runs(job, west, 1)
-	s.eventually(func(g gomega.Gomega) {
+	s.Runs(job, west, 1)
+	s.Eventually(func(g gomega.Gomega) {
 		copied := copyOf(g, job)
 		g.Expect(copied.UID).To(gomega.Equal(before))
 		g.Expect(copied.Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationFenced))
 	})
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }
 
 // Kueue takes the quota of a fenced copy back before the hub is back. The copy waits in the queue, in the same attempt.
 func TestFaultFencedAndEvicted(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.hold()
 	s.stoppedInTime(job, s.cut())
 	s.stopPolicy("HoldAndDrain")
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(kueue.IsTrue(workloadOf(g, job), "QuotaReserved")).To(gomega.BeFalse())
 	})
 	s.heal()
 	s.isQueued(job)
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(copyOf(g, job).Annotations).NotTo(gomega.HaveKey(v1alpha1.AnnotationFenced))
 	})
 	s.stopPolicy("None")
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 }
 
 // The worker lacks the policy that keeps fenced copies suspended: Kueue starts the copy, the agent deletes it and says
 // why, and the job is placed again. That its pods do not run after the deadline is not promised.
 func TestFaultFencedWithoutPolicy(t *testing.T) {
 	s := begin(t)
-	s.overlaps = true
+	s.Overlaps = true
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	binding.Name = "trainyard-fence"
-	s.must(w.Workers[west].Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
-	s.must(w.Workers[west].Delete(t.Context(), binding.DeepCopy()))
+	s.Must(w.Workers[west].Get(t.Context(), client.ObjectKeyFromObject(binding), binding))
+	s.Must(w.Workers[west].Delete(t.Context(), binding.DeepCopy()))
 	t.Cleanup(func() {
 		binding.ObjectMeta = metav1.ObjectMeta{Name: binding.Name}
-		s.must(w.Workers[west].Create(context.Background(), binding))
+		s.Must(w.Workers[west].Create(context.Background(), binding))
 	})
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.cut()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		var events eventsv1.EventList
 		g.Expect(w.Workers[west].List(t.Context(), &events, client.InNamespace(job.Namespace))).To(gomega.Succeed())
 		g.Expect(events.Items).To(gomega.ContainElement(gomega.And(
@@ -132,6 +132,6 @@ func TestFaultFencedWithoutPolicy(t *testing.T) {
 		)))
 	})
 	s.gone(job)
-	s.runs(job, south, 2)
+	s.Runs(job, south, 2)
 	s.cleared(job)
 }

@@ -22,7 +22,7 @@ import (
 // kill ends Kueue with SIGKILL. Its webhooks stay, and refuse what they are asked. It is back when the test ends.
 func (s *scenario) kill() {
 	s.Helper()
-	s.must(behind.Process.Kill())
+	s.Must(behind.Process.Kill())
 	s.Cleanup(func() {
 		select {
 		case <-behind.Process.Done():
@@ -37,14 +37,14 @@ func (s *scenario) restart() {
 	s.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	s.must(behind.Start(ctx))
+	s.Must(behind.Start(ctx))
 }
 
 // Kueue is killed and started again. A running copy goes on, and a copy in the queue keeps its place and is admitted.
 func TestFaultKueueKilled(t *testing.T) {
 	s := begin(t)
 	running := s.submit()
-	s.runs(running, west, 1)
+	s.Runs(running, west, 1)
 	s.hold()
 	waiting := s.submit()
 	s.isQueued(waiting)
@@ -52,8 +52,8 @@ func TestFaultKueueKilled(t *testing.T) {
 	s.restart()
 	s.isQueued(waiting)
 	s.stopPolicy("None")
-	s.runs(waiting, west, 1)
-	s.runs(running, west, 1)
+	s.Runs(waiting, west, 1)
+	s.Runs(running, west, 1)
 	if intervals := w.Recorder.Intervals(running.UID); len(intervals) != 1 || !intervals[0].To.IsZero() {
 		t.Errorf("the job was stopped: %v", intervals)
 	}
@@ -64,7 +64,7 @@ func TestFaultKueueAway(t *testing.T) {
 	s := begin(t)
 	s.kill()
 	job := s.submit()
-	s.runs(job, south, 2)
+	s.Runs(job, south, 2)
 	s.wasRefused(job, "kueue")
 }
 
@@ -72,7 +72,7 @@ func TestFaultKueueAway(t *testing.T) {
 func (s *scenario) wasRefused(job *trainer.TrainJob, words string) {
 	s.Helper()
 	g := gomega.NewWithT(s)
-	g.Expect(dispatchOf(g, job).Status.History).To(gomega.ConsistOf(gomega.And(
+	g.Expect(w.DispatchOf(g, job).Status.History).To(gomega.ConsistOf(gomega.And(
 		gomega.HaveField("Cluster", v1alpha1.ClusterName(west)), gomega.HaveField("Outcome", v1alpha1.OutcomeRejected),
 		gomega.HaveField("Message", gomega.ContainSubstring(words)),
 	)))
@@ -85,18 +85,18 @@ func TestFaultQueuedWhileAPIServerDies(t *testing.T) {
 	job := s.submit()
 	s.isQueued(job)
 	cluster := w.Yard.Workers[west]
-	s.must(cluster.KillAPIServer())
-	s.eventually(func(g gomega.Gomega) {
+	s.Must(cluster.KillAPIServer())
+	s.Eventually(func(g gomega.Gomega) {
 		worker := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(t.Context(), client.ObjectKey{Name: west}, worker)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionFalse(worker.Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
 	})
-	s.must(cluster.StartAPIServer(t.Context()))
+	s.Must(cluster.StartAPIServer(t.Context()))
 	s.heal()
 	s.alive()
 	s.isQueued(job)
 	s.stopPolicy("None")
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 }
 
 // alive starts Kueue again if it has ended, as it may when its API server is away. A kubelet would.
@@ -113,13 +113,13 @@ func (s *scenario) alive() {
 func TestFaultQueueDrained(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.hold()
 	s.stopPolicy("HoldAndDrain")
 	s.isQueued(job)
 	before := copyOf(gomega.NewWithT(s), job)
 	s.stopPolicy("None")
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	if after := copyOf(gomega.NewWithT(s), job); after.UID != before.UID || after.Generation > before.Generation+2 {
 		t.Errorf("the copy was %s in generation %d, and is %s in generation %d",
 			before.UID, before.Generation, after.UID, after.Generation)
@@ -131,27 +131,27 @@ func TestFaultQueueDrained(t *testing.T) {
 func TestFaultSuspendedByTheHub(t *testing.T) {
 	s := begin(t)
 	job := s.submit()
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.admitted(job)
 	s.suspend(job, true)
-	s.eventually(func(g gomega.Gomega) {
-		placed := meta.FindStatusCondition(dispatchOf(g, job).Status.Conditions, v1alpha1.DispatchPlaced)
+	s.Eventually(func(g gomega.Gomega) {
+		placed := meta.FindStatusCondition(w.DispatchOf(g, job).Status.Conditions, v1alpha1.DispatchPlaced)
 		g.Expect(placed).To(gomega.HaveValue(gomega.HaveField("Reason", v1alpha1.ReasonSuspended)))
 	})
 	s.gone(job)
 	// A later job runs, so Kueue and the manager have seen everything about the first job.
-	s.runs(s.submit(), west, 1)
+	s.Runs(s.submit(), west, 1)
 	if intervals := w.Recorder.Intervals(job.UID); len(intervals) != 1 || intervals[0].To.IsZero() {
 		t.Errorf("the job was not stopped once: %v", intervals)
 	}
 	s.suspend(job, false)
-	s.runs(job, west, 2)
+	s.Runs(job, west, 2)
 }
 
 // suspend suspends or resumes a job on the hub.
 func (s *scenario) suspend(job *trainer.TrainJob, suspend bool) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 		job.Spec.Suspend = &suspend
 		g.Expect(w.Hub.Update(context.Background(), job)).To(gomega.Succeed())
@@ -164,10 +164,10 @@ func (s *scenario) configure(more map[string]any) {
 	again := func(config map[string]any) {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		s.must(behind.Process.Stop())
+		s.Must(behind.Process.Stop())
 		behind.Config = config
-		s.must(behind.Install(ctx))
-		s.must(behind.Start(ctx))
+		s.Must(behind.Install(ctx))
+		s.Must(behind.Start(ctx))
 	}
 	changed := integrations()
 	maps.Copy(changed, more)
@@ -186,7 +186,7 @@ func TestManagedWithoutQueueName(t *testing.T) {
 		},
 	})
 	job := s.submitTo("")
-	s.runs(job, south, 2)
+	s.Runs(job, south, 2)
 	s.wasRefused(job, "LocalQueue")
 }
 
@@ -195,20 +195,20 @@ func TestDefaultQueue(t *testing.T) {
 	s := begin(t)
 	local := kueue.Object("LocalQueue", metav1.NamespaceDefault, "default")
 	local.Object["spec"] = map[string]any{"clusterQueue": queue}
-	s.must(behind.Apply(t.Context(), local))
-	t.Cleanup(func() { s.must(w.Workers[west].Delete(context.Background(), local)) })
-	s.eventually(func(g gomega.Gomega) {
+	s.Must(behind.Apply(t.Context(), local))
+	t.Cleanup(func() { s.Must(w.Workers[west].Delete(context.Background(), local)) })
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(w.Workers[west].Get(t.Context(), client.ObjectKeyFromObject(local), local)).To(gomega.Succeed())
 		g.Expect(kueue.IsTrue(local, "Active")).To(gomega.BeTrue())
 	})
 	job := s.submitTo("")
-	s.runs(job, west, 1)
+	s.Runs(job, west, 1)
 	s.admitted(job)
 	s.stoppedInTime(job, s.cut())
 	s.triesToStart(job)
 	s.heal()
-	s.eventually(func(g gomega.Gomega) {
-		g.Expect(podsOf(g, west, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
+	s.Eventually(func(g gomega.Gomega) {
+		g.Expect(w.PodsOf(g, west, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
-	s.attempt(job, 1)
+	s.Attempt(job, 1)
 }

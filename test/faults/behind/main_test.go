@@ -46,6 +46,7 @@ func TestMain(m *testing.M) { yard.Main(m, start) }
 
 func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
+		Timeout: timeout, Poll: poll,
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south},
 		FenceAfter: map[string]time.Duration{west: fenceAfter, south: time.Minute},
 		// No test ends the manager, which would end by itself if it could not renew its lease on a busy machine.

@@ -13,12 +13,10 @@ import (
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
@@ -30,63 +28,19 @@ import (
 
 // scenario is one test with its jobs. At its end all faults end, the jobs are deleted, and what has happened is
 // checked.
-type scenario struct {
-	*testing.T
-	jobs []world.Job
-	// overlaps are allowed where the worker cannot keep the promise.
-	overlaps bool
-}
+type scenario struct{ *world.Scenario }
 
 func begin(t *testing.T) *scenario {
-	s := &scenario{T: t}
+	s := &scenario{&world.Scenario{T: t, World: w}}
 	began := time.Now()
 	t.Cleanup(func() {
-		s.finish()
+		s.heal()
+		s.Delete()
+		s.Gone()
+		s.Report()
 		s.Logf("took %v", time.Since(began).Round(100*time.Millisecond))
 	})
 	return s
-}
-
-func (s *scenario) finish() {
-	ctx := context.Background()
-	s.heal()
-	for _, job := range s.jobs {
-		object := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Key.Namespace, Name: job.Key.Name}}
-		if err := client.IgnoreNotFound(w.Hub.Delete(ctx, object)); err != nil {
-			s.Error(err)
-		}
-	}
-	s.eventually(func(g gomega.Gomega) {
-		left, err := w.Left(ctx, s.jobs...)
-		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
-	})
-	for _, job := range s.jobs {
-		faults := w.Faults(job)
-		if s.overlaps && len(w.Recorder.Overlaps(job.UID)) > 0 {
-			s.Logf("TrainJob %s could run twice, as is said: %v", job.Key, w.Recorder.Overlaps(job.UID))
-			faults = faults[len(w.Recorder.Overlaps(job.UID)):]
-		}
-		for _, fault := range faults {
-			s.Errorf("TrainJob %s: %s", job.Key, fault)
-		}
-		if s.Failed() {
-			s.Logf("TrainJob %s (%s):\n%s", job.Key, job.UID, w.Recorder.Describe(job.UID))
-		}
-	}
-}
-
-// eventually fails the test unless check succeeds in time.
-func (s *scenario) eventually(check func(g gomega.Gomega)) {
-	s.Helper()
-	gomega.NewWithT(s).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
-}
-
-func (s *scenario) must(err error) {
-	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
 }
 
 // submit creates a job that runs for ever, in the queue of west.
@@ -95,25 +49,13 @@ func (s *scenario) submit() *trainer.TrainJob { return s.submitTo(queue) }
 // submitTo creates a job in a queue, or in none.
 func (s *scenario) submitTo(queue string) *trainer.TrainJob {
 	s.Helper()
-	name := fmt.Sprintf("%s-%d", strings.ToLower(strings.TrimPrefix(s.Name(), "Test")), len(s.jobs))
-	job := yard.Job{Name: name, GPUs: 1, RunFor: clusters.RunForever}.TrainJob()
-	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationClusters, "worker in (west, south)")
-	if queue != "" {
-		metav1.SetMetaDataLabel(&job.ObjectMeta, kueue.LabelQueue, queue)
+	queued := func(job *trainer.TrainJob) {
+		if queue != "" {
+			metav1.SetMetaDataLabel(&job.ObjectMeta, kueue.LabelQueue, queue)
+		}
 	}
-	pod := job.Spec.RuntimePatches[0].TrainingRuntimeSpec.Template.Spec.ReplicatedJobs[0].Template.Spec.Template
-	pod.Metadata.Annotations[clusters.TerminateForAnnotation] = "1s"
-	s.eventually(func(g gomega.Gomega) {
-		g.Expect(client.IgnoreAlreadyExists(w.Hub.Create(context.Background(), job))).To(gomega.Succeed())
-	})
-	s.jobs = append(s.jobs, world.Job{Key: client.ObjectKeyFromObject(job), UID: job.UID})
-	return job
-}
-
-func dispatchOf(g gomega.Gomega, job client.Object) *v1alpha1.Dispatch {
-	d := &v1alpha1.Dispatch{}
-	g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
-	return d
+	job := yard.Job{GPUs: 1, RunFor: clusters.RunForever}
+	return s.Submit(job, world.On(west, south), world.Terminating("1s"), queued)
 }
 
 // copyOf is the copy on west.
@@ -121,13 +63,6 @@ func copyOf(g gomega.Gomega, job client.Object) *trainer.TrainJob {
 	copied := &trainer.TrainJob{}
 	g.Expect(w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
 	return copied
-}
-
-func podsOf(g gomega.Gomega, worker string, job client.Object) []corev1.Pod {
-	var pods corev1.PodList
-	g.Expect(w.Workers[worker].List(context.Background(), &pods, client.InNamespace(job.GetNamespace()),
-		client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: job.GetName()})).To(gomega.Succeed())
-	return pods.Items
 }
 
 // workloadOf is the Workload of the copy on west.
@@ -147,35 +82,24 @@ func workloadOf(g gomega.Gomega, job client.Object) *unstructured.Unstructured {
 	return nil
 }
 
-// runs waits until a job has a running pod on a worker.
-func (s *scenario) runs(job *trainer.TrainJob, worker string, attempt int32) {
-	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
-		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
-		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
-		g.Expect(podsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
-	})
-}
-
 // isQueued waits until the Dispatch says that the queue of west has the job.
 func (s *scenario) isQueued(job *trainer.TrainJob) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
-		d := dispatchOf(g, job)
+	s.Eventually(func(g gomega.Gomega) {
+		d := w.DispatchOf(g, job)
 		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(west))
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseQueued))
 		g.Expect(d.Status.Reason).To(gomega.BeElementOf(
 			v1alpha1.ReasonWaitingForQuota, v1alpha1.ReasonInadmissible, v1alpha1.ReasonEvictedByKueue))
 		g.Expect(copyOf(g, job).Spec.Suspend).To(gomega.HaveValue(gomega.BeTrue()))
-		g.Expect(podsOf(g, west, job)).To(gomega.BeEmpty())
+		g.Expect(w.PodsOf(g, west, job)).To(gomega.BeEmpty())
 	})
 }
 
 // admitted waits until Kueue has admitted the copy.
 func (s *scenario) admitted(job *trainer.TrainJob) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		workload := workloadOf(g, job)
 		g.Expect(kueue.IsTrue(workload, "Admitted")).To(gomega.BeTrue(), "%v", workload.Object["status"])
 	})
@@ -185,7 +109,7 @@ func (s *scenario) admitted(job *trainer.TrainJob) {
 func (s *scenario) stopPolicy(policy string) {
 	s.Helper()
 	patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"stopPolicy":%q}}`, policy))
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		err := w.Workers[west].Patch(context.Background(), kueue.Object("ClusterQueue", "", queue), patch)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	})
@@ -201,15 +125,15 @@ func (s *scenario) hold() {
 // cut cuts west off, and returns when.
 func (s *scenario) cut() time.Time {
 	s.Helper()
-	s.must(w.Links[west].Blackhole())
+	s.Must(w.Links[west].Blackhole())
 	return time.Now()
 }
 
 // heal connects west again, and waits until it takes jobs.
 func (s *scenario) heal() {
 	s.Helper()
-	s.must(w.Links[west].Heal())
-	s.eventually(func(g gomega.Gomega) {
+	s.Must(w.Links[west].Heal())
+	s.Eventually(func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Name: west}, object)).To(gomega.Succeed())
 		g.Expect(meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.WorkerClusterReady)).To(gomega.BeTrue())
@@ -220,7 +144,7 @@ func (s *scenario) heal() {
 func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
 	s.Helper()
 	var first history.Interval
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		intervals := w.Recorder.Intervals(job.UID)
 		g.Expect(intervals).NotTo(gomega.BeEmpty())
 		first = intervals[0]
@@ -236,7 +160,7 @@ func (s *scenario) stoppedInTime(job *trainer.TrainJob, cut time.Time) {
 // fenced waits until the agent has marked the copy as stopped.
 func (s *scenario) fenced(job *trainer.TrainJob) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		g.Expect(copyOf(g, job).Annotations).To(gomega.HaveKey(v1alpha1.AnnotationFenced))
 	})
 }
@@ -248,7 +172,7 @@ const refusal = "stays suspended until the hub removes the annotation"
 func (s *scenario) refusals(job *trainer.TrainJob) (count int) {
 	s.Helper()
 	log, err := os.ReadFile(behind.Process.LogPath)
-	s.must(err)
+	s.Must(err)
 	for line := range strings.Lines(string(log)) {
 		if strings.Contains(line, refusal) && strings.Contains(line, `"`+job.Name+`"`) {
 			count++
@@ -261,14 +185,14 @@ func (s *scenario) refusals(job *trainer.TrainJob) (count int) {
 func (s *scenario) triesToStart(job *trainer.TrainJob) {
 	s.Helper()
 	before := s.refusals(job)
-	s.eventually(func(g gomega.Gomega) { g.Expect(s.refusals(job)).To(gomega.BeNumerically(">", before)) })
+	s.Eventually(func(g gomega.Gomega) { g.Expect(s.refusals(job)).To(gomega.BeNumerically(">", before)) })
 }
 
 // moves waits until the job runs on south in its second attempt, and expects that it could run once on each worker, in
 // this order.
 func (s *scenario) moves(job *trainer.TrainJob, workers ...string) {
 	s.Helper()
-	s.runs(job, south, 2)
+	s.Runs(job, south, 2)
 	var ran []string
 	for _, interval := range w.Recorder.Intervals(job.UID) {
 		ran = append(ran, interval.Worker)
@@ -281,24 +205,16 @@ func (s *scenario) cleared(job *trainer.TrainJob) {
 	s.Helper()
 	s.heal()
 	s.gone(job)
-	s.attempt(job, 2)
+	s.Attempt(job, 2)
 }
 
 // gone waits until west has no copy and no pods of a job.
 func (s *scenario) gone(job *trainer.TrainJob) {
 	s.Helper()
-	s.eventually(func(g gomega.Gomega) {
+	s.Eventually(func(g gomega.Gomega) {
 		err := w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
 		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 		g.Expect(err).To(gomega.HaveOccurred(), "the copy is there")
-		g.Expect(podsOf(g, west, job)).To(gomega.BeEmpty())
+		g.Expect(w.PodsOf(g, west, job)).To(gomega.BeEmpty())
 	})
-}
-
-// attempt fails the test if a job is in another attempt now.
-func (s *scenario) attempt(job *trainer.TrainJob, want int32) {
-	s.Helper()
-	if d := dispatchOf(gomega.NewWithT(s), job); d.Spec.Attempt != want {
-		s.Errorf("%s is in attempt %d, want %d", job.Name, d.Spec.Attempt, want)
-	}
 }

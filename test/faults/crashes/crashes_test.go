@@ -64,7 +64,7 @@ func TestCrashesOfAFailover(t *testing.T) {
 		if err := w.Links[west].Heal(); err != nil {
 			l.Fatal(err)
 		}
-		l.eventually(func(g gomega.Gomega) {
+		w.Eventually(l, func(g gomega.Gomega) {
 			for _, job := range l.jobs {
 				err := w.Workers[west].Get(context.Background(), client.ObjectKeyFromObject(job), &trainer.TrainJob{})
 				g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
@@ -167,11 +167,6 @@ func (l *life) sprung() (points []Point) {
 	return points
 }
 
-func (l *life) eventually(check func(g gomega.Gomega)) {
-	l.Helper()
-	gomega.NewWithT(l).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
-}
-
 // submit creates the jobs, which go to west first.
 func (l *life) submit(count int) {
 	l.Helper()
@@ -188,10 +183,9 @@ func (l *life) submit(count int) {
 // run waits until all jobs can run in an attempt, and the hub knows that they do.
 func (l *life) run(attempt int32) {
 	l.Helper()
-	l.eventually(func(g gomega.Gomega) {
+	w.Eventually(l, func(g gomega.Gomega) {
 		for _, job := range l.jobs {
-			d := &v1alpha1.Dispatch{}
-			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+			d := w.DispatchOf(g, job)
 			g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
 			g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 			g.Expect(w.Recorder.CanRun(job.UID)).To(gomega.BeTrue())
@@ -201,12 +195,11 @@ func (l *life) run(attempt int32) {
 
 func (l *life) complete() {
 	l.Helper()
-	l.eventually(func(g gomega.Gomega) {
+	w.Eventually(l, func(g gomega.Gomega) {
 		for _, job := range l.jobs {
 			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), job)).To(gomega.Succeed())
 			g.Expect(meta.IsStatusConditionTrue(job.Status.Conditions, trainer.TrainJobComplete)).To(gomega.BeTrue(), job.Name)
-			d := &v1alpha1.Dispatch{}
-			g.Expect(w.Hub.Get(context.Background(), client.ObjectKeyFromObject(job), d)).To(gomega.Succeed())
+			d := w.DispatchOf(g, job)
 			g.Expect(d.IsFinished()).To(gomega.BeTrue(), job.Name)
 			g.Expect(d.Spec.Attempt).To(gomega.BeEquivalentTo(1), job.Name)
 		}
@@ -223,7 +216,7 @@ func (l *life) delete() {
 			l.Fatal(err)
 		}
 	}
-	l.eventually(func(g gomega.Gomega) {
+	w.Eventually(l, func(g gomega.Gomega) {
 		left, err := w.Left(context.Background(), jobs...)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 		g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")

@@ -40,6 +40,7 @@ func TestMain(m *testing.M) { yard.Main(m, start) }
 
 func start(ctx context.Context) (stop func() error, err error) {
 	w, err = world.Start(ctx, world.Options{
+		Timeout: timeout, Poll: poll,
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{west, south}, GPUs: 16, GracePeriod: 6 * time.Second,
 		// The agent stops thirty copies at a time. The manager would not delete copies that the agent had to delete.
 		FenceAfter: map[string]time.Duration{west: 2 * world.FenceAfter},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/clusters"
+	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
@@ -31,7 +32,7 @@ type runners struct {
 	objects  map[string]map[string]types.UID
 }
 
-func startRunners(t *testing.T, s *submitted) *runners {
+func startRunners(t *testing.T, s *world.Scenario) *runners {
 	t.Helper()
 	r := &runners{
 		jobs: map[string]*trainer.TrainJob{}, workers: map[string]string{}, attempts: map[string]int32{},
@@ -44,7 +45,7 @@ func startRunners(t *testing.T, s *submitted) *runners {
 		{"held", east, v1alpha1.FailoverHold}, {"fenced", east, v1alpha1.FailoverFenced}, {"immediate", west, v1alpha1.FailoverImmediate},
 	} {
 		name := "runs-" + runner.name
-		r.jobs[name] = s.submit(t, yard.Job{Name: name, GPUs: 8, RunFor: clusters.RunForever}, on(runner.worker), failover(runner.failover))
+		r.jobs[name] = s.Submit(yard.Job{Name: name, GPUs: 8, RunFor: clusters.RunForever}, on(runner.worker), failover(runner.failover))
 		r.workers[name] = runner.worker
 	}
 	for name, job := range r.jobs {
@@ -86,45 +87,45 @@ type cast struct {
 }
 
 // assemble creates the jobs of a cast, and returns when each is in its state.
-func assemble(t *testing.T, s *submitted, name string) *cast {
+func assemble(t *testing.T, s *world.Scenario, name string) *cast {
 	t.Helper()
 	whole := func(job string, nodes int32, runFor string) yard.Job {
 		return yard.Job{Name: name + "-" + job, Nodes: nodes, GPUs: 8, RunFor: runFor}
 	}
 	c := &cast{dispatches: map[string]types.UID{}}
 	edit(t, west, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = true })
-	c.moves = s.submit(t, whole("moves", 1, clusters.RunForever), terminating)
+	c.moves = s.Submit(whole("moves", 1, clusters.RunForever), world.Terminating("1h"))
 	c.attempt = runs(t, c.moves, east)
 	edit(t, west, func(spec *v1alpha1.WorkerClusterSpec) { spec.Unschedulable = false })
 	c.ended = []*trainer.TrainJob{
-		s.submit(t, yard.Job{Name: name + "-complete", RunFor: "1s"}),
-		s.submit(t, yard.Job{Name: name + "-failed", RunFor: "1s", Fail: "checkpoint is corrupt"}),
+		s.Submit(yard.Job{Name: name + "-complete", RunFor: "1s"}),
+		s.Submit(yard.Job{Name: name + "-failed", RunFor: "1s", Fail: "checkpoint is corrupt"}),
 	}
-	c.suspended = s.submit(t, whole("suspended", 1, "1s"), on(west), suspended)
-	c.first = s.submit(t, whole("first", 2, "5s"), on(east))
-	ends(t, trainer.TrainJobComplete, c.ended[0])
-	ends(t, trainer.TrainJobFailed, c.ended[1])
+	c.suspended = s.Submit(whole("suspended", 1, "1s"), on(west), suspended)
+	c.first = s.Submit(whole("first", 2, "5s"), on(east))
+	s.Ends(trainer.TrainJobComplete, c.ended[0])
+	s.Ends(trainer.TrainJobFailed, c.ended[1])
 	for _, job := range c.ended {
 		settles(t, job)
 		c.versions = append(c.versions, versionsOf(t, job))
 	}
 	// The age of a job counts in whole seconds.
-	eventually(t, func(g gomega.Gomega) {
+	w.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(time.Since(c.first.CreationTimestamp.Time)).To(gomega.BeNumerically(">", 2*time.Second))
 	})
-	c.second = s.submit(t, whole("second", 2, "1s"), on(east))
-	c.large = s.submit(t, whole("large", 4, "1s"), on(west))
+	c.second = s.Submit(whole("second", 2, "1s"), on(east))
+	c.large = s.Submit(whole("large", 4, "1s"), on(west))
 	drain(t, east, true)
-	eventually(t, func(g gomega.Gomega) {
-		d := dispatchOf(t.Context(), g, c.moves)
+	w.Eventually(t, func(g gomega.Gomega) {
+		d := w.DispatchOf(g, c.moves)
 		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseEvicting))
-		g.Expect(podsOf(t.Context(), g, east, c.moves)).To(gomega.ConsistOf(gomega.HaveField("DeletionTimestamp", gomega.Not(gomega.BeNil()))))
+		g.Expect(w.PodsOf(g, east, c.moves)).To(gomega.ConsistOf(gomega.HaveField("DeletionTimestamp", gomega.Not(gomega.BeNil()))))
 	})
 	for _, job := range []*trainer.TrainJob{c.first, c.second, c.large} {
 		waits(t, job)
 	}
 	for _, job := range []*trainer.TrainJob{c.moves, c.first, c.second, c.large} {
-		c.dispatches[job.Name] = dispatchOf(t.Context(), gomega.NewWithT(t), job).UID
+		c.dispatches[job.Name] = w.DispatchOf(gomega.NewWithT(t), job).UID
 	}
 	return c
 }
@@ -139,7 +140,7 @@ func (c *cast) check(t *testing.T) {
 	}
 	g := gomega.NewWithT(t)
 	for _, job := range []*trainer.TrainJob{c.moves, c.first, c.second, c.large} {
-		d := dispatchOf(t.Context(), g, job)
+		d := w.DispatchOf(g, job)
 		if d.UID != c.dispatches[job.Name] {
 			t.Errorf("%s has another Dispatch than before", job.Name)
 		}
@@ -147,7 +148,7 @@ func (c *cast) check(t *testing.T) {
 			t.Errorf("%s was placed on %s without room", job.Name, d.Spec.Cluster)
 		}
 	}
-	if d := dispatchOf(t.Context(), g, c.moves); d.Spec.Attempt != c.attempt || d.Spec.Cluster != east {
+	if d := w.DispatchOf(g, c.moves); d.Spec.Attempt != c.attempt || d.Spec.Cluster != east {
 		t.Errorf("%s is in attempt %d on %q while its pods on %s run", c.moves.Name, d.Spec.Attempt, d.Spec.Cluster, east)
 	}
 	if intervals := w.Recorder.Intervals(c.suspended.UID); len(intervals) > 0 {
@@ -157,28 +158,28 @@ func (c *cast) check(t *testing.T) {
 
 // goOn lets all jobs except large end. It fails the test unless each job ends as it would have without a change of
 // version.
-func (c *cast) goOn(t *testing.T) {
+func (c *cast) goOn(t *testing.T, s *world.Scenario) {
 	t.Helper()
 	release(t.Context(), gomega.NewWithT(t), east, c.moves)
 	runs(t, c.moves, west)
 	drained := func(e v1alpha1.Attempt) bool {
 		return e.Attempt == c.attempt && e.Outcome == v1alpha1.OutcomeDrained && string(e.Cluster) == east
 	}
-	if history := dispatchOf(t.Context(), gomega.NewWithT(t), c.moves).Status.History; !slices.ContainsFunc(history, drained) {
+	if history := w.DispatchOf(gomega.NewWithT(t), c.moves).Status.History; !slices.ContainsFunc(history, drained) {
 		t.Errorf("history of %s: %+v; want attempt %d on %s to be Drained", c.moves.Name, history, c.attempt, east)
 	}
 	drain(t, east, false)
-	ends(t, trainer.TrainJobComplete, c.first, c.second)
+	s.Ends(trainer.TrainJobComplete, c.first, c.second)
 	first, second := w.Recorder.Intervals(c.first.UID), w.Recorder.Intervals(c.second.UID)
 	if len(first) != 1 || len(second) != 1 || second[0].From.Before(first[0].From) {
 		t.Errorf("the jobs that waited have not kept their places:\n%v\n%v", first, second)
 	}
-	eventually(t, func(g gomega.Gomega) {
+	w.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(w.Hub.Get(t.Context(), client.ObjectKeyFromObject(c.suspended), c.suspended)).To(gomega.Succeed())
 		c.suspended.Spec.Suspend = nil
 		g.Expect(w.Hub.Update(t.Context(), c.suspended)).To(gomega.Succeed())
 	})
-	ends(t, trainer.TrainJobComplete, c.suspended)
+	s.Ends(trainer.TrainJobComplete, c.suspended)
 	waits(t, c.large)
 }
 
@@ -190,7 +191,7 @@ func (c *cast) leave(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func(g gomega.Gomega) { // Its new pods do not end either.
+	w.Eventually(t, func(g gomega.Gomega) { // Its new pods do not end either.
 		release(t.Context(), g, west, c.moves)
 		err := w.Hub.Get(t.Context(), client.ObjectKeyFromObject(c.moves), &v1alpha1.Dispatch{})
 		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
@@ -201,7 +202,7 @@ func (c *cast) leave(t *testing.T) {
 // release lets the pods of a job end when they are deleted.
 func release(ctx context.Context, g gomega.Gomega, worker string, job client.Object) {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"0s"}}}`, clusters.TerminateForAnnotation)
-	for _, pod := range podsOf(ctx, g, worker, job) {
+	for _, pod := range w.PodsOf(g, worker, job) {
 		err := w.Workers[worker].Patch(ctx, &pod, client.RawPatch(types.MergePatchType, patch))
 		g.Expect(client.IgnoreNotFound(err)).To(gomega.Succeed())
 	}
@@ -224,7 +225,7 @@ func edit(t *testing.T, worker string, change func(*v1alpha1.WorkerClusterSpec))
 // ready waits until a worker can be used, and its agent answers.
 func ready(t *testing.T, worker string) {
 	t.Helper()
-	eventually(t, func(g gomega.Gomega) {
+	w.Eventually(t, func(g gomega.Gomega) {
 		object := &v1alpha1.WorkerCluster{}
 		g.Expect(w.Hub.Get(context.Background(), client.ObjectKey{Name: worker}, object)).To(gomega.Succeed())
 		for _, kind := range []string{v1alpha1.WorkerClusterReady, v1alpha1.WorkerClusterAgentReady} {

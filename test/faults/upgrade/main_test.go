@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onsi/gomega"
-
 	"github.com/trainyard/trainyard/test/faults/world"
 	"github.com/trainyard/trainyard/test/yard"
 )
@@ -49,6 +47,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 	}
 	older = yard.Version{Root: filepath.Join(dir, "source"), Programs: filepath.Join(dir, "programs")}
 	w, err = world.Start(ctx, world.Options{
+		Timeout: timeout, Poll: poll,
 		Dir: os.Getenv("FAULTS_DIR"), Workers: []string{east, west}, Agents: 2, Version: older,
 		ManagerArgs: []string{"--worker-timeout=30s"}, Lease: patientLease,
 		FenceAfter: map[string]time.Duration{east: fenceAfter, west: fenceAfter}, Progress: yard.Print,
@@ -57,10 +56,4 @@ func start(ctx context.Context) (stop func() error, err error) {
 		return nil, err
 	}
 	return w.Stop, nil
-}
-
-// eventually fails the test unless check succeeds in time.
-func eventually(t *testing.T, check func(g gomega.Gomega)) {
-	t.Helper()
-	gomega.NewWithT(t).Eventually(check).WithTimeout(timeout).WithPolling(poll).Should(gomega.Succeed())
 }

@@ -31,8 +31,8 @@ import (
 // version to this one and back, as docs/upgrade.md says. At each step both workers run jobs, so each pair of versions
 // of manager and agent works. In the end no job was lost, none ran twice, and none that ran was disturbed.
 func TestUpgradeAndRollback(t *testing.T) {
-	s := &submitted{}
-	t.Cleanup(func() { finish(t, s) })
+	s := &world.Scenario{T: t, World: w}
+	t.Cleanup(func() { finish(s) })
 	runners := startRunners(t, s)
 	stop := stream(t, s)
 
@@ -48,7 +48,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 		{"the rights of the hub there", func(ctx context.Context) error { return w.ApplyWorker(ctx, w.Yard.Workers[west], newer) }},
 		{"the hub's own agent", agentOfHub(newer)},
 	})
-	before.goOn(t)
+	before.goOn(t, s)
 	before.leave(t)
 
 	before = assemble(t, s, "rollback")
@@ -60,7 +60,7 @@ func TestUpgradeAndRollback(t *testing.T) {
 		{"the CRDs and rights of the workers", crdsOfWorkers(older)},
 		{"the hub's own agent", agentOfHub(older)},
 	})
-	before.goOn(t)
+	before.goOn(t, s)
 	runners.check(t)
 	stop()
 
@@ -70,11 +70,11 @@ func TestUpgradeAndRollback(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func(g gomega.Gomega) {
+	w.Eventually(t, func(g gomega.Gomega) {
 		release(t.Context(), g, west, before.moves)
-		g.Expect(podsOf(t.Context(), g, west, before.moves)).To(gomega.BeEmpty())
+		g.Expect(w.PodsOf(g, west, before.moves)).To(gomega.BeEmpty())
 	})
-	ends(t, trainer.TrainJobComplete, before.large)
+	s.Ends(trainer.TrainJobComplete, before.large)
 }
 
 // step is one step of a change from one version to another.
@@ -84,7 +84,7 @@ type step struct {
 }
 
 // steps takes the steps. After each of them both workers run a job from begin to end, and all other jobs are as before.
-func steps(t *testing.T, s *submitted, name string, runners *runners, jobs *cast, all []step) {
+func steps(t *testing.T, s *world.Scenario, name string, runners *runners, jobs *cast, all []step) {
 	t.Helper()
 	for i, step := range all {
 		began := time.Now()
@@ -97,8 +97,8 @@ func steps(t *testing.T, s *submitted, name string, runners *runners, jobs *cast
 		for _, worker := range []string{east, west} {
 			ready(t, worker)
 		}
-		probe := s.submit(t, yard.Job{Name: fmt.Sprintf("%s-probe-%d", name, i), RunFor: "100ms"}, on(west))
-		ends(t, trainer.TrainJobComplete, probe)
+		probe := s.Submit(yard.Job{Name: fmt.Sprintf("%s-probe-%d", name, i), RunFor: "100ms"}, on(west))
+		s.Ends(trainer.TrainJobComplete, probe)
 		runners.check(t)
 		jobs.check(t)
 		showWithBoth(t)
@@ -153,7 +153,7 @@ const streamInterval = 2 * time.Second
 
 // stream submits short jobs for either worker, one after the other, until stop is called. stop waits until they have
 // ended.
-func stream(t *testing.T, s *submitted) (stop func()) {
+func stream(t *testing.T, s *world.Scenario) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan []*trainer.TrainJob)
@@ -163,7 +163,7 @@ func stream(t *testing.T, s *submitted) (stop func()) {
 		defer func() { ended <- jobs }()
 		for i := 0; ctx.Err() == nil; i++ {
 			job := yard.Job{Name: fmt.Sprintf("stream-%d", i), RunFor: "2s"}.TrainJob()
-			if err := s.create(ctx, job); err != nil {
+			if err := s.Create(ctx, job); err != nil {
 				if ctx.Err() == nil {
 					failed.Store(&err)
 				}
@@ -183,7 +183,7 @@ func stream(t *testing.T, s *submitted) (stop func()) {
 		if err := failed.Load(); err != nil {
 			t.Fatal(*err)
 		}
-		ends(t, trainer.TrainJobComplete, jobs...)
+		s.Ends(trainer.TrainJobComplete, jobs...)
 		for _, job := range jobs {
 			// Some were on east when it was drained, and so ran twice, one after the other.
 			if got := len(w.Recorder.Intervals(job.UID)); got < 1 || got > 2 {
@@ -218,31 +218,11 @@ func showWithBoth(t *testing.T) {
 }
 
 // finish deletes all jobs, waits until nothing of them is left, and says what was wrong with them.
-func finish(t *testing.T, s *submitted) {
-	t.Helper()
-	ctx := context.Background()
-	jobs := s.all()
-	for _, job := range jobs {
-		object := &trainer.TrainJob{ObjectMeta: metav1.ObjectMeta{Namespace: job.Key.Namespace, Name: job.Key.Name}}
-		if err := client.IgnoreNotFound(w.Hub.Delete(ctx, object)); err != nil {
-			t.Error(err)
-		}
+func finish(s *world.Scenario) {
+	s.Helper()
+	s.Delete()
+	if !s.Failed() { // Otherwise pods that the test did not let end keep their jobs.
+		s.Gone()
 	}
-	if !t.Failed() { // Otherwise pods that the test did not let end keep their jobs.
-		eventually(t, func(g gomega.Gomega) {
-			left, err := w.Left(ctx, jobs...)
-			g.Expect(err).NotTo(gomega.HaveOccurred())
-			g.Expect(left).To(gomega.BeEmpty(), "what is left of deleted jobs")
-		})
-	}
-	for _, job := range jobs {
-		report(t, job)
-	}
-}
-
-func report(t *testing.T, job world.Job) {
-	t.Helper()
-	for _, fault := range w.Faults(job) {
-		t.Errorf("TrainJob %s: %s\n%s", job.Key, fault, w.Recorder.Describe(job.UID))
-	}
+	s.Report()
 }

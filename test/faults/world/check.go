@@ -76,7 +76,12 @@ func (w *World) Faults(job Job) []string {
 	for _, overlap := range w.Recorder.Overlaps(job.UID) {
 		faults = append(faults, overlap.String())
 	}
-	faults = append(faults, w.Recorder.Wrong(job.UID)...)
+	return append(faults, w.otherFaults(job)...)
+}
+
+// otherFaults are the Faults but overlaps.
+func (w *World) otherFaults(job Job) []string {
+	faults := w.Recorder.Wrong(job.UID)
 	if diff := w.statusDiffers(job); diff != "" {
 		faults = append(faults, "the hub's status is not the copy's last word (-copy +hub):\n"+diff)
 	}

@@ -71,6 +71,8 @@ type Options struct {
 	// FenceAfter is the fenceAfter of each worker, by name. Default: the constant. Do not change it later: the hub would
 	// assume for a while that the agents work with the longer value.
 	FenceAfter map[string]time.Duration
+	// Timeout and Poll are those of the yard.Suite.
+	Timeout, Poll time.Duration
 	// Version is the version of everything at the start. Default: this one.
 	Version yard.Version
 	// Progress is called with what is being done.
@@ -79,10 +81,7 @@ type Options struct {
 
 // World is a hub with workers that can fail.
 type World struct {
-	*yard.Yard
-	// Hub is an admin client of the hub. Workers are admin clients of the workers. They use no Link.
-	Hub     client.WithWatch
-	Workers map[string]client.WithWatch
+	yard.Suite // Its clients use no Link.
 	// Links are the links between the manager and each cluster, by the cluster's name.
 	Links    map[string]*links.Link
 	Recorder *history.Recorder
@@ -94,12 +93,13 @@ type World struct {
 func Start(ctx context.Context, o Options) (*World, error) {
 	w := &World{Links: map[string]*links.Link{}}
 	o.GPUs, o.GracePeriod = cmp.Or(o.GPUs, 8), cmp.Or(o.GracePeriod, GracePeriod)
-	options := yard.Options{
+	w.Timeout, w.Poll = o.Timeout, o.Poll
+	w.Options = yard.Options{
 		Dir: o.Dir, Agents: o.Agents, ManagerArgs: slices.Concat(managerArgs, o.ManagerArgs), Reach: w.reach, Progress: o.Progress,
 		Version: o.Version, Lease: o.Lease,
 	}
 	for _, name := range o.Workers {
-		options.Workers = append(options.Workers, yard.Worker{
+		w.Options.Workers = append(w.Options.Workers, yard.Worker{
 			Name: name, Labels: map[string]string{labelWorker: name},
 			Nodes: []clusters.NodeShape{yard.GPUNodes(name, 4, o.GPUs, "NVIDIA-H100")},
 			Failover: v1alpha1.WorkerFailover{
@@ -108,11 +108,14 @@ func Start(ctx context.Context, o Options) (*World, error) {
 			},
 		})
 	}
-	var err error
-	if w.Yard, err = yard.Start(ctx, options); err != nil {
+	stop, err := w.Suite.Start(ctx)
+	if stop == nil {
 		return nil, err
 	}
-	if err := w.begin(ctx, o); err != nil {
+	if err == nil {
+		err = w.begin(ctx, o)
+	}
+	if err != nil {
 		return nil, errors.Join(err, w.Stop())
 	}
 	return w, nil
@@ -138,17 +141,11 @@ func (w *World) reach(cluster *clusters.Cluster) (string, error) {
 }
 
 func (w *World) begin(ctx context.Context, o Options) error {
-	var err error
-	if w.Hub, w.Workers, err = w.Clients(); err != nil {
-		return err
-	}
 	configs := map[string]*rest.Config{}
 	for name, cluster := range w.Yard.Workers {
 		configs[name] = cluster.Config
 	}
-	if err := yard.InstallRuntimes(ctx, w.Yard.Hub); err != nil {
-		return err
-	}
+	var err error
 	if w.Recorder, err = history.Start(ctx, w.Yard.Hub.Config, configs); err != nil {
 		return err
 	}
