@@ -19,7 +19,8 @@ import (
 // root is the repository.
 const root = "../.."
 
-// TestWordsOfTheCode checks the names of the product's code against the words that docs/design.md gives up.
+// TestWordsOfTheCode checks the names of the product's code and of its tests, in all modules, against the words that
+// docs/design.md gives up.
 func TestWordsOfTheCode(t *testing.T) {
 	design, err := os.ReadFile(filepath.Join(root, "docs/design.md"))
 	if err != nil {
@@ -34,7 +35,8 @@ func TestWordsOfTheCode(t *testing.T) {
 		t.Fatal("docs/design.md names no words")
 	}
 	for _, directory := range []string{
-		"api", "capacity", "cmd", "controllers", "dispatch", "executionlease", "internal", "kubeconfigs", "remote", "webhooks",
+		"api", "capacity", "cmd", "controllers", "dispatch", "executionlease", "hack", "internal", "kubeconfigs", "remote", "test",
+		"webhooks",
 	} {
 		err := filepath.WalkDir(filepath.Join(root, directory), func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() && strings.HasSuffix(path, ".go") {

@@ -14,18 +14,18 @@ func TestUpstream(t *testing.T) {
 	for _, suite := range w.suites {
 		t.Run(suite, func(t *testing.T) {
 			specs := readReport(t, w.run(t, suite))
-			verdicts := judge(suite, specs, differences)
-			for _, v := range verdicts {
-				t.Run(v.test, func(t *testing.T) {
+			results := judge(suite, specs, differences)
+			for _, r := range results {
+				t.Run(r.test, func(t *testing.T) {
 					switch {
-					case v.wrong != "":
-						t.Error(v.wrong)
-					case v.skipped != "":
-						t.Skip(v.skipped)
+					case r.wrong != "":
+						t.Error(r.wrong)
+					case r.skipped != "":
+						t.Skip(r.skipped)
 					}
 				})
 			}
-			t.Log(count(verdicts))
+			t.Log(count(results))
 		})
 	}
 	for _, d := range differences {

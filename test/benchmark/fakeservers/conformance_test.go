@@ -197,7 +197,7 @@ func (s *server) open(t *testing.T, st step) *http.Response {
 	return response
 }
 
-// do sends a step and returns code and facts of the answer.
+// do sends a step and returns code and the constant part of the answer.
 func (s *server) do(t *testing.T, st step) (code int, found map[string]any) {
 	t.Helper()
 	var response *http.Response
@@ -223,7 +223,7 @@ func (s *server) do(t *testing.T, st step) (code int, found map[string]any) {
 	if st.codeOnly {
 		return response.StatusCode, nil
 	}
-	return response.StatusCode, facts(body)
+	return response.StatusCode, constantPart(body)
 }
 
 func metadata(object map[string]any, name string) string {
@@ -231,8 +231,8 @@ func metadata(object map[string]any, name string) string {
 	return value
 }
 
-// facts are the parts of an answer that have to be equal: everything except texts and what is new each time.
-func facts(body map[string]any) map[string]any {
+// constantPart returns the parts of an answer that have to be equal: everything except texts and what is new each time.
+func constantPart(body map[string]any) map[string]any {
 	switch kind, _ := body["kind"].(string); {
 	case kind == "Status":
 		return map[string]any{"kind": kind, "status": body["status"], "reason": body["reason"], "code": body["code"], "details": detailsOf(body)}
@@ -240,7 +240,7 @@ func facts(body map[string]any) map[string]any {
 		var items []any
 		for _, item := range body["items"].([]any) {
 			if name := metadata(item.(map[string]any), "name"); name == "first" || name == "pruned" {
-				items = append(items, facts(item.(map[string]any)))
+				items = append(items, constantPart(item.(map[string]any)))
 			}
 		}
 		more := metadata(body, "continue") != ""

@@ -40,7 +40,7 @@ func (s *server) watch(t *testing.T, st step) (code int, e *events) {
 	return response.StatusCode, e
 }
 
-// take returns facts of the next events.
+// take returns the constant parts of the next events.
 func (e *events) take(count int) []map[string]any {
 	e.t.Helper()
 	var all []map[string]any
@@ -48,7 +48,7 @@ func (e *events) take(count int) []map[string]any {
 		select {
 		case event := <-e.next:
 			object, _ := event["object"].(map[string]any)
-			all = append(all, map[string]any{"type": event["type"], "object": facts(object)})
+			all = append(all, map[string]any{"type": event["type"], "object": constantPart(object)})
 		case <-time.After(waitLimit):
 			e.t.Fatalf("%d of %d events came: %v", len(all), count, all)
 		}

@@ -25,7 +25,7 @@ import (
 const (
 	// annotationFailover on a hub TrainJob is what its policy would say.
 	annotationFailover = "explorer/failover"
-	openingTime        = 30 * time.Second
+	startupTime        = 30 * time.Second
 	refusalTime        = time.Minute
 	conflictDelay      = 20 * time.Millisecond
 )
@@ -114,7 +114,7 @@ func (p *placer) choose(ctx context.Context, job *unstructured.Unstructured, d *
 	if err := p.manager.hub.List(ctx, &workers); err != nil {
 		return nil, false
 	}
-	patient := p.manager.clock.Since(p.began) < openingTime
+	patient := p.manager.clock.Since(p.began) < startupTime
 	var ready []*v1alpha1.WorkerCluster
 	for i := range workers.Items {
 		worker := &workers.Items[i]

@@ -49,14 +49,14 @@ func demonstrate(root, run, logs string, patience time.Duration) error {
 			continue
 		}
 		began := time.Now()
-		verdicts, err := w.try(p)
+		results, err := w.try(p)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		for _, test := range p.seenBy {
 			word := "seen"
-			if verdicts[test] != failed {
-				word = "NOT SEEN (" + verdicts[test].String() + ")"
+			if results[test] != failed {
+				word = "NOT SEEN (" + results[test].String() + ")"
 				unseen = append(unseen, p.name+" by "+test)
 			}
 			fmt.Printf("%-24s %-9s by %s\n", p.name, word, test)

@@ -14,18 +14,18 @@ import (
 	"time"
 )
 
-// verdict is how a test has ended.
-type verdict int
+// result is how a test has ended.
+type result int
 
 const (
 	// missing: it has not run, as where the clusters did not start.
-	missing verdict = iota
+	missing result = iota
 	passed
 	failed
 )
 
-// String names the verdict for people.
-func (v verdict) String() string { return [...]string{"did not run", "passed", "failed"}[v] }
+// String names the result for people.
+func (r result) String() string { return [...]string{"did not run", "passed", "failed"}[r] }
 
 // workshop builds broken programs, and runs tests with them.
 type workshop struct {
@@ -58,7 +58,7 @@ func (w *workshop) bin() string { return filepath.Join(w.dir, "bin") }
 func (w *workshop) close() { _ = os.RemoveAll(w.dir) }
 
 // try breaks a promise, and runs its tests.
-func (w *workshop) try(p promise) (map[string]verdict, error) {
+func (w *workshop) try(p promise) (map[string]result, error) {
 	if err := w.build(p); err != nil {
 		return nil, err
 	}
@@ -73,16 +73,16 @@ func (w *workshop) try(p promise) (map[string]verdict, error) {
 	if err := os.WriteFile(filepath.Join(w.logs, p.name+".log"), output, 0o640); err != nil {
 		return nil, err
 	}
-	verdicts := map[string]verdict{}
+	results := map[string]result{}
 	for _, test := range p.seenBy {
 		switch text := string(output); {
 		case strings.Contains(text, "--- FAIL: "+test+" "):
-			verdicts[test] = failed
+			results[test] = failed
 		case strings.Contains(text, "--- PASS: "+test+" "):
-			verdicts[test] = passed
+			results[test] = passed
 		}
 	}
-	return verdicts, nil
+	return results, nil
 }
 
 // build builds manager and agent with the promise's edits.

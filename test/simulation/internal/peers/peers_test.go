@@ -90,7 +90,7 @@ func TestRounds(t *testing.T) {
 
 // TestLine: priority comes before age, and jobs that are alike are in one group.
 func TestLine(t *testing.T) {
-	l := line{groups: map[alike]*group{}}
+	l := waitingList{groups: map[alike]*group{}}
 	pods := []stream.Pods{{Count: 1, GPUs: 1}}
 	for _, j := range []stream.Job{
 		{ID: 0, Pods: pods}, {ID: 1, Pods: []stream.Pods{{Count: 1, GPUs: 2}}}, {ID: 2, Pods: pods}, {ID: 3, Pods: pods, Priority: 5},

@@ -23,7 +23,7 @@ type Race struct {
 	world     *world.World
 	random    *rand.Rand
 	admission admission
-	line      line
+	waiting   waitingList
 	freed     []int // Workers, each once.
 	isFreed   map[int]bool
 	rounds    rounds
@@ -36,7 +36,7 @@ var _ world.System = &Race{}
 func newRace(w *world.World, seed uint64, a admission) *Race {
 	return &Race{
 		world: w, admission: a, random: rand.New(rand.NewPCG(seed, 1)),
-		line: line{groups: map[alike]*group{}}, isFreed: map[int]bool{},
+		waiting: waitingList{groups: map[alike]*group{}}, isFreed: map[int]bool{},
 	}
 }
 
@@ -68,18 +68,18 @@ func (r *Race) Wake() time.Duration { return min(r.rounds.next(), r.gate.next())
 func (r *Race) Decide() {
 	now := r.world.Now()
 	for job := r.gate.leave(now); job != nil; job = r.gate.leave(now) {
-		r.line.add(job)
+		r.waiting.add(job)
 		r.rounds.begin(job, now)
 	}
 	if r.rounds.pass(now) {
-		for _, g := range r.line.order {
+		for _, g := range r.waiting.order {
 			g.fresh = true
 		}
 	}
-	for g := r.line.first(); g != nil; g = r.line.first() {
+	for g := r.waiting.first(); g != nil; g = r.waiting.first() {
 		r.consider(g, now)
 	}
-	for _, g := range r.line.order {
+	for _, g := range r.waiting.order {
 		g.failed = false
 	}
 	r.freed = r.freed[:0]
