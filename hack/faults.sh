@@ -24,7 +24,7 @@ run() {
   shift
   rm -f "$output/$name.json"
   (cd test/faults && "$root/hack/gotestsum.sh" --format testname --format-hide-empty-pkg \
-    --jsonfile "$output/$name.json" -- -vet=off -count=1 -p 1 "$@")
+    --jsonfile "$output/$name.json" -- -vet=off '-ldflags=-s -w' -count=1 -p 1 "$@")
 }
 
 soak() { run soak -timeout "${TIMEOUT:-20m}" ./soak "$@"; }

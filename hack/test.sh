@@ -25,6 +25,9 @@ source hack/modules.sh
 
 output=_output/test
 module=$(go list -m)
+# make verify vets the tests. Nobody runs a debugger on a test binary: without its tables a binary is linked sooner, and is
+# half as large. Stacks of panics and races need other tables.
+flags=(-vet=off '-ldflags=-s -w')
 # The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers, bench-hanging and test-kueue run them.
 with_clusters='faults|faults/behind|faults/crashes|faults/soak|faults/upgrade|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
@@ -70,7 +73,7 @@ run() {
     return
   fi
   hack/gotestsum.sh --format "$format" --format-hide-empty-pkg \
-    --jsonfile "$output/$suite.json" -- -vet=off "$@" "${packages[@]}"
+    --jsonfile "$output/$suite.json" -- "${flags[@]}" "$@" "${packages[@]}"
 }
 
 # The control plane is a Go module of its own. The flags are those of hack/build-controlplane.sh: with others, all of
@@ -91,7 +94,7 @@ run_harness() {
     all=$(list_harness "$directory")
     mapfile -t packages < <(awk '{ print $2 }' <<<"$all")
     (cd "$directory" && "$root/hack/gotestsum.sh" --format pkgname --format-hide-empty-pkg \
-      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- -vet=off "$@" "${packages[@]}") || code=1
+      --jsonfile "$root/$output/harness-$(basename "$directory").json" -- "${flags[@]}" "$@" "${packages[@]}") || code=1
   done
   return "$code"
 }

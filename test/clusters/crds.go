@@ -6,7 +6,9 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,18 +21,9 @@ var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // It skips other objects, and fails if there are no CustomResourceDefinitions. On a cluster with controllers prefer
 // Options.CRDs.
 func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
-	objects, err := ReadObjects(paths...)
+	crds, err := readCRDs(paths...)
 	if err != nil {
-		return fmt.Errorf("read CRDs: %w", err)
-	}
-	var crds []*unstructured.Unstructured
-	for _, object := range objects {
-		if object.GetKind() == "CustomResourceDefinition" {
-			crds = append(crds, object)
-		}
-	}
-	if len(crds) == 0 {
-		return fmt.Errorf("no CustomResourceDefinition in %s", strings.Join(paths, ", "))
+		return err
 	}
 	if err := c.ApplyObjects(ctx, crds...); err != nil {
 		return err
@@ -42,6 +35,51 @@ func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 		}
 	}
 	return nil
+}
+
+// crdsIn has what readCRDs has read, by path: a process starts several clusters with the same megabytes of YAML.
+var crdsIn sync.Map
+
+// readCRDs returns the CustomResourceDefinitions in files and directories, without the descriptions of their fields:
+// these are most of each CRD, and the API server reads, converts and stores them several times at each start.
+func readCRDs(paths ...string) ([]*unstructured.Unstructured, error) {
+	var crds []*unstructured.Unstructured
+	for _, path := range paths {
+		read, _ := crdsIn.LoadOrStore(path, sync.OnceValues(func() ([]*unstructured.Unstructured, error) {
+			objects, err := ReadObjects(path)
+			objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
+			for _, object := range objects {
+				dropDescriptions(object.Object)
+			}
+			return objects, err
+		}))
+		found, err := read.(func() ([]*unstructured.Unstructured, error))()
+		if err != nil {
+			return nil, fmt.Errorf("read CRDs: %w", err)
+		}
+		crds = append(crds, found...)
+	}
+	if len(crds) == 0 {
+		return nil, fmt.Errorf("no CustomResourceDefinition in %s", strings.Join(paths, ", "))
+	}
+	return crds, nil
+}
+
+// dropDescriptions deletes each description that is a text. A field may have that name: then it is a schema.
+func dropDescriptions(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if _, text := value["description"].(string); text {
+			delete(value, "description")
+		}
+		for _, each := range value {
+			dropDescriptions(each)
+		}
+	case []any:
+		for _, each := range value {
+			dropDescriptions(each)
+		}
+	}
 }
 
 // probeCRD returns nil when a CRD is established and discovery lists its
