@@ -149,11 +149,11 @@ func placedNote(fitting int) string {
 	return fmt.Sprintf("; the highest of %d workers on which the job fits", fitting)
 }
 
-// MaxExplanation is how many workers an explanation of the API can have.
-const MaxExplanation = 1000
+// maxExplanation is how many workers an explanation of the API can have.
+const maxExplanation = 1000
 
 // Explain says for each worker, sorted by name, whether the job fits there and with which score, or which filter of
-// Decide rejected it. With more than MaxExplanation workers it keeps those closest to taking the job.
+// Decide rejected it. With more than maxExplanation workers it keeps those closest to taking the job.
 func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExplanation {
 	f := newFilters(job, policies)
 	workers = seenBy(&job, workers)
@@ -167,9 +167,9 @@ func Explain(job Job, policies []Policy, workers []Worker) []v1alpha1.ClusterExp
 		all[i] = checked{worker: &workers[i], result: f.check(&workers[i])}
 	}
 	byName := func(a, b checked) int { return cmp.Compare(a.worker.Name, b.worker.Name) }
-	if len(all) > MaxExplanation {
+	if len(all) > maxExplanation {
 		slices.SortFunc(all, func(a, b checked) int { return cmp.Or(cmp.Compare(a.result, b.result), byName(a, b)) })
-		all = all[:MaxExplanation]
+		all = all[:maxExplanation]
 	}
 	slices.SortFunc(all, byName)
 	lines := make([]v1alpha1.ClusterExplanation, len(all))

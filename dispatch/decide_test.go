@@ -370,7 +370,7 @@ func TestTiesSpread(t *testing.T) {
 func TestBounds(t *testing.T) {
 	long := strings.Repeat("ü", maxMessage)
 	var workers []Worker
-	for i := range MaxExplanation + 10 {
+	for i := range maxExplanation + 10 {
 		w := worker(v1alpha1.ClusterName(fmt.Sprintf("worker-%04d", i)), 1, 1)
 		if i < 10 {
 			w.NotReady = long
@@ -379,8 +379,8 @@ func TestBounds(t *testing.T) {
 	}
 	job := Job{PodSets: []v1alpha1.PodSet{podSet(1, 8)}}
 	lines := Explain(job, nil, workers)
-	if len(lines) != MaxExplanation || lines[0].Cluster != "worker-0010" {
-		t.Errorf("%d lines from %s, want %d without those that are furthest from taking the job", len(lines), lines[0].Cluster, MaxExplanation)
+	if len(lines) != maxExplanation || lines[0].Cluster != "worker-0010" {
+		t.Errorf("%d lines from %s, want %d without those that are furthest from taking the job", len(lines), lines[0].Cluster, maxExplanation)
 	}
 	for _, message := range []string{Explain(job, nil, workers[:1])[0].Message, Decide(job, nil, workers[:5]).Message} {
 		if len(message) > maxMessage || !utf8.ValidString(message) || !strings.HasSuffix(message, "...") {

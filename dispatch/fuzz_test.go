@@ -196,9 +196,9 @@ func phasesFit(jobs [][]v1alpha1.PodSet, chosen []v1alpha1.PodSet, nodes []NodeG
 	return true
 }
 
-// TestExplanationNamesEveryWorker: Explain names up to MaxExplanation workers, and drops workers that do not fit first.
+// TestExplanationNamesEveryWorker: Explain names up to maxExplanation workers, and drops workers that do not fit first.
 func TestExplanationNamesEveryWorker(t *testing.T) {
-	for _, count := range []int{0, 1, MaxExplanation, MaxExplanation + 7} {
+	for _, count := range []int{0, 1, maxExplanation, maxExplanation + 7} {
 		r := newRandom(uint64(count))
 		job := Job{UID: "job", PodSets: r.podSets(1)}
 		workers := make([]Worker, count)
@@ -208,7 +208,7 @@ func TestExplanationNamesEveryWorker(t *testing.T) {
 			fit[workers[i].Name] = Decide(job, nil, workers[i:i+1]).Cluster != ""
 		}
 		lines := Explain(job, nil, workers)
-		if len(lines) != min(count, MaxExplanation) {
+		if len(lines) != min(count, maxExplanation) {
 			t.Errorf("%d lines for %d workers", len(lines), count)
 		}
 		named := map[v1alpha1.ClusterName]bool{}
@@ -218,7 +218,7 @@ func TestExplanationNamesEveryWorker(t *testing.T) {
 			}
 		}
 		for name, fits := range fit {
-			if !named[name] && (fits || count <= MaxExplanation) {
+			if !named[name] && (fits || count <= maxExplanation) {
 				t.Errorf("%s is not named among %d of %d", name, len(named), count)
 			}
 		}

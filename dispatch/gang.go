@@ -71,14 +71,14 @@ type label struct{ key, value string }
 
 // PhaseOf is the phase in which a PodSet runs: 0 runs before 1.
 func PhaseOf(set *v1alpha1.PodSet) int {
-	if IsInitializer(set.Role) && !set.Concurrent {
+	if isInitializer(set.Role) && !set.Concurrent {
 		return 0
 	}
 	return 1
 }
 
-// IsInitializer says whether pods of a role usually run before the others. Only this function knows what a role means.
-func IsInitializer(role v1alpha1.PodSetRole) bool {
+// isInitializer says whether pods of a role usually run before the others. Only this function knows what a role means.
+func isInitializer(role v1alpha1.PodSetRole) bool {
 	return strings.HasSuffix(string(role), "-initializer")
 }
 

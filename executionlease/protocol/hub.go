@@ -24,9 +24,9 @@ func FenceAfterOf(worker *v1alpha1.WorkerCluster) time.Duration {
 // patience is the number of intervals without a new challenge after which an agent does not count as alive.
 const patience = 3
 
-// StoppedAfter is how long copies may live after the hub has read a challenge, if its answer to that challenge was the
+// stoppedAfter is how long copies may live after the hub has read a challenge, if its answer to that challenge was the
 // last. The margin covers changes of leader among the agents. A clock may be 2 % faster than another clock.
-func StoppedAfter(fenceAfter, margin time.Duration) time.Duration {
+func stoppedAfter(fenceAfter, margin time.Duration) time.Duration {
 	return fenceAfter + fenceAfter/50 + margin
 }
 
@@ -158,7 +158,7 @@ func (h *Hub) Confirmed(c Challenge) {
 
 // extend records that an answer lets copies run for fenceAfter. The hub has read the answer's challenge at a time.
 func (h *Hub) extend(read time.Time, fenceAfter time.Duration) {
-	until := read.Add(StoppedAfter(fenceAfter, h.margin))
+	until := read.Add(stoppedAfter(fenceAfter, h.margin))
 	if until.After(h.stopped) {
 		h.stopped = until
 	}

@@ -103,7 +103,7 @@ func (c completer) jobLogs(args []string) (clients joblogs.Clients, job types.Na
 	if err != nil {
 		return clients, job, false
 	}
-	clients, err = c.factory.JobLogs()
+	clients, err = c.factory.jobLogs()
 	return clients, types.NamespacedName{Namespace: namespace, Name: args[0]}, err == nil
 }
 

@@ -56,19 +56,19 @@ func (f *Factory) Namespace() (string, error) {
 	return namespace, err
 }
 
-// NamespaceFlag returns the value of --namespace, or "".
-func (f *Factory) NamespaceFlag() string {
+// namespaceFlag returns the value of --namespace, or "".
+func (f *Factory) namespaceFlag() string {
 	return ptr.Deref(f.flags.Namespace, "")
 }
 
-// ContextFlag returns the value of --context, or "".
-func (f *Factory) ContextFlag() string {
+// contextFlag returns the value of --context, or "".
+func (f *Factory) contextFlag() string {
 	return ptr.Deref(f.flags.Context, "")
 }
 
 // Context returns the name of the context in use, or "" without one, as in a pod.
 func (f *Factory) Context() string {
-	if name := f.ContextFlag(); name != "" {
+	if name := f.contextFlag(); name != "" {
 		return name
 	}
 	config, err := f.flags.ToRawKubeConfigLoader().RawConfig()
@@ -122,8 +122,8 @@ func (f *Factory) Hub() (*hub.Hub, error) {
 	return hub.New(config, f.Context())
 }
 
-// JobLogs returns the clients that package joblogs needs.
-func (f *Factory) JobLogs() (joblogs.Clients, error) {
+// jobLogs returns the clients that package joblogs needs.
+func (f *Factory) jobLogs() (joblogs.Clients, error) {
 	kubernetes, err := f.Kubernetes()
 	if err != nil {
 		return joblogs.Clients{}, err

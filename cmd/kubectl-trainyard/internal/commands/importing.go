@@ -109,8 +109,8 @@ func (o *importOptions) run(ctx context.Context) error {
 		return err
 	}
 	seen, err := multikueue.Read(ctx, h, multikueue.Options{
-		KueueNamespace: o.kueueNamespace, Namespace: cmp.Or(o.factory.NamespaceFlag(), multikueue.DefaultNamespace),
-		Context: o.factory.ContextFlag(),
+		KueueNamespace: o.kueueNamespace, Namespace: cmp.Or(o.factory.namespaceFlag(), multikueue.DefaultNamespace),
+		Context: o.factory.contextFlag(),
 	})
 	if err != nil {
 		return err

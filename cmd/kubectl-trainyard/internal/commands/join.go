@@ -79,7 +79,7 @@ func (p *clusterPair) isDryRun() bool { return p.dryRun == string(multikueue.Ser
 
 // namespace is the namespace of the manager.
 func (p *clusterPair) namespace() string {
-	return cmp.Or(p.factory.NamespaceFlag(), multikueue.DefaultNamespace)
+	return cmp.Or(p.factory.namespaceFlag(), multikueue.DefaultNamespace)
 }
 
 // hub returns the hub with the caller's rights. Flags for credentials, such as --token, are for the worker.

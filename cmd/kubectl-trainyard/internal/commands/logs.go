@@ -97,7 +97,7 @@ func (o *logsOptions) run(ctx context.Context, name string) error {
 		return err
 	}
 	o.Job, o.Context = types.NamespacedName{Namespace: namespace, Name: name}, o.factory.Context()
-	clients, err := o.factory.JobLogs()
+	clients, err := o.factory.jobLogs()
 	if err != nil {
 		return err
 	}

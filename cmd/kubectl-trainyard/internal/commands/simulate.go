@@ -136,7 +136,7 @@ func (o *simulateOptions) readObjects() (*manifests.Objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	return objects, objects.SetNamespace(namespace, o.factory.NamespaceFlag() != "")
+	return objects, objects.SetNamespace(namespace, o.factory.namespaceFlag() != "")
 }
 
 func noJobIn(files []string, objects *manifests.Objects) error {
@@ -152,7 +152,7 @@ func (o *simulateOptions) namespace() (string, error) {
 	if len(o.workers) == 0 {
 		return o.factory.Namespace()
 	}
-	return cmp.Or(o.factory.NamespaceFlag(), metav1.NamespaceDefault), nil
+	return cmp.Or(o.factory.namespaceFlag(), metav1.NamespaceDefault), nil
 }
 
 // decide decides with the objects in the files, and with the objects of the hub unless --workers is given.

@@ -34,8 +34,8 @@ func (c Consequences) Jobs() []v1alpha1.Dispatch {
 	return c.there(func(d *v1alpha1.Dispatch) bool { return record.StateOf(d).Live() })
 }
 
-// Deletions returns the Dispatches that will be deleted although their copies may still exist.
-func (c Consequences) Deletions() []v1alpha1.Dispatch {
+// deletions returns the Dispatches that will be deleted although their copies may still exist.
+func (c Consequences) deletions() []v1alpha1.Dispatch {
 	return c.there(func(d *v1alpha1.Dispatch) bool { return record.StateOf(d) == record.Leaving })
 }
 
@@ -75,7 +75,7 @@ func Describe(out io.Writer, c Consequences) error {
 	if err := describeJobs(&b, "Its live jobs are started elsewhere at once, whatever their failover is", c.Jobs()); err != nil {
 		return err
 	}
-	if err := describeJobs(&b, "Deleted jobs no longer wait for it", c.Deletions()); err != nil {
+	if err := describeJobs(&b, "Deleted jobs no longer wait for it", c.deletions()); err != nil {
 		return err
 	}
 	if n := c.debts(); n > 0 {

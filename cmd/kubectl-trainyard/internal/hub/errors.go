@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/internal/spelling"
 )
 
-// IsMissing is true if an object does not exist on an API server that knows its kind.
-func IsMissing(err error) bool { return apierrors.IsNotFound(err) && !isKindMissing(err) }
+// isMissing is true if an object does not exist on an API server that knows its kind.
+func isMissing(err error) bool { return apierrors.IsNotFound(err) && !isKindMissing(err) }
 
 // isKindMissing is true if the API server does not know the kind. It is false if only the object is missing.
 func isKindMissing(err error) bool {

@@ -154,7 +154,7 @@ func (h *Hub) Job(ctx context.Context, key types.NamespacedName) (*unstructured.
 	switch {
 	case err == nil:
 		return job, nil
-	case IsMissing(err):
+	case isMissing(err):
 		return nil, h.noJob(ctx, key)
 	default:
 		return nil, h.explain(fmt.Sprintf("get TrainJob %q", key.Name), err)
@@ -166,7 +166,7 @@ func (h *Hub) Dispatch(ctx context.Context, key types.NamespacedName) (*v1alpha1
 	dispatch := &v1alpha1.Dispatch{}
 	err := h.Get(ctx, key, dispatch)
 	switch {
-	case IsMissing(err):
+	case isMissing(err):
 		return nil, nil
 	case err != nil:
 		return nil, h.explain(fmt.Sprintf("get Dispatch %q", key.Name), err)

@@ -37,7 +37,7 @@ func (h *Hub) Worker(ctx context.Context, name string) (*v1alpha1.WorkerCluster,
 	switch {
 	case err == nil:
 		return worker, nil
-	case IsMissing(err):
+	case isMissing(err):
 		return nil, h.noWorker(ctx, name)
 	default:
 		return nil, h.explain(fmt.Sprintf("get WorkerCluster %q", name), err)

@@ -11,7 +11,7 @@
 // the import sets, and fails with a conflict if somebody else has changed one of them since. Decide leaves out objects
 // that somebody else has made. The annotation AnnotationFrom says which objects the import has made.
 //
-// Import asks each worker with LackOf which rights of config/worker the imported credentials lack. Plan.CutOver has the
+// Import asks each worker with lackOf which rights of config/worker the imported credentials lack. Plan.CutOver has the
 // commands of the cut-over of one ClusterQueue.
 //
 // Kueue's objects are read in version v1beta2, which Kueue serves from v0.15 on. The package needs no types of Kueue.

@@ -64,7 +64,7 @@ func Import(ctx context.Context, c client.Client, seen *Observation, plan *Plan,
 	var wait sync.WaitGroup
 	for i, cluster := range asked {
 		wait.Go(func() {
-			lack, err := LackOf(ctx, cluster.Credentials.Config)
+			lack, err := lackOf(ctx, cluster.Credentials.Config)
 			r.Rights[i] = WorkerRights{Worker: cluster.Name, Lack: lack, Err: err}
 		})
 	}

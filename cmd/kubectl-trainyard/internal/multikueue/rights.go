@@ -59,8 +59,8 @@ type Lack struct {
 	Rights []string
 }
 
-// LackOf asks a worker which rights of config/worker the credentials lack. It writes nothing there.
-func LackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
+// lackOf asks a worker which rights of config/worker the credentials lack. It writes nothing there.
+func lackOf(ctx context.Context, credentials *rest.Config) (*Lack, error) {
 	config := rest.CopyConfig(credentials)
 	config.Timeout = timeout
 	config.QPS, config.Burst = -1, 0 // parallel limits the questions.

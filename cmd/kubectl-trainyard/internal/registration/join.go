@@ -16,8 +16,8 @@ import (
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
-// ErrRefused says that a preflight has found what cannot work. Nothing was changed.
-var ErrRefused = errors.New("nothing was changed")
+// errRefused says that a preflight has found what cannot work. Nothing was changed.
+var errRefused = errors.New("nothing was changed")
 
 // Join is the registration of a worker.
 type Join struct {
@@ -77,9 +77,9 @@ func Refusal(items []Item) error {
 		}
 	}
 	if count == 1 {
-		return fmt.Errorf("one check has failed, and %w", ErrRefused)
+		return fmt.Errorf("one check has failed, and %w", errRefused)
 	}
-	return fmt.Errorf("%d checks have failed, and %w", count, ErrRefused)
+	return fmt.Errorf("%d checks have failed, and %w", count, errRefused)
 }
 
 // Apply writes on both clusters: first the rights on the worker, then the credentials, then the registration. If a run

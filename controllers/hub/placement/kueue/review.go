@@ -92,7 +92,7 @@ func (r *Review) Patch(state, message string, now time.Time) *unstructured.Unstr
 		checks[i] = map[string]any{"name": c.name, "state": state, "message": message, "lastTransitionTime": since}
 	}
 	patch := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"admissionChecks": checks}}}
-	patch.SetGroupVersionKind(WorkloadKind)
+	patch.SetGroupVersionKind(workloadKind)
 	patch.SetNamespace(r.workload.Namespace)
 	patch.SetName(r.workload.Name)
 	patch.SetUID(r.uid)

@@ -34,11 +34,11 @@ const (
 	minRetry, maxRetry = 200 * time.Millisecond, 30 * time.Second
 )
 
-// WorkloadKind is the version of Kueue's Workloads that is written.
-var WorkloadKind = schema.GroupVersionKind{Group: group, Version: preferredVersion, Kind: "Workload"}
+// workloadKind is the version of Kueue's Workloads that is written.
+var workloadKind = schema.GroupVersionKind{Group: group, Version: preferredVersion, Kind: "Workload"}
 
 // AdmissionCheckKind is the version of Kueue's AdmissionChecks that is written.
-var AdmissionCheckKind = WorkloadKind.GroupVersion().WithKind("AdmissionCheck")
+var AdmissionCheckKind = workloadKind.GroupVersion().WithKind("AdmissionCheck")
 
 // Options are the options of a Watch. All are required but Checks.
 type Options struct {
