@@ -26,7 +26,7 @@ const (
 // gates. FlavorsOf returns nil if the entry says nothing about nodes.
 func FlavorsOf(entry trainer.RuntimePatch) *trainer.RuntimePatch {
 	var jobs []trainer.ReplicatedJobPatch
-	for _, job := range replicatedJobs(entry) {
+	for _, job := range PatchedJobs(entry) {
 		if t := job.Template; t != nil && t.Spec != nil && t.Spec.Template != nil && t.Spec.Template.Spec != nil {
 			pod := t.Spec.Template.Spec
 			jobs = append(jobs, OnNodes(job.Name, pod.NodeSelector, pod.Tolerations))
@@ -84,7 +84,8 @@ func KueueFlavors(job *trainer.TrainJob) *trainer.RuntimePatch {
 	return nil
 }
 
-func replicatedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
+// PatchedJobs returns the replicated jobs that an entry of runtimePatches names.
+func PatchedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
 	if s := patch.TrainingRuntimeSpec; s != nil && s.Template != nil && s.Template.Spec != nil {
 		return s.Template.Spec.ReplicatedJobs
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
@@ -53,6 +54,17 @@ func ManagedBy(job *unstructured.Unstructured) string {
 		return v1alpha1.ManagedByBuiltIn
 	}
 	return value
+}
+
+// RuntimeOf returns kind and key of the runtime that a job names, with the API's defaults. The key of a
+// ClusterTrainingRuntime has no namespace.
+func RuntimeOf(job *unstructured.Unstructured) (kind string, key types.NamespacedName) {
+	kind, _, _ = unstructured.NestedString(job.Object, "spec", "runtimeRef", "kind")
+	name, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "name")
+	if kind == trainer.TrainingRuntimeKind {
+		return kind, types.NamespacedName{Namespace: job.GetNamespace(), Name: name}
+	}
+	return trainer.ClusterTrainingRuntimeKind, types.NamespacedName{Name: name}
 }
 
 // Suspended returns spec.suspend.

@@ -5,6 +5,7 @@
 package spelling
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -24,6 +25,14 @@ func Nearest(name string, candidates []string) string {
 		}
 	}
 	return best
+}
+
+// DidYouMean returns the end of a message with the nearest candidate, or "" if none is near.
+func DidYouMean(name string, candidates []string) string {
+	if best := Nearest(name, candidates); best != "" {
+		return fmt.Sprintf("; did you mean %q?", best)
+	}
+	return ""
 }
 
 // distance is Levenshtein's.

@@ -7,17 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/trainyard/trainyard/internal/spelling"
 )
-
-// didYouMean returns a question with the candidate nearest to the name, or "" if no candidate is near.
-func didYouMean(name string, candidates []string) string {
-	if best := spelling.Nearest(name, candidates); best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
-	}
-	return ""
-}
 
 // listed returns sorted, quoted names. It cuts a long list and says how many names it left out.
 func listed(names []string, most int) string {

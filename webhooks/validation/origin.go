@@ -13,6 +13,8 @@ import (
 	"github.com/kubeflow/trainer/v2/pkg/constants"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 var (
@@ -90,7 +92,7 @@ func trainerOrigin(job *trainer.TrainJob, step *jobsetv1alpha2.ReplicatedJob, co
 
 // patchOrigin returns the path if a patch sets the field of the replicated job's pods, or the part of the container.
 func patchOrigin(patch trainer.RuntimePatch, index int, step, name, container, part string) *field.Path {
-	for j, patched := range patchedJobs(patch) {
+	for j, patched := range trainjobs.PatchedJobs(patch) {
 		path := replicatedJobsPath(index).Index(j)
 		if patched.Name != step {
 			continue

@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/internal/spelling"
 )
 
 const (
@@ -71,7 +74,7 @@ func patchFaults(job *trainer.TrainJob, indices []int, r *Recipe) (faults []Faul
 		for _, err := range validation.IsDomainPrefixedPath(path.Child("manager"), patch.Manager) {
 			faults = append(faults, Fault{Rule: rulePatchManager, Err: err})
 		}
-		for j, step := range patchedJobs(patch) {
+		for j, step := range trainjobs.PatchedJobs(patch) {
 			faults = append(faults, stepFaults(step, replicatedJobsPath(i).Index(j), r)...)
 		}
 	}
@@ -80,13 +83,6 @@ func patchFaults(job *trainer.TrainJob, indices []int, r *Recipe) (faults []Faul
 
 func replicatedJobsPath(patch int) *field.Path {
 	return PatchesPath.Index(patch).Child("trainingRuntimeSpec", "template", "spec", "replicatedJobs")
-}
-
-func patchedJobs(patch trainer.RuntimePatch) []trainer.ReplicatedJobPatch {
-	if s := patch.TrainingRuntimeSpec; s != nil && s.Template != nil && s.Template.Spec != nil {
-		return s.Template.Spec.ReplicatedJobs
-	}
-	return nil
 }
 
 // patchedPod returns the patch of a replicated job's pods, or nil.
@@ -138,7 +134,7 @@ func containerFaults(patches []trainer.ContainerPatch, names []string, path *fie
 // unknown returns a fault for a patch with an unknown name. It lists the known names.
 func unknown(rule string, path *field.Path, name, what string, names []string) Fault {
 	err := field.NotFound(path, name)
-	err.Detail = fmt.Sprintf("the %s are: %s%s", what, listed(names, mostNames), didYouMean(name, names))
+	err.Detail = fmt.Sprintf("the %s are: %s%s", what, listed(names, mostNames), spelling.DidYouMean(name, names))
 	return Fault{Rule: rule, Err: err}
 }
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
+	"github.com/trainyard/trainyard/internal/spelling"
 )
 
 const (
@@ -93,7 +94,7 @@ func (c *Checker) KindFaults(job *trainer.TrainJob) []Fault {
 
 func unsupported(path *field.Path, value string, supported []string) Fault {
 	err := field.NotSupported(path, value, slices.Sorted(slices.Values(supported)))
-	err.Detail += didYouMean(value, supported)
+	err.Detail += spelling.DidYouMean(value, supported)
 	return Fault{Rule: ruleRuntimeKind, Err: err}
 }
 
@@ -131,7 +132,7 @@ func (c *Checker) missing(ctx context.Context, job *trainer.TrainJob, list clien
 	name := job.Spec.RuntimeRef.Name
 	notFound := field.NotFound(runtimeRefPath.Child("name"), name)
 	notFound.Detail = fmt.Sprintf("there is no such %s; existing ones %s: %s%s%s",
-		kind, where, listed(names, mostNames), didYouMean(name, names), c.otherKind(ctx, job, kind))
+		kind, where, listed(names, mostNames), spelling.DidYouMean(name, names), c.otherKind(ctx, job, kind))
 	return notFound, nil
 }
 

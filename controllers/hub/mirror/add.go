@@ -26,8 +26,8 @@ import (
 	"github.com/trainyard/trainyard/internal/copies"
 )
 
-// PolicyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
-type PolicyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
+// policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
+type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
 // Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Creations and Inherited are required.
 type Options struct {
@@ -50,7 +50,7 @@ type Options struct {
 	// SweepRefused says whether nothing may be created on the worker, and why: it refuses to be swept. Nil: never.
 	SweepRefused func() (words string, refused bool)
 	// Policy finds what may be propagated for a job.
-	Policy PolicyFunc
+	Policy policyFunc
 	// Recorder records Events on hub TrainJobs.
 	Recorder events.EventRecorder
 	// Clock of this process.

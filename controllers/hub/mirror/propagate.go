@@ -7,10 +7,8 @@ import (
 	"context"
 	"fmt"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,16 +49,6 @@ func mayCreateNamespaces(policy *v1alpha1.DispatchPolicy) bool {
 
 func mayCreateRuntimes(policy *v1alpha1.DispatchPolicy) bool {
 	return policy == nil || policy.Spec.Propagate == nil || ptr.Deref(policy.Spec.Propagate.Runtimes, true)
-}
-
-// runtimeOf returns kind and key of the job's runtime, with the API's defaults.
-func runtimeOf(job *unstructured.Unstructured) (string, types.NamespacedName) {
-	kind, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "kind")
-	name, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "name")
-	if kind == trainer.TrainingRuntimeKind {
-		return kind, types.NamespacedName{Namespace: job.GetNamespace(), Name: name}
-	}
-	return trainer.ClusterTrainingRuntimeKind, types.NamespacedName{Name: name}
 }
 
 func metadataOf(apiVersion, kind string) *metav1.PartialObjectMetadata {

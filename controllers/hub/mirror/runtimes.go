@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/internal/records"
 	"github.com/trainyard/trainyard/internal/requeue"
@@ -28,7 +29,7 @@ const replaced = "replaced"
 // runtime makes sure that the worker has the job's runtime, as the hub has it if it came from here. It returns true if
 // it has written the runtime.
 func (p *propagation) runtime(ctx context.Context) (written bool, err error) {
-	kind, key := runtimeOf(p.job)
+	kind, key := trainjobs.RuntimeOf(p.job)
 	gvk := trainer.SchemeGroupVersion.WithKind(kind)
 	onWorker := metadataOf(gvk.GroupVersion().String(), kind)
 	err = p.worker.Get(ctx, key, onWorker)

@@ -150,7 +150,7 @@ func (r *Reconciler) act(ctx context.Context, key types.NamespacedName, f observ
 	}
 	r.decider.Leave(key)
 	if r.waiting.drop(key); f.kueue.Standing == kueue.Unknown {
-		r.waiting.put(key, runtimeOf(f.job)) // It is looked at again when more is known.
+		r.waiting.put(key, f.job) // It is looked at again when more is known.
 	}
 	switch what {
 	case settled:
@@ -235,7 +235,7 @@ func (r *Reconciler) write(ctx context.Context, key types.NamespacedName, f obse
 // wait puts a job on the decider's waiting list. It writes the grant if there is room, and otherwise says on the
 // Dispatch why the job waits.
 func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f observation) (reconcile.Result, error) {
-	r.waiting.put(key, runtimeOf(f.job)) // Before the runtime is read: a change after that wakes the job.
+	r.waiting.put(key, f.job) // Before the runtime is read: a change after that wakes the job.
 	r.waiting.hasQuota(key, f.kueue.Review != nil)
 	if hushed, until := r.awaitsKueue(f); hushed {
 		r.decider.Leave(key)

@@ -28,9 +28,9 @@ import (
 
 var annotationsPath = field.NewPath("metadata", "annotations")
 
-// AnnotationFaults returns the annotations of a TrainJob under v1alpha1.KeyPrefix whose values mean nothing, whatever
+// annotationFaults returns the annotations of a TrainJob under v1alpha1.KeyPrefix whose values mean nothing, whatever
 // the hub has. Another package checks the TTL, which is not about placement.
-func AnnotationFaults(annotations map[string]string) field.ErrorList {
+func annotationFaults(annotations map[string]string) field.ErrorList {
 	var faults field.ErrorList
 	if text, pinned := annotations[v1alpha1.AnnotationClusters]; pinned {
 		if err := dispatch.CheckPin(text); err != nil {
@@ -62,7 +62,7 @@ type Reviewer struct{ *Reconciler }
 // Warnings are what the job would wait for: policies, workers and classes may change. Any replica can answer, because
 // Review reads objects of the hub only: the nodes of workers are those in the status of the WorkerClusters.
 func (r Reviewer) Review(ctx context.Context, trainJob *trainer.TrainJob) (field.ErrorList, []string, error) {
-	if faults := AnnotationFaults(trainJob.Annotations); len(faults) > 0 {
+	if faults := annotationFaults(trainJob.Annotations); len(faults) > 0 {
 		return faults, nil, nil
 	}
 	warnings := unknownKeys(trainJob)
@@ -125,7 +125,7 @@ func unknownKeys(job *trainer.TrainJob) []string {
 	for key := range job.Annotations {
 		if strings.HasPrefix(key, v1alpha1.KeyPrefix) && !slices.Contains(known, key) {
 			unknown = append(unknown, fmt.Sprintf("%s: has no effect, because users may write only the annotations %s under %s%s",
-				annotationsPath.Key(key), strings.Join(known, ", "), v1alpha1.KeyPrefix, didYouMean(key, known)))
+				annotationsPath.Key(key), strings.Join(known, ", "), v1alpha1.KeyPrefix, spelling.DidYouMean(key, known)))
 		}
 	}
 	for key := range job.Labels {
@@ -139,13 +139,6 @@ func unknownKeys(job *trainer.TrainJob) []string {
 		unknown = append(unknown[:mostNamed:mostNamed], fmt.Sprintf("%d more names under %s have no effect", more, v1alpha1.KeyPrefix))
 	}
 	return unknown
-}
-
-func didYouMean(name string, candidates []string) string {
-	if best := spelling.Nearest(name, candidates); best != "" {
-		return fmt.Sprintf("; did you mean %q?", best)
-	}
-	return ""
 }
 
 // prospects warns if no worker that the hub knows could take the job, even if no other job ran there. Workers that are

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"sync"
 
-	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
 // waiting has all jobs that wait, for workers or for something else.
@@ -30,10 +31,10 @@ func newWaiting() *waiting {
 }
 
 // put notes that a job waits, and the runtime that it names.
-func (w *waiting) put(job, runtime types.NamespacedName) {
+func (w *waiting) put(key types.NamespacedName, job *unstructured.Unstructured) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.runtimes[job] = runtime
+	_, w.runtimes[key] = trainjobs.RuntimeOf(job)
 }
 
 // hasQuota notes whether a waiting job has quota of the hub's Kueue.
@@ -81,14 +82,4 @@ func (w *waiting) after(first []types.NamespacedName) []types.NamespacedName {
 		delete(others, key)
 	}
 	return slices.AppendSeq(first, maps.Keys(others))
-}
-
-// runtimeOf returns the runtime that a TrainJob names, without a namespace if it is one of the cluster.
-func runtimeOf(job *unstructured.Unstructured) types.NamespacedName {
-	name, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "name")
-	kind, _, _ := unstructured.NestedString(job.Object, "spec", "runtimeRef", "kind")
-	if kind == trainer.TrainingRuntimeKind {
-		return types.NamespacedName{Namespace: job.GetNamespace(), Name: name}
-	}
-	return types.NamespacedName{Name: name}
 }

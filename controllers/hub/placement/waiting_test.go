@@ -34,7 +34,7 @@ func TestRuntimeWakesItsJobs(t *testing.T) {
 			reference["kind"] = kind
 		}
 		job.Object["spec"] = map[string]any{"runtimeRef": reference}
-		w.waiting.put(client.ObjectKeyFromObject(job), runtimeOf(job))
+		w.waiting.put(client.ObjectKeyFromObject(job), job)
 	}
 	stand("a", "own", trainer.TrainingRuntimeKind, "torch")
 	stand("b", "own", trainer.TrainingRuntimeKind, "torch")

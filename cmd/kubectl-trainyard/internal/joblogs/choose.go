@@ -16,6 +16,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 	jobsetconstants "sigs.k8s.io/jobset/pkg/constants"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
 // defaultContainerAnnotation is the annotation of a pod that names kubectl's default container.
@@ -96,7 +98,7 @@ func chooseContainer(pod *corev1.Pod, of step, name string) (string, error) {
 	all := append(containerNames(pod.Spec.InitContainers), regular...)
 	if name != "" {
 		if !slices.Contains(all, name) {
-			return "", fmt.Errorf("pod %q has no container %q%s; its containers are: %s", pod.Name, name, didYouMean(name, all), strings.Join(all, ", "))
+			return "", fmt.Errorf("pod %q has no container %q%s; its containers are: %s", pod.Name, name, hub.DidYouMean(name, all), strings.Join(all, ", "))
 		}
 		return name, nil
 	}

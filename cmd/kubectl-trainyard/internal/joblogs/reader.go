@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
+
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
 var (
@@ -94,7 +96,7 @@ func (r reader) explainNoJob(ctx context.Context, err error) error {
 	}
 	var near string
 	if names, err := r.clients.Jobs(ctx, r.job.Namespace); err == nil {
-		near = didYouMean(r.job.Name, names)
+		near = hub.DidYouMean(r.job.Name, names)
 	}
 	return fmt.Errorf("there is no TrainJob %q in namespace %q%s%s", r.job.Name, r.job.Namespace, r.ofContext(" of context %q"), near)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/cmd/kubectl-trainyard/internal/hub"
 )
 
 // step is a part of a job with pods of its own.
@@ -112,7 +113,7 @@ func chooseStep(job string, steps []step, name string) (step, error) {
 	names := stepNames(steps)
 	switch {
 	case name != "":
-		return step{}, fmt.Errorf("TrainJob %q has no step %q%s; its steps are: %s", job, name, didYouMean(name, names), strings.Join(names, ", "))
+		return step{}, fmt.Errorf("TrainJob %q has no step %q%s; its steps are: %s", job, name, hub.DidYouMean(name, names), strings.Join(names, ", "))
 	case len(steps) == 1:
 		return steps[0], nil
 	default:
