@@ -1,7 +1,7 @@
 // Copyright The Trainyard Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhooks has no code: it is the house of the packages that answer the admission requests of a cluster.
+// Package webhooks has no code. The packages in it answer the admission requests of a cluster.
 //
 //   - webhooks/worker runs in the worker-agent, and takes the place of the Kubeflow Trainer's webhooks.
 //   - webhooks/hub runs in the manager, and answers for the TrainJobs that it dispatches.

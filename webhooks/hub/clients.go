@@ -27,8 +27,8 @@ func (c cachedClient) List(ctx context.Context, list client.ObjectList, opts ...
 	return c.reader.List(ctx, list, opts...)
 }
 
-// emptyCluster has no objects. The runtime framework looks for what earlier objects of the job are there. None are on
-// the hub, so the manager needs no right to read Secrets or ConfigMaps of users.
+// emptyCluster has no objects. The runtime framework looks for earlier objects of the job. There are none on the hub,
+// so the manager needs no right to read Secrets or ConfigMaps of users.
 type emptyCluster struct{ client.Client }
 
 // Get finds nothing.
