@@ -24,11 +24,6 @@ const (
 	agentImage   = "trainyard/worker-agent:latest"
 )
 
-// patientLease keeps the only replica from ending when a busy machine makes it renew its lease late.
-var patientLease = []string{
-	"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=2s",
-}
-
 // kindImages are the images that a cluster of a yard on kind needs.
 func (y *Yard) kindImages(cluster string) []string {
 	images := append([]string{agentImage, clusters.JobSetImage}, y.options.KindImages...)
@@ -43,7 +38,7 @@ func (y *Yard) deployAgent(ctx context.Context, cluster *clusters.Cluster) error
 	return cluster.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/worker-agent"), func(d *appsv1.Deployment) {
 		d.Spec.Replicas = ptr.To[int32](1)
 		container := &d.Spec.Template.Spec.Containers[0]
-		container.Args = append(container.Args, patientLease...)
+		container.Args = append(container.Args, PatientLease...)
 		if cluster != y.Hub {
 			d.Spec.Replicas = ptr.To(int32(y.options.Agents))
 			container.Args = append(container.Args, y.options.AgentArgs...)
@@ -56,7 +51,7 @@ func (y *Yard) deployManager(ctx context.Context) error {
 	err := y.Hub.DeployKustomization(ctx, filepath.Join(y.options.Version.Root, "config/hub"), func(d *appsv1.Deployment) {
 		d.Spec.Replicas = ptr.To[int32](1) // So that the probes and metrics below come from the manager that works.
 		container := &d.Spec.Template.Spec.Containers[0]
-		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, patientLease, y.options.ManagerArgs)
+		container.Args = slices.Concat(container.Args, []string{"--v=1", "--worker-probe-interval=2s"}, PatientLease, y.options.ManagerArgs)
 	})
 	if err != nil {
 		return err

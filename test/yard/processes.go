@@ -37,6 +37,12 @@ var fastLease = []string{
 	"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms",
 }
 
+// PatientLease keeps the only replica of a process from ending when a busy machine makes it renew its lease late. It is
+// for tests that are not about elections.
+var PatientLease = []string{
+	"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms",
+}
+
 // installHub applies what config/hub has, except the CRDs, which exist already, and the Deployment, which the local
 // process replaces.
 func (y *Yard) installHub(ctx context.Context) error {

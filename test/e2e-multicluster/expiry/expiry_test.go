@@ -45,7 +45,7 @@ var y = yard.Suite{
 	Options: yard.Options{
 		Workers:  []yard.Worker{{Name: brief, Nodes: []clusters.NodeShape{yard.GPUNodes(brief, 2, 8, "NVIDIA-H100")}}},
 		Audit:    true,
-		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=1s"},
+		Lease:    yard.PatientLease,
 		Progress: yard.Print,
 	},
 	Timeout: 3 * time.Minute,

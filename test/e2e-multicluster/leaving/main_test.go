@@ -34,9 +34,8 @@ var y = yard.Suite{
 			{Name: leaver, Nodes: []clusters.NodeShape{yard.GPUNodes("leaver", 2, 8, "NVIDIA-H100")}},
 			{Name: stayer, Nodes: []clusters.NodeShape{yard.GPUNodes("stayer", 2, 8, "NVIDIA-H100")}},
 		},
-		Audit: true,
-		// Nothing here is about elections, and a busy machine is no reason to end.
-		Lease:    []string{"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=500ms"},
+		Audit:    true,
+		Lease:    yard.PatientLease,
 		Progress: yard.Print,
 	},
 	Timeout: 3 * time.Minute, // for conditions that come in seconds on an idle machine
