@@ -25,8 +25,8 @@ source hack/modules.sh
 
 output=_output/test
 module=$(go list -m)
-# make verify vets the tests. Nobody runs a debugger on a test binary: without its tables a binary is linked sooner, and is
-# half as large. Stacks of panics and races need other tables.
+# make verify vets the tests. Nobody runs a debugger on a test binary: without the tables for one it is linked sooner, and
+# is about a third smaller. Stacks of panics and races need other tables.
 flags=(-vet=off '-ldflags=-s -w')
 # The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers, bench-hanging and test-kueue run them.
 with_clusters='faults|faults/behind|faults/crashes|faults/soak|faults/upgrade|benchmark|benchmark/fakeservers|benchmark/e2e/beside'

@@ -40,8 +40,8 @@ func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 // crdsIn has what readCRDs has read, by path: a process starts several clusters with the same megabytes of YAML.
 var crdsIn sync.Map
 
-// readCRDs returns the CustomResourceDefinitions in files and directories, without the descriptions of their fields:
-// these are most of each CRD, and the API server reads, converts and stores them several times at each start.
+// readCRDs returns the CustomResourceDefinitions in files and directories, without the descriptions of their fields. No
+// test reads descriptions, and the API server converts and stores them several times at each start.
 func readCRDs(paths ...string) ([]*unstructured.Unstructured, error) {
 	var crds []*unstructured.Unstructured
 	for _, path := range paths {
