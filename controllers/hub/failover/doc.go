@@ -32,7 +32,9 @@
 //
 // Time: the grace period counts from status.lastSeenTime, by the hub's clock. It is only patience. Safety comes from
 // Agents.StoppedAt alone, by this process's monotonic clock, and only if Contact says that the whole outage was silent.
-// Nothing is polled: both functions return when to look again, and a change of what they read wakes the key.
+// An answer that was seen once stays the reason of WorkerLost until the worker answers again, in a pause too, because
+// the next process knows of it only by that. Nothing is polled: both functions return when to look again, and a change
+// of what they read wakes the key.
 //
 // A manager that was paused works on for some seconds while another manager already leads. What it knows of the worker
 // is worth nothing: the new leader may reach the worker, answer its agent and place jobs there. So the hub's client

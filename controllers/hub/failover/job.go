@@ -6,7 +6,6 @@ package failover
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
@@ -129,8 +128,17 @@ func (f *jobObservation) decideEviction(now time.Time) decision {
 	return decided
 }
 
-// decideLoss decides about a job that is to run on, on this worker or another.
+// decideLoss decides about a job that is to run on, on this worker or another. An answer on record stays on record until
+// the worker answers again: a later process knows of it only by the reason of the condition.
 func (f *jobObservation) decideLoss(now time.Time) decision {
+	decided := f.decideByWorker(now)
+	if f.isAnswerOnRecord() && (decided.do == hold || decided.do == pausing) {
+		decided.do = answered
+	}
+	return decided
+}
+
+func (f *jobObservation) decideByWorker(now time.Time) decision {
 	d := f.dispatch
 	worker := d.Spec.Cluster
 	switch f.worker {
@@ -147,6 +155,9 @@ func (f *jobObservation) decideLoss(now time.Time) decision {
 		}
 		return decision{do: hold, words: unusableWords(worker, f.reason)}
 	case paused:
+		if d.Spec.Failover == v1alpha1.FailoverFenced && f.hasAnswered() {
+			return decision{do: answered, words: answeredWords(worker)} // The job does not move after the pause either.
+		}
 		return decision{do: pausing, words: pausingWords(worker)}
 	case notLost, withinGrace, lost:
 	}
@@ -165,14 +176,12 @@ func (f *jobObservation) decideLoss(now time.Time) decision {
 func (f *jobObservation) decideFenced(now time.Time) decision {
 	worker := f.dispatch.Spec.Cluster
 	said := record.LostCondition(f.dispatch)
-	// The whole outage must have been silent. The condition keeps what an earlier process saw.
-	hasAnswered := isAnswer(said)
 	switch {
-	case f.fence.untried && !hasAnswered:
+	case f.hasAnswered():
+		return decision{do: answered, words: answeredWords(worker)}
+	case f.fence.untried:
 		// The first try to connect wakes us. Nobody has seen an answer yet, so none may be written.
 		return decision{do: leave}
-	case hasAnswered, !f.fence.silent:
-		return decision{do: answered, words: answeredWords(worker)}
 	case f.fence.stoppedAt.IsZero():
 		return decision{do: hold, words: noAgentWords(worker)}
 	case said == nil, now.Before(f.fence.stoppedAt):
@@ -182,8 +191,16 @@ func (f *jobObservation) decideFenced(now time.Time) decision {
 	}
 }
 
-// isAnswer is true if the condition WorkerLost says that something has answered during this outage.
-func isAnswer(said *metav1.Condition) bool {
+// hasAnswered is true if something has answered at the worker's address during this outage, so that the outage was not
+// silent. It is for Fenced jobs: the fence of others is not known.
+func (f *jobObservation) hasAnswered() bool {
+	return f.isAnswerOnRecord() || !f.fence.untried && !f.fence.silent
+}
+
+// isAnswerOnRecord is true if the condition WorkerLost says that something has answered. An earlier process may have
+// seen that answer.
+func (f *jobObservation) isAnswerOnRecord() bool {
+	said := record.LostCondition(f.dispatch)
 	return said != nil && said.Reason == v1alpha1.ReasonAddressAnswers
 }
 

@@ -163,6 +163,29 @@ func TestDecide(t *testing.T) {
 			reason: "though it must have stopped", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, "")), job: running, worker: paused,
 			fence: stopsIn(-time.Hour), want: pausing, words: pausingWords("w"),
 		},
+		"PausedAndAnswered": {
+			reason:   "after the pause a manager that has begun since must know it",
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: paused, fence: stopsIn(-time.Hour),
+			want: answered, words: answeredWords("w"),
+		},
+		"AnsweredInThePause": {
+			reason: "so must it know an answer that came only then", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFailoverPaused, pausingWords("w"))),
+			job: running, worker: paused, fence: fence{stoppedAt: now.Add(-time.Hour)}, want: answered, words: answeredWords("w"),
+		},
+		"PausedAndUntried": {
+			reason: "nobody has seen an answer yet", dispatch: newDispatch(fenced), job: running, worker: paused, fence: fence{untried: true},
+			want: pausing, words: pausingWords("w"),
+		},
+		"AnsweredAndUnusable": {
+			reason:   "it may be lost again, silently, before it can be used",
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: unclear,
+			ready: v1alpha1.ReasonCredentialsInvalid, fence: stopsIn(-time.Hour), want: answered, words: unusableWords("w", v1alpha1.ReasonCredentialsInvalid),
+		},
+		"AnsweredAndElsewhere": {
+			reason:   "the name may lead to the former cluster again",
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: elsewhere,
+			want: answered, words: elsewhereWords(newDispatch()),
+		},
 		"Forgotten": {
 			reason: "whatever the failover is", dispatch: newDispatch(policy(v1alpha1.FailoverHold)), job: running, worker: forgotten, want: end, words: forgottenWords("w"),
 		},
