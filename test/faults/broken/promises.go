@@ -258,7 +258,11 @@ var promises = []promise{
 		edits: []edit{{
 			file: "dispatch/record/relation.go",
 			find: "case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
-			put:  "case (uid == known.CopyUID || uid == d.RecordedCopy()) && copy.GetLabels()[\"trainyard.dev/hub\"] != \"\":\n		return Current",
+			put:  "case copy.GetLabels()[\"trainyard.dev/hub\"] == \"\":\n		return Foreign\n	case uid != \"\" && (uid == known.CopyUID || uid == d.RecordedCopy()):\n		return Current",
+		}, { // With this look at its pods, the copy is waited for until it has its labels again.
+			file: "controllers/hub/mirror/presence.go",
+			find: "if found.presence == foreign && !v.wasCopied() {",
+			put:  "if found.presence == foreign {",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyUnlabelled"},
 	},
