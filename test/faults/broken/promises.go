@@ -101,8 +101,8 @@ var promises = []promise{
 		name: "silent-only", words: "What answers in any way is not silent: its Fenced jobs stay.",
 		edits: []edit{{
 			file: "controllers/hub/failover/job.go",
-			find: "case hasAnswered, !f.fence.silent:",
-			put:  "case hasAnswered && f.dispatch == nil:",
+			find: "return f.isAnswerOnRecord() || !f.fence.untried && !f.fence.silent",
+			put:  "return false",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultRefusedIsNotSilent", "TestFaultAPIServerPaused"},
 	},
