@@ -122,8 +122,8 @@ integration)
   run_controlplane
   ;;
 e2e)
-  # Two packages at a time: each has a hub and workers, and waits for most of its time.
-  run e2e testname -count=1 -p 2 -timeout "${TIMEOUT:-30m}" "$@"
+  # One package at a time: each has a hub and up to three workers, and CI runs the integration tests beside them.
+  run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
   ;;
 list)
   list

@@ -140,8 +140,8 @@ type manager struct {
 
 var managers int
 
-// start starts a manager with short lease durations and more flags, waits until it is ready, and stops it after the
-// test.
+// start starts a manager with more flags, waits until it is ready, and stops it after the test. Its lease is so long
+// that the manager does not end because a busy machine makes it renew the lease late.
 func (w *world) start(t *testing.T, flags ...string) *manager {
 	t.Helper()
 	managers++
@@ -150,7 +150,7 @@ func (w *world) start(t *testing.T, flags ...string) *manager {
 	m := &manager{health: health}
 	flags = append([]string{
 		"--kubeconfig=" + w.kubeconfig, "--namespace=" + defaultNamespace, "--health-probe-bind-address=" + health, "--metrics-bind-address=0",
-		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms", "-v=1",
+		"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=200ms", "-v=1",
 	}, flags...)
 	m.Process, err = w.hub.Run(t.Context(), fmt.Sprintf("manager-%d", managers), w.binary, flags...)
 	check.Must(t, err)

@@ -84,7 +84,9 @@ func TestMPIWorksWithStrippedCache(t *testing.T) {
 
 func TestOneLeadsAndTheOtherTakesOver(t *testing.T) {
 	setUp(t)
-	all := []*agent{startAgent(t), startAgent(t)}
+	// Short, so that the standby need not wait long for the end of a lease that nobody gives back.
+	lease := []string{"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s"}
+	all := []*agent{startAgent(t, lease...), startAgent(t, lease...)}
 	var leader, standby *agent
 	eventually(t, "exactly one agent to lead", func(g gomega.Gomega) {
 		first, second := all[0].isLeader(g), all[1].isLeader(g)

@@ -138,14 +138,15 @@ type agent struct {
 
 var agents int
 
-// startAgent starts an agent with short lease durations and more flags. It stops the agent after the test.
+// startAgent starts an agent with more flags, and stops it after the test. Its lease is so long that the agent does not
+// end because a busy machine makes it renew the lease late.
 func startAgent(t *testing.T, flags ...string) *agent {
 	t.Helper()
 	agents++
 	a := &agent{health: freeAddress(t), metrics: freeAddress(t)}
 	flags = append([]string{
 		"--kubeconfig=" + world.kubeconfig, "--health-probe-bind-address=" + a.health, "--metrics-bind-address=" + a.metrics, "--metrics-secure=false",
-		"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=200ms",
+		"--leader-election-lease-duration=60s", "--leader-election-renew-deadline=50s", "--leader-election-retry-period=200ms",
 		"--log-format=json", "-v=1",
 	}, flags...)
 	var err error

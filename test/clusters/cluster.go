@@ -59,6 +59,8 @@ type Cluster struct {
 type backend interface {
 	// startControlPlane brings up an API server and writes the admin's kubeconfig to the path.
 	startControlPlane(ctx context.Context, kubeconfig string) error
+	// hasFirstCRDs is true if a control plane that was just started has Options.firstCRDs.
+	hasFirstCRDs() bool
 	// startControllers starts what the options ask for and is not running yet.
 	startControllers() error
 	// process returns a part by its name, or nil.
@@ -90,6 +92,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) start(ctx context.Context) (err error) {
+	if err := c.options.readFirstCRDs(ctx); err != nil {
+		return err
+	}
 	if c.backend, err = newBackend(c.options); err != nil {
 		return err
 	}
@@ -100,6 +105,9 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := c.waitReady(ctx); err != nil {
+		return err
+	}
+	if err := c.waitOwnObjects(ctx); err != nil {
 		return err
 	}
 	// Kinds come before the controllers: see Options.CRDs.
@@ -230,6 +238,18 @@ func (c *Cluster) ResumeAPIServer() error {
 func (c *Cluster) waitReady(ctx context.Context) error {
 	return c.waitFor(ctx, "API server to be ready", func(ctx context.Context) error {
 		return c.kubernetes.CoreV1().RESTClient().Get().AbsPath("/readyz").Timeout(time.Second).Do(ctx).Error()
+	})
+}
+
+// waitOwnObjects waits for what an API server creates after it is ready: see ownKeys.
+func (c *Cluster) waitOwnObjects(ctx context.Context) error {
+	return c.waitFor(ctx, "objects of kube-system", func(ctx context.Context) error {
+		core := c.kubernetes.CoreV1()
+		if _, err := core.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := core.ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{})
+		return err
 	})
 }
 

@@ -69,15 +69,15 @@ var lessGarbageCollection = []string{"GOGC=400", "GOMEMLIMIT=512MiB"}
 
 func componentKubeconfig(part string) string { return part + ".kubeconfig" }
 
-func etcdArgs(o Options) []string {
+func etcdArgs() []string {
 	return []string{
-		"--name=" + o.Name,
+		"--name=etcd",
 		"--data-dir=" + etcdDir,
 		"--listen-client-urls=" + etcdSocket,
 		"--advertise-client-urls=" + etcdSocket,
 		"--listen-peer-urls=" + etcdPeerSocket,
 		"--initial-advertise-peer-urls=" + etcdPeerSocket,
-		"--initial-cluster=" + o.Name + "=" + etcdPeerSocket,
+		"--initial-cluster=etcd=" + etcdPeerSocket,
 		"--unsafe-no-fsync", // survives a crash of etcd, not of the machine
 		"--log-level=warn",
 	}

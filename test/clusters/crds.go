@@ -25,9 +25,17 @@ func (c *Cluster) InstallCRDs(ctx context.Context, paths ...string) error {
 	if err != nil {
 		return err
 	}
+	return c.applyCRDs(ctx, crds)
+}
+
+func (c *Cluster) applyCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	if err := c.ApplyObjects(ctx, crds...); err != nil {
 		return err
 	}
+	return c.waitCRDs(ctx, crds)
+}
+
+func (c *Cluster) waitCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	for _, crd := range crds {
 		err := c.waitFor(ctx, "CRD "+crd.GetName(), func(ctx context.Context) error { return c.probeCRD(ctx, crd.GetName()) })
 		if err != nil {
@@ -131,10 +139,10 @@ func conditionTrue(object *unstructured.Unstructured, kind string) bool {
 	return false
 }
 
-// installFirstCRDs installs what has to be there before the controllers are.
-func (c *Cluster) installFirstCRDs(ctx context.Context) error {
-	paths := c.options.CRDs
-	if c.options.JobSet {
+// readFirstCRDs sets firstCRDs.
+func (o *Options) readFirstCRDs(ctx context.Context) error {
+	paths := o.CRDs
+	if o.JobSet {
 		crds, err := jobSetCRDs(ctx)
 		if err != nil {
 			return err
@@ -144,5 +152,15 @@ func (c *Cluster) installFirstCRDs(ctx context.Context) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	return c.InstallCRDs(ctx, paths...)
+	crds, err := readCRDs(paths...)
+	o.firstCRDs = append(o.firstCRDs, crds...)
+	return err
+}
+
+// installFirstCRDs returns when the kinds can be used that have to be there before the controllers are.
+func (c *Cluster) installFirstCRDs(ctx context.Context) error {
+	if c.backend.hasFirstCRDs() {
+		return c.waitCRDs(ctx, c.options.firstCRDs)
+	}
+	return c.applyCRDs(ctx, c.options.firstCRDs)
 }

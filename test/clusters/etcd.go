@@ -4,6 +4,7 @@
 package clusters
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -77,6 +78,15 @@ func (c *Cluster) Restore(ctx context.Context, dir string) error {
 // EtcdMetrics returns etcd's metrics in the text format of Prometheus. The API server's metrics do not have all of
 // them.
 func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
+	metrics, err := c.askEtcd(ctx, http.MethodGet, "/metrics", nil)
+	if err != nil {
+		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %w", c.Name, err)
+	}
+	return metrics, nil
+}
+
+// askEtcd sends a request to etcd, and returns the body of the answer.
+func (c *Cluster) askEtcd(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	local, err := c.local()
 	if err != nil {
 		return nil, err
@@ -86,17 +96,17 @@ func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://etcd/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, method, "http://etcd"+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %w", c.Name, err)
+		return nil, err
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("read metrics of the etcd of cluster %q: %s", c.Name, response.Status)
+		return nil, errors.New(response.Status)
 	}
 	return io.ReadAll(response.Body)
 }
@@ -120,19 +130,23 @@ func (p *processes) restore(ctx context.Context, dir string) error {
 			return err
 		}
 	}
-	data := filepath.Join(p.options.Dir, etcdDir)
-	if err := os.RemoveAll(data); err != nil {
+	if err := os.RemoveAll(filepath.Join(p.options.Dir, etcdDir)); err != nil {
 		return err
 	}
-	if err := os.CopyFS(data, os.DirFS(dir)); err != nil {
-		return err
-	}
-	// etcd insists on a data directory that nobody else can read.
-	if err := os.Chmod(data, 0o700); err != nil {
+	if err := p.copyData(dir); err != nil {
 		return err
 	}
 	if err := p.startEtcd(ctx); err != nil {
 		return err
 	}
 	return p.startAPIServer(ctx)
+}
+
+// copyData copies a directory with data of etcd's to where the cluster's etcd has its data.
+func (p *processes) copyData(from string) error {
+	data := filepath.Join(p.options.Dir, etcdDir)
+	if err := os.CopyFS(data, os.DirFS(from)); err != nil {
+		return err
+	}
+	return os.Chmod(data, 0o700) // etcd insists on a directory that nobody else can read.
 }

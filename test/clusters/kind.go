@@ -146,6 +146,8 @@ func (k *kindCluster) exited() *Process { return nil }
 
 func (k *kindCluster) process(string) *Process { return nil }
 
+func (k *kindCluster) hasFirstCRDs() bool { return false }
+
 // hostAddress is where the nodes reach this machine: the gateway of kind's network.
 func (k *kindCluster) hostAddress() (string, error) {
 	if address := os.Getenv("TRAINYARD_KIND_HOST"); address != "" {

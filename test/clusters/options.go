@@ -11,6 +11,7 @@ import (
 	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Options says what cluster to start. Name is required. If all other fields are zero, the cluster is an API server and
@@ -50,6 +51,11 @@ type Options struct {
 
 	// Kind is for clusters of kind.
 	Kind KindOptions
+
+	// firstCRDs are what CRDs, and JobSet, name.
+	firstCRDs []*unstructured.Unstructured
+	// blank makes etcd begin without data, see baseline.go.
+	blank bool
 }
 
 // Full returns the options of a cluster that runs JobSets on the given nodes.

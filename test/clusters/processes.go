@@ -90,6 +90,9 @@ func (p *processes) startControlPlane(ctx context.Context, kubeconfig string) er
 			return err
 		}
 	}
+	if err := p.copyBaseline(ctx); err != nil {
+		return err
+	}
 	if err := p.startEtcd(ctx); err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (p *processes) startEtcd(ctx context.Context) error {
 	if err := os.RemoveAll(socket); err != nil {
 		return err
 	}
-	if _, err := p.startPart("etcd", etcdArgs(p.options)); err != nil {
+	if _, err := p.startPart("etcd", etcdArgs()); err != nil {
 		return err
 	}
 	return waitFor(ctx, p, "etcd", func(context.Context) error {

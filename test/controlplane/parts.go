@@ -9,6 +9,7 @@ import (
 	_ "time/tzdata" // time zones of CronJobs, also where the system has no database of them
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl with a kubeconfig of a cloud
 	"k8s.io/component-base/cli"
 	"k8s.io/component-base/logs"
@@ -34,6 +35,7 @@ var parts = map[string]func() int{
 }
 
 func runEtcd() int {
+	wal.SegmentSizeBytes = 4 << 20 // The default is 64 MB for each of two files. Clusters begin with a copy of the first.
 	etcdmain.Main(os.Args)
 	return 0
 }

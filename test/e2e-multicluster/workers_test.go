@@ -51,14 +51,14 @@ func TestWorkersThatCannotBeUsed(t *testing.T) {
 
 	register(t, "down", strings.Replace(string(healthy), server, "https://127.0.0.1:1", 1))
 	register(t, "bad", bad)
-	register(t, "twin", string(healthy))
+	register(t, "duplicate", string(healthy))
 	register(t, "hub-itself", adminKubeconfig(t, y.Yard.Hub))
 	apply(t, workerCluster("forgotten"))
 	source, write := registerWithoutKubeconfig(t, "bare")
 
 	expectReady(t, "down", v1alpha1.ReasonUnreachable, "127.0.0.1:1", "connection refused")
 	expectReady(t, "bad", v1alpha1.ReasonInsecureKubeconfig, "http", "exec", "tokenFile", "certificate-authority")
-	expectReady(t, "twin", v1alpha1.ReasonDuplicate, small)
+	expectReady(t, "duplicate", v1alpha1.ReasonDuplicate, small)
 	expectReady(t, "hub-itself", v1alpha1.ReasonDuplicate, "hub")
 	expectReady(t, "forgotten", v1alpha1.ReasonCredentialsNotFound, "forgotten-kubeconfig", "trainyard-system")
 	expectReady(t, "bare", v1alpha1.ReasonCredentialsNotFound, source)
@@ -253,6 +253,8 @@ func TestWorkerIsRenamed(t *testing.T) {
 	copied := &trainer.TrainJob{}
 	y.Eventually(t, func(g gomega.Gomega) {
 		g.Expect(y.Workers[large].Get(t.Context(), client.ObjectKeyFromObject(job), copied)).To(gomega.Succeed())
+		// Until the copy is on record, each new connection waits a minute for creations that nobody has answered.
+		g.Expect(y.DispatchOf(g, job).Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
 	})
 	kubeconfig, err := y.WorkerKubeconfig(t.Context(), y.Yard.Workers[large])
 	if err != nil {

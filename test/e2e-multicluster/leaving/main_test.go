@@ -112,15 +112,14 @@ func onLeaver(t *testing.T, names ...string) []*trainer.TrainJob {
 	return jobs
 }
 
-// runsOn waits until an attempt of a job runs on a worker.
+// runsOn waits until an attempt of a job runs on a worker. The Dispatch says so ten seconds later.
 func runsOn(t *testing.T, worker string, job *trainer.TrainJob, attempt int32) {
 	t.Helper()
 	y.Eventually(t, func(g gomega.Gomega) {
 		d := y.DispatchOf(g, job)
 		g.Expect(d.Spec.Cluster).To(gomega.BeEquivalentTo(worker))
 		g.Expect(d.Spec.Attempt).To(gomega.Equal(attempt))
-		g.Expect(d.Status.Phase).To(gomega.Equal(v1alpha1.PhaseRunning))
-		g.Expect(y.PodsOf(g, worker, job)).NotTo(gomega.BeEmpty())
+		g.Expect(y.PodsOf(g, worker, job)).To(gomega.ContainElement(gomega.HaveField("Status.Phase", corev1.PodRunning)))
 	})
 }
 

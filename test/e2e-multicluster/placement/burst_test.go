@@ -18,10 +18,10 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Two hundred jobs come at once to workers that hold a hundred. No worker gets a job for which its scheduler has no
-// node. As jobs end, the first jobs of the waiting list follow.
+// 140 jobs come at once to workers that hold 100. No worker gets a job for which its scheduler has no node. As jobs end,
+// the first jobs of the waiting list follow.
 func TestBurst(t *testing.T) {
-	const jobs, room, batch = 200, 100, 20
+	const jobs, room, batch = 140, 100, 20
 	ns := namespace(t, "burst")
 	bound := watchSchedulers(t, ns)
 	var order []*trainer.TrainJob

@@ -1,0 +1,143 @@
+// Copyright The Trainyard Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package clusters
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// A baseline is etcd's data after the first start of an API server with some CRDs: the system's roles and namespaces,
+// and the CRDs. Clusters with these CRDs begin with a copy of it. More than half of the CPU time of a start went into
+// writing these objects. BinDir has the baselines.
+
+// baselineFolder is the directory of the baselines in BinDir.
+const baselineFolder = "baselines"
+
+// baselineVersion changes with what makeBaseline does.
+const baselineVersion = 1
+
+// ownKeys are the keys of etcd's that a baseline lacks, because they differ between clusters. The API server creates
+// both objects when it starts: the namespace whose UID identifies the cluster, and the cluster's certificate authority.
+var ownKeys = []string{
+	"/registry/namespaces/kube-system",
+	"/registry/configmaps/kube-system/extension-apiserver-authentication",
+}
+
+// buildIDWithin is how many bytes at the beginning of a Go binary contain the ID of its build.
+const buildIDWithin = 32 << 10
+
+// hasFirstCRDs is true if the cluster has begun with a baseline.
+func (p *processes) hasFirstCRDs() bool { return !p.options.blank }
+
+// copyBaseline makes the baseline the data of the cluster's etcd. If there is no such baseline yet, it makes one. Where
+// it cannot be written, etcd begins without data. So it does with arguments that may change what the data has to be.
+func (p *processes) copyBaseline(ctx context.Context) error {
+	if p.options.blank = p.options.blank || len(p.options.APIServerArgs) > 0; p.options.blank {
+		return nil
+	}
+	path, err := p.baselinePath()
+	if err != nil {
+		return fmt.Errorf("name the baseline of %s: %w", p.binary, err)
+	}
+	err = makeBaseline(ctx, p.options, path)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		p.options.blank = true
+		return nil
+	}
+	if err == nil {
+		err = p.copyData(path)
+	}
+	if err != nil {
+		return fmt.Errorf("begin with the baseline %s, which can be deleted: %w", path, err)
+	}
+	return nil
+}
+
+// baselinePath names a baseline after everything that it depends on.
+func (p *processes) baselinePath() (string, error) {
+	binary, err := os.Open(p.binary)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = binary.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, io.LimitReader(binary, buildIDWithin)); err != nil {
+		return "", err
+	}
+	if err := json.NewEncoder(hash).Encode(p.options.firstCRDs); err != nil {
+		return "", err
+	}
+	fmt.Fprint(hash, baselineVersion, ownKeys, etcdArgs(), apiServerArgs(Options{}, 0))
+	return filepath.Join(p.options.BinDir, baselineFolder, hex.EncodeToString(hash.Sum(nil)[:8])), nil
+}
+
+// makeBaseline makes the baseline at a path, unless it is there, or another process makes it meanwhile.
+func makeBaseline(ctx context.Context, o Options, path string) (err error) {
+	if exists(path) {
+		return nil
+	}
+	lock, err := lockFile(ctx, path+".lock")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if exists(path) {
+		return nil
+	}
+	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, firstCRDs: o.firstCRDs, blank: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if err := c.KillAPIServer(); err != nil {
+		return err
+	}
+	for _, key := range ownKeys {
+		if err := c.deleteKey(ctx, key); err != nil {
+			return err
+		}
+	}
+	if err := c.Process("etcd").Stop(); err != nil {
+		return err
+	}
+	partial := path + ".partial"
+	if err := errors.Join(os.RemoveAll(partial), os.CopyFS(partial, os.DirFS(filepath.Join(c.Dir, etcdDir)))); err != nil {
+		return err
+	}
+	syscall.Sync() // etcd does not sync here, and a baseline is to outlive a crash of the machine.
+	return os.Rename(partial, path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// deleteKey deletes a key from etcd, with etcd's JSON API. It fails if there is no such key.
+func (c *Cluster) deleteKey(ctx context.Context, key string) error {
+	body, err := json.Marshal(map[string][]byte{"key": []byte(key)})
+	if err != nil {
+		return err
+	}
+	answer, err := c.askEtcd(ctx, http.MethodPost, "/v3/kv/deleterange", body)
+	if err != nil {
+		return fmt.Errorf("delete %s from etcd: %w", key, err)
+	}
+	if !bytes.Contains(answer, []byte(`"deleted":"1"`)) {
+		return fmt.Errorf("delete %s from etcd: it answers %s", key, answer)
+	}
+	return nil
+}
