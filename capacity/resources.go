@@ -53,9 +53,15 @@ func amountOf(name corev1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.ScaledValue(scale)
 }
 
-// requestsOf returns what a pod counts for on its node. It counts as the scheduler does, plus 1 for "pods".
+// PodRequests returns what a pod requests, with its sidecars and overhead, as the scheduler counts it. What bound pods
+// use is counted with it, and so is the demand of jobs.
+func PodRequests(pod *corev1.Pod) corev1.ResourceList {
+	return podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: true})
+}
+
+// requestsOf returns what a pod counts for on its node: its requests, plus 1 for "pods".
 func requestsOf(pod *corev1.Pod) Resources {
-	resources := resourcesOf(podresource.PodRequests(pod, podresource.PodResourcesOptions{UseStatusResources: true}))
+	resources := resourcesOf(PodRequests(pod))
 	resources[corev1.ResourcePods] = 1
 	return resources
 }

@@ -90,7 +90,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		"for a moment.")
 	fs.IntVar(&o.workerConcurrency, "worker-concurrency", o.workerConcurrency, "Jobs of one worker that are worked on "+
 		"at the same time.")
-	fs.DurationVar(&o.workerTimeout, "worker-timeout", o.workerTimeout, "How long a request to a worker may take.")
+	fs.DurationVar(&o.workerTimeout, "worker-timeout", o.workerTimeout, "How long a read from a worker, or a "+
+		"request for an execution lease there, may take. Creations have 65 s, other changes 35 s.")
 	fs.DurationVar(&o.workerProbeInterval, "worker-probe-interval", o.workerProbeInterval, "How often to see whether a "+
 		"worker answers.")
 	fs.DurationVar(&o.fenceMargin, "fence-margin", o.fenceMargin,

@@ -94,7 +94,7 @@ func (w *wiring) garbageCollection(worker v1alpha1.ClusterName, connection *remo
 		Hub: w.mgr.GetClient(), HubReader: w.mgr.GetAPIReader(), Quarantine: w.quarantine,
 		Worker: connection, WorkerCache: connection.Cache(), Others: w.other,
 		Busy:      func() bool { return w.placer.Busy() || w.members.Busy(mirrorName, worker) },
-		Retention: w.policies.Retention, Needs: w.placer.Needs, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
+		Retention: w.policies.Retention, Demand: w.placer.Demand, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
 	}
 }
 

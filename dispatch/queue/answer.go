@@ -8,6 +8,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
+	"github.com/trainyard/trainyard/dispatch/record"
 )
 
 // Answer says what a waiting job waits for, as of the last decision about it. ok is false for a job that is not on the
@@ -18,7 +19,7 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 		return dispatch.Decision{}, false
 	}
 	c := e.class
-	if c.strict != nil && c.strict.holds(e) {
+	if c.strict.holds(c, &e.Job) {
 		return c.strict.queued(), true
 	}
 	if first := e == c.head(); first || c.told.entry == nil {
@@ -38,11 +39,8 @@ func (q *Queue) Answer(key types.NamespacedName) (dispatch.Decision, bool) {
 // waitsBehind says whether a reason of the first job of a class makes the other jobs of the class wait for the first
 // job.
 func waitsBehind(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonNoFit, v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
-		return true
-	}
-	return false
+	obstacle := record.ObstacleOf(reason)
+	return obstacle == record.NoRoom || obstacle == record.OtherJobs
 }
 
 // tell reports the answer for the first job of a class if it has changed, and the same for the other jobs.

@@ -16,7 +16,7 @@ import (
 type class struct {
 	name    string
 	rules   rules
-	need    need
+	minimum minimum
 	bucket  *bucket
 	strict  *strictList // nil: the policy is not StrictFIFO.
 	entries []*entry
@@ -108,7 +108,7 @@ func (c *class) remove(e *entry) (first bool) {
 type strictList struct {
 	policy  string
 	classes []*class
-	// holder is the class whose first job holds back the jobs behind it. nil: there is none.
+	// holder is the class whose first job holds back the jobs behind it. nil: there is none. advance sets it.
 	holder *class
 	// dirty: jobs have come or gone since the last report to the jobs behind the holder.
 	dirty bool
@@ -135,9 +135,10 @@ func (l *strictList) visit(c *class) {
 	c.visited = l.walks
 }
 
-// holds says whether a job of another class holds back this job.
-func (l *strictList) holds(e *entry) bool {
-	return l.holder != nil && l.holder != e.class && l.holder.head().isBefore(e)
+// holds says whether the first job of the holder holds back a job of a class. The class is nil for a job that is not on
+// the waiting list. A nil strictList holds no job back.
+func (l *strictList) holds(c *class, job *Job) bool {
+	return l != nil && l.holder != nil && l.holder != c && before(&l.holder.head().Job, job) < 0
 }
 
 // queued is the answer for the jobs that are held back.

@@ -195,7 +195,7 @@ func (p *pass) help(changed []int, behind *entry) {
 			p.put(c)
 		}
 	}
-	for _, b := range q.needs {
+	for _, b := range q.buckets {
 		for _, c := range b.upTo(p.places.most(b, p.workers, changed)) {
 			wake(c)
 		}

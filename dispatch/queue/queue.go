@@ -21,9 +21,9 @@ type Queue struct {
 
 	entries map[types.NamespacedName]*entry
 	classes map[string]*class
-	// needs has the classes of policies that are not StrictFIFO. strict has the classes of StrictFIFO policies, by policy.
-	needs  needs
-	strict map[string]*strictList
+	// buckets has the classes of policies that are not StrictFIFO. strict has the classes of StrictFIFO policies, by policy.
+	buckets buckets
+	strict  map[string]*strictList
 	// pending has the classes whose first job has changed, and the classes that no pass has decided about.
 	pending map[*class]struct{}
 	// Of the classes of policies that are not strict: preempting may preempt, blocked have a blocker, and the first jobs
@@ -61,7 +61,7 @@ func New() *Queue {
 	return &Queue{
 		entries:      map[types.NamespacedName]*entry{},
 		classes:      map[string]*class{},
-		needs:        needs{},
+		buckets:      buckets{},
 		strict:       map[string]*strictList{},
 		pending:      map[*class]struct{}{},
 		preempting:   map[*class]struct{}{},
@@ -146,12 +146,12 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 	if c := q.classes[name]; c != nil {
 		return c
 	}
-	c := &class{name: name, rules: rules, need: needOf(e.PodSets)}
+	c := &class{name: name, rules: rules, minimum: minimumOf(e.PodSets)}
 	c.narrow(&e.Job)
 	c.renew()
 	q.classes[name] = c
 	if rules.strict {
-		c.bucket = newBucket(c.need.request)
+		c.bucket = newBucket(c.minimum.request)
 		c.bucket.classes = []*class{c}
 		c.strict = q.strict[rules.policy]
 		if c.strict == nil {
@@ -160,7 +160,7 @@ func (q *Queue) classOf(e *entry, rules rules) *class {
 		}
 		c.strict.classes = append(c.strict.classes, c)
 	} else {
-		q.needs.add(c)
+		q.buckets.add(c)
 		if rules.preempts {
 			q.preempting[c] = struct{}{}
 		}
@@ -211,7 +211,7 @@ func (q *Queue) drop(c *class) {
 	}
 	l := c.strict
 	if l == nil {
-		q.needs.remove(c)
+		q.buckets.remove(c)
 		return
 	}
 	at := slices.Index(l.classes, c)

@@ -16,7 +16,7 @@ import (
 // one. It places nothing. The job does not get what is held for jobs before it. A job that StrictFIFO would hold back
 // is Queued.
 func (q *Queue) Try(job *Job, fleet Fleet, except v1alpha1.ClusterName) v1alpha1.ClusterExplanation {
-	if l := q.strict[rulesOf(job).policy]; l != nil && l.holder != nil && before(&l.holder.head().Job, job) < 0 {
+	if l := q.strict[rulesOf(job).policy]; l.holds(nil, job) {
 		decision := l.queued()
 		return v1alpha1.ClusterExplanation{Reason: decision.Reason, Message: decision.Message}
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -64,10 +65,8 @@ func (q *Queue) Waiting() []Waiting {
 // countReasons adds what Answer says about the jobs of a class. A reservation of a job behind the first one is not
 // looked up: it counts as Queued.
 func (c *class) countReasons(jobs map[string]int) {
-	own := len(c.entries) // The jobs before the job that holds back the others. Only a strict policy has such a job.
-	if l := c.strict; l != nil && l.holder != nil && l.holder != c {
-		own, _ = slices.BinarySearchFunc(c.entries, l.holder.head(), inOrder)
-	}
+	// own is the number of jobs that no job of another class holds back. They are before the others.
+	own := sort.Search(len(c.entries), func(i int) bool { return c.strict.holds(c, &c.entries[i].Job) })
 	if held := len(c.entries) - own; held > 0 {
 		jobs[v1alpha1.ReasonQueued] += held
 	}

@@ -25,18 +25,8 @@ func IsMoving(dispatch *v1alpha1.Dispatch) bool {
 		return false
 	case state == Waiting:
 		placed := meta.FindStatusCondition(dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		return placed == nil || placed.Status != metav1.ConditionFalse || !IsGate(placed.Reason)
+		return placed == nil || placed.Status != metav1.ConditionFalse || !ObstacleOf(placed.Reason).IsGate()
 	default:
 		return !dispatch.WasCopied()
 	}
-}
-
-// IsGate is true for a reason of the condition Placed that keeps a job out of the waiting list, even if workers have
-// room.
-func IsGate(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonWaitingForWorkload:
-		return true
-	}
-	return false
 }

@@ -20,8 +20,8 @@ import (
 type adopter struct {
 	here    place
 	records records.Writer
-	// needs is Options.Needs.
-	needs    func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	// demand is Options.Demand.
+	demand   func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
 	recorder events.EventRecorder
 }
 
@@ -37,7 +37,7 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 		Cluster: a.here.Cluster, ClusterID: a.here.ClusterID, Attempt: record.AttemptOn(copy), Failover: failoverOf(copy),
 		LocalQueue: localQueueOf(copy), PodSets: d.Spec.PodSets, Priority: d.Spec.Priority,
 	}
-	a.fillNeeds(ctx, hub.job, &found)
+	a.fillDemand(ctx, hub.job, &found)
 	record.Adopt(d, found)
 	var err error
 	if hub.dispatch == nil {
@@ -51,12 +51,12 @@ func (a adopter) adopt(ctx context.Context, copy *unstructured.Unstructured, hub
 	return err
 }
 
-// fillNeeds fills in what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
-func (a adopter) fillNeeds(ctx context.Context, job *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
-	if a.needs == nil {
+// fillDemand fills in what the job needs. If that is not known, as without the runtime, only the job's pods are counted.
+func (a adopter) fillDemand(ctx context.Context, job *unstructured.Unstructured, found *v1alpha1.DispatchSpec) {
+	if a.demand == nil {
 		return
 	}
-	podSets, priority, err := a.needs(ctx, job)
+	podSets, priority, err := a.demand(ctx, job)
 	if err != nil {
 		log.FromContext(ctx).Info("What an adopted job needs is not known", "dispatch", client.ObjectKeyFromObject(job), "reason", err.Error())
 		return

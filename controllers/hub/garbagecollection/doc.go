@@ -62,7 +62,7 @@
 //   - A Tombstone is for the ID of a cluster. If no WorkerCluster leads to that cluster any more, the Tombstone stays
 //     visible (kubectl get tombstones) until the cluster is registered again, under any name, or an admin deletes the
 //     Tombstone.
-//   - The Dispatch of an adopted copy says what the job needs, as placement would say it (Options.Needs). If the job's
+//   - The Dispatch of an adopted copy says what the job needs, as placement would say it (Options.Demand). If the job's
 //     runtime is missing, the manager counts only the job's pods, where they run.
 //   - leftovers.mu guards since when JobSets have had no copy. burst.mu guards when jobs last waited.
 //   - registry.mu guards the suspects of all workers and the subscribers. startup.mu guards whether this process has

@@ -23,7 +23,7 @@ import (
 // Name is the name of the controller.
 const Name = "garbagecollection"
 
-// Options are the options of a garbage collector. All are required but Others, Needs and Busy.
+// Options are the options of a garbage collector. All are required but Others, Demand and Busy.
 type Options struct {
 	// Cluster is the worker's name, and ClusterID the ID of the cluster that it leads to.
 	Cluster   v1alpha1.ClusterName
@@ -47,9 +47,9 @@ type Options struct {
 	Quarantine *Quarantine
 	// Retention returns how long the finished copy of a job stays.
 	Retention func(ctx context.Context, job *unstructured.Unstructured) (time.Duration, error)
-	// Needs returns what a job needs and its priority, as placement would record them. Nil, or an error: they are not
+	// Demand returns what a job needs and its priority, as placement would record them. Nil, or an error: they are not
 	// known.
-	Needs func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
+	Demand func(ctx context.Context, job *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error)
 	// Busy is true while jobs wait for the hub or for this worker's mirror. The deletion of finished copies waits then,
 	// and for burstPause after that. Nil means never busy.
 	Busy func() bool
@@ -75,7 +75,7 @@ func NewReconciler(o Options) reconcile.Reconciler {
 			here: here, hubID: o.HubID, managedBy: o.ManagedBy, hub: hub, stored: stored,
 			suspects: suspects, attempts: attempts, decisions: decisions,
 			belief:  belief{here: here, hubID: o.HubID, others: o.Others, decisions: decisions, clock: o.Clock},
-			adopter: adopter{here: here, records: records.Writer{Hub: o.Hub, Clock: o.Clock}, needs: o.Needs, recorder: o.Recorder},
+			adopter: adopter{here: here, records: records.Writer{Hub: o.Hub, Clock: o.Clock}, demand: o.Demand, recorder: o.Recorder},
 		},
 	}
 }

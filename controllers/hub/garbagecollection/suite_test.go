@@ -102,8 +102,8 @@ type scene struct {
 	collectors map[v1alpha1.ClusterName]reconcile.Reconciler
 }
 
-// needs returns the same needs for each job, in place of placement.
-func needs(context.Context, *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+// demand returns the same demand for each job, in place of placement.
+func demand(context.Context, *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
 	return []v1alpha1.PodSet{{Name: "node", Count: 2}}, 7, nil
 }
 
@@ -154,7 +154,7 @@ func newScene(t *testing.T) *scene {
 			Hub: e.hub, HubReader: e.hub, Worker: w.connection, WorkerCache: w.connection.Cache(),
 			Recorder: s.events, Clock: s.clock,
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
-			Needs:     needs,
+			Demand:    demand,
 			Others: func(name v1alpha1.ClusterName, _ types.UID) (copies.Connection, bool) {
 				w, ok := e.workers[name]
 				if !ok {

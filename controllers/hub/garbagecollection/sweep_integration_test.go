@@ -279,7 +279,7 @@ func newPlantIn(t *testing.T, s *scene) *plant {
 			Hub: mgr.GetClient(), HubReader: mgr.GetAPIReader(), Quarantine: p.quarantine,
 			Worker: connection, WorkerCache: connection.Cache(),
 			Retention: func(context.Context, *unstructured.Unstructured) (time.Duration, error) { return retention, nil },
-			Needs:     needs, Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
+			Demand:    demand, Recorder: &events.FakeRecorder{}, Clock: clock.RealClock{},
 		}
 	}
 	p.members = perworker.NewSet(mgr.GetCache(), logr.Discard(), perworker.Kind[*remote.Cluster]{

@@ -48,8 +48,8 @@ func digest(things ...any) string {
 	return hex.EncodeToString(hash.Sum(nil))
 }
 
-// stateOf sums up everything of a worker on which a refusal may depend.
-func stateOf(worker *v1alpha1.WorkerCluster) string {
+// digestOf sums up everything of a worker on which a refusal may depend.
+func digestOf(worker *v1alpha1.WorkerCluster) string {
 	var since metav1.Time
 	if ready := meta.FindStatusCondition(worker.Status.Conditions, v1alpha1.WorkerClusterReady); ready != nil {
 		since = ready.LastTransitionTime // Other credentials, a worker that was away.

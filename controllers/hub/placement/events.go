@@ -49,20 +49,15 @@ func (w *writer) recordConcluded(f observation, end *metav1.Condition) {
 
 // isAboutWorkers is false where other jobs are the reason.
 func isAboutWorkers(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonQueued, v1alpha1.ReasonReserved, v1alpha1.ReasonPreempting:
-		return false
-	}
-	return true
+	return record.ObstacleOf(reason) != record.OtherJobs
 }
 
 // eventType is a warning for what somebody has to repair: no change of the fleet will help.
 func eventType(reason string) string {
-	switch reason {
-	case v1alpha1.ReasonInvalidPin, v1alpha1.ReasonInvalidPolicy, v1alpha1.ReasonInvalidRuntime, v1alpha1.ReasonPriorityClassNotFound,
-		v1alpha1.ReasonPriorityClassNotAllowed, v1alpha1.ReasonTooLarge, v1alpha1.ReasonUnknownCopy, v1alpha1.ReasonManagedByMultiKueue, v1alpha1.ReasonProtectedNamespace,
-		v1alpha1.ReasonAttemptsExhausted:
+	switch record.ObstacleOf(reason) {
+	case record.Fault, record.MultiKueue:
 		return corev1.EventTypeWarning
+	default:
+		return corev1.EventTypeNormal
 	}
-	return corev1.EventTypeNormal
 }

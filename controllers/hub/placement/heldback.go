@@ -18,9 +18,9 @@ import (
 	"github.com/trainyard/trainyard/dispatch/record"
 )
 
-// workloadLag is how long a job of Kueue's without a Dispatch waits for its Workload before the manager reports the
+// unreportedWait is how long a job of Kueue's without a Dispatch waits for its Workload before the manager reports the
 // wait.
-const workloadLag = 5 * time.Second
+const unreportedWait = 5 * time.Second
 
 // Kueue knows the jobs that a Kueue on the hub has.
 type Kueue interface {
@@ -65,7 +65,7 @@ func (r *Reconciler) awaitsKueue(f observation) (hushed bool, until time.Duratio
 	case kueue.Unknown:
 		return true, 0
 	case kueue.Held:
-		until = workloadLag - r.Clock.Since(f.past.firstSeen)
+		until = unreportedWait - r.Clock.Since(f.past.firstSeen)
 		return f.dispatch == nil && until > 0, max(until, 0)
 	case kueue.Free, kueue.QuotaReserved, kueue.MultiKueue:
 	}

@@ -214,11 +214,11 @@ func TestJobOfMultiKueueIsNotPlaced(t *testing.T) {
 	k := newScene(t).withKueue(t)
 	k.read(t)
 	k.submit(t, "job", queued)
-	if d, result := k.reconcile(t, "job"); d != nil || result.RequeueAfter != workloadLag {
+	if d, result := k.reconcile(t, "job"); d != nil || result.RequeueAfter != unreportedWait {
 		t.Fatalf("the Dispatch is %+v, looked at again after %s, want none: the Workload is probably on its way",
 			d, result.RequeueAfter)
 	}
-	k.clock.Step(workloadLag)
+	k.clock.Step(unreportedWait)
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, `in queue "research"`)
 	k.setWorkload(t, "job", kueue.Held, nil)
 	k.waits(t, "job", v1alpha1.ReasonWaitingForWorkload, "has not admitted")

@@ -134,26 +134,26 @@ func hubFlavors(f observation, job *trainer.TrainJob, rules *v1alpha1.DispatchPo
 // how long it is until the first of these workers may be asked again.
 func (n *needs) exclude(ctx context.Context, f observation, job *queue.Job) (expire time.Duration, err error) {
 	if f.dispatch != nil && len(f.dispatch.Status.Refusals) > 0 {
-		states := map[v1alpha1.ClusterName]string{}
+		digests := map[v1alpha1.ClusterName]string{}
 		for _, refusal := range f.dispatch.Status.Refusals {
 			worker := &v1alpha1.WorkerCluster{}
 			switch err := n.Hub.Get(ctx, types.NamespacedName{Name: string(refusal.Cluster)}, worker); {
 			case err == nil:
-				states[refusal.Cluster] = stateOf(worker)
+				digests[refusal.Cluster] = digestOf(worker)
 			case !apierrors.IsNotFound(err):
 				return 0, fmt.Errorf("get WorkerCluster %q: %w", refusal.Cluster, err)
 			}
 		}
 		job.Excluded, expire = exclusions(f.dispatch, n.Clock.Now(), func(worker v1alpha1.ClusterName) string {
-			return digest(job.Circumstances, states[worker])
+			return digest(job.Circumstances, digests[worker])
 		})
 	}
 	job.Class = n.workerQueues.apart(classOf(job), job)
 	return expire, nil
 }
 
-// Needs returns what a TrainJob needs and how important it is, as its Dispatch records it when it is placed.
-func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
+// Demand returns what a TrainJob needs and its priority, as its Dispatch records them when it is placed.
+func (r *Reconciler) Demand(ctx context.Context, trainJob *unstructured.Unstructured) ([]v1alpha1.PodSet, int32, error) {
 	f := r.observeKueue(observation{job: trainJob})
 	job, err := r.needs.job(ctx, f)
 	if err != nil {
@@ -170,7 +170,7 @@ func (r *Reconciler) Needs(ctx context.Context, trainJob *unstructured.Unstructu
 func waitsSince(f observation) time.Time {
 	if record.AttemptOf(f.dispatch) == record.Waiting {
 		placed := meta.FindStatusCondition(f.dispatch.Status.Conditions, v1alpha1.DispatchPlaced)
-		if placed != nil && !record.IsGate(placed.Reason) {
+		if placed != nil && !record.ObstacleOf(placed.Reason).IsGate() {
 			return placed.LastTransitionTime.Time
 		}
 	}

@@ -257,7 +257,7 @@ func (r *Reconciler) wait(ctx context.Context, key types.NamespacedName, f obser
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	grant, waits, err := r.decider.Need(ctx, *job)
+	grant, waits, err := r.decider.Enter(ctx, *job)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err

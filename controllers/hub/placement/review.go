@@ -149,7 +149,7 @@ func prospects(job *queue.Job, registered []v1alpha1.WorkerCluster) []string {
 	switch {
 	case decision.Cluster != "":
 		return nil
-	case decision.Reason == v1alpha1.ReasonNoPolicy || decision.Reason == v1alpha1.ReasonInvalidPolicy:
+	case !record.ObstacleOf(decision.Reason).IsForRoom(): // No worker has been asked.
 		return []string{"the job waits: " + decision.Message}
 	case len(registered) == 0:
 		return []string{"the job waits: no WorkerCluster is registered"}

@@ -126,7 +126,7 @@ func hasEnded(object client.Object) bool {
 func workerPredicate() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.WorkerCluster), e.ObjectNew.(*v1alpha1.WorkerCluster)
-		return !equality.Semantic.DeepEqual(before.Labels, after.Labels) || stateOf(before) != stateOf(after) ||
+		return !equality.Semantic.DeepEqual(before.Labels, after.Labels) || digestOf(before) != digestOf(after) ||
 			(decider.SweepRefused(before) == nil) != (decider.SweepRefused(after) == nil) ||
 			meta.IsStatusConditionTrue(before.Status.Conditions, v1alpha1.WorkerClusterReady) !=
 				meta.IsStatusConditionTrue(after.Status.Conditions, v1alpha1.WorkerClusterReady)

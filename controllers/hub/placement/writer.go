@@ -40,7 +40,7 @@ func (w *writer) place(ctx context.Context, f observation, grant *decider.Grant)
 		PodSets: copied(job.PodSets), Priority: job.Priority,
 		Failover: failoverOf(grant.Decision.Policy, worker), LocalQueue: localQueueOf(grant),
 	}, grant.Decision.Message)
-	noteAsked(d, digest(job.Circumstances, stateOf(worker)))
+	noteAsked(d, digest(job.Circumstances, digestOf(worker)))
 	if err := w.write(ctx, f, d); err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func (fw *framework) watch(b *builder.Builder, mgr ctrl.Manager) *builder.Builde
 	return b
 }
 
-// status derives a TrainJob's status from its JobSet. It returns nil for an unknown kind of runtime.
+// status derives a TrainJob's status from its JobSet, by method Status of the trainer module's plugin jobset. It
+// returns nil for an unknown kind of runtime.
 func (fw *framework) status(ctx context.Context, job *trainer.TrainJob) (*trainer.TrainJobStatus, error) {
 	runtime, ok := fw.runtimes[runtimeKind(job)]
 	if !ok {

@@ -165,6 +165,23 @@ func decide(f observation, r rules, now time.Time) decision {
 	return d
 }
 
+// takeReported copies into status only what comes from the JobSet. The trainer module decides what a JobSet means for its
+// job: see framework.status.
+func takeReported(status, reported *trainer.TrainJobStatus) {
+	if reported == nil {
+		return
+	}
+	for _, end := range []string{trainer.TrainJobComplete, trainer.TrainJobFailed} {
+		if c := meta.FindStatusCondition(reported.Conditions, end); c != nil {
+			meta.SetStatusCondition(&status.Conditions, *c)
+		}
+	}
+	// A recreated JobSet has no job statuses for a moment. The last ones stay: the CRD has MinProperties=1.
+	if len(reported.JobsStatus) > 0 {
+		status.JobsStatus = reported.JobsStatus
+	}
+}
+
 // decideEnded decides about a job whose status says that it has ended. The status never changes any more.
 func decideEnded(f observation, now time.Time) decision {
 	d := decision{state: endState(&f.trainJob.Status), status: f.trainJob.Status}

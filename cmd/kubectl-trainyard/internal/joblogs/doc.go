@@ -10,10 +10,10 @@
 // log belongs to one run of one container.
 //
 // A snapshot is what is known of a job at one moment. Functions without I/O decide from it: which pod (choose.go),
-// which step (steps.go), whether the pods are on another cluster (elsewhere.go), why there is no log (explain.go), and
-// what to do next (decide.go). Without Options.Follow there is one snapshot, read from the API server. With it, each
-// change of the TrainJob or of a pod makes a new snapshot (watch.go), and a goroutine for each node (follow.go) prints
-// from it.
+// which run of its container (once.go, or decide.go with Options.Follow), which step (steps.go), whether the pods are on
+// another cluster (elsewhere.go), why there is no log (explain.go), and what to do next (decide.go). Without
+// Options.Follow there is one snapshot, read from the API server. With it, each change of the TrainJob or of a pod makes
+// a new snapshot (watch.go), and a goroutine for each node (follow.go) prints from it.
 //
 // If a stream ends while its container runs, it was cut off, for instance by a restart of the API server. It is opened
 // again, and printed lines are skipped by their times. So the streams always have times, which are removed (stamp.go).

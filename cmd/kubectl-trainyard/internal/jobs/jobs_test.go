@@ -5,11 +5,6 @@ package jobs
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -128,36 +123,44 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNoReasonIsForgotten checks that the waiting list knows each reason of the condition Placed.
-func TestNoReasonIsForgotten(t *testing.T) {
-	files, err := filepath.Glob("../../../../api/v1alpha1/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	reasons := map[string]string{}
-	for _, path := range files {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, declaration := range file.Decls {
-			block, ok := declaration.(*ast.GenDecl)
-			if !ok || !strings.HasPrefix(block.Doc.Text(), "Reasons of DispatchPlaced") {
-				continue
+// TestReasonsInWaitingList checks which reasons keep a job out of the waiting list, and which give it a position there.
+func TestReasonsInWaitingList(t *testing.T) {
+	const absent, last, positioned = "absent", "last", "positioned"
+	for reason, want := range map[string]string{
+		"":                                     positioned,
+		"OfALaterManager":                      positioned,
+		v1alpha1.ReasonNoWorkers:               positioned,
+		v1alpha1.ReasonNameConflict:            positioned,
+		v1alpha1.ReasonRejected:                positioned,
+		v1alpha1.ReasonNoFit:                   positioned,
+		v1alpha1.ReasonQueued:                  positioned,
+		v1alpha1.ReasonReserved:                positioned,
+		v1alpha1.ReasonPreempting:              positioned,
+		v1alpha1.ReasonPlaced:                  last, // Until the status says why the job has lost its worker.
+		v1alpha1.ReasonRuntimeNotFound:         last,
+		v1alpha1.ReasonNoPolicy:                last,
+		v1alpha1.ReasonWriteRefused:            last,
+		v1alpha1.ReasonInvalidRuntime:          last,
+		v1alpha1.ReasonTooLarge:                last,
+		v1alpha1.ReasonPriorityClassNotFound:   last,
+		v1alpha1.ReasonPriorityClassNotAllowed: last,
+		v1alpha1.ReasonInvalidPolicy:           last,
+		v1alpha1.ReasonInvalidPin:              last,
+		v1alpha1.ReasonUnknownCopy:             last,
+		v1alpha1.ReasonProtectedNamespace:      last,
+		v1alpha1.ReasonAttemptsExhausted:       last,
+		v1alpha1.ReasonWaitingForWorkload:      last,
+		v1alpha1.ReasonSuspended:               absent,
+		v1alpha1.ReasonManagedByMultiKueue:     absent,
+	} {
+		got := absent
+		if list := NewWaitingList([]v1alpha1.Dispatch{waiting("job", 0, reason)}, after(nil)); len(list) > 0 {
+			if got = last; list[0].Position > 0 {
+				got = positioned
 			}
-			for _, spec := range block.Specs {
-				value := spec.(*ast.ValueSpec)
-				reasons[value.Names[0].Name] = value.Values[0].(*ast.BasicLit).Value
-			}
 		}
-	}
-	if len(reasons) < 20 {
-		t.Fatalf("found only %d reasons", len(reasons))
-	}
-	for name, literal := range reasons {
-		if _, known := waitsForRoom[strings.Trim(literal, `"`)]; !known {
-			t.Errorf("waitsForRoom lacks %s; look also at eventType and isAboutWorkers (controllers/hub/placement/events.go) "+
-				"and at IsGate (dispatch/record/moving.go)", name)
+		if got != want {
+			t.Errorf("a job that waits with %q is %s, want %s", reason, got, want)
 		}
 	}
 }

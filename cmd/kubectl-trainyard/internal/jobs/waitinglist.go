@@ -45,7 +45,7 @@ func NewWaitingList(dispatches []v1alpha1.Dispatch, created func(types.UID) (met
 	}
 	slices.SortFunc(list, before)
 	for i := range list {
-		if isForRoom(Reason(list[i].Dispatch)) {
+		if isForRoom(list[i].Dispatch) {
 			list[i].Position = i + 1
 		}
 	}
@@ -55,7 +55,7 @@ func NewWaitingList(dispatches []v1alpha1.Dispatch, created func(types.UID) (met
 // before is the manager's order. Jobs that do not wait for room come last.
 func before(a, b Place) int {
 	return cmp.Or(
-		compareBool(isForRoom(Reason(b.Dispatch)), isForRoom(Reason(a.Dispatch))),
+		compareBool(isForRoom(b.Dispatch), isForRoom(a.Dispatch)),
 		cmp.Compare(b.Spec.Priority, a.Spec.Priority),
 		a.Created.Compare(b.Created.Time),
 		cmp.Compare(a.Spec.TrainJob.UID, b.Spec.TrainJob.UID))
@@ -72,13 +72,10 @@ func compareBool(a, b bool) int {
 }
 
 // Waits is true for the Dispatch of a job that is to be placed. Suspended jobs and jobs of MultiKueue do not wait. Jobs
-// of the third gate of record.IsGate are in the list, at its end: the hub may lack what their Workload names.
+// that Kueue has to admit are in the list, at its end: the hub may lack what their Workload names.
 func Waits(d *v1alpha1.Dispatch) bool {
-	switch Reason(d) {
-	case v1alpha1.ReasonSuspended, v1alpha1.ReasonManagedByMultiKueue:
-		return false
-	}
-	return record.StateOf(d) == record.Waiting
+	obstacle := record.ObstacleOf(Reason(d))
+	return obstacle != record.Suspension && obstacle != record.MultiKueue && record.StateOf(d) == record.Waiting
 }
 
 // Reason returns why a job is placed or waits, or "" if nothing is reported yet.
@@ -97,43 +94,8 @@ func Message(d *v1alpha1.Dispatch) string {
 	return ""
 }
 
-// waitsForRoom has the reasons of the condition Placed. It says for each whether a job with this reason waits for room,
-// and not until somebody creates or repairs something. A test checks that no reason is missing.
-var waitsForRoom = map[string]bool{
-	v1alpha1.ReasonNoWorkers:    true,
-	v1alpha1.ReasonNoFit:        true,
-	v1alpha1.ReasonNameConflict: true,
-	v1alpha1.ReasonRejected:     true,
-	v1alpha1.ReasonQueued:       true,
-	v1alpha1.ReasonReserved:     true,
-	v1alpha1.ReasonPreempting:   true,
-
-	v1alpha1.ReasonRuntimeNotFound:         false,
-	v1alpha1.ReasonInvalidRuntime:          false,
-	v1alpha1.ReasonTooLarge:                false,
-	v1alpha1.ReasonPriorityClassNotFound:   false,
-	v1alpha1.ReasonPriorityClassNotAllowed: false,
-	v1alpha1.ReasonNoPolicy:                false,
-	v1alpha1.ReasonInvalidPolicy:           false,
-	v1alpha1.ReasonInvalidPin:              false,
-	v1alpha1.ReasonUnknownCopy:             false,
-	v1alpha1.ReasonWriteRefused:            false,
-	v1alpha1.ReasonProtectedNamespace:      false,
-	v1alpha1.ReasonAttemptsExhausted:       false,
-	v1alpha1.ReasonWaitingForWorkload:      false,
-
-	// Jobs with these reasons do not wait.
-	v1alpha1.ReasonPlaced:              false,
-	v1alpha1.ReasonSuspended:           false,
-	v1alpha1.ReasonManagedByMultiKueue: false,
-}
-
-// isForRoom says whether a job with this reason waits for room. A job without a reason does, and a job with a reason of
-// a later manager.
-func isForRoom(reason string) bool {
-	is, known := waitsForRoom[reason]
-	return is || !known
-}
+// isForRoom says whether a job waits for room, and so has a position.
+func isForRoom(d *v1alpha1.Dispatch) bool { return record.ObstacleOf(Reason(d)).IsForRoom() }
 
 // Of returns the places of one namespace.
 func (l WaitingList) Of(namespace string) WaitingList {

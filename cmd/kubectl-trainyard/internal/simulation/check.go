@@ -18,7 +18,7 @@ import (
 
 // check finds faults that an API server or the hub's manager would refuse in the files' objects, and sets defaults.
 func check(objects *manifests.Objects) error {
-	if err := objects.Twins(); err != nil {
+	if err := objects.Duplicates(); err != nil {
 		return err
 	}
 	jobs, at := manifests.Of[*trainer.TrainJob](objects)

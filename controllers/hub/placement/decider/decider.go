@@ -45,9 +45,9 @@ type Decider struct {
 	jobs    *assignments
 	fleet   *fleet
 	startup startup
-	// expected are the jobs whose need has to be known before the first pass. Nil: these jobs are not known yet.
+	// expected are the jobs whose demand has to be known before the first pass. Nil: these jobs are not known yet.
 	expected map[types.NamespacedName]struct{}
-	// unanswered are the jobs whose Need had no answer. The pass that decides about them wakes them.
+	// unanswered are the jobs whose Enter had no answer. The pass that decides about them wakes them.
 	unanswered sets.Set[types.NamespacedName]
 	// questions are answered by the next pass.
 	questions []question
@@ -94,7 +94,7 @@ func (d *Decider) Changed() {
 	}
 }
 
-// Expect names the jobs whose need has to be known before the first pass, so that the first job in order is served
+// Expect names the jobs whose demand has to be known before the first pass, so that the first job in order is served
 // first, and not the first job that is read.
 func (d *Decider) Expect(jobs []types.NamespacedName) {
 	d.mu.Lock()
@@ -119,10 +119,10 @@ func (d *Decider) Met(key types.NamespacedName) {
 	}
 }
 
-// Need puts a job on the waiting list, or changes what it needs, and waits for the next pass if something has changed
+// Enter puts a job on the waiting list, or changes what it needs, and waits for the next pass if something has changed
 // since the last one. It returns the Grant of a job that has been placed, and what any other job waits for. There is
 // neither if that is not known yet, or if the Grant has been written: the job is woken when there is news.
-func (d *Decider) Need(ctx context.Context, job queue.Job) (*Grant, dispatch.Decision, error) {
+func (d *Decider) Enter(ctx context.Context, job queue.Job) (*Grant, dispatch.Decision, error) {
 	d.mu.Lock()
 	stands, decided := d.stand(job)
 	if !stands || decided || !d.startup.over {

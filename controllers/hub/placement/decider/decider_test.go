@@ -62,10 +62,10 @@ func (d *testDecider) pass(t *testing.T, workers []v1alpha1.WorkerCluster) []typ
 	return d.woken
 }
 
-// need is Need of a job that does not wait for a pass.
-func (d *testDecider) need(t *testing.T, job queue.Job) dispatch.Decision {
+// enter is Enter of a job that does not wait for a pass.
+func (d *testDecider) enter(t *testing.T, job queue.Job) dispatch.Decision {
 	t.Helper()
-	_, waits, err := d.Need(t.Context(), job)
+	_, waits, err := d.Enter(t.Context(), job)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,16 +151,16 @@ func TestExplanationsAreBounded(t *testing.T) {
 }
 
 // Nothing is decided until every job that waited at the start has been looked at.
-func TestNothingIsDecidedBeforeAllNeedsAreKnown(t *testing.T) {
+func TestNothingIsDecidedBeforeAllJobsAreKnown(t *testing.T) {
 	d := newDecider(clocktesting.NewFakeClock(time.Unix(1000, 0)))
-	d.need(t, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
+	d.enter(t, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "early", UID: "early"}, Class: "class"})
 	if outcomes := d.pass(t, nil); len(outcomes) > 0 {
 		t.Errorf("decided on %d jobs before it was known which wait", len(outcomes))
 	}
 	first, second := types.NamespacedName{Namespace: "default", Name: "first"}, types.NamespacedName{Namespace: "default", Name: "second"}
 	d.Expect([]types.NamespacedName{first, second})
 	for _, key := range []types.NamespacedName{second, first} {
-		d.need(t, queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
+		d.enter(t, queue.Job{Job: dispatch.Job{Namespace: key.Namespace, Name: key.Name, UID: types.UID(key.Name)}, Class: "class"})
 		if outcomes := d.pass(t, nil); len(outcomes) > 0 {
 			t.Errorf("decided on %d jobs before all needs were known", len(outcomes))
 		}
@@ -196,11 +196,11 @@ func TestPlacedJobDoesNotWaitAgain(t *testing.T) {
 	d := startedDecider()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
 	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
-	if d.need(t, job); d.list.Has(job.Key()) {
+	if d.enter(t, job); d.list.Has(job.Key()) {
 		t.Error("the job waits, and is placed too")
 	}
 	job.Attempt = 2
-	d.need(t, job)
+	d.enter(t, job)
 	if !d.list.Has(job.Key()) {
 		t.Error("the job does not wait for its next attempt")
 	}
@@ -210,7 +210,7 @@ func TestPlacedJobDoesNotWaitAgain(t *testing.T) {
 func TestLeavingHelpsOthers(t *testing.T) {
 	d := startedDecider()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
-	d.need(t, job)
+	d.enter(t, job)
 	d.pass(t, nil)
 	if lines := d.Explain(&job); len(lines) > 0 {
 		t.Errorf("explained are %v, and there are no workers", lines)
@@ -237,17 +237,17 @@ func TestSeenDecisionIsWritten(t *testing.T) {
 
 // One pass answers every job that asks, the first of a class and the others, and wakes none of them. A job that asks
 // again needs no other pass while nothing changes.
-func TestNeedIsAnsweredByOnePass(t *testing.T) {
+func TestEnterIsAnsweredByOnePass(t *testing.T) {
 	d := startedDecider()
 	d.pass(t, nil)
 	var asking sync.WaitGroup
 	for _, name := range []string{"a", "b", "c"} {
 		job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: name, UID: types.UID(name)}, Class: "class", Attempt: 1}
 		asking.Go(func() {
-			if grant, waits, err := d.Need(t.Context(), job); grant != nil || waits.Reason == "" || err != nil {
+			if grant, waits, err := d.Enter(t.Context(), job); grant != nil || waits.Reason == "" || err != nil {
 				t.Errorf("%s gets %v, waits for %q, %v; want a reason", name, grant, waits.Reason, err)
 			}
-			if _, waits, err := d.Need(t.Context(), job); waits.Reason == "" || err != nil {
+			if _, waits, err := d.Enter(t.Context(), job); waits.Reason == "" || err != nil {
 				t.Errorf("%s has no answer after the pass: %v", name, err)
 			}
 		})
@@ -265,28 +265,28 @@ func TestNeedIsAnsweredByOnePass(t *testing.T) {
 }
 
 // A job that asks before anything is decided is woken by the pass that decides, once.
-func TestNeedBeforeTheFirstPass(t *testing.T) {
+func TestEnterBeforeTheFirstPass(t *testing.T) {
 	d := startedDecider()
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class", Attempt: 1}
-	if waits := d.need(t, job); waits.Reason != "" {
+	if waits := d.enter(t, job); waits.Reason != "" {
 		t.Errorf("the job waits for %s before anything was decided", waits.Reason)
 	}
 	if woken := d.pass(t, nil); !slices.Equal(woken, []types.NamespacedName{job.Key()}) {
 		t.Errorf("woken are %v, want the job once", woken)
 	}
-	if waits := d.need(t, job); waits.Reason == "" {
+	if waits := d.enter(t, job); waits.Reason == "" {
 		t.Error("the job has no answer after the pass")
 	}
 }
 
 // Nobody waits for a pass after its context has ended.
-func TestNeedEndsWithItsContext(t *testing.T) {
+func TestEnterEndsWithItsContext(t *testing.T) {
 	d := startedDecider()
 	d.pass(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err := d.Need(ctx, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class"}); !errors.Is(err, context.Canceled) {
-		t.Errorf("Need() = %v, want %v", err, context.Canceled)
+	if _, _, err := d.Enter(ctx, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "uid"}, Class: "class"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("Enter() = %v, want %v", err, context.Canceled)
 	}
 	d.pass(t, nil)
 }
@@ -297,7 +297,7 @@ func TestSuccessorFreesTheGrant(t *testing.T) {
 	job := queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "old"}, Class: "class", Attempt: 1}
 	d.fleet.Assign(&job, dispatch.Decision{Cluster: "east"})
 	job.UID = "new"
-	if !d.helps(func() { d.need(t, job) }) {
+	if !d.helps(func() { d.enter(t, job) }) {
 		t.Error("no pass is due, and there is more room")
 	}
 	if a := d.jobs.byUID["old"]; a != nil {

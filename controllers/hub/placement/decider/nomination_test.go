@@ -24,7 +24,7 @@ func TestRoomOfNominationIsKept(t *testing.T) {
 	if d.helps(func() { d.Occupy(job, "east") }); worker() != "east" {
 		t.Fatalf("the room is on %q", worker())
 	}
-	d.need(t, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "trainjob"}, Class: "class", Attempt: 1})
+	d.enter(t, queue.Job{Job: dispatch.Job{Namespace: "default", Name: "job", UID: "trainjob"}, Class: "class", Attempt: 1})
 	d.Leave(job.Key())
 	d.Forget("trainjob", 1)
 	if worker() != "east" {

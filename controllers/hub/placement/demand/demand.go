@@ -105,7 +105,7 @@ func (d *Deriver) derive(job *trainer.TrainJob, spec *trainer.TrainingRuntimeSpe
 	return demand, nil
 }
 
-// podSpecs returns the pod specs of the replicated jobs. It fails if they request too many different resources.
+// podSpecs returns the pod specs of the replicated jobs, with complete requests.
 func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trainerruntime.PodSet) ([]*corev1.PodSpec, error) {
 	pods := make([]*corev1.PodSpec, len(jobs))
 	for i := range jobs {
@@ -114,7 +114,7 @@ func podSpecs(jobs []jobsetapply.ReplicatedJobApplyConfiguration, podSets []trai
 			return nil, fmt.Errorf("read pod template of replicated job %q: %w", podSets[i].Name, err)
 		}
 	}
-	return pods, limitResources(pods)
+	return pods, completeRequests(pods)
 }
 
 // runtimeInfo turns a panic into an error: the framework of the trainer module dereferences fields that a runtime may
@@ -184,16 +184,12 @@ func roleOf(podSet trainerruntime.PodSet) v1alpha1.PodSetRole {
 	return ""
 }
 
-// podSpec converts an apply configuration to a PodSpec. It defaults requests from limits, as the API server does.
+// podSpec converts an apply configuration to a PodSpec.
 func podSpec(template *corev1apply.PodSpecApplyConfiguration) (*corev1.PodSpec, error) {
 	encoded, err := json.Marshal(template)
 	if err != nil {
 		return nil, err
 	}
 	spec := &corev1.PodSpec{}
-	if err := json.Unmarshal(encoded, spec); err != nil {
-		return nil, err
-	}
-	defaultAllRequests(spec)
-	return spec, nil
+	return spec, json.Unmarshal(encoded, spec)
 }

@@ -5,17 +5,16 @@ package demand
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	resourcehelpers "k8s.io/component-helpers/resource"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
+	"github.com/trainyard/trainyard/capacity"
 )
 
 // OfPods returns the PodSet of equal pods of any kind of job: its name, how many there are, and what each one has. The
 // error says what no Dispatch could record, or wraps ErrTooLarge.
 func OfPods(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, error) {
 	pod = pod.DeepCopy()
-	defaultAllRequests(pod)
-	if err := limitResources([]*corev1.PodSpec{pod}); err != nil {
+	if err := completeRequests([]*corev1.PodSpec{pod}); err != nil {
 		return v1alpha1.PodSet{}, err
 	}
 	podSet := podSetOf(name, count, pod)
@@ -25,12 +24,12 @@ func OfPods(name string, count int32, pod *corev1.PodSpec) (v1alpha1.PodSet, err
 // Limit fails if a demand is too large to decide about. The error wraps ErrTooLarge.
 func Limit(podSets []v1alpha1.PodSet) error { return limitPodSets(podSets) }
 
-// podSetOf is a PodSet without a role.
+// podSetOf is a PodSet without a role. The requests of its pod are complete: see completeRequests.
 func podSetOf(name string, count int32, pod *corev1.PodSpec) v1alpha1.PodSet {
 	result := v1alpha1.PodSet{
 		Name:         name,
 		Count:        count,
-		Requests:     resourcehelpers.PodRequests(&corev1.Pod{Spec: *pod}, resourcehelpers.PodResourcesOptions{}),
+		Requests:     capacity.PodRequests(&corev1.Pod{Spec: *pod}),
 		NodeSelector: pod.NodeSelector,
 		Tolerations:  pod.Tolerations,
 
@@ -42,13 +41,17 @@ func podSetOf(name string, count int32, pod *corev1.PodSpec) v1alpha1.PodSet {
 	return result
 }
 
-// defaultAllRequests defaults requests from limits, as the API server does.
-func defaultAllRequests(pod *corev1.PodSpec) {
-	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
-		for i := range containers {
-			defaultRequests(&containers[i].Resources)
+// completeRequests defaults requests from limits, as the API server does. It fails if the pods request too many
+// different resources.
+func completeRequests(pods []*corev1.PodSpec) error {
+	for _, pod := range pods {
+		for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+			for i := range containers {
+				defaultRequests(&containers[i].Resources)
+			}
 		}
 	}
+	return limitResources(pods)
 }
 
 func defaultRequests(resources *corev1.ResourceRequirements) {

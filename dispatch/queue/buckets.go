@@ -21,15 +21,15 @@ type request struct {
 	amount int64               // As in dispatch.Resources.
 }
 
-// need is what a class needs at least: places for a number of pods that each request so much of one resource.
-type need struct {
+// minimum is what a class needs at least: places for a number of pods that each request so much of one resource.
+type minimum struct {
 	request
 	pods int64
 }
 
-// needOf takes the pods with the largest request of an extended resource, usually GPUs. Without one, it takes CPU.
+// minimumOf takes the pods with the largest request of an extended resource, usually GPUs. Without one, it takes CPU.
 // Initializers and the other pods do not run at the same time.
-func needOf(podSets []v1alpha1.PodSet) need {
+func minimumOf(podSets []v1alpha1.PodSet) minimum {
 	var most request
 	all := make([]dispatch.Resources, len(podSets))
 	for i := range podSets {
@@ -49,7 +49,7 @@ func needOf(podSets []v1alpha1.PodSet) need {
 			pods[dispatch.PhaseOf(&podSets[i])] += int64(count)
 		}
 	}
-	return need{request: most, pods: max(pods[0], pods[1])}
+	return minimum{request: most, pods: max(pods[0], pods[1])}
 }
 
 // compare says which request tells more about where a pod can go: extended resources, which most nodes lack, then CPU.
@@ -95,13 +95,13 @@ type bucket struct {
 func newBucket(r request) *bucket { return &bucket{request: r, probe: r.probe()} }
 
 func byPods(a, b *class) int {
-	return cmp.Or(cmp.Compare(a.need.pods, b.need.pods), cmp.Compare(a.name, b.name))
+	return cmp.Or(cmp.Compare(a.minimum.pods, b.minimum.pods), cmp.Compare(a.name, b.name))
 }
 
 // upTo returns the classes that need at most this number of places.
 func (b *bucket) upTo(places int64) []*class {
 	at, _ := slices.BinarySearchFunc(b.classes, places, func(c *class, places int64) int {
-		if c.need.pods <= places {
+		if c.minimum.pods <= places {
 			return -1
 		}
 		return 1
@@ -109,32 +109,32 @@ func (b *bucket) upTo(places int64) []*class {
 	return b.classes[:at]
 }
 
-// needs finds the classes that a worker may have room for. It does not have the classes of strict policies.
-type needs map[request]*bucket
+// buckets finds the classes that a worker may have room for. It does not have the classes of strict policies.
+type buckets map[request]*bucket
 
-func (n needs) add(c *class) {
-	b := n[c.need.request]
+func (byRequest buckets) add(c *class) {
+	b := byRequest[c.minimum.request]
 	if b == nil {
-		b = newBucket(c.need.request)
-		n[c.need.request] = b
+		b = newBucket(c.minimum.request)
+		byRequest[c.minimum.request] = b
 	}
 	at, _ := slices.BinarySearchFunc(b.classes, c, byPods)
 	b.classes = slices.Insert(b.classes, at, c)
 	c.bucket = b
 }
 
-func (n needs) remove(c *class) {
+func (byRequest buckets) remove(c *class) {
 	at, found := slices.BinarySearchFunc(c.bucket.classes, c, byPods)
 	if !found {
 		return
 	}
 	if c.bucket.classes = slices.Delete(c.bucket.classes, at, at+1); len(c.bucket.classes) == 0 {
-		delete(n, c.need.request)
+		delete(byRequest, c.minimum.request)
 	}
 }
 
-// places caches how many pods of a bucket's request have a place on nodes, which never change. The number may be too
-// high if it is less than any class needs.
+// places caches how many pods of a bucket's request have a place on nodes. Nodes never change. If the nodes have too
+// little for each class of the bucket, the number may be too high, but it is still too low for each class.
 type places map[placesKey]int64
 
 type placesKey struct {
@@ -145,7 +145,7 @@ type placesKey struct {
 func (p places) of(nodes *dispatch.Nodes, b *bucket) int64 {
 	if b.name != "" {
 		// If the sum is too small, a closer look is not necessary.
-		if sum := nodes.Free(b.name) / b.amount; sum < b.classes[0].need.pods {
+		if sum := nodes.Free(b.name) / b.amount; sum < b.classes[0].minimum.pods {
 			return sum
 		}
 	}
@@ -171,5 +171,5 @@ func (p places) most(b *bucket, workers []dispatch.Worker, at []int) int64 {
 
 // mayFit is false if the class certainly does not fit on the nodes.
 func (p places) mayFit(c *class, nodes *dispatch.Nodes) bool {
-	return p.of(nodes, c.bucket) >= c.need.pods
+	return p.of(nodes, c.bucket) >= c.minimum.pods
 }

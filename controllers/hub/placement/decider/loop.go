@@ -53,7 +53,7 @@ func (d *Decider) Pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wake, tell := d.decide(workers)
+	wake, tell := d.lockAndPass(workers)
 	d.Wake(wake...)
 	for _, changed := range tell {
 		changed()
@@ -68,9 +68,8 @@ func (d *Decider) Next() (time.Duration, bool) {
 	return max(0, d.due.Sub(d.Clock.Now())), !d.due.IsZero()
 }
 
-// decide does the part of a pass that is under the lock. It returns the jobs that are to be woken, and the subscribers
-// that are to be told.
-func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.NamespacedName, tell []func()) {
+// lockAndPass does the part of a pass that needs the lock. It returns the jobs to wake and the subscribers to tell.
+func (d *Decider) lockAndPass(workers []v1alpha1.WorkerCluster) (wake []types.NamespacedName, tell []func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	defer d.answerQuestions()
@@ -91,7 +90,7 @@ func (d *Decider) decide(workers []v1alpha1.WorkerCluster) (wake []types.Namespa
 }
 
 // toWake returns the jobs that a pass was about: jobs with an outcome, jobs that are to be evicted for them, and jobs
-// that had no answer before. Jobs that wait in Need are told there.
+// that had no answer before. Jobs that wait in Enter are told there.
 func (d *Decider) toWake(outcomes []queue.Outcome) []types.NamespacedName {
 	wake := sets.Set[types.NamespacedName]{}
 	for i := range outcomes {
