@@ -6,23 +6,26 @@ package copies
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/trainjobs"
 )
 
-// Remains is true while the worker has a pod that may run of a copy that is gone, or the copy's JobSet, which may make
-// one. It deletes the JobSet. uid is the UID of the copy. If uid is empty, nobody knows whose JobSet there is, and only
-// pods count. beside is the TrainJob that has the name of the copy now, nil if there is none. Its pods have the names
-// of the copy's pods.
+// Remains is true while the worker has a pod that may run of a copy that is gone, or the copy's JobSet or a Job of it,
+// which may make one. It deletes the JobSet, and Kubernetes deletes its Jobs. uid is the UID of the copy. If uid is
+// empty, nobody knows whether a JobSet is the copy's, and only Jobs and pods count. beside is the TrainJob that has the
+// name of the copy now, nil if there is none. Its Jobs and pods have the labels that the copy's Jobs and pods have.
 func (w Worker) Remains(
 	ctx context.Context, key types.NamespacedName, uid types.UID, beside *unstructured.Unstructured,
 ) (bool, error) {
@@ -30,30 +33,74 @@ func (w Worker) Remains(
 	if err != nil {
 		return false, err
 	}
-	if uid != "" {
-		if left, err := w.jobSetLeft(ctx, live, key, uid); left || err != nil {
+	jobSet, err := w.jobSet(ctx, live, key)
+	if err != nil {
+		return false, err
+	}
+	var others types.UID // of the JobSet that has the name and is not ours
+	switch owner := metav1.GetControllerOfNoCopy(jobSet); {
+	case owner != nil && owner.UID == uid:
+		if left, err := w.deleteJobSet(ctx, jobSet); left || err != nil {
+			return left, err
+		}
+	case owner != nil && (owner.Kind != trainjobs.GroupVersionKind.Kind || beside != nil && owner.UID == beside.GetUID()):
+		others = jobSet.GetUID()
+	} // Without an owner it may be an orphan of our copy: its Jobs and pods count.
+	if others == "" {
+		// Most often the caches show it. They cannot show that no pod is left, and keep no UIDs of JobSets.
+		if left, err := w.podsLeft(ctx, w.Client, key, others); left || err != nil {
 			return left, err
 		}
 	}
-	var reader client.Reader = w.Client
-	var others types.UID
-	if beside != nil {
-		reader = live // The cache keeps of a pod only what is needed for counting.
-		others = jobSetOf(ctx, live, beside)
+	// Jobs before pods: a Job that is gone makes no pod any more.
+	if left, err := w.jobsLeft(ctx, live, key, others); left || err != nil {
+		return left, err
 	}
+	return w.podsLeft(ctx, live, key, others)
+}
+
+// podsLeft is true while a JobSet of the name, but not the JobSet with the UID others, has a pod that may run.
+func (w Worker) podsLeft(
+	ctx context.Context, reader client.Reader, key types.NamespacedName, others types.UID,
+) (bool, error) {
 	var pods corev1.PodList
-	ofName := client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name}
-	err = reader.List(ctx, &pods, client.InNamespace(key.Namespace), ofName)
-	if err != nil {
+	if err := reader.List(ctx, &pods, ofJobSet(key)...); err != nil {
 		return false, fmt.Errorf("list pods of TrainJob %s on worker %q: %w", key, w.Name, err)
 	}
-	for i := range pods.Items {
-		owner := types.UID(pods.Items[i].Labels[jobsetv1alpha2.JobSetUIDKey])
-		if IsAlive(pods.Items[i]) && (owner == "" || owner != others) {
-			return true, nil
-		}
+	return slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return IsAlive(pod) && !isOf(&pod, others) }), nil
+}
+
+// jobsLeft is podsLeft for Jobs that may make a pod. The garbage collector may delete a JobSet before it knows of a Job
+// that the JobSet has just got, and that Job may still make pods. A suspended Job does not count: without its JobSet
+// nobody resumes it. A hub that may not read Jobs there looks at pods only.
+func (w Worker) jobsLeft(
+	ctx context.Context, live client.Reader, key types.NamespacedName, others types.UID,
+) (bool, error) {
+	var jobs batchv1.JobList
+	switch err := live.List(ctx, &jobs, ofJobSet(key)...); {
+	case apierrors.IsForbidden(err), meta.IsNoMatchError(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("list Jobs of TrainJob %s on worker %q: %w", key, w.Name, err)
 	}
-	return false, nil
+	return slices.ContainsFunc(jobs.Items, func(job batchv1.Job) bool { return mayMakePods(job) && !isOf(&job, others) }), nil
+}
+
+// ofJobSet selects what the JobSet of a name has made.
+func ofJobSet(key types.NamespacedName) []client.ListOption {
+	return []client.ListOption{client.InNamespace(key.Namespace), client.MatchingLabels{jobsetv1alpha2.JobSetNameKey: key.Name}}
+}
+
+// isOf is true for what the JobSet with this UID has made. No JobSet has the UID "".
+func isOf(object client.Object, jobSet types.UID) bool {
+	return jobSet != "" && object.GetLabels()[jobsetv1alpha2.JobSetUIDKey] == string(jobSet)
+}
+
+// mayMakePods is true for a Job that is neither suspended nor Complete or Failed.
+func mayMakePods(job batchv1.Job) bool {
+	return !ptr.Deref(job.Spec.Suspend, false) && !slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
+	})
 }
 
 // IsAlive is true for a pod that runs, or may run.
@@ -61,42 +108,34 @@ func IsAlive(pod corev1.Pod) bool {
 	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
 }
 
-// jobSetLeft is true while the worker has the JobSet of the copy, and deletes the JobSet. A copy that is deleted in the
-// background leaves its JobSet to the garbage collector, which may forget it, and the JobSet may still make pods. A hub
-// that may not read or delete JobSets there looks at pods only.
-func (w Worker) jobSetLeft(
-	ctx context.Context, live client.Reader, key types.NamespacedName, uid types.UID,
-) (bool, error) {
+// jobSet returns the JobSet of a name. It is empty if there is none, or the hub may not read JobSets: then the hub looks
+// at Jobs and pods only, and all of the name count as the copy's.
+func (w Worker) jobSet(ctx context.Context, live client.Reader, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	jobSet := trainjobs.NewJobSet()
 	err := live.Get(ctx, key, jobSet)
-	switch owner := metav1.GetControllerOfNoCopy(jobSet); {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("get JobSet %s on worker %q: %w", key, w.Name, err)
-	case owner == nil || owner.UID != uid:
-		return false, nil
-	case jobSet.GetDeletionTimestamp() != nil:
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || meta.IsNoMatchError(err) {
+		return trainjobs.NewJobSet(), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get JobSet %s on worker %q: %w", key, w.Name, err)
+	}
+	return jobSet, nil
+}
+
+// deleteJobSet deletes the JobSet of a copy that is gone, and returns true. A copy that is deleted in the background
+// leaves its JobSet to the garbage collector, which may forget it, and the JobSet may still make pods. If the hub may not
+// delete JobSets there, it returns false.
+func (w Worker) deleteJobSet(ctx context.Context, jobSet *unstructured.Unstructured) (bool, error) {
+	if jobSet.GetDeletionTimestamp() != nil {
 		return true, nil
 	}
-	jobSetUID := jobSet.GetUID()
-	foreground := client.PropagationPolicy(metav1.DeletePropagationForeground)
-	err = w.Delete(ctx, jobSet, foreground, client.Preconditions{UID: &jobSetUID})
+	uid := jobSet.GetUID()
+	err := w.Delete(ctx, jobSet, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
 	switch {
 	case apierrors.IsForbidden(err):
 		return false, nil
 	case client.IgnoreNotFound(err) != nil:
-		return false, fmt.Errorf("delete JobSet %s on worker %q: %w", key, w.Name, err)
+		return false, fmt.Errorf("delete JobSet %s on worker %q: %w", client.ObjectKeyFromObject(jobSet), w.Name, err)
 	}
 	return true, nil
-}
-
-// jobSetOf is the UID of a TrainJob's JobSet. It is empty if the JobSet cannot be read: then the TrainJob's pods count
-// as the copy's.
-func jobSetOf(ctx context.Context, live client.Reader, job *unstructured.Unstructured) types.UID {
-	jobSet := trainjobs.NewJobSet()
-	if err := live.Get(ctx, client.ObjectKeyFromObject(job), jobSet); err != nil || !metav1.IsControlledBy(jobSet, job) {
-		return ""
-	}
-	return jobSet.GetUID()
 }

@@ -128,7 +128,7 @@ func movedBy(f *jobObservation) string {
 func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobObservation, error) {
 	f, now := *t.observation, r.Clock.Now()
 	key := client.ObjectKeyFromObject(f.dispatch)
-	if now.Sub(r.started) < startLag {
+	if now.Sub(r.started) < records.StartLag {
 		stored := &v1alpha1.Dispatch{}
 		if err := r.HubReader.Get(ctx, key, stored); err != nil {
 			return nil, fmt.Errorf("get Dispatch %s: %w", key, err)
@@ -144,7 +144,7 @@ func (r *Reconciler) confirm(ctx context.Context, o *observation, t task) (*jobO
 	latest := *o
 	latest.contact = r.Connections.Contact(o.name)
 	state, _ := latest.stateAt(now)
-	f.worker, f.fence = latest.stateFor(f.dispatch, state), r.fence(&latest, f.dispatch)
+	f.worker, f.stop = latest.stateFor(f.dispatch, state), r.observeStop(&latest, f.dispatch)
 	if f.decide(now).do != t.decided.do {
 		return nil, errOutdated
 	}

@@ -36,7 +36,7 @@ func TestAnswerIsAReason(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := jobObservation{
 				dispatch: newDispatch(policy(v1alpha1.FailoverFenced), test.said), job: newJob(nil), worker: lost,
-				fence: fence{silent: true, stoppedAt: now.Add(-time.Minute)},
+				stop: agentStop{silent: true, at: now.Add(-time.Minute)},
 			}
 			decided := f.decide(now)
 			if decided.do != test.want {
@@ -45,7 +45,7 @@ func TestAnswerIsAReason(t *testing.T) {
 			if decided.do == answered && decided.do.reason() != v1alpha1.ReasonAddressAnswers {
 				t.Errorf("it is written with reason %s", decided.do.reason())
 			}
-			f.fence = fence{untried: true}
+			f.stop = agentStop{untried: true}
 			if decided := f.decide(now); test.want == answered && decided.do != answered {
 				t.Errorf("before the worker was tried again it is %s, want %s: %s", decided.do, test.want, test.reason)
 			}

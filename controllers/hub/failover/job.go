@@ -52,15 +52,15 @@ func (s jobState) reason() string {
 	}[s]
 }
 
-// fence is what is known about the stop of the fenced copies on a worker.
-type fence struct {
+// agentStop is what is known about the stop of the fenced copies on a worker.
+type agentStop struct {
 	// silent: no connection to the worker's address was possible during the whole outage. If anything answers there, the
 	// API server may be down while pods run on, and then the agent cannot stop them.
 	silent bool
 	// untried: it is not yet known whether silent is true.
 	untried bool
-	// stoppedAt is when the copies must have stopped. Zero: no agent was alive when the worker was last seen.
-	stoppedAt time.Time
+	// at is when the copies must have stopped. Zero: no agent was alive when the worker was last seen.
+	at time.Time
 }
 
 // jobObservation has everything that the decision about a Dispatch depends on.
@@ -73,7 +73,7 @@ type jobObservation struct {
 	worker workerState
 	since  time.Time
 	reason string
-	fence  fence
+	stop   agentStop
 	// hasTombstone: a Tombstone names the copy that the worker may have.
 	hasTombstone bool
 	// deletionGrace is how long a deletion waits for a lost worker.
@@ -128,8 +128,9 @@ func (f *jobObservation) decideEviction(now time.Time) decision {
 	return decided
 }
 
-// decideLoss decides about a job that is to run on, on this worker or another. An answer on record stays on record until
-// the worker answers again: a later process knows of it only by the reason of the condition.
+// decideLoss decides about a job that is to run on, on this worker or another. Once the condition WorkerLost says that
+// something has answered at the worker's address, the condition keeps that reason until the worker itself answers: a
+// later process cannot know it otherwise.
 func (f *jobObservation) decideLoss(now time.Time) decision {
 	decided := f.decideByWorker(now)
 	if f.isAnswerOnRecord() && (decided.do == hold || decided.do == pausing) {
@@ -179,22 +180,22 @@ func (f *jobObservation) decideFenced(now time.Time) decision {
 	switch {
 	case f.hasAnswered():
 		return decision{do: answered, words: answeredWords(worker)}
-	case f.fence.untried:
+	case f.stop.untried:
 		// The first try to connect wakes us. Nobody has seen an answer yet, so none may be written.
 		return decision{do: leave}
-	case f.fence.stoppedAt.IsZero():
+	case f.stop.at.IsZero():
 		return decision{do: hold, words: noAgentWords(worker)}
-	case said == nil, now.Before(f.fence.stoppedAt):
-		return decision{do: fencing, words: fencingWords(worker), again: f.fence.stoppedAt}
+	case said == nil, now.Before(f.stop.at):
+		return decision{do: fencing, words: fencingWords(worker), again: f.stop.at}
 	default:
 		return decision{do: end, words: fencedWords(worker)}
 	}
 }
 
 // hasAnswered is true if something has answered at the worker's address during this outage, so that the outage was not
-// silent. It is for Fenced jobs: the fence of others is not known.
+// silent. It is for Fenced jobs: observeStop finds out nothing for other jobs.
 func (f *jobObservation) hasAnswered() bool {
-	return f.isAnswerOnRecord() || !f.fence.untried && !f.fence.silent
+	return f.isAnswerOnRecord() || !f.stop.untried && !f.stop.silent
 }
 
 // isAnswerOnRecord is true if the condition WorkerLost says that something has answered. An earlier process may have

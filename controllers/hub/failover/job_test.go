@@ -87,8 +87,8 @@ func another(job *unstructured.Unstructured) { job.SetUID("another-uid") }
 func TestDecide(t *testing.T) {
 	var (
 		running = newJob(nil)
-		silent  = fence{silent: true}
-		stopsIn = func(d time.Duration) fence { return fence{silent: true, stoppedAt: now.Add(d)} }
+		silent  = agentStop{silent: true}
+		stopsIn = func(d time.Duration) agentStop { return agentStop{silent: true, at: now.Add(d)} }
 		fenced  = policy(v1alpha1.FailoverFenced)
 	)
 	for name, test := range map[string]struct {
@@ -97,7 +97,7 @@ func TestDecide(t *testing.T) {
 		job          *unstructured.Unstructured
 		worker       workerState
 		ready        string
-		fence        fence
+		stop         agentStop
 		hasTombstone bool
 		want         jobState
 		words        string
@@ -114,45 +114,45 @@ func TestDecide(t *testing.T) {
 		"Immediate": {reason: "at once", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate)), job: running, worker: lost, want: end, words: immediateWords("w")},
 
 		"FencedBegins": {
-			reason: "when the agent must have stopped it", dispatch: newDispatch(fenced), job: running, worker: lost, fence: stopsIn(time.Minute),
+			reason: "when the agent must have stopped it", dispatch: newDispatch(fenced), job: running, worker: lost, stop: stopsIn(time.Minute),
 			want: fencing, words: fencingWords("w"), again: time.Minute,
 		},
 		"FencedIsSaidFirst": {
 			reason:   "mirror needs something to take back when the worker returns, so that only one of two writes succeeds",
-			dispatch: newDispatch(fenced), job: running, worker: lost, fence: stopsIn(-time.Minute),
+			dispatch: newDispatch(fenced), job: running, worker: lost, stop: stopsIn(-time.Minute),
 			want: fencing, words: fencingWords("w"), again: -time.Minute,
 		},
 		"FencedWaits": {
 			reason: "not a moment before", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))), job: running,
-			worker: lost, fence: stopsIn(time.Second), want: fencing, words: fencingWords("w"), again: time.Second,
+			worker: lost, stop: stopsIn(time.Second), want: fencing, words: fencingWords("w"), again: time.Second,
 		},
 		"FencedEnds": {
 			reason: "it must have stopped", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))), job: running,
-			worker: lost, fence: stopsIn(0), want: end, words: fencedWords("w"),
+			worker: lost, stop: stopsIn(0), want: end, words: fencedWords("w"),
 		},
 		"FencedWithoutAgent": {
-			reason: "nobody stops it", dispatch: newDispatch(fenced), job: running, worker: lost, fence: silent, want: hold, words: noAgentWords("w"),
+			reason: "nobody stops it", dispatch: newDispatch(fenced), job: running, worker: lost, stop: silent, want: hold, words: noAgentWords("w"),
 		},
 		"FencedAfterAgentWasUnknown": {
 			reason: "a manager that has just begun may not know yet", dispatch: newDispatch(fenced, said(v1alpha1.ReasonHold, noAgentWords("w"))),
-			job: running, worker: lost, fence: stopsIn(0), want: end, words: fencedWords("w"),
+			job: running, worker: lost, stop: stopsIn(0), want: end, words: fencedWords("w"),
 		},
 		"FencedAndAnswered": {
 			reason: "its API server may be down, and its agent with it", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))),
-			job: running, worker: lost, fence: fence{stoppedAt: now.Add(-time.Minute)}, want: answered, words: answeredWords("w"),
+			job: running, worker: lost, stop: agentStop{at: now.Add(-time.Minute)}, want: answered, words: answeredWords("w"),
 		},
 		"FencedAndUntried": {
 			reason:   "a grace period can be over before anybody has tried to connect again, and an answer would be remembered",
-			dispatch: newDispatch(fenced), job: running, worker: lost, fence: fence{untried: true, stoppedAt: now.Add(-time.Minute)},
+			dispatch: newDispatch(fenced), job: running, worker: lost, stop: agentStop{untried: true, at: now.Add(-time.Minute)},
 		},
 		"FencedAndUntriedAgain": {
 			reason: "a manager that has begun since has not tried yet, and the condition remembers", job: running, worker: lost,
-			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), fence: fence{untried: true},
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), stop: agentStop{untried: true},
 			want: answered, words: answeredWords("w"),
 		},
 		"FencedAndAnsweredBefore": {
 			reason:   "a manager that has begun since does not know, and the condition does",
-			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: lost, fence: stopsIn(-time.Minute),
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: lost, stop: stopsIn(-time.Minute),
 			want: answered, words: answeredWords("w"),
 		},
 
@@ -161,25 +161,25 @@ func TestDecide(t *testing.T) {
 		},
 		"PausedFenced": {
 			reason: "though it must have stopped", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, "")), job: running, worker: paused,
-			fence: stopsIn(-time.Hour), want: pausing, words: pausingWords("w"),
+			stop: stopsIn(-time.Hour), want: pausing, words: pausingWords("w"),
 		},
 		"PausedAndAnswered": {
 			reason:   "after the pause a manager that has begun since must know it",
-			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: paused, fence: stopsIn(-time.Hour),
+			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: paused, stop: stopsIn(-time.Hour),
 			want: answered, words: answeredWords("w"),
 		},
 		"AnsweredInThePause": {
 			reason: "so must it know an answer that came only then", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFailoverPaused, pausingWords("w"))),
-			job: running, worker: paused, fence: fence{stoppedAt: now.Add(-time.Hour)}, want: answered, words: answeredWords("w"),
+			job: running, worker: paused, stop: agentStop{at: now.Add(-time.Hour)}, want: answered, words: answeredWords("w"),
 		},
 		"PausedAndUntried": {
-			reason: "nobody has seen an answer yet", dispatch: newDispatch(fenced), job: running, worker: paused, fence: fence{untried: true},
+			reason: "nobody has seen an answer yet", dispatch: newDispatch(fenced), job: running, worker: paused, stop: agentStop{untried: true},
 			want: pausing, words: pausingWords("w"),
 		},
 		"AnsweredAndUnusable": {
 			reason:   "it may be lost again, silently, before it can be used",
 			dispatch: newDispatch(fenced, said(v1alpha1.ReasonAddressAnswers, answeredWords("w"))), job: running, worker: unclear,
-			ready: v1alpha1.ReasonCredentialsInvalid, fence: stopsIn(-time.Hour), want: answered, words: unusableWords("w", v1alpha1.ReasonCredentialsInvalid),
+			ready: v1alpha1.ReasonCredentialsInvalid, stop: stopsIn(-time.Hour), want: answered, words: unusableWords("w", v1alpha1.ReasonCredentialsInvalid),
 		},
 		"AnsweredAndElsewhere": {
 			reason:   "the name may lead to the former cluster again",
@@ -203,16 +203,16 @@ func TestDecide(t *testing.T) {
 		},
 		"UnauthorizedAfterLoss": {
 			reason: "it is not true any more that it does not answer", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))),
-			job: running, worker: unclear, ready: v1alpha1.ReasonCredentialsInvalid, fence: stopsIn(-time.Hour),
+			job: running, worker: unclear, ready: v1alpha1.ReasonCredentialsInvalid, stop: stopsIn(-time.Hour),
 			want: hold, words: unusableWords("w", v1alpha1.ReasonCredentialsInvalid),
 		},
 		"ConnectingAfterLoss": {
 			reason: "that is for a moment", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))), job: running,
-			worker: unclear, ready: v1alpha1.ReasonConnecting, fence: stopsIn(-time.Hour),
+			worker: unclear, ready: v1alpha1.ReasonConnecting, stop: stopsIn(-time.Hour),
 		},
 		"NotConfirmed": {
 			reason: "so is that", dispatch: newDispatch(fenced, said(v1alpha1.ReasonFencing, fencingWords("w"))), job: running,
-			worker: unclear, ready: v1alpha1.ReasonUnreachable, fence: stopsIn(-time.Hour),
+			worker: unclear, ready: v1alpha1.ReasonUnreachable, stop: stopsIn(-time.Hour),
 		},
 
 		"Finished": {reason: "it is over", dispatch: newDispatch(isFinished), job: newJob(complete), worker: forgotten},
@@ -255,14 +255,14 @@ func TestDecide(t *testing.T) {
 		"DeletedByHand":           {reason: "it would be placed anew, and may still run", dispatch: newDispatch(deleted(24 * time.Hour)), job: running, worker: lost, want: hold, words: holdWords("w")},
 		"DeletedByHandGone":       {reason: "all the more", dispatch: newDispatch(deleted(24 * time.Hour)), job: running, worker: gone, want: hold, words: goneWords(newDispatch())},
 		"DeletedByHandPaused":     {reason: "so is that", dispatch: newDispatch(policy(v1alpha1.FailoverImmediate), deleted(24*time.Hour)), job: running, worker: paused, want: pausing, words: pausingWords("w")},
-		"DeletedByHandFencing":    {reason: "until it must have stopped", dispatch: newDispatch(fenced, deleted(24*time.Hour)), job: running, worker: lost, fence: stopsIn(time.Minute), want: fencing, words: fencingWords("w"), again: time.Minute},
-		"DeletedByHandFenced":     {reason: "it must have stopped", dispatch: newDispatch(fenced, deleted(0), said(v1alpha1.ReasonFencing, "")), job: running, worker: lost, fence: stopsIn(0), want: release},
+		"DeletedByHandFencing":    {reason: "until it must have stopped", dispatch: newDispatch(fenced, deleted(24*time.Hour)), job: running, worker: lost, stop: stopsIn(time.Minute), want: fencing, words: fencingWords("w"), again: time.Minute},
+		"DeletedByHandFenced":     {reason: "it must have stopped", dispatch: newDispatch(fenced, deleted(0), said(v1alpha1.ReasonFencing, "")), job: running, worker: lost, stop: stopsIn(0), want: release},
 		"DeletedByHandForgotten":  {reason: "nothing runs there", dispatch: newDispatch(deleted(0)), job: running, worker: forgotten, want: release},
 		"DeletedByHandAndGivenUp": {reason: "its attempt has ended", dispatch: newDispatch(givenUp, deleted(0)), job: running, worker: lost, want: release},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := jobObservation{
-				dispatch: test.dispatch, job: test.job, worker: test.worker, since: now.Add(-time.Hour), reason: test.ready, fence: test.fence,
+				dispatch: test.dispatch, job: test.job, worker: test.worker, since: now.Add(-time.Hour), reason: test.ready, stop: test.stop,
 				hasTombstone: test.hasTombstone, deletionGrace: 15 * time.Minute,
 			}
 			if test.worker == gone || test.worker == elsewhere {

@@ -23,9 +23,6 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// startLag is how long after the start the caches are doubted: they were filled while another replica led.
-const startLag = 10 * time.Second
-
 // Reconciler reconciles WorkerClusters that are away. It keeps no state but the time of its first reconcile.
 type Reconciler struct {
 	Options
@@ -153,7 +150,7 @@ type task struct {
 }
 
 func (r *Reconciler) observeJob(ctx context.Context, o *observation, state workerState, d *v1alpha1.Dispatch) (*jobObservation, error) {
-	f := &jobObservation{dispatch: d, worker: state, fence: r.fence(o, d), deletionGrace: r.DeletionGrace}
+	f := &jobObservation{dispatch: d, worker: state, stop: r.observeStop(o, d), deletionGrace: r.DeletionGrace}
 	if o.worker != nil {
 		f.reason = o.worker.Status.ReadyReason()
 		if state != elsewhere {
@@ -170,17 +167,17 @@ func (r *Reconciler) observeJob(ctx context.Context, o *observation, state worke
 	return f, err
 }
 
-// fence returns what is known about the stop of the fenced copies. The lease is read after the contact, so that a
+// observeStop returns what is known about the stop of the fenced copies. The lease is read after the contact, so that a
 // worker that answers meanwhile makes the stop later, never earlier.
-func (r *Reconciler) fence(o *observation, d *v1alpha1.Dispatch) fence {
+func (r *Reconciler) observeStop(o *observation, d *v1alpha1.Dispatch) agentStop {
 	if d.Spec.Failover != v1alpha1.FailoverFenced {
-		return fence{}
+		return agentStop{}
 	}
-	var known fence
+	var known agentStop
 	known.untried = o.contact.Untried
 	known.silent = !o.contact.SilentSince.IsZero() && !o.contact.SilentSince.After(o.contact.UnreachableSince)
 	if at, ok := r.Agents.StoppedAt(o.name, o.clusterID(d)); ok {
-		known.stoppedAt = at
+		known.at = at
 	}
 	return known
 }

@@ -17,7 +17,7 @@ import (
 const (
 	defaultGrace = 5 * time.Minute
 	// confirmation is how long this process itself must have found a worker unreachable, unless the grace period is
-	// shorter. An outage from before is only known from the record: the worker may have returned while no manager looked.
+	// shorter. The record alone is not enough: since it was written, the worker may have returned while no manager looked.
 	confirmation = 30 * time.Second
 )
 

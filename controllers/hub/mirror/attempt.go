@@ -35,6 +35,8 @@ type attempt struct {
 	stopped *metav1.Time
 	// finishing measures since when the copy has been Complete or Failed.
 	finishing stopwatch
+	// absence is for how long looks at the worker have found nothing of the copy.
+	absence absence
 
 	creation   creation
 	copy       knownCopy

@@ -121,7 +121,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 		s.expectChangedEviction(t, `spec.trainer of the copy was changed on worker "worker"`, "the trainer stays")
 		s.reconcile(t)
 		s.collect(t)
-		s.reconcile(t)
+		s.reconcileGone(t)
 		s.expectEnd(t, v1alpha1.OutcomeCopyChanged, "the trainer stays")
 		if refusals := s.dispatch(t).Status.Refusals; len(refusals) != 1 || refusals[0].Cluster != workerName {
 			t.Errorf("the next attempt may be there at once, and be changed again: %+v", refusals)
@@ -184,7 +184,7 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	s.expectQuiet(t, "a pod of the copy runs")
 	must(t, s.worker.Delete(t.Context(), ours, client.GracePeriodSeconds(0)))
 	s.awaitPods(t, 1)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeNameConflict, s.key.String())
 	s.expectEvent(t, recorder, `Warning NameConflict worker "worker" has another TrainJob `+s.key.String()+", which is left alone")
 	if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
@@ -205,7 +205,7 @@ func TestNamespaceDeletedOnTheWorker(t *testing.T) {
 	must(t, s.worker.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.key.Namespace}}))
 	must(t, s.worker.Delete(t.Context(), s.copy(t))) // As the namespace's controller does.
 	s.settle(t)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	s.expectEvent(t, recorder, `Warning CopyDeleted the copy was deleted on worker "worker" before it had finished`)
 

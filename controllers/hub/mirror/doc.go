@@ -17,14 +17,14 @@
 //	              suspended and has no copy: placement asks for an eviction, which wakes us (create.go)
 //	conflicting   a foreign TrainJob has the name: the attempt is over (create.go)
 //	absent        bring namespace and runtime to the worker (propagate.go), and create the copy (create.go)
-//	copyDeleted   the copy is gone: the attempt is over when its pods are gone too (evict.go)
+//	copyDeleted   the copy is gone: the attempt is over when nothing of it is left (evict.go)
 //	mirrored      keep the copy what it should be (keep.go), and bring its status to the hub (status.go, report.go)
-//	evicting      the attempt has to end: delete the copy, and end the attempt when its pods are gone too (evict.go)
+//	evicting      the attempt has to end: delete the copy, and end the attempt when nothing of it is left (evict.go)
 //	finished      the copy has ended: the TrainJob says so at once, and then the Dispatch (status.go)
 //
 // No attempt ends because a cache does not show a copy. lookFor (presence.go) asks the worker's API server, and says
-// with one word what there is: the current copy, a second or an older copy, a foreign TrainJob, pods, a creation that
-// may still arrive, or nothing.
+// with one word what there is: the current copy, a second or an older copy, a foreign TrainJob, something that is left of
+// the copy (JobSet, Jobs, pods), something that may still arrive, or nothing.
 //
 // The mirror changes a copy for three reasons only. A copy that the worker's agent has stopped goes on when the
 // worker's execution lease allows it, and a suspension that is not Kueue's is ended (suspension.go). What Kueue says of

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -152,7 +151,7 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 		t.Errorf("the attempt was given up while its pod runs (-before +after):\n%s", diff)
 	}
 	s.deletePod(t, pod)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	s.expectNoStatus(t)
 }
@@ -162,12 +161,7 @@ func TestAttemptEndsWithItsPods(t *testing.T) {
 func TestAttemptEndsWithItsJobSet(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	jobSet := newJobSet()
-	jobSet.SetNamespace(s.key.Namespace)
-	jobSet.SetName(s.key.Name)
-	jobSet.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(s.copy(t), trainjobs.GroupVersionKind)})
-	jobSet.Object["spec"] = map[string]any{}
-	must(t, s.worker.Create(t.Context(), jobSet))
+	jobSet := s.createJobSet(t, s.copy(t))
 	must(t, s.worker.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	before := s.dispatch(t)
@@ -177,14 +171,8 @@ func TestAttemptEndsWithItsJobSet(t *testing.T) {
 	if diff := cmp.Diff(before, s.dispatch(t)); diff != "" {
 		t.Errorf("the attempt was given up while its JobSet may make pods (-before +after):\n%s", diff)
 	}
-	must(t, s.worker.Get(t.Context(), s.key, jobSet))
-	if jobSet.GetDeletionTimestamp() == nil {
-		t.Error("nobody deletes the JobSet")
-	}
-	jobSet.SetFinalizers(nil) // As the garbage collector does when what the JobSet owns is gone.
-	must(t, s.worker.Update(t.Context(), jobSet))
-	s.settle(t)
-	s.reconcile(t)
+	s.collectJobSet(t, jobSet)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 }
 

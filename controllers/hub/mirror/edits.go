@@ -32,9 +32,10 @@ const (
 
 // edit is what somebody has changed.
 type edit struct {
-	// path in the spec. It ends at a list, except that the second name below runtimePatches is the name of a manager.
+	// path has the names of the fields from the spec down to the changed field. A list is compared as a whole, except
+	// runtimePatches: there the second name is the manager of the changed entry.
 	path []string
-	// value that it had, nil if it had none.
+	// value is what the field had before, nil if it had no value.
 	value any
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// evict says on the Dispatch that the attempt is being ended, deletes the copy, and ends the attempt when neither the
-// copy nor a pod that may run is left. The two API servers show how far it is, so it goes on after a crash.
+// evict says on the Dispatch that the attempt is being ended, deletes the copy, and ends the attempt when nothing of the
+// copy is left that could run. The two API servers show how far it is, so it goes on after a crash.
 func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 	if v.copy != nil && v.isOurs(v.copy) && v.copy.GetDeletionTimestamp() != nil {
 		evictingErr := v.reportEvicting(ctx)
@@ -36,9 +36,9 @@ func (v *visit) evict(ctx context.Context) (time.Duration, error) {
 	switch v.copy = found.copy; found.presence {
 	case arriving:
 		return found.wait, nil
-	case podsAlive:
+	case left:
 		v.copy = nil // A foreign TrainJob may have the name.
-		return endCheck, v.reportEvicting(ctx)
+		return found.wait, v.reportEvicting(ctx)
 	case current:
 		return v.stop(ctx)
 	case second:
@@ -85,17 +85,15 @@ func (v *visit) deleteOrSay(ctx context.Context, holds client.Preconditions) err
 }
 
 // resolveMissing ends the attempt of a copy that the cache does not show any more, once the worker's API server has
-// said that the copy and its pods are gone. A copy that has only lost our label gets the label back.
+// said that nothing of the copy is left. A copy that has only lost our label gets the label back.
 func (v *visit) resolveMissing(ctx context.Context) (time.Duration, error) {
 	found, err := v.lookFor(ctx)
 	if err != nil {
 		return 0, err
 	}
 	switch v.copy = found.copy; found.presence {
-	case arriving:
+	case arriving, left:
 		return found.wait, nil
-	case podsAlive:
-		return endCheck, nil
 	case current:
 		v.attempt.copy.believe(found.copy, v.Clock.Now())
 		_, _, err := keeper{v}.bring(ctx)

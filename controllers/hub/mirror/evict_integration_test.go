@@ -62,7 +62,7 @@ func TestEviction(t *testing.T) {
 	}
 	s.deletePod(t, pod)
 	for range 2 {
-		s.reconcile(t)
+		s.reconcileGone(t)
 	}
 	s.expectPreempted(t)
 	if got, want := <-recorder.Events, "Normal Preempted Stopped on worker worker: "+evictionWords; got != want {
@@ -198,7 +198,7 @@ func TestEvictionWaitsForPodsBesideAForeignTrainJob(t *testing.T) {
 	s.restart()
 	s.expectQuiet(t, "a pod of the copy runs")
 	s.deletePod(t, pod)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomePreempted, evictionWords)
 	if diff := cmp.Diff(foreign, s.copy(t)); diff != "" {
 		t.Errorf("the foreign TrainJob was touched (-before +after):\n%s", diff)
@@ -224,6 +224,9 @@ func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 	s.evict(t)
 	s.reconcile(t)
 	s.collect(t)
+	for range 3 {
+		s.expectLook(t, "a controller may still make the JobSet")
+	}
 	lags = true
 	if result := s.expectQuiet(t, "the TrainJob says that it runs"); result.RequeueAfter == 0 {
 		t.Error("it was not to be looked at again")
@@ -269,6 +272,7 @@ func TestEvictionSurvivesRestarts(t *testing.T) {
 			s.restart()
 			s.evict(t)
 			for died := false; !died && !s.dispatch(t).AttemptEnded(); {
+				s.clock.Step(endCheck)
 				_, err := s.mirror.Reconcile(t.Context(), reconcile.Request{NamespacedName: s.key})
 				if died = errors.Is(err, errDied); !died {
 					must(t, err)
@@ -281,9 +285,10 @@ func TestEvictionSurvivesRestarts(t *testing.T) {
 			s.options = usual
 			for range 3 {
 				s.restart()
-				s.reconcile(t)
+				s.reconcileGone(t)
 				s.collect(t)
 			}
+			s.reconcile(t)
 			s.expectPreempted(t)
 		})
 	}
@@ -308,8 +313,8 @@ func TestEvictionTakenBack(t *testing.T) {
 	s.restart()
 	s.reconcile(t)
 	d = s.dispatch(t)
-	if d.Status.Phase != v1alpha1.PhaseStarting || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting) != nil {
-		t.Errorf("the status is %+v, want Starting without Evicting", d.Status)
+	if d.Status.Phase != v1alpha1.PhaseRunning || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchEvicting) != nil {
+		t.Errorf("the status is %+v, want Running without Evicting", d.Status)
 	}
 }
 
@@ -333,7 +338,7 @@ func TestDeletedDispatchWaitsForPods(t *testing.T) {
 	s.options.ClusterID = "id"
 	s.restart()
 	s.deletePod(t, pod)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	if d := s.dispatch(t); d != nil {
 		t.Errorf("the Dispatch was kept although all is gone: %+v", d)
 	}
@@ -359,8 +364,7 @@ func (s *scene) expectAttemptKept(t *testing.T, gone *v1alpha1.Dispatch) {
 func (s *scene) getUnderWay(t *testing.T) {
 	t.Helper()
 	s.reconcile(t)
-	say(t, s.worker, s.copy(t), "", 1)
-	s.settle(t)
+	s.trains(t, "ready", "")
 	s.reconcile(t)
 	s.clock.Step(statusWindow)
 	s.reconcile(t)

@@ -28,7 +28,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// statusWindow is how long changes of a status are gathered.
+// statusWindow is how long changes of a status are gathered. It does not come from the code, so that the tests notice a
+// change.
 const statusWindow = time.Second
 
 // A copy is created once, whatever the process and the caches know.
@@ -424,7 +425,7 @@ func TestWithdraw(t *testing.T) {
 			must(t, s.worker.Update(t.Context(), going))
 			s.settle(t)
 			for range 2 { // The Dispatch is deleted, if nobody has done that, and then released.
-				s.reconcile(t)
+				s.reconcileGone(t)
 			}
 			if d := s.dispatch(t); d != nil {
 				t.Errorf("the Dispatch was kept although the copy is gone: %+v", d)
@@ -546,7 +547,7 @@ func TestRunningAndCopyDeleted(t *testing.T) {
 	s.settle(t)
 	s.restart()
 	for range 2 {
-		s.reconcile(t)
+		s.reconcileGone(t)
 	}
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	if copy := s.copy(t); copy != nil {

@@ -127,7 +127,7 @@ func (k keeper) restore(ctx context.Context) error {
 	if patched, err := k.patchCopy(ctx, live, updated, names); !patched || err != nil {
 		return err
 	}
-	restored.checked = updated.GetGeneration() // Whatever still differs, the worker insists on it.
+	restored.checked = updated.GetGeneration() // What differs still was set by the worker's own admission, and stays.
 	return nil
 }
 

@@ -153,7 +153,7 @@ func (s *scene) expectRefused(t *testing.T, words string) {
 	t.Helper()
 	s.reconcile(t)
 	s.collect(t)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeRejected, words)
 	refusals := s.dispatch(t).Status.Refusals
 	if len(refusals) != 1 || refusals[0].Cluster != workerName || refusals[0].Count != 1 || !strings.Contains(refusals[0].Message, words) {

@@ -71,8 +71,8 @@ func TestWorkerReturns(t *testing.T) {
 
 	s.reconcile(t)
 	d := s.dispatch(t)
-	if d.Status.Phase != v1alpha1.PhaseStarting || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost) != nil {
-		t.Errorf("the status is %+v, want Starting without WorkerLost", d.Status)
+	if d.Status.Phase != v1alpha1.PhaseRunning || meta.FindStatusCondition(d.Status.Conditions, v1alpha1.DispatchWorkerLost) != nil {
+		t.Errorf("the status is %+v, want Running without WorkerLost", d.Status)
 	}
 	if diff := cmp.Diff(before, s.copy(t)); diff != "" {
 		t.Errorf("the copy was touched before it was on record that the worker is back (-before +after):\n%s", diff)
@@ -121,7 +121,7 @@ func TestWorkerReturnsToWhatWasToBeDone(t *testing.T) {
 		}
 		s.expectEvicting(t)
 		s.collect(t)
-		s.reconcile(t)
+		s.reconcileGone(t)
 		s.expectPreempted(t)
 	})
 }

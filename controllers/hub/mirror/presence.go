@@ -11,36 +11,68 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// endCheck is how often the mirror looks whether pods have ended, if their end causes no event here.
-const endCheck = time.Second
+const (
+	// endCheck is how often the mirror looks whether what a copy has left is gone, if no event tells.
+	endCheck = time.Second
+	// makingLag is for how long the worker's controllers may still make a JobSet, Jobs or pods of a copy when nothing of it is
+	// there. Their caches may show the copy as it was, and their requests may be under way. Kubeflow Trainer makes a JobSet
+	// anew even while its TrainJob is being deleted.
+	makingLag = 3 * time.Second
+	// maxStep is how much of the time between two looks counts for makingLag.
+	maxStep = endCheck + endCheck/2
+)
 
 // finding is the answer of a look at the worker's API server.
 type finding struct {
 	presence
 	// copy is the TrainJob of the name, nil if there is none.
 	copy *unstructured.Unstructured
-	// wait is for how long a creation may still arrive.
+	// wait is after how long to look again, for arriving and left.
 	wait time.Duration
 }
 
 // lookFor asks the worker's API server what there is of the attempt. A cache proves no absence: its watch may lag, and
 // a copy that has lost our label is not in it. The attempt may end only if the answer is nothing or foreign.
 func (v *visit) lookFor(ctx context.Context) (finding, error) {
+	began := v.Clock.Now()
 	found, err := v.lookForCopy(ctx)
 	if err != nil || found.presence != nothing && found.presence != foreign {
+		v.attempt.absence = absence{}
 		return found, err
 	}
 	if found.presence == foreign && !v.wasCopied() {
 		return found, nil // The foreign TrainJob has kept ours from being created.
 	}
 	remains, err := v.worker.Remains(ctx, client.ObjectKeyFromObject(v.dispatch), v.knownUID(), found.copy)
-	if remains {
-		found.presence = podsAlive
+	switch {
+	case err != nil:
+		v.attempt.absence = absence{}
+	case remains:
+		v.attempt.absence = absence{}
+		found.presence, found.wait = left, endCheck
+	case v.wasCopied() && v.attempt.absence.note(began, v.Clock.Now()) < makingLag:
+		found.presence, found.wait = arriving, endCheck
 	}
 	return found, err
 }
 
-// lookForCopy is lookFor without the look at pods.
+// absence is for how long looks have found nothing. Of the time between two looks maxStep counts at most: if nobody
+// looks for longer, something may come and go.
+type absence struct {
+	last  time.Time
+	shown time.Duration
+}
+
+// note notes a look that has found nothing, and returns for how long nothing has been found.
+func (a *absence) note(began, ended time.Time) time.Duration {
+	if !a.last.IsZero() {
+		a.shown += min(began.Sub(a.last), maxStep)
+	}
+	a.last = ended
+	return a.shown
+}
+
+// lookForCopy is lookFor without the look at what a copy that is gone has left.
 func (v *visit) lookForCopy(ctx context.Context) (finding, error) {
 	wait := v.mayArrive() // Before the request: a creation that arrives between the two is not overlooked.
 	copy, err := v.worker.Find(ctx, client.ObjectKeyFromObject(v.dispatch))

@@ -351,7 +351,7 @@ func TestProgressOfAnotherAttempt(t *testing.T) {
 
 	must(t, s.worker.Delete(t.Context(), s.copy(t)))
 	s.deleteJobSet(t)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	s.expectCourse(t, "after the first attempt", course{})
 

@@ -15,7 +15,8 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// propagation brings to the worker what the copy of a job needs.
+// propagation brings the namespace and the runtime of a job to the worker. It brings nothing else: Secrets, ConfigMaps,
+// volumes and service accounts have to be there.
 type propagation struct {
 	*reconciler
 	worker client.Client

@@ -23,9 +23,6 @@ import (
 	"github.com/trainyard/trainyard/internal/requeue"
 )
 
-// startLag is how long a new mirror doubts the hub's caches, which were filled while another replica was leading.
-const startLag = 10 * time.Second
-
 // reconciler reconciles the keys of one worker.
 type reconciler struct {
 	Options
@@ -145,6 +142,9 @@ func (r *reconciler) observe(ctx context.Context, worker copies.Worker, key type
 	v.attempt = r.attemptOf(key, dispatch)
 	v.held = v.attempt.suspension.held
 	v.attempt.copy.complete(&v.observation, r.Clock.Now())
+	if v.copy != nil && !v.believed && v.isOurs(v.copy) {
+		v.attempt.absence = absence{}
+	}
 	v.observeCourse(ctx)
 	return v, nil
 }
@@ -168,7 +168,7 @@ func (v *visit) observeCourse(ctx context.Context) {
 
 // doubted is true while the hub's caches may lag behind the writes of the replica that led before.
 func (r *reconciler) doubted() bool {
-	return r.Clock.Since(r.started) < startLag
+	return r.Clock.Since(r.started) < records.StartLag
 }
 
 // dispatchIsCurrent is true if the cached Dispatch is the API server's. It is asked before a step that would be wrong

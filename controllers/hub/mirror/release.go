@@ -57,10 +57,8 @@ func (v *visit) leaveNothing(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	switch found.presence {
-	case arriving:
+	case arriving, left:
 		return found.wait, nil
-	case podsAlive:
-		return endCheck, nil
 	case current, second, older:
 		return endCheck, v.worker.DeleteCopy(ctx, found.copy, client.Preconditions{})
 	case nothing, foreign:

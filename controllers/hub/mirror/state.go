@@ -123,12 +123,13 @@ type observation struct {
 type presence int
 
 const (
-	// nothing: there is no TrainJob of the name. From lookFor also: no pod is alive, and no creation can arrive.
+	// nothing: there is no TrainJob of the name. From lookFor also: nothing is left of the copy, and nothing can come.
 	nothing presence = iota
-	// arriving: there is no TrainJob of the name but a foreign one, and a creation that got no answer may still make ours.
+	// arriving: there is no TrainJob of the name, or a foreign one. A creation that got no answer may still make ours, or the
+	// worker's controllers may still make something of ours.
 	arriving
-	// podsAlive: the copy is gone, but its JobSet is there or one of its pods may run.
-	podsAlive
+	// left: the copy is gone, but its JobSet or a Job is there, or one of its pods may run.
+	left
 	// current: the copy of the attempt.
 	current
 	// second: another copy of the attempt. A creation without an answer arrived when the first copy had been deleted.
@@ -141,7 +142,7 @@ const (
 
 // String names the presence, for logs and tests.
 func (p presence) String() string {
-	return [...]string{"nothing", "arriving", "podsAlive", "current", "second", "older", "foreign"}[p]
+	return [...]string{"nothing", "arriving", "left", "current", "second", "older", "foreign"}[p]
 }
 
 // presenceOf says what a TrainJob of the Dispatch's name is to the current attempt.

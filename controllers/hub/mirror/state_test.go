@@ -99,8 +99,8 @@ func TestPresenceOf(t *testing.T) {
 	unlabelled := func(job *unstructured.Unstructured) {
 		job.SetLabels(map[string]string{v1alpha1.LabelOriginUID: "origin"})
 	}
-	twin := testCopy("origin", "2")
-	otherHub(twin)
+	ofOtherHub := testCopy("origin", "2")
+	otherHub(ofOtherHub)
 	bare := testCopy("origin", "2")
 	unlabelled(bare)
 	for name, test := range map[string]struct {
@@ -118,9 +118,9 @@ func TestPresenceOf(t *testing.T) {
 		"Unlabelled": {reason: "a label that is missing says nothing", copy: bare, want: current},
 		"Foreign":    {reason: "it is of another TrainJob", copy: testCopy("other", "2"), want: foreign},
 		"OfTheUser":  {reason: "it has no marks", copy: testJob("x"), want: foreign},
-		"OtherHub":   {reason: "a hub that was made from the same backup knows the same TrainJob", copy: twin, want: foreign},
+		"OtherHub":   {reason: "a hub that was made from the same backup knows the same TrainJob", copy: ofOtherHub, want: foreign},
 		"OtherHubOnRecord": {
-			reason: "somebody has changed the label of our copy", dispatch: testDispatch(withCopy), copy: twin, want: current,
+			reason: "somebody has changed the label of our copy", dispatch: testDispatch(withCopy), copy: ofOtherHub, want: current,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

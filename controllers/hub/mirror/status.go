@@ -23,7 +23,9 @@ import (
 const (
 	// statusWindow is how long changes of a live job's status are gathered into one write. An end does not wait.
 	statusWindow = time.Second
-	// pushLag is how long it may take until the cache shows a write of ours. No attempt is given up as lost meanwhile.
+	// pushLag is how long it may take until the cache shows a write of ours. It is longer than statusWindow: otherwise,
+	// while the cache lags, each further write of the status would cost a read. It is shorter than any loss of a worker: no
+	// attempt is given up meanwhile.
 	pushLag = 5 * time.Second
 )
 
@@ -55,8 +57,9 @@ func (h *hubSide) syncStatus(ctx context.Context) (time.Duration, error) {
 	return 0, h.writeJobStatus(ctx)
 }
 
-// reportStopping is syncStatus of a copy that is being stopped: a queue on the hub gives the job's quota to others when
-// no pod is active. The first status of a job does not wait, because it is removed with the copy.
+// reportStopping brings the status of a copy that is being stopped to the hub TrainJob: a queue on the hub gives the
+// job's quota to others when no pod is active. A TrainJob without a status shows no active pod, so the first status is
+// written at once.
 func (h *hubSide) reportStopping(ctx context.Context) (time.Duration, error) {
 	if !h.isCurrent(h.copy) || trainjobs.Terminal(h.copy) != nil {
 		return 0, nil

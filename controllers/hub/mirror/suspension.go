@@ -23,9 +23,9 @@ import (
 const (
 	// labelJobUID on a Workload of Kueue is the UID of the job that the Workload is for.
 	labelJobUID = "kueue.x-k8s.io/job-uid"
-	// workloadCheck is how often, and workloadLag for how long, the mirror looks for the Workload of a suspended copy.
-	workloadLag   = 30 * time.Second
-	workloadCheck = time.Second
+	// workloadCheck is how often, and workloadSearch for how long, the mirror looks for the Workload of a suspended copy.
+	workloadCheck  = time.Second
+	workloadSearch = 30 * time.Second
 	// classLag is how long a Workload may be missing until the mirror looks for the copy's WorkloadPriorityClass.
 	classLag = 5 * time.Second
 	// A Workload is read again after a back-off that doubles each time.
@@ -164,7 +164,7 @@ func (k keeper) unexplained(ctx context.Context, answer kueueAnswer) (hold, erro
 			return refused, nil
 		}
 	}
-	if since < workloadLag {
+	if since < workloadSearch {
 		return unknown, nil
 	}
 	return suspendedThere, nil

@@ -56,8 +56,8 @@ func TestCopyInAQueueOfTheWorker(t *testing.T) {
 		s.reconcile(t)
 		s.clock.Step(time.Minute)
 	}
-	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseStarting || status.Reason != v1alpha1.ReasonCopied {
-		t.Errorf("the Dispatch says %s/%s, want Starting/Copied", status.Phase, status.Reason)
+	if status := s.dispatch(t).Status; status.Phase != v1alpha1.PhaseRunning || status.Reason != v1alpha1.ReasonCopied {
+		t.Errorf("the Dispatch says %s/%s, want Running/Copied", status.Phase, status.Reason)
 	}
 	if now := s.copy(t); now.GetResourceVersion() != version {
 		t.Errorf("the copy was written after Kueue had admitted it:\n%v", specOf(now))
@@ -146,8 +146,6 @@ func TestSuspendedJobLosesItsCopy(t *testing.T) {
 	s.restart()
 	s.getUnderWay(t)
 	pod := s.createPod(t)
-	say(t, s.worker, s.copy(t), "", 1)
-	s.settle(t)
 	job := s.job(t)
 	specOf(job)["suspend"] = true
 	must(t, s.hub.Update(t.Context(), job))
@@ -159,14 +157,14 @@ func TestSuspendedJobLosesItsCopy(t *testing.T) {
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionSuspended, Message: "the TrainJob has spec.suspend: true"}
 	must(t, s.hub.Update(t.Context(), d))
 	s.reconcile(t)
-	active, _, _ := unstructured.NestedSlice(s.job(t).Object, "status", "jobsStatus")
-	if len(active) != 1 || active[0].(map[string]any)["active"] != int64(1) {
-		t.Errorf("jobsStatus of the hub's job is %v while a pod runs", active)
+	jobs, _, _ := unstructured.NestedSlice(s.job(t).Object, "status", "jobsStatus")
+	if len(jobs) != 1 || jobs[0].(map[string]any)["ready"] != int64(1) {
+		t.Errorf("jobsStatus of the hub's job is %v while a pod runs", jobs)
 	}
 	s.collect(t)
 	s.expectQuiet(t, "a pod of it runs")
 	s.deletePod(t, pod)
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeSuspended, "spec.suspend: true")
 	s.expectNoStatus(t)
 	if refusals := s.dispatch(t).Status.Refusals; len(refusals) > 0 {

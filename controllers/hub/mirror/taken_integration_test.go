@@ -151,7 +151,7 @@ func TestOwnCopyThatGoesUnseen(t *testing.T) {
 	}
 	release()
 	s.clock.Step(2 * time.Minute) // The copy is believed in no more.
-	s.reconcile(t)
+	s.reconcileGone(t)
 	s.expectEnd(t, v1alpha1.OutcomeCopyDeleted, "deleted on worker")
 	var none *unstructured.Unstructured
 	if s.copy(t) != none {

@@ -90,7 +90,7 @@ func TestCostOfAnEvictedAttempt(t *testing.T) {
 				s.restart()
 			}
 			for range 2 {
-				s.reconcile(t)
+				s.reconcileGone(t)
 			}
 			s.expectPreempted(t)
 			last := s.dispatch(t).Status.History[0]

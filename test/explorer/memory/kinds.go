@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +26,7 @@ type Kind string
 const (
 	TrainJob       Kind = "TrainJob"
 	JobSet         Kind = "JobSet"
+	Job            Kind = "Job" // Simulated workers have none.
 	Pod            Kind = "Pod"
 	Dispatch       Kind = "Dispatch"
 	WorkerCluster  Kind = "WorkerCluster"
@@ -48,6 +50,8 @@ func KindOf(object runtime.Object) Kind {
 		return ExecutionLease
 	case *v1alpha1.DispatchPolicy, *v1alpha1.DispatchPolicyList:
 		return Policy
+	case *batchv1.JobList:
+		return Job
 	case *corev1.Pod, *corev1.PodList:
 		return Pod
 	case *trainer.TrainJob, *trainer.TrainJobList:
@@ -72,6 +76,8 @@ func newObject(kind Kind) client.Object {
 		return &v1alpha1.ExecutionLease{}
 	case Policy:
 		return &v1alpha1.DispatchPolicy{}
+	case Job:
+		return &batchv1.Job{}
 	case Pod:
 		return &corev1.Pod{}
 	case Namespace, Runtime:

@@ -7,6 +7,8 @@ import (
 	"context"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,8 +65,17 @@ func (c *connection) APIReader() (client.Reader, error) {
 	return c.client.Live(), nil
 }
 
-// blind sees no JobSets.
+// blind sees neither JobSets nor Jobs nor pods.
 type blind struct{ client.Reader }
+
+// List implements client.Reader.
+func (b blind) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	switch list.(type) {
+	case *batchv1.JobList, *corev1.PodList:
+		return nil
+	}
+	return b.Reader.List(ctx, list, options...)
+}
 
 // Get implements client.Reader.
 func (b blind) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {

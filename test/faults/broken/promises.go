@@ -101,7 +101,7 @@ var promises = []promise{
 		name: "silent-only", words: "What answers in any way is not silent: its Fenced jobs stay.",
 		edits: []edit{{
 			file: "controllers/hub/failover/job.go",
-			find: "return f.isAnswerOnRecord() || !f.fence.untried && !f.fence.silent",
+			find: "return f.isAnswerOnRecord() || !f.stop.untried && !f.stop.silent",
 			put:  "return false",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultRefusedIsNotSilent", "TestFaultAPIServerPaused"},
@@ -110,8 +110,8 @@ var promises = []promise{
 		name: "agent-alive", words: "Without an agent that was alive nothing is taken for fenced.",
 		edits: []edit{{
 			file: "controllers/hub/failover/job.go",
-			find: "case f.fence.stoppedAt.IsZero():",
-			put:  "case f.fence.stoppedAt.IsZero() && f.dispatch == nil:",
+			find: "case f.stop.at.IsZero():",
+			put:  "case f.stop.at.IsZero() && f.dispatch == nil:",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultNoAgent"},
 	},
@@ -248,8 +248,8 @@ var promises = []promise{
 		name: "pods-first", words: "An attempt begins when no pod of the one before is alive.",
 		edits: []edit{{
 			file: "internal/copies/remains.go",
-			find: `(owner == "" || owner != others)`,
-			put:  `owner == "" && others != ""`,
+			find: `return jobSet != "" && object.GetLabels()[jobsetv1alpha2.JobSetUIDKey] == string(jobSet)`,
+			put:  "return true",
 		}},
 		in: scenarios, seenBy: []string{"TestFaultCopyDeletedBeforeItsPods"},
 	},

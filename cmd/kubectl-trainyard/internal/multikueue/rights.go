@@ -49,6 +49,7 @@ var rights = []right{
 	{"kueue.x-k8s.io", "workloads", []string{"list"}},
 	{"kueue.x-k8s.io", "workloadpriorityclasses", []string{"get"}},
 	{"jobset.x-k8s.io", "jobsets", []string{"get", "list", "watch", "delete"}},
+	{"batch", "jobs", []string{"list"}},
 }
 
 // Lack is what credentials may not do on a worker.

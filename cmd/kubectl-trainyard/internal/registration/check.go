@@ -240,6 +240,7 @@ func (f *observation) checkIdentity(l *checklist) {
 		return
 	}
 	for i := range f.registered {
+		// The hub would call it Duplicate.
 		if other := &f.registered[i]; other.Name != f.options.Name && other.Status.ClusterID == f.worker.id {
 			l.add(Fail, WorkerSide, "it is WorkerCluster %q of the hub already", other.Name)
 		}
