@@ -19,7 +19,8 @@ type server struct {
 	disableCompression bool
 }
 
-// clusters checks every cluster entry. It returns faulty entries too, so that their contexts are not faults as well.
+// clusters checks every cluster entry. It returns entries with faults too: otherwise a context that names such an entry
+// would count as another fault.
 func (p *parser) clusters() map[string]*server {
 	servers := map[string]*server{}
 	for _, c := range p.doc.Clusters {

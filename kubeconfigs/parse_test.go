@@ -111,6 +111,13 @@ func TestParseFaults(t *testing.T) {
 			change: func(c *config) { user(c).Impersonate = "system:admin" },
 			kind:   insecure, want: `users["hub"].user.as: impersonates somebody; ` + useToken,
 		},
+		"ImpersonateWithoutCredentials": {
+			reason: "Impersonation does not take the place of credentials.",
+			change: func(c *config) { *user(c) = clientcmdv1.AuthInfo{Impersonate: "system:admin"} },
+			kind:   insecure,
+			want: "users[\"hub\"].user: has no credentials; give a token, or client-certificate-data and client-key-data\n" +
+				`users["hub"].user.as: impersonates somebody; ` + useToken,
+		},
 		"ImpersonateUID": {
 			reason: "As for the user.",
 			change: func(c *config) { user(c).ImpersonateUID = "1" },

@@ -17,7 +17,8 @@ type userCredentials struct {
 	issued, expires time.Time
 }
 
-// users checks every user entry. It returns faulty entries too, so that their contexts are not faults as well.
+// users checks every user entry. It returns entries with faults too: otherwise a context that names such an entry would
+// count as another fault.
 func (p *parser) users() map[string]*userCredentials {
 	users := map[string]*userCredentials{}
 	for _, u := range p.doc.Users {
@@ -42,32 +43,34 @@ func (p *parser) user(path string, u user) *userCredentials {
 			credentials.issued, credentials.expires = start, end
 		}
 	}
-	// If the refused fields are the credentials, missing credentials are not another fault.
+	// If a refused field takes the place of credentials, their absence is not another fault.
 	if !refused && u.Token == "" && u.ClientCertificateData == "" && u.ClientKeyData == "" {
 		p.invalid(path, "has no credentials", "give a token, or client-certificate-data and client-key-data")
 	}
 	return credentials
 }
 
-// refused reports every refused kind of credentials. It returns whether there is one.
+// refused reports every field that is refused. It returns true if one of them takes the place of credentials.
 func (p *parser) refused(path string, u user) bool {
 	const embed = "embed the credentials, as " + minify + " does"
 	const token = "give a token of a service account, as \"kubectl trainyard join\" does"
+	const impersonates = "impersonates somebody"
 	refusals := []struct {
 		present                bool
 		field, problem, remedy string
+		beside                 bool // credentials, not in their place
 	}{
-		{set(u.Exec), "exec", "runs a program in the manager", token},
-		{set(u.AuthProvider), "auth-provider", "needs a plugin in the manager", token},
-		{u.ClientCertificate != "", "client-certificate", "refers to a file", embed},
-		{u.ClientKey != "", "client-key", "refers to a file", embed},
-		{u.TokenFile != "", "tokenFile", "refers to a file", "give its content as token"},
-		{u.Username != "", "username", "is basic authentication", token},
-		{u.Password != "", "password", "is basic authentication", token},
-		{u.Impersonate != "", "as", "impersonates somebody", token},
-		{u.ImpersonateUID != "", "as-uid", "impersonates somebody", token},
-		{len(u.ImpersonateGroups) > 0, "as-groups", "impersonates somebody", token},
-		{set(u.ImpersonateUserExtra), "as-user-extra", "impersonates somebody", token},
+		{set(u.Exec), "exec", "runs a program in the manager", token, false},
+		{set(u.AuthProvider), "auth-provider", "needs a plugin in the manager", token, false},
+		{u.ClientCertificate != "", "client-certificate", "refers to a file", embed, false},
+		{u.ClientKey != "", "client-key", "refers to a file", embed, false},
+		{u.TokenFile != "", "tokenFile", "refers to a file", "give its content as token", false},
+		{u.Username != "", "username", "is basic authentication", token, false},
+		{u.Password != "", "password", "is basic authentication", token, false},
+		{u.Impersonate != "", "as", impersonates, token, true},
+		{u.ImpersonateUID != "", "as-uid", impersonates, token, true},
+		{len(u.ImpersonateGroups) > 0, "as-groups", impersonates, token, true},
+		{set(u.ImpersonateUserExtra), "as-user-extra", impersonates, token, true},
 	}
 	found := false
 	for _, refusal := range refusals {
@@ -75,8 +78,7 @@ func (p *parser) refused(path string, u user) bool {
 			continue
 		}
 		p.insecure(path+"."+refusal.field, refusal.problem, refusal.remedy)
-		// Impersonation fields come in addition to credentials. The other fields replace credentials.
-		found = found || !strings.HasPrefix(refusal.field, "as")
+		found = found || !refusal.beside
 	}
 	return found
 }

@@ -24,8 +24,9 @@ func FenceAfterOf(worker *v1alpha1.WorkerCluster) time.Duration {
 // patience is the number of intervals without a new challenge after which an agent does not count as alive.
 const patience = 3
 
-// stoppedAfter is how long copies may live after the hub has read a challenge, if its answer to that challenge was the
-// last. The margin covers changes of leader among the agents. A clock may be 2 % faster than another clock.
+// stoppedAfter is how long after it has read a challenge the hub must wait until all fenced copies have stopped, if it
+// answers no later challenge. The margin covers changes of leader among the agents. The agent's clock may be 2 % slower
+// than the hub's.
 func stoppedAfter(fenceAfter, margin time.Duration) time.Duration {
 	return fenceAfter + fenceAfter/50 + margin
 }

@@ -4,18 +4,24 @@
 package worker_test
 
 import (
+	"context"
 	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	trainer "github.com/kubeflow/trainer/v2/pkg/apis/trainer/v1alpha1"
 	"github.com/onsi/gomega"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
@@ -346,4 +352,58 @@ func (e *environment) awaitLeader(t *testing.T, a *agent) {
 		g.Expect(lease.Spec.HolderIdentity).NotTo(gomega.BeNil())
 		g.Expect(*lease.Spec.HolderIdentity).To(gomega.Equal(a.name))
 	})
+}
+
+// pinned is a cache that is behind: it shows a lease as it once was.
+type pinned struct {
+	client.Reader
+	lease *v1alpha1.ExecutionLease
+}
+
+// Get implements client.Reader.
+func (p pinned) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+	p.lease.DeepCopyInto(object.(*v1alpha1.ExecutionLease))
+	return nil
+}
+
+// Fault: the cache still shows a lease that was deleted and created again. The agent takes over the new lease once, and
+// goes on with it.
+func TestCacheShowsAnEarlierLease(t *testing.T) {
+	e := withLeases(t)
+	clock := clocktesting.NewFakeClock(time.Now())
+	h := &hub{environment: e, id: "behind"}
+	h.createLease(t)
+	ignore := func(types.NamespacedName) {}
+	replica := workerlease.NewReplica(workerlease.Options{Identity: "agent", Clock: clock}, workerlease.Parts{
+		Client: e, Leases: pinned{e, h.lease(t)}, Live: e, Recorder: events.NewFakeRecorder(100), Waiting: ignore, Stops: ignore, Hubs: ignore,
+	})
+	defer replica.Lead()()
+	reconcileHub := func() v1alpha1.ExecutionLeaseStatus {
+		t.Helper()
+		_, err := replica.Hubs.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: h.id}})
+		check.Must(t, err)
+		return h.lease(t).Status
+	}
+	reconcileHub()
+	check.Must(t, e.Delete(t.Context(), h.lease(t)))
+	h.createLease(t)
+	t.Cleanup(func() {
+		check.Must(t, e.Delete(context.Background(), &v1alpha1.ExecutionLease{ObjectMeta: metav1.ObjectMeta{Name: h.id}}))
+	})
+
+	clock.Step(interval) // The next challenge is due. The agent cannot write it, because the lease is a new object.
+	reconcileHub()
+	first := reconcileHub()
+	if first.Agent != "agent" || first.Challenge == "" {
+		t.Fatalf("the agent has not taken over the new lease: %+v", first)
+	}
+	for range 3 {
+		if diff := cmp.Diff(first, reconcileHub()); diff != "" {
+			t.Fatalf("the agent has written though nothing is due (-before +after):\n%s", diff)
+		}
+	}
+	clock.Step(interval)
+	if next := reconcileHub(); next.Run != first.Run || next.Challenge == first.Challenge {
+		t.Errorf("run %d, challenge %s, want the next challenge of run %d after %s", next.Run, next.Challenge, first.Run, first.Challenge)
+	}
 }

@@ -44,28 +44,49 @@ func (l *leases) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	l.note(id, lease)
-	switch l.task(id, lease) {
-	case takeOver:
-		err = l.takeOver(ctx, id)
-	case writeNext:
-		err = l.write(ctx, id, lease, true)
-	case writeState:
-		err = l.write(ctx, id, lease, false)
-	case lookOn:
-		_, err = l.read(ctx, id)
-	case nothing:
+	if l.isCurrent(id, lease) {
+		l.note(id, lease)
+	} else if lease, err = l.read(ctx, id); err != nil {
+		return reconcile.Result{}, err
 	}
-	if apierrors.IsConflict(err) { // The hub has answered, or another agent leads. Start from a fresh read.
-		if _, err = l.read(ctx, id); err == nil {
-			return reconcile.Result{RequeueAfter: minRetryDelay}, nil
+	err = l.perform(ctx, id, lease)
+	if apierrors.IsConflict(err) { // The hub has answered, another agent leads, or the cache is behind. Use a fresh read.
+		if lease, err = l.read(ctx, id); err == nil {
+			err = l.perform(ctx, id, lease)
 		}
+	}
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: minRetryDelay}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	l.alarms.set(request.NamespacedName, l.next(id))
 	return reconcile.Result{}, nil
+}
+
+// isCurrent is false if the cache has another lease of the name than this replica knows, or none. Only the API server
+// can say which of them is there now: a cache may be a minute behind after its API server was away.
+func (l *leases) isCurrent(id string, lease *v1alpha1.ExecutionLease) (current bool) {
+	l.tracker.look(id, func(h *hub, _ time.Time) { current = h.uid == "" || lease != nil && lease.UID == h.uid })
+	return current
+}
+
+// perform does what this replica has to do about a lease now.
+func (l *leases) perform(ctx context.Context, id string, lease *v1alpha1.ExecutionLease) error {
+	switch l.task(id, lease) {
+	case takeOver:
+		return l.takeOver(ctx, id)
+	case writeNext:
+		return l.write(ctx, id, lease, true)
+	case writeState:
+		return l.write(ctx, id, lease, false)
+	case lookOn:
+		_, err := l.read(ctx, id)
+		return err
+	case nothing:
+	}
+	return nil
 }
 
 // task is what to do about a lease.

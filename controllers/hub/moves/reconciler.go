@@ -53,7 +53,7 @@ type Options struct {
 type Reconciler struct {
 	Options
 	inbox   inbox.Inbox
-	workers map[v1alpha1.ClusterName]*workerState
+	workers map[v1alpha1.ClusterName]*workerJobs
 	// written has the evictions that the cache may not show yet, by the UID of the TrainJob.
 	written map[types.UID]eviction
 
@@ -63,8 +63,8 @@ type Reconciler struct {
 	timeouts bool
 }
 
-// workerState is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
-type workerState struct {
+// workerJobs is what the controller remembers about the jobs of one worker, by the UIDs of their TrainJobs.
+type workerJobs struct {
 	waiting waiting
 	said    map[types.UID]said
 }
@@ -81,7 +81,7 @@ type eviction struct {
 func NewReconciler(options Options) *Reconciler {
 	return &Reconciler{
 		Options: options,
-		workers: map[v1alpha1.ClusterName]*workerState{},
+		workers: map[v1alpha1.ClusterName]*workerJobs{},
 		written: map[types.UID]eviction{},
 		cares:   map[v1alpha1.ClusterName]interest{},
 	}
@@ -144,7 +144,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 }
 
 // complete reads the job and the policy of a Dispatch, if they matter.
-func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerState) error {
+func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerJobs) error {
 	d := f.dispatch
 	written, ok := r.written[d.Spec.TrainJob.UID]
 	f.written = ok && written.attempt == d.Spec.Attempt
@@ -169,8 +169,8 @@ func (r *Reconciler) complete(ctx context.Context, f *observation, past *workerS
 }
 
 // remember returns what is known about the jobs that a worker still has.
-func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *workerState {
-	past, next := r.workers[name], &workerState{waiting: waiting{}, said: map[types.UID]said{}}
+func (r *Reconciler) remember(name v1alpha1.ClusterName, dispatches []v1alpha1.Dispatch) *workerJobs {
+	past, next := r.workers[name], &workerJobs{waiting: waiting{}, said: map[types.UID]said{}}
 	for i := range dispatches {
 		uid := dispatches[i].Spec.TrainJob.UID
 		if past == nil {

@@ -35,12 +35,12 @@ func TestDuplicate(t *testing.T) {
 	if original.Status.ClusterID != s.first.ID {
 		t.Errorf("cluster ID is %q, want that of the worker, %q", original.Status.ClusterID, s.first.ID)
 	}
-	twin := s.become(t, "b", v1alpha1.ReasonDuplicate)
-	if message := messageOf(twin); !strings.Contains(message, `"a"`) {
+	duplicate := s.become(t, "b", v1alpha1.ReasonDuplicate)
+	if message := messageOf(duplicate); !strings.Contains(message, `"a"`) {
 		t.Errorf("the message does not name the other WorkerCluster: %s", message)
 	}
-	if twin.Status.ClusterID != "" {
-		t.Errorf("the duplicate has the cluster ID %q, want none", twin.Status.ClusterID)
+	if duplicate.Status.ClusterID != "" {
+		t.Errorf("the duplicate has the cluster ID %q, want none", duplicate.Status.ClusterID)
 	}
 	s.become(t, "a", v1alpha1.ReasonConnected)
 	s.expectJoined(t, "a")

@@ -118,8 +118,8 @@ type observation struct {
 	connection remote.Status
 	// accepted is the cluster ID that an admin has accepted, or empty.
 	accepted types.UID
-	// twin is an older WorkerCluster that leads to the same cluster, or empty.
-	twin string
+	// duplicateOf is the WorkerCluster that has the same cluster and keeps it, or empty.
+	duplicateOf string
 	// jobs is the number of live Dispatches on this worker.
 	jobs int32
 	now  time.Time
@@ -153,7 +153,7 @@ func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster
 	}
 	seen.cluster, seen.connection = cluster, cluster.Status()
 	r.watches.follow(seen.name, cluster, func() { r.enqueueLazily(seen.name) })
-	if err := r.findTwin(ctx, worker, &seen); err != nil {
+	if err := r.findDuplicate(ctx, worker, &seen); err != nil {
 		return seen, err
 	}
 	return seen, r.countJobs(ctx, &seen)
@@ -168,9 +168,10 @@ func remoteCredentials(credentials *kubeconfigs.Credentials) remote.Credentials 
 	return remote.Credentials{Config: credentials.Config, Fingerprint: credentials.Fingerprint}
 }
 
-// findTwin looks for a WorkerCluster that has the same cluster, and keeps it. If only one has the ID on record, and so
-// may have jobs there, it keeps the cluster. Otherwise the older one keeps it, then the first by name.
-func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluster, seen *observation) error {
+// findDuplicate finds out whether another WorkerCluster keeps the cluster of this one. Of two WorkerClusters of one
+// cluster, the WorkerCluster that alone has the ID on record keeps the cluster: it may have jobs there. If both have the
+// ID, the older one keeps the cluster, and of two equally old ones the first by name.
+func (r *Reconciler) findDuplicate(ctx context.Context, worker *v1alpha1.WorkerCluster, seen *observation) error {
 	id := seen.connection.ClusterID
 	if id == "" {
 		return nil
@@ -186,7 +187,7 @@ func (r *Reconciler) findTwin(ctx context.Context, worker *v1alpha1.WorkerCluste
 		}
 		if worker.Status.ClusterID != id || other.CreationTimestamp.Before(&worker.CreationTimestamp) ||
 			other.CreationTimestamp.Equal(&worker.CreationTimestamp) && other.Name < worker.Name {
-			seen.twin = other.Name
+			seen.duplicateOf = other.Name
 			return nil
 		}
 	}
@@ -219,7 +220,7 @@ func (r *Reconciler) write(ctx context.Context, worker *v1alpha1.WorkerCluster, 
 // pin tells the fleet the cluster ID that is now on record or accepted by an admin. The fleet needs it to connect.
 func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, status *v1alpha1.WorkerClusterStatus) {
 	id := cmp.Or(seen.accepted, status.ClusterID)
-	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.twin == "" {
+	if seen.cluster != nil && seen.connection.State == remote.Connecting && id != "" && seen.duplicateOf == "" {
 		r.watches.setPinned(seen.name, worker.UID, id)
 		r.Fleet.Ensure(seen.name, remoteCredentials(seen.credentials), id, capacityOptions(worker)...)
 	}
@@ -227,7 +228,7 @@ func (r *Reconciler) pin(seen observation, worker *v1alpha1.WorkerCluster, statu
 
 // membership joins a usable worker to the per-worker controllers, again after each interruption, or takes it out.
 func (r *Reconciler) membership(seen observation, status *v1alpha1.WorkerClusterStatus) error {
-	if seen.cluster == nil || seen.twin != "" {
+	if seen.cluster == nil || seen.duplicateOf != "" {
 		r.leave(seen.name)
 		return nil
 	}

@@ -65,8 +65,8 @@ func (r *Reconciler) readiness(worker *v1alpha1.WorkerCluster, seen observation)
 	case seen.connection.ClusterID != "" && seen.connection.ClusterID == r.HubID:
 		return v1alpha1.ReasonDuplicate, "the kubeconfig leads to the hub itself, and a hub cannot be its own worker: a copy would have the name of its job. " +
 			"Give the hub an API server of its own, and register this cluster there: see \"One big cluster\" in docs/install.md"
-	case seen.twin != "":
-		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.twin, seen.connection.ClusterID)
+	case seen.duplicateOf != "":
+		return v1alpha1.ReasonDuplicate, fmt.Sprintf("WorkerCluster %q already leads to this cluster (ID %s)", seen.duplicateOf, seen.connection.ClusterID)
 	case seen.connection.State == remote.Connected:
 		return capacityReadiness(seen.connection)
 	case seen.connection.State == remote.IdentityChanged:

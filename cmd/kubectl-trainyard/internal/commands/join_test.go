@@ -248,8 +248,8 @@ func (r roundTrip) RoundTrip(request *http.Request) (*http.Response, error) { re
 func TestJoinIsInterrupted(t *testing.T) {
 	setUpPair(t)
 	const worker = "interrupted"
-	join := func(cut *cutter) error {
-		hub, far := pairOf(t, cut)
+	hub, far := pairOf(t, &cutter{left: 1 << 30})
+	join := func(hub, far *registration.Cluster) error {
 		j := registration.NewJoin(hub, far, registration.Options{
 			Name: worker, Namespace: "trainyard-system", ManagerAccount: "trainyard-manager", Agent: registration.AgentNone,
 			TokenLife: registration.DefaultTokenLife, Labels: []string{"a=b"},
@@ -259,8 +259,7 @@ func TestJoinIsInterrupted(t *testing.T) {
 		}
 		return j.Apply(t.Context())
 	}
-	leaveWith := func(cut *cutter) error {
-		hub, far := pairOf(t, cut)
+	leave := func(hub, far *registration.Cluster) error {
 		l, err := registration.NewLeave(t.Context(), hub, far, registration.Options{Name: worker, Namespace: "trainyard-system"}, func(string) error { return nil })
 		if err != nil {
 			return err
@@ -271,22 +270,21 @@ func TestJoinIsInterrupted(t *testing.T) {
 		_, err = l.Unregister(t.Context(), worker)
 		return err
 	}
-	never := func() *cutter { return &cutter{left: 1 << 30} }
-	if err := join(never()); err != nil {
+	if err := join(hub, far); err != nil {
 		t.Fatal(err)
 	}
 	joined := state(t, worker)
 	for n := 1; ; n++ {
 		// Each round begins with a worker that has joined. leave is interrupted and repeated, and then join is.
-		leaveErr := leaveWith(&cutter{left: n})
-		if err := leaveWith(never()); err != nil {
+		leaveErr := leave(pairOf(t, &cutter{left: n}))
+		if err := leave(hub, far); err != nil {
 			t.Fatalf("leave after a cut at write %d: %v", n, err)
 		}
 		if left := state(t, worker); len(left) > 0 {
 			t.Fatalf("leave after a cut at write %d has left: %v", n, left)
 		}
-		joinErr := join(&cutter{left: n})
-		if err := join(never()); err != nil {
+		joinErr := join(pairOf(t, &cutter{left: n}))
+		if err := join(hub, far); err != nil {
 			t.Fatalf("join after a cut at write %d: %v", n, err)
 		}
 		if diff := cmp.Diff(joined, state(t, worker)); diff != "" {
@@ -299,7 +297,7 @@ func TestJoinIsInterrupted(t *testing.T) {
 			break
 		}
 	}
-	if err := leaveWith(never()); err != nil {
+	if err := leave(hub, far); err != nil {
 		t.Error(err)
 	}
 }

@@ -108,8 +108,9 @@ func startWorld(ctx context.Context, cleanup func(func() error)) (*server, error
 	if err := w.cluster.Apply(ctx, runtimes, "{apiVersion: v1, kind: Namespace, metadata: {name: kubeflow-system}}"); err != nil {
 		return nil, err
 	}
+	// Nobody starts the agent again: its lease outlives an API server that takes long to start again.
 	_, err = w.cluster.Run(ctx, "worker-agent", agent, "--health-probe-bind-address=0", "--metrics-bind-address=0",
-		"--kubeconfig="+w.cluster.KubeconfigPath)
+		"--kubeconfig="+w.cluster.KubeconfigPath, "--leader-election-lease-duration=5m", "--leader-election-renew-deadline=4m")
 	return w, err
 }
 

@@ -159,6 +159,22 @@ Workers:
   east     InsufficientResources   -       True        0/0         3           3          lacks 8 nvidia.com/gpu
 `,
 		},
+		"NoRuntime": {
+			reason: "the runtime is missing on the hub, where the user can look, and not on a worker",
+			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(with(condition(
+				v1alpha1.DispatchPlaced, metav1.ConditionFalse, v1alpha1.ReasonRuntimeNotFound, "there is no ClusterTrainingRuntime \"torch\"")))},
+			want: `
+Name:         llama
+Namespace:    research
+Managed By:   kueue.x-k8s.io/multikueue
+State:        Waiting (RuntimeNotFound)
+Message:      there is no ClusterTrainingRuntime "torch"
+To Do:        create the runtime on the hub, or create the job again with another spec.runtimeRef
+Priority:     7
+Needs:        <unknown>
+Age:          60m
+`,
+		},
 		"Sick": {
 			reason: "how it is, and what to do",
 			observation: explanation.Observation{Job: trainJob(), Dispatch: dispatchOf(placed,

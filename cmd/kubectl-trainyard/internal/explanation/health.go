@@ -14,11 +14,16 @@ import (
 	"github.com/trainyard/trainyard/internal/health"
 )
 
-// advice says what the owner of a job, or the admin of its worker, can do about a reason.
-var advice = map[string]string{
+// waitingAdvice says what the owner of a job, or the admin of a worker, can do about the reason for which a job waits.
+var waitingAdvice = map[string]string{
 	v1alpha1.ReasonNoFit: "wait until jobs end or nodes are added, or let the job ask for less: the table of workers says what each lacks",
 	v1alpha1.ReasonRejected: "change what the table of workers names, in the job or on the worker; a worker that has refused the job is asked " +
 		"again after a back-off, and when the job changes",
+	v1alpha1.ReasonRuntimeNotFound: "create the runtime on the hub, or create the job again with another spec.runtimeRef",
+}
+
+// healthAdvice says what they can do about trouble of the copy.
+var healthAdvice = map[string]string{
 	health.NodeLost: "nothing: Kubernetes starts the pod on another node when the node is known to be gone; to move the job at once, " +
 		"drain the worker or delete the Dispatch",
 	health.Evicted: "give the pods of the job a priority and requests that the node can keep; Kubernetes starts the pod again",
@@ -66,16 +71,16 @@ func (f Observation) health() string {
 	}
 }
 
-// advice says what to do about the copy's trouble, or for a job that no worker takes.
+// advice says what to do about the copy's trouble, or about the reason for which the job waits.
 func (f Observation) advice() string {
 	if f.State() == Waiting {
-		return advice[jobs.Reason(f.Dispatch)]
+		return waitingAdvice[jobs.Reason(f.Dispatch)]
 	}
 	healthy := f.healthy()
 	if healthy == nil || healthy.Status != metav1.ConditionFalse {
 		return ""
 	}
-	text := advice[healthy.Reason]
+	text := healthAdvice[healthy.Reason]
 	switch healthy.Reason {
 	case health.CrashLoop, health.NoProgress:
 		return fmt.Sprintf(text, f.Job.GetName())

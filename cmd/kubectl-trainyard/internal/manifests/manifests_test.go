@@ -92,11 +92,11 @@ func TestWhatIsTaken(t *testing.T) {
 	if len(objects.Ignored) != 1 || !strings.Contains(objects.Ignored[0], `document 3: ConfigMap "c" of v1 is ignored, because it does not matter for the decision`) {
 		t.Errorf("Ignored = %q, want the ConfigMap", objects.Ignored)
 	}
-	if twice, _ := read(job+"metadata: {name: a}", job+"metadata: {name: a}"); twice.Twins() == nil || !strings.Contains(twice.Twins().Error(), "document 2") {
-		t.Errorf("Twins() = %v, want the second", twice.Twins())
+	if twice, _ := read(job+"metadata: {name: a}", job+"metadata: {name: a}"); twice.Duplicates() == nil || !strings.Contains(twice.Duplicates().Error(), "document 2") {
+		t.Errorf("Duplicates() = %v, want the second", twice.Duplicates())
 	}
-	if named, _ := read(job+"metadata: {generateName: a-}", job+"metadata: {generateName: a-}"); named.Twins() != nil {
-		t.Errorf("Twins() = %v, want none: they get names of their own", named.Twins())
+	if named, _ := read(job+"metadata: {generateName: a-}", job+"metadata: {generateName: a-}"); named.Duplicates() != nil {
+		t.Errorf("Duplicates() = %v, want none: they get names of their own", named.Duplicates())
 	}
 }
 

@@ -55,8 +55,8 @@ func (o *Objects) SetNamespace(namespace string, required bool) error {
 	return nil
 }
 
-// Twins returns an error if two objects have the same kind and name.
-func (o *Objects) Twins() error {
+// Duplicates returns an error if two objects have the same kind and name.
+func (o *Objects) Duplicates() error {
 	type key struct {
 		kind reflect.Type
 		name types.NamespacedName
