@@ -64,7 +64,9 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 	running, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- hub.Start(running) }()
-	fleet, err := remote.NewFleet(running, remote.Options{HubID: "hub-1", ProbeInterval: time.Second, Workloads: true})
+	// No test here loses a worker. A machine that stands still for a few seconds must not either: the job would keep its worker.
+	options := remote.Options{HubID: "hub-1", ProbeInterval: time.Second, ProbeTimeout: patience, Workloads: true}
+	fleet, err := remote.NewFleet(running, options)
 	if err != nil {
 		cancel()
 		return nil, err
