@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
 // Resources are amounts by name: cpu in millicores, all others in units (bytes, GPUs, pods).
@@ -26,6 +28,17 @@ func FromList(list corev1.ResourceList) Resources {
 		r[name] = scaledUpTo(quantity, scale)
 	}
 	return r
+}
+
+// AllocatableOf returns the sum of what all nodes of the groups have.
+func AllocatableOf(groups []v1alpha1.NodeGroup) Resources {
+	all := Resources{}
+	for i := range groups {
+		for name, amount := range FromList(groups[i].Allocatable) {
+			all[name] += amount * int64(groups[i].Nodes)
+		}
+	}
+	return all
 }
 
 // scaledUpTo is ScaledValue, but returns the largest number for too large an amount, not 0 or a wrapped number.

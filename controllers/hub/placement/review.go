@@ -175,16 +175,21 @@ func emptyWorkers(registered []v1alpha1.WorkerCluster) (workers []dispatch.Worke
 	for i := range registered {
 		w := &registered[i]
 		var groups []dispatch.NodeGroup
-		for _, group := range w.Status.NodeGroups {
+		shown := slices.Clone(w.Status.NodeGroups)
+		for j := range shown {
+			group := &shown[j]
 			groups = append(groups, dispatch.NodeGroup{
 				Labels: group.Labels, Taints: group.Taints, Free: dispatch.FromList(group.Allocatable), Count: int(group.Nodes),
 			})
+			gpus := group.Allocatable[group.Resource]
+			group.Free = []v1alpha1.FreeNodes{{GPUs: gpus.Value(), Nodes: group.Nodes, Free: group.Allocatable}}
 		}
 		name := v1alpha1.ClusterName(w.Name)
 		unknown[name] = len(groups) == 0
 		workers = append(workers, dispatch.Worker{
-			Name: name, Labels: w.Labels, Nodes: dispatch.NewNodes(groups), WorkerQueue: w.Spec.Kueue.WorkerQueue,
-			KubernetesVersion: w.Status.KubernetesVersion, NodeGroups: w.Status.NodeGroups,
+			Name: name, Labels: w.Labels, WorkerQueue: w.Spec.Kueue.WorkerQueue,
+			Nodes: dispatch.NewNodes(groups), Allocatable: dispatch.AllocatableOf(shown), NodeGroups: shown,
+			Price: dispatch.PricesOf(w.Spec.Price), KubernetesVersion: w.Status.KubernetesVersion,
 		})
 	}
 	return workers, unknown

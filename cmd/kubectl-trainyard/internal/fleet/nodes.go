@@ -49,17 +49,6 @@ func guess(group *v1alpha1.NodeGroup, gpus int64) dispatch.Resources {
 	return free
 }
 
-// Allocatable returns the sum of what all nodes of the groups have.
-func Allocatable(groups []v1alpha1.NodeGroup) dispatch.Resources {
-	all := dispatch.Resources{}
-	for i := range groups {
-		for name, amount := range dispatch.FromList(groups[i].Allocatable) {
-			all[name] += amount * int64(groups[i].Nodes)
-		}
-	}
-	return all
-}
-
 // pool is the GPUs of one product on one worker.
 type pool struct {
 	product     string

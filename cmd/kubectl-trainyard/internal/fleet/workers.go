@@ -57,7 +57,7 @@ func newWorker(cluster *v1alpha1.WorkerCluster) (worker dispatch.Worker, exact b
 		Name: v1alpha1.ClusterName(cluster.Name), Labels: cluster.Labels,
 		NotReady: unready(cluster), Cordoned: cluster.Spec.Unschedulable || cluster.Spec.Drain, Draining: cluster.Spec.Drain,
 		WorkerQueue: cluster.Spec.Kueue.WorkerQueue,
-		Nodes:       nodes, Allocatable: Allocatable(cluster.Status.NodeGroups),
+		Nodes:       nodes, Allocatable: dispatch.AllocatableOf(cluster.Status.NodeGroups),
 		Price: dispatch.PricesOf(cluster.Spec.Price), Assigned: int(cluster.Status.Jobs),
 		KubernetesVersion: cluster.Status.KubernetesVersion, NodeGroups: cluster.Status.NodeGroups,
 	}, exact
