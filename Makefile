@@ -86,6 +86,10 @@ test-harness: ## Run the tests of the simulator, of the benchmark and of the fau
 test-integration: controlplane ## Run the tests on real API servers, three packages at a time
 	hack/test.sh integration
 
+.PHONY: test-race
+test-race: controlplane ## Run all of test-integration with the race detector, which CI uses where packages have goroutines of their own
+	RACE=all hack/test.sh integration
+
 .PHONY: test-contract
 test-contract: controlplane ## Run the Kubeflow Trainer's integration tests against our controller and webhooks
 	hack/contract.sh

@@ -13,10 +13,13 @@
 # goroutines (dispatch, executionlease/protocol, internal/spelling,
 # test/explorer; it runs with the unit tests, without the race detector),
 # integration is every other package whose tests depend on test/clusters (real
-# API servers), unit is the rest. Harness is every package of the other modules
-# but those that start clusters. make verify vets the tests, so go test
-# does not. Environment: RACE=0 turns the race detector off (default: on where
-# cgo is available), TIMEOUT overrides the time for one package.
+# API servers), unit is the rest. Concurrent are the integration packages with
+# goroutines and locks of their own; they run with the integration tests, and
+# with the race detector, as the unit tests do. Harness is every package of the
+# other modules but those that start clusters. make verify vets the tests, so go
+# test does not. Environment: RACE=0 turns the race detector off (it needs cgo),
+# RACE=all turns it on for all integration tests; TIMEOUT overrides the time for
+# one package.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -31,14 +34,18 @@ flags=(-vet=off '-ldflags=-s -w')
 # The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers, bench-hanging and test-kueue run them.
 with_clusters='faults|faults/behind|faults/crashes|faults/soak|faults/upgrade|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
+# The packages of the suite concurrent. In the others one goroutine of a test calls a reconciler that decides and writes.
+# With the race detector all of the integration tests take half as much CPU time again: make test-race.
+concurrent='remote|executionlease/.*|controllers/hub/placement(/.*)?|controllers/hub/garbagecollection'
+
 # Prints "suite package" for each package of the main module with tests.
 list() {
-  go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" '
+  go list -test -f '{{.ImportPath}} {{join .Deps " "}}' ./... | awk -v module="$module" -v concurrent="^$module/($concurrent)\$" '
     $1 !~ /\.test$/ { next }
     {
       package = substr($1, 1, length($1) - length(".test"))
       suite = "unit"
-      for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = "integration"
+      for (i = 2; i <= NF; i++) if ($i == module "/test/clusters") suite = package ~ concurrent ? "concurrent" : "integration"
       if (package ~ "^" module "/(dispatch|executionlease/protocol|internal/spelling|test/explorer)(/|$)") suite = "sequential"
       if (index(package, module "/test/e2e-multicluster") == 1 || index(package, module "/hack/") == 1) suite = "e2e"
       print suite, package
@@ -61,12 +68,16 @@ race() {
   fi
 }
 
+# A test has up to a dozen processes at work. With more than one thread each, a third of their CPU time goes into looking
+# for work and into waking each other up.
+one_thread() { export GOMAXPROCS=1; }
+
 run() {
   local suite=$1 format=$2 all packages
   shift 2
   mkdir -p "$output"
   rm -f "$output/$suite.json"
-  all=$(list) # Not in the next line, which would go on with half a list after an error.
+  all=$(list) || return # Not in the next line, which would go on with half a list after an error.
   mapfile -t packages < <(awk -v suite="$suite" '$1 == suite { print $2 }' <<<"$all")
   if ((${#packages[@]} == 0)); then
     echo "No package has $suite tests."
@@ -115,13 +126,20 @@ harness)
   run_harness $(race) -timeout "${TIMEOUT:-10m}" "$@"
   ;;
 integration)
+  one_thread
   # Three packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
   # go test knows.
+  always=(-count=1 -p 3 -timeout "${TIMEOUT:-20m}")
+  code=0
   # shellcheck disable=SC2046
-  run integration testname $(race) -count=1 -p 3 -timeout "${TIMEOUT:-20m}" "$@"
-  run_controlplane
+  run concurrent testname $(race) "${always[@]}" "$@" || code=1
+  # shellcheck disable=SC2046
+  run integration testname $([[ ${RACE:-} != all ]] || race) "${always[@]}" "$@" || code=1
+  run_controlplane || code=1
+  exit "$code"
   ;;
 e2e)
+  one_thread
   # One package at a time: each has a hub and up to three workers, and CI runs the integration tests beside them.
   run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
   ;;
