@@ -18,9 +18,9 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// newCopy builds the copy of job for the Dispatch's current attempt: the same spec with the built-in managedBy, our
-// labels and annotations, and the job's labels and annotations that do not stay on the hub. Owners and finalizers
-// belong to the hub. policy is the job's, nil if there is none.
+// newCopy builds the copy of job for the Dispatch's current attempt: the spec by newSpec, our labels and annotations, and
+// the job's labels and annotations that do not stay on the hub. Owners and finalizers belong to the hub. policy is the
+// job's, nil if there is none.
 func newCopy(
 	job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy, hubID string,
 ) *unstructured.Unstructured {

@@ -35,23 +35,29 @@ type finding struct {
 // a copy that has lost our label is not in it. The attempt may end only if the answer is nothing or foreign.
 func (v *visit) lookFor(ctx context.Context) (finding, error) {
 	began := v.Clock.Now()
-	found, err := v.lookForCopy(ctx)
+	found, err := v.lookOnce(ctx)
 	if err != nil || found.presence != nothing && found.presence != foreign {
 		v.attempt.absence = absence{}
+		return found, err
+	}
+	if v.wasCopied() && v.attempt.absence.note(began, v.Clock.Now()) < makingLag {
+		found.presence, found.wait = arriving, endCheck
+	}
+	return found, nil
+}
+
+// lookOnce is lookFor without makingLag.
+func (v *visit) lookOnce(ctx context.Context) (finding, error) {
+	found, err := v.lookForCopy(ctx)
+	if err != nil || found.presence != nothing && found.presence != foreign {
 		return found, err
 	}
 	if found.presence == foreign && !v.wasCopied() {
 		return found, nil // The foreign TrainJob has kept ours from being created.
 	}
 	remains, err := v.worker.Remains(ctx, client.ObjectKeyFromObject(v.dispatch), v.knownUID(), found.copy)
-	switch {
-	case err != nil:
-		v.attempt.absence = absence{}
-	case remains:
-		v.attempt.absence = absence{}
+	if remains {
 		found.presence, found.wait = left, endCheck
-	case v.wasCopied() && v.attempt.absence.note(began, v.Clock.Now()) < makingLag:
-		found.presence, found.wait = arriving, endCheck
 	}
 	return found, err
 }
