@@ -9,7 +9,7 @@
 // Evicting=False, NoRoomElsewhere. A job that may not run for its policy's admissionTimeout leaves too, given room.
 //
 // Keys are WorkerClusters. Reconcile reads the worker's live jobs from the hub's caches, decides what to do about each
-// job (state.go), and does it in the order of the waiting list. The caches need the indexes of package records.
+// job (state.go), and does it by priority, then by age. The caches need the indexes of package records.
 // Placement says whether there is room elsewhere, and keeps it until the job comes (Room).
 //
 // Nothing is polled. A key comes when its worker, one of its Dispatches or a policy changes, when a move ends, when

@@ -120,7 +120,8 @@ func homeOf(worker *v1alpha1.WorkerCluster) home {
 	}
 }
 
-// observe reads the live jobs of a worker that may need something done, in the order of the waiting list.
+// observe reads the live jobs of a worker that may need something done, by priority, then by the age of their
+// Dispatch.
 func (r *Reconciler) observe(ctx context.Context, worker *v1alpha1.WorkerCluster) ([]observation, error) {
 	name := v1alpha1.ClusterName(worker.Name)
 	dispatches, err := records.Live(ctx, r.Hub, name)

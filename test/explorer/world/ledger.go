@@ -29,6 +29,8 @@ type ledger struct {
 	over map[done]bool
 	// attempts is the highest that was recorded of an origin.
 	attempts map[types.UID]int32
+	// placed are the attempts on a worker that were recorded.
+	placed map[given]bool
 }
 
 type given struct {
@@ -43,7 +45,7 @@ type done struct {
 }
 
 func newLedger() ledger {
-	return ledger{givenUp: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}}
+	return ledger{givenUp: map[given]bool{}, over: map[done]bool{}, attempts: map[types.UID]int32{}, placed: map[given]bool{}}
 }
 
 // observe checks a change when it is made. Nothing is checked by looking at everything.
@@ -128,6 +130,7 @@ func (w *World) dispatchChanged(change memory.Change) {
 		w.fail("%s has begun attempt %d of %s, and %d was reached before", change.Actor, spec.Attempt, after.Name, highest)
 	}
 	w.ledger.attempts[origin] = max(w.ledger.attempts[origin], spec.Attempt)
+	w.ledger.placed[given{origin, attemptText(spec.Attempt), string(spec.Cluster)}] = true
 	for n := int32(1); n < spec.Attempt; n++ {
 		w.ledger.over[done{origin, attemptText(n)}] = true
 	}
@@ -202,8 +205,21 @@ func (w *World) isManager(actor string) bool {
 	return false
 }
 
+// copyCreated checks that the decision was on record before. It may be over: a creation can arrive late.
+func (w *World) copyCreated(change memory.Change, server *memory.Server) {
+	copy := change.After.Object
+	origin, attempt := types.UID(copy.GetLabels()[v1alpha1.LabelOriginUID]), copy.GetAnnotations()[v1alpha1.AnnotationAttempt]
+	if !w.ledger.placed[given{origin, attempt, server.Name}] {
+		w.fail("%s has created the copy of attempt %s of %s on %s, and no Dispatch has said so", change.Actor, attempt, change.Key.Name, server.Name)
+	}
+}
+
 func (w *World) copyChanged(change memory.Change, server *memory.Server) {
-	if change.Before == nil || !w.isManager(change.Actor) {
+	if !w.isManager(change.Actor) {
+		return
+	}
+	if change.Before == nil {
+		w.copyCreated(change, server)
 		return
 	}
 	before := change.Before.Object
