@@ -20,15 +20,15 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Ten nodes with four GPUs, five with eight, and twenty with one: a hundred in all.
+// Five nodes with four GPUs, three with eight, and ten with one: 54 in all.
 const quads, octets, singles = "quads", "octets", "singles"
 
 var y = yard.Suite{
 	Options: yard.Options{
 		Workers: []yard.Worker{
-			worker(quads, yard.GPUNodes("quad", 10, 4, "NVIDIA-A10")),
-			worker(octets, yard.GPUNodes("octet", 5, 8, "NVIDIA-H100")),
-			worker(singles, yard.GPUNodes("single", 20, 1, "NVIDIA-L4")),
+			worker(quads, yard.GPUNodes("quad", 5, 4, "NVIDIA-A10")),
+			worker(octets, yard.GPUNodes("octet", 3, 8, "NVIDIA-H100")),
+			worker(singles, yard.GPUNodes("single", 10, 1, "NVIDIA-L4")),
 		},
 		Lease:    yard.PatientLease,
 		Progress: yard.Print,

@@ -31,13 +31,13 @@ func TestPreemption(t *testing.T) {
 		Clusters:   v1alpha1.ClusterSelector{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": octets}}},
 		Preemption: v1alpha1.PreemptLowerPriority,
 	}})
-	for i := range 5 {
+	for i := range 3 {
 		job := yard.Job{Namespace: ns, Name: fmt.Sprintf("low-%d", i), GPUs: 8, RunFor: clusters.RunForever}.TrainJob()
 		if err := y.Hub.Create(t.Context(), job); err != nil {
 			t.Fatal(err)
 		}
 	}
-	placed(t, ns, 5)
+	placed(t, ns, 3)
 
 	urgent := yard.Job{Namespace: ns, Name: "urgent", Nodes: 2, GPUs: 8, RunFor: "1s"}.TrainJob()
 	urgent.Annotations = map[string]string{v1alpha1.AnnotationPriorityClass: "urgent"}
