@@ -34,7 +34,7 @@ flags=(-vet=off '-ldflags=-s -w')
 # The packages below test/ that start clusters. make test-faults, test-upgrade, test-fakeservers, bench-hanging and test-kueue run them.
 with_clusters='faults|faults/behind|faults/crashes|faults/soak|faults/upgrade|benchmark|benchmark/fakeservers|benchmark/e2e/beside'
 
-# The packages of the suite concurrent. In the others one goroutine of a test calls a reconciler that decides and writes.
+# The packages of the suite concurrent. In most tests of the others one goroutine calls a reconciler that decides and writes.
 # With the race detector all of the integration tests take half as much CPU time again: make test-race.
 concurrent='remote|executionlease/.*|controllers/hub/placement(/.*)?|controllers/hub/garbagecollection'
 

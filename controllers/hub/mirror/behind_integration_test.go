@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	jobsetv1alpha2 "sigs.k8s.io/jobset/api/jobset/v1alpha2"
 
-	"github.com/trainyard/trainyard/api/trainjobs"
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
@@ -170,13 +169,7 @@ func TestForeignTrainJobInPlaceOfTheCopy(t *testing.T) {
 	must(t, s.worker.Delete(t.Context(), s.copy(t)))
 	s.settle(t)
 	foreign := s.createForeign(t)
-	jobSet := newJobSet()
-	jobSet.SetNamespace(s.key.Namespace)
-	jobSet.SetName(s.key.Name)
-	jobSet.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(foreign, trainjobs.GroupVersionKind)})
-	jobSet.Object["spec"] = map[string]any{}
-	must(t, s.worker.Create(t.Context(), jobSet))
-	s.settle(t)
+	jobSet := s.createJobSet(t, foreign)
 	s.createPodOf(t, "foreign", string(jobSet.GetUID()))
 	ours := s.createPodOf(t, "ours", "the-former")
 	s.awaitPods(t, 2)

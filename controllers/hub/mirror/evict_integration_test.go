@@ -221,9 +221,7 @@ func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 	})
 	s.restart()
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	for range 3 {
 		s.expectLook(t, "a controller may still make the JobSet")
 	}
@@ -241,9 +239,7 @@ func TestEvictionTakesBackWhatTheCacheDoesNotShow(t *testing.T) {
 func TestNewLeaderTakesNothingBack(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	s.options.Hub = s.stuck(t, s.hubServer)
 	moved, before := s.dispatch(t), s.job(t)
 	moved.Spec.Cluster, moved.Spec.Attempt, moved.Spec.Eviction = "elsewhere", 2, nil
@@ -379,6 +375,15 @@ func (s *scene) evict(t *testing.T) {
 	d := s.dispatch(t)
 	d.Spec.Eviction = &v1alpha1.Eviction{Reason: v1alpha1.EvictionPreempted, Message: evictionWords, For: "preemptor"}
 	must(t, s.hub.Update(t.Context(), d))
+}
+
+// evictAndCollect evicts the job, and plays the worker's garbage collector when the copy was deleted: the copy is gone,
+// and the attempt has not ended.
+func (s *scene) evictAndCollect(t *testing.T) {
+	t.Helper()
+	s.evict(t)
+	s.reconcile(t)
+	s.collect(t)
 }
 
 // createForeign creates a TrainJob of the copy's name that is not ours.

@@ -35,9 +35,7 @@ func TestEvictionOfACopyThatStarts(t *testing.T) {
 	s := newScene(t, setting{})
 	s.reconcile(t)
 	going := s.copy(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	for range 3 {
 		s.expectLook(t, "a controller may still make the JobSet")
 	}
@@ -61,9 +59,7 @@ func TestEvictionOfACopyThatStarts(t *testing.T) {
 func TestEvictionCountsTheTimeOfLooks(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	s.expectLook(t, "the copy was there a moment ago")
 	s.clock.Step(time.Minute)
 	for range 2 {
@@ -96,9 +92,7 @@ func TestEvictionWaitsForAnOrphanedJobSet(t *testing.T) {
 func TestEvictionDoesNotWaitForAJobThatMakesNoPod(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	ended := s.createJob(t)
 	now := metav1.Now()
 	ended.Status = batchv1.JobStatus{StartTime: &now, CompletionTime: &now, Conditions: []batchv1.JobCondition{
@@ -114,9 +108,7 @@ func TestEvictionDoesNotWaitForAJobThatMakesNoPod(t *testing.T) {
 func TestEvictionAsksForPodsThatTheCacheDoesNotShow(t *testing.T) {
 	s := newScene(t, setting{})
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	s.options.Worker = stuckWorker{cached: s.stuck(t, s.workerServer), live: s.worker}
 	s.restart()
 	pod := s.createPod(t)
@@ -134,9 +126,7 @@ func TestEvictionWithoutTheRightToReadJobs(t *testing.T) {
 	s.options.Worker = hidesJobs{s.connection}
 	s.restart()
 	s.getUnderWay(t)
-	s.evict(t)
-	s.reconcile(t)
-	s.collect(t)
+	s.evictAndCollect(t)
 	s.createJob(t)
 	s.reconcileGone(t)
 	s.expectPreempted(t)

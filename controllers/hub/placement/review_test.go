@@ -13,9 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/dispatch"
-	"github.com/trainyard/trainyard/dispatch/expressions"
 	"github.com/trainyard/trainyard/dispatch/queue"
-	"github.com/trainyard/trainyard/test/check"
 )
 
 // TestProspects checks what the hub says of a job that no policy and no worker takes.
@@ -76,17 +74,11 @@ func TestProspects(t *testing.T) {
 		"UnknownWorker": {reason: "a worker of which no node is known may have room", workers: registered},
 	} {
 		t.Run(name, func(t *testing.T) {
-			job := &queue.Job{Job: dispatch.Job{Name: "job"}}
+			var policies []v1alpha1.DispatchPolicy
 			for _, spec := range tc.policies {
-				rules := &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "rules"}, Spec: spec}
-				policy := dispatch.Policy{DispatchPolicy: rules}
-				if text := spec.Clusters.Expression; text != "" {
-					expression, err := expressions.Compile(text)
-					check.Must(t, err)
-					policy.Expression = expression
-				}
-				job.Policies = append(job.Policies, policy)
+				policies = append(policies, v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "rules"}, Spec: spec})
 			}
+			job := &queue.Job{Job: dispatch.Job{Name: "job"}, Policies: new(compiled).of(policies)}
 			if diff := cmp.Diff(tc.want, prospects(job, tc.workers)); diff != "" {
 				t.Errorf("prospects() (-want +got): %s\n%s", tc.reason, diff)
 			}
