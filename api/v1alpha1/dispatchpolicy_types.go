@@ -148,9 +148,10 @@ const (
 	// FailoverHold leaves the job on its worker until the worker answers again.
 	FailoverHold Failover = "Hold"
 	// FailoverFenced places the job again when its copy is known to be stopped, or when the worker's agent must have
-	// stopped it. The agent stops such copies after fenceAfter without a sign of life from the hub. It acts like Hold if
-	// the agent does not answer when the job is placed or when the worker is lost. It also acts like Hold if something
-	// still answers at the worker's address: the API server that the agent needs may be down while the job runs on.
+	// stopped it. The agent has stopped such copies after fenceAfter without a sign of life from the hub. It acts like
+	// Hold if the agent does not answer when the job is placed or when the worker is lost. It also acts like Hold if
+	// something still answers at the worker's address: the API server that the agent needs may be down while the job
+	// runs on.
 	FailoverFenced Failover = "Fenced"
 	// FailoverImmediate places the job again as soon as the grace period is over. If the worker is cut off but alive, the
 	// job runs twice until the worker is back. Use it only for jobs that cannot harm each other.
