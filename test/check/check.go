@@ -19,6 +19,10 @@ import (
 // Patience is a timeout for quick things on a machine that may be busy.
 const Patience = 60 * time.Second
 
+// slowestPoll is for what takes seconds. Most checks read from an API server, whose CPU time is what tests wait for on
+// a small machine.
+const slowestPoll = 200 * time.Millisecond
+
 // Must ends the test if there is an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
@@ -33,8 +37,9 @@ func Eventually(t testing.TB, what string, check func(gomega.Gomega)) {
 	Within(Patience, 10*time.Millisecond)(t, what, check)
 }
 
-// Within returns a function that does what Eventually does, with another patience, and calls the check once in each poll.
-// What the test has waited for may be empty: the check then says it alone.
+// Within returns a function that does what Eventually does, with another patience. Between two
+// checks is poll at least, and half as much time again after each check, up to slowestPoll. What the test has waited for
+// may be empty: the check then says it alone.
 func Within(patience, poll time.Duration) func(t testing.TB, what string, check func(gomega.Gomega)) {
 	return func(t testing.TB, what string, check func(gomega.Gomega)) {
 		t.Helper()
@@ -42,7 +47,13 @@ func Within(patience, poll time.Duration) func(t testing.TB, what string, check 
 		if what != "" {
 			description = []any{what}
 		}
-		gomega.NewWithT(t).Eventually(check, patience, poll).Should(gomega.Succeed(), description...)
+		interval := poll
+		slower := func(g gomega.Gomega) {
+			<-time.After(interval - poll)
+			interval = min(interval*3/2, max(slowestPoll, poll)) // Before the check: one that fails does not return.
+			check(g)
+		}
+		gomega.NewWithT(t).Eventually(slower, patience, poll).Should(gomega.Succeed(), description...)
 	}
 }
 
