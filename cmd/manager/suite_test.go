@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,17 +55,7 @@ type world struct {
 var shared = servers.ShareWith(startWorld)
 
 // build builds the manager. On a busy machine the linker needs more time than clusters may take to start.
-var build = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "manager-")
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(dir, "manager")
-	if out, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build manager: %w: %s", err, out)
-	}
-	return binary, nil
-})
+var build = sync.OnceValues(func() (string, error) { return clusters.Build(context.Background(), "manager") })
 
 // hub returns the world. The first test that asks for it starts it.
 func hub(t *testing.T) *world {
@@ -92,10 +81,6 @@ func startWorld(ctx context.Context, cleanup func(func() error)) (*world, error)
 		return nil, err
 	}
 	cleanup(w.hub.Stop)
-	cleanup(func() error {
-		binary, err := build() // It was built before.
-		return errors.Join(err, os.RemoveAll(filepath.Dir(binary)))
-	})
 	err = errors.Join(clientgoscheme.AddToScheme(w.scheme), trainer.AddToScheme(w.scheme), v1alpha1.AddToScheme(w.scheme),
 		jobsetv1alpha2.AddToScheme(w.scheme))
 	if err != nil {

@@ -7,8 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -103,7 +101,11 @@ func startBenchmark(b *testing.B) (*clusters.Cluster, client.Client, string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	return cluster, c, buildAgent(b)
+	binary, err := clusters.Build(b.Context(), "worker-agent")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return cluster, c, binary
 }
 
 func benchmarkName(round, i int) string {
@@ -192,13 +194,4 @@ func usage(b *testing.B, pid int) (cpu time.Duration, memory float64) {
 	const hertz = 100 // USER_HZ, the same on all of Linux that Go runs on
 	cpu = time.Duration(number(14)+number(15)) * time.Second / hertz
 	return cpu, float64(number(24)) * float64(os.Getpagesize()) / 1e6
-}
-
-func buildAgent(b *testing.B) string {
-	b.Helper()
-	binary := filepath.Join(b.TempDir(), "worker-agent")
-	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		b.Fatalf("build worker-agent: %v: %s", err, out)
-	}
-	return binary
 }

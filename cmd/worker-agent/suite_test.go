@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,9 +79,8 @@ func startEnvironment(ctx context.Context, cleanup func(func() error)) (*environ
 		return nil, err
 	}
 	cleanup(e.cluster.Stop)
-	e.binary = filepath.Join(e.cluster.Dir, "worker-agent")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", e.binary, ".").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build worker-agent: %w: %s", err, out)
+	if e.binary, err = clusters.Build(ctx, "worker-agent"); err != nil {
+		return nil, err
 	}
 	scheme := apiruntime.NewScheme()
 	if err := trainjob.AddToScheme(scheme); err != nil {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -23,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/test/benchmark/fakeservers"
 	"github.com/trainyard/trainyard/test/check"
+	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/servers"
 )
 
@@ -72,10 +72,8 @@ func newBench(b *testing.B, workers int) *bench {
 		},
 	}))
 	y.register(ctx, b)
-	manager := filepath.Join(b.TempDir(), "manager")
-	if out, err := exec.CommandContext(ctx, "go", "-C", "../..", "build", "-o", manager, "./cmd/manager").CombinedOutput(); err != nil {
-		b.Fatalf("build manager: %v: %s", err, out)
-	}
+	manager, err := clusters.Build(ctx, "manager")
+	check.Must(b, err)
 	_, err = set.Hub.Cluster.Run(ctx, "manager", manager, "--kubeconfig="+set.Hub.Cluster.KubeconfigPath, "--namespace="+managerNamespace,
 		"--health-probe-bind-address=0", "--metrics-bind-address=0", "--worker-probe-interval=1s")
 	check.Must(b, err)

@@ -8,8 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -98,9 +96,9 @@ func startWorld(ctx context.Context, cleanup func(func() error)) (*server, error
 	if err := w.start(ctx, o, cleanup); err != nil {
 		return nil, err
 	}
-	agent := filepath.Join(w.cluster.Dir, "worker-agent")
-	if out, err := exec.CommandContext(ctx, "go", "build", "-o", agent, "../../../worker-agent").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build worker-agent: %w: %s", err, out)
+	agent, err := clusters.Build(ctx, "worker-agent")
+	if err != nil {
+		return nil, err
 	}
 	if err := w.cluster.ApplyTrainerRuntimes(ctx, "deepspeed_distributed.yaml"); err != nil {
 		return nil, err
