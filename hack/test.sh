@@ -129,12 +129,13 @@ integration)
   one_thread
   # Three packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
   # go test knows.
-  always=(-count=1 -p 3 -timeout "${TIMEOUT:-20m}")
+  always=(-count=1 -timeout "${TIMEOUT:-20m}")
   code=0
   # shellcheck disable=SC2046
-  run concurrent testname $(race) "${always[@]}" "$@" || code=1
+  run concurrent testname $(race) -p 1 "${always[@]}" "$@" &
   # shellcheck disable=SC2046
-  run integration testname $([[ ${RACE:-} != all ]] || race) "${always[@]}" "$@" || code=1
+  run integration testname $([[ ${RACE:-} != all ]] || race) -p 2 "${always[@]}" "$@" || code=1
+  wait $! || code=1
   run_controlplane || code=1
   exit "$code"
   ;;

@@ -26,7 +26,7 @@ func TestWriteBudget(t *testing.T) {
 	if clusters.OnKind() {
 		t.Skip("it counts requests in audit logs, which clusters of kind lack")
 	}
-	const jobs, batch = 50, 5
+	const jobs, batch = 20, 5
 	// Finished copies are deleted at once, so that their deletion is counted.
 	apply(t, &v1alpha1.DispatchPolicy{ObjectMeta: metav1.ObjectMeta{Name: "budget"}, Spec: v1alpha1.DispatchPolicySpec{
 		Retention: &metav1.Duration{Duration: 0},

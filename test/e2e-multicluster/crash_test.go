@@ -17,18 +17,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/trainyard/trainyard/test/clusters"
 	"github.com/trainyard/trainyard/test/yard"
 )
 
 // Fault: the manager is killed (SIGKILL) again and again while jobs come, run and end. Every job ends, and no job ever
-// has a second copy.
+// has a second copy. The tests of test/faults kill it at every write, and the soak more often.
 func TestManagerKilledUnderLoad(t *testing.T) {
-	const jobs = 60
-	kills := 6
-	if clusters.OnKind() {
-		kills = 3 // The lease of a killed manager lasts a minute there.
-	}
+	const jobs, kills = 30, 3
 	copies := watchCreations(t)
 	var submitted []*trainer.TrainJob
 	submitSome := func(until int) {

@@ -18,10 +18,10 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// 78 jobs come at once to workers that hold 54. No worker gets a job for which its scheduler has no node. As jobs end,
+// 54 jobs come at once to workers that hold 42. No worker gets a job for which its scheduler has no node. As jobs end,
 // the first jobs of the waiting list follow.
 func TestBurst(t *testing.T) {
-	const jobs, room, batch = 78, 54, 12
+	const jobs, room, batch = 54, 42, 6
 	ns := namespace(t, "burst")
 	bound := watchSchedulers(t, ns)
 	var order []*trainer.TrainJob
@@ -89,7 +89,7 @@ func TestGangsOfSeveralSizes(t *testing.T) {
 	watchSchedulers(t, ns)
 	sizes := []yard.Job{{Nodes: 2, GPUs: 8}, {Nodes: 3, GPUs: 4}, {Nodes: 5, GPUs: 2}, {Nodes: 6, GPUs: 1}}
 	var jobs []*trainer.TrainJob
-	for i := range 24 {
+	for i := range 12 {
 		job := sizes[i%len(sizes)]
 		job.Namespace, job.Name, job.RunFor = ns, fmt.Sprintf("gang-%02d", i), "1s"
 		object := job.TrainJob()

@@ -20,15 +20,15 @@ import (
 	"github.com/trainyard/trainyard/test/yard"
 )
 
-// Five nodes with four GPUs, three with eight, and ten with one: 54 in all.
+// Three nodes with four GPUs, three with eight, and six with one: 42 in all.
 const quads, octets, singles = "quads", "octets", "singles"
 
 var y = yard.Suite{
 	Options: yard.Options{
 		Workers: []yard.Worker{
-			worker(quads, yard.GPUNodes("quad", 5, 4, "NVIDIA-A10")),
+			worker(quads, yard.GPUNodes("quad", 3, 4, "NVIDIA-A10")),
 			worker(octets, yard.GPUNodes("octet", 3, 8, "NVIDIA-H100")),
-			worker(singles, yard.GPUNodes("single", 10, 1, "NVIDIA-L4")),
+			worker(singles, yard.GPUNodes("single", 6, 1, "NVIDIA-L4")),
 		},
 		Lease:    yard.PatientLease,
 		Progress: yard.Print,
