@@ -115,7 +115,7 @@ test-lives: controlplane ## Let random things happen to TrainJobs on a cluster (
 	TRAINYARD_LIVES=$${LIVES:-10} go test ./controllers/worker/trainjob -race -run TestRandomLives -count=1 -timeout 2h -v
 
 .PHONY: test-soak
-test-soak: build controlplane ## Break workers, links and processes for 75 s, under load: 20 kinds of faults
+test-soak: build controlplane ## Break workers, links and processes for 45 s, under load: 14 kinds of faults
 	hack/faults.sh short
 
 .PHONY: test-faults

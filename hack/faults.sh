@@ -5,7 +5,7 @@
 # Runs the tests of test/faults, a Go module of its own: whole processes on a hub and workers that fail.
 #
 #   hack/faults.sh                    # every fault by its name, crashes at every write, and a soak of three minutes
-#   hack/faults.sh short              # only a soak of 75 s, always the same faults: what CI runs
+#   hack/faults.sh short              # only a soak of 45 s, always the same faults: what CI runs
 #   hack/faults.sh soak [flags]       # only the soak: -duration 30m -rate 5 -seed N; without a seed one is drawn, and printed
 #   hack/faults.sh broken [flags]     # break one promise after the other, and see that its tests fail: -run REGEXP chooses promises
 #

@@ -23,7 +23,7 @@ import (
 // Fault: the manager is killed (SIGKILL) again and again while jobs come, run and end. Every job ends, and no job ever
 // has a second copy. The tests of test/faults kill it at every write, and the soak more often.
 func TestManagerKilledUnderLoad(t *testing.T) {
-	const jobs, kills = 30, 3
+	const jobs, kills = 18, 3
 	copies := watchCreations(t)
 	var submitted []*trainer.TrainJob
 	submitSome := func(until int) {

@@ -165,7 +165,7 @@ func (y *Yard) startClusters(ctx context.Context) error {
 		return err
 	}
 	hub := clusters.Full(HubName, y.options.HubNodes...)
-	hub.CRDs = hubCRDs
+	hub.CRDs, hub.Scheduler = hubCRDs, len(y.options.HubNodes) > 0
 	all := []clusters.Options{hub}
 	for _, worker := range y.options.Workers {
 		o := clusters.Full(worker.Name, worker.Nodes...)

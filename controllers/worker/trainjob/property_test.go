@@ -37,7 +37,7 @@ const (
 	livesVariable = "TRAINYARD_LIVES"
 
 	livesAtOnce = 20
-	eventsEach  = 24
+	eventsEach  = 12
 
 	finalizer = "example.com/test"
 )

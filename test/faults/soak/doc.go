@@ -5,7 +5,7 @@
 //
 //	go test ./soak -run TestSoak -duration 30m -seed 42
 //
-// With -short it takes 75 s and a seed with many kinds of faults: CI runs that.
+// With -short it takes 45 s and a seed with many kinds of faults: CI runs that.
 //
 // The seed alone decides the faults with their times, and the jobs (plan.go). So a run can be repeated, but its result
 // also depends on the machine. What a fault does is in breakage.go. Each worker is a lane, and so is the hub with its
