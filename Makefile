@@ -71,7 +71,7 @@ demo-kind: build controlplane ## Run the demo on clusters of kind, with our imag
 ##@ Test
 
 .PHONY: test
-test: test-unit test-harness test-integration test-contract test-e2e test-soak ## Run every test that CI runs
+test: test-unit test-harness test-concurrent test-integration test-contract test-e2e test-soak ## Run every test that CI runs
 	@hack/test.sh summary
 
 .PHONY: test-unit
@@ -86,8 +86,12 @@ test-harness: ## Run the tests of the simulator, of the benchmark and of the fau
 test-integration: controlplane ## Run the tests on real API servers, three packages at a time
 	hack/test.sh integration
 
+.PHONY: test-concurrent
+test-concurrent: controlplane ## Run those of packages with goroutines and locks of their own, with the race detector
+	hack/test.sh concurrent
+
 .PHONY: test-race
-test-race: controlplane ## Run all of test-integration with the race detector, which CI uses where packages have goroutines of their own
+test-race: controlplane ## Run test-integration with the race detector, too
 	RACE=all hack/test.sh integration
 
 .PHONY: test-contract

@@ -4,7 +4,7 @@
 
 # Runs one suite of tests:
 #
-#   hack/test.sh unit|harness|integration|e2e [go test flags]
+#   hack/test.sh unit|harness|concurrent|integration|e2e [go test flags]
 #   hack/test.sh list        # which package is in which suite
 #   hack/test.sh summary     # add up what the last runs of the suites reported
 #
@@ -13,13 +13,12 @@
 # goroutines (dispatch, executionlease/protocol, internal/spelling,
 # test/explorer; it runs with the unit tests, without the race detector),
 # integration is every other package whose tests depend on test/clusters (real
-# API servers), unit is the rest. Concurrent are the integration packages with
-# goroutines and locks of their own; they run with the integration tests, and
-# with the race detector, as the unit tests do. Harness is every package of the
-# other modules but those that start clusters. make verify vets the tests, so go
-# test does not. Environment: RACE=0 turns the race detector off (it needs cgo),
-# RACE=all turns it on for all integration tests; TIMEOUT overrides the time for
-# one package.
+# API servers), but concurrent if it has goroutines and locks of its own: then it
+# runs with the race detector. Unit is the rest, with the race detector. Harness
+# is every package of the other modules but those that start clusters. make
+# verify vets the tests, so go test does not. Environment: RACE=0 turns the race
+# detector off (it needs cgo), RACE=all turns it on for integration; TIMEOUT
+# overrides the time for one package, PACKAGES the number of packages at a time.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -71,6 +70,10 @@ race() {
 # A test has up to a dozen processes at work. With more than one thread each, a third of their CPU time goes into looking
 # for work and into waking each other up. They live for minutes, so less garbage collection costs little memory.
 save_cpu() { export GOMAXPROCS=1 GOGC=400; }
+
+# Some packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs
+# that go test knows.
+on_clusters=(-count=1 -p "${PACKAGES:-3}" -timeout "${TIMEOUT:-20m}")
 
 run() {
   local suite=$1 format=$2 all packages
@@ -125,17 +128,16 @@ harness)
   # shellcheck disable=SC2046
   run_harness $(race) -timeout "${TIMEOUT:-10m}" "$@"
   ;;
+concurrent)
+  save_cpu
+  # shellcheck disable=SC2046
+  run concurrent testname $(race) "${on_clusters[@]}" "$@"
+  ;;
 integration)
   save_cpu
-  # Three packages at a time: each starts API servers, and waits for them more than it computes. Never cached: they are not inputs that
-  # go test knows.
-  always=(-count=1 -timeout "${TIMEOUT:-20m}")
   code=0
   # shellcheck disable=SC2046
-  run concurrent testname $(race) -p 1 "${always[@]}" "$@" &
-  # shellcheck disable=SC2046
-  run integration testname $([[ ${RACE:-} != all ]] || race) -p 2 "${always[@]}" "$@" || code=1
-  wait $! || code=1
+  run integration testname $([[ ${RACE:-} != all ]] || race) "${on_clusters[@]}" "$@" || code=1
   run_controlplane || code=1
   exit "$code"
   ;;
