@@ -114,7 +114,7 @@ func grant(t *testing.T, cluster *clusters.Cluster, name, account string, rules 
 	check.Must(t, err)
 }
 
-// hubRules are the least rights with which everything works.
+// hubRules are the rights with which a connection has nothing to complain about.
 func hubRules() []rbacv1.PolicyRule {
 	read := []string{"get", "list", "watch"}
 	return append(neededRules(),
@@ -123,7 +123,7 @@ func hubRules() []rbacv1.PolicyRule {
 	)
 }
 
-// neededRules are the least rights with which a worker becomes Connected.
+// neededRules are rights with which a worker becomes Connected.
 func neededRules() []rbacv1.PolicyRule {
 	read := []string{"get", "list", "watch"}
 	return []rbacv1.PolicyRule{

@@ -37,9 +37,9 @@ func Eventually(t testing.TB, what string, check func(gomega.Gomega)) {
 	Within(Patience, 10*time.Millisecond)(t, what, check)
 }
 
-// Within returns a function that does what Eventually does, with another patience. Between two
-// checks is poll at least, and half as much time again after each check, up to slowestPoll. What the test has waited for
-// may be empty: the check then says it alone.
+// Within returns a function that does what Eventually does, with another patience. The time between two checks is poll
+// at first. It grows by half with each check, up to slowestPoll. What the test has waited for may be empty: the check
+// then says it alone.
 func Within(patience, poll time.Duration) func(t testing.TB, what string, check func(gomega.Gomega)) {
 	return func(t testing.TB, what string, check func(gomega.Gomega)) {
 		t.Helper()
