@@ -207,7 +207,8 @@ type WorkerFailover struct {
 	GracePeriod *metav1.Duration `json:"gracePeriod,omitempty"`
 	// fenceAfter is how long copies with failover Fenced may run without a sign of life from the hub. After that time the
 	// agent has stopped them, and their pods have ended, termination grace included. So the agent begins to stop a copy
-	// earlier, by the grace of its pods and up to 15s, but not before half of fenceAfter. Absent: 10m.
+	// earlier, by the grace of its pods and up to 15s, but not before half of fenceAfter. An agent that starts while the
+	// hub is silent gives it 15s at most. Absent: 10m.
 	// +optional
 	FenceAfter *metav1.Duration `json:"fenceAfter,omitempty"`
 }

@@ -47,7 +47,7 @@ func Within(patience, poll time.Duration) func(t testing.TB, what string, check 
 		if what != "" {
 			description = []any{what}
 		}
-		interval := poll
+		interval := poll * 2 / 3 // The first check is made at once.
 		slower := func(g gomega.Gomega) {
 			<-time.After(interval - poll)
 			interval = min(interval*3/2, max(slowestPoll, poll)) // Before the check: one that fails does not return.

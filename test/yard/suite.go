@@ -22,7 +22,7 @@ import (
 type Suite struct {
 	// Options are the options of the yard.
 	Options Options
-	// Timeout is how long Eventually waits, and Poll is the time between two checks.
+	// Timeout is how long Eventually waits, and Poll is the time between the first two checks, see check.Within.
 	Timeout, Poll time.Duration
 
 	*Yard
