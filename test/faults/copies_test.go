@@ -78,7 +78,7 @@ func TestFaultCopyDeletedBeforeItsPods(t *testing.T) {
 // Somebody removes our labels from a running copy. The caches no longer show it. No second copy is started.
 func TestFaultCopyUnlabelled(t *testing.T) {
 	s, worker := with(t)
-	job := s.submit("8s", on(worker, south))
+	job := s.submit("20s", on(worker, south))
 	s.Runs(job, worker, 1)
 	labels := map[string]string{}
 	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) {
@@ -88,7 +88,7 @@ func TestFaultCopyUnlabelled(t *testing.T) {
 		delete(c.Labels, v1alpha1.LabelHub)
 		delete(c.Labels, v1alpha1.LabelOriginUID)
 	})
-	s.ends(s.submit("1s", on(south)), s.submit("1s", on(south)))
+	s.ends(s.submit("6s", on(south))) // A copy counts as gone after looks that found nothing for three seconds.
 	s.Attempt(job, 1)
 	patch(s, w.Workers[worker], copyOf(gomega.NewWithT(t), worker, job), func(c *trainer.TrainJob) { c.Labels = labels })
 	s.ends(job)
