@@ -21,6 +21,7 @@ func TestPass(t *testing.T) {
 		m.on = worker
 		return m
 	}
+	small := func(name, team string) made { return made{name: name, team: team, pods: 1, gpus: 1, minute: 1} }
 	cordon := func(s *scene) { s.site("a").Cordoned = true; s.touch(s.site("a")) }
 	uncordon := func(s *scene) { s.site("a").Cordoned = false; s.touch(s.site("a")) }
 	low := made{name: "y", pods: 1, gpus: 8, priority: -1, on: "b"}
@@ -160,6 +161,22 @@ func TestPass(t *testing.T) {
 					waits: []string{"old Reserved", "big NoFit"}, held: []string{"a for old"},
 				},
 				{leave: []string{"old"}, waits: []string{"big Reserved"}, held: []string{"a for big"}},
+			},
+		},
+		"Crowded": {
+			reason: "A worker that has too many jobs for the policy's expression now could hold the job without them.",
+			nodes:  []int{2},
+			acts: []act{
+				{
+					stand: []made{small("r1", ""), small("r2", ""), small("r3", ""), small("r4", ""), small("r5", "")},
+					want:  []string{"r1 to a", "r2 to a", "r3 to a", "r4 to a", "r5 to a"},
+				},
+				{
+					stand: []made{{name: "big", team: "picky", pods: 2, gpus: 8, minute: 1}, small("late", "picky")},
+					waits: []string{"big NoFit", "late Queued"},
+				},
+				{minutes: 31, waits: []string{"big Reserved", "late Queued"}, held: []string{"a for big"}},
+				{end: []string{"r1", "r2", "r3", "r4", "r5"}, want: []string{"big to a"}, waits: []string{"late Reserved"}, held: []string{"a for late"}},
 			},
 		},
 		"ReservationPassedOn": {

@@ -28,13 +28,14 @@ func (p *pass) mayFitEmpty(c *class, at int) bool {
 	return isOpen(w) && p.places.mayFit(c, p.fleet.Empty(w.Name))
 }
 
-// fitsEmpty says whether the job would fit on a worker if no job ran there.
+// fitsEmpty says whether the job would fit on a worker if no job ran there. An expression of the policy that limits the
+// jobs of a worker then sees none. It still sees nodeGroups as they are.
 func (p *pass) fitsEmpty(e *entry, at int) bool {
 	if !p.mayFitEmpty(e.class, at) {
 		return false
 	}
 	empty := p.workers[at]
-	empty.Nodes, empty.Revision = p.fleet.Empty(empty.Name), 0
+	empty.Nodes, empty.Assigned, empty.Queued, empty.Revision = p.fleet.Empty(empty.Name), 0, 0, 0
 	return e.class.decide(e, []dispatch.Worker{empty}).Cluster != ""
 }
 

@@ -97,7 +97,9 @@ func newPolicies(version uint64) []dispatch.Policy {
 		}),
 		policy("impatient", func(s *v1alpha1.DispatchPolicySpec) { s.ReserveAfter = after(10) }),
 		policy("mighty", func(s *v1alpha1.DispatchPolicySpec) { s.Preemption = v1alpha1.PreemptLowerPriority }),
-		policy("picky", func(s *v1alpha1.DispatchPolicySpec) { s.Clusters.Expression = "by hand" }),
+		policy("picky", func(s *v1alpha1.DispatchPolicySpec) {
+			s.Clusters.Expression, s.Queueing, s.ReserveAfter = "by hand", v1alpha1.StrictFIFO, after(30)
+		}),
 	}
 	policies[5].Expression = picky{}
 	switch version % 4 {
@@ -111,7 +113,7 @@ func newPolicies(version uint64) []dispatch.Policy {
 	return policies
 }
 
-// picky is an expression that is true for workers with a few jobs.
+// picky is an expression that is true for workers with at most four jobs.
 type picky struct{}
 
 func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
@@ -119,7 +121,7 @@ func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 		if w.Assigned == 7 {
 			return false, errors.New("nobody likes seven")
 		}
-		return w.Assigned > 0 && w.Assigned < 5, nil
+		return w.Assigned < 5, nil
 	}
 }
 
