@@ -143,8 +143,8 @@ integration)
   ;;
 e2e)
   save_cpu
-  # One package at a time: each has a hub and up to three workers, and CI runs the integration tests beside them.
-  run e2e testname -count=1 -p 1 -timeout "${TIMEOUT:-30m}" "$@"
+  # Each package has a hub and up to three workers.
+  run e2e testname -count=1 -p "${PACKAGES:-2}" -timeout "${TIMEOUT:-30m}" "$@"
   ;;
 list)
   list

@@ -14,18 +14,23 @@ import (
 // nothing to do if "make build" has built it. Give it time: on a busy machine the linker needs more than a cluster to
 // start.
 func Build(ctx context.Context, name string) (path string, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("build %s: %w", name, err)
+		}
+	}()
 	root, err := repositoryRoot()
 	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
+		return "", err
 	}
 	dir, err := defaultBinDir()
 	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
+		return "", err
 	}
 	path = filepath.Join(dir, name)
 	lock, err := lockFile(ctx, path+".lock")
 	if err != nil {
-		return "", fmt.Errorf("build %s: %w", name, err)
+		return "", err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
 	_, err = runGo(ctx, root, "build", "-o", path, "./cmd/"+name)

@@ -346,13 +346,11 @@ func (s *scene) run(t *testing.T) {
 // eventually waits until the Dispatch of a job says "worker/reason", with anything behind it.
 func (s *scene) eventually(t *testing.T, name, what string, want string) {
 	t.Helper()
-	gomega.NewWithT(t).Eventually(func() string {
+	check.Eventually(t, what, func(g gomega.Gomega) {
 		d := &v1alpha1.Dispatch{}
-		if err := s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d); err != nil {
-			return err.Error()
-		}
-		return string(d.Spec.Cluster) + "/" + d.Status.Reason
-	}, patience, 20*time.Millisecond).Should(gomega.HavePrefix(want), what)
+		g.Expect(s.hub.Get(t.Context(), client.ObjectKey{Namespace: s.namespace, Name: name}, d)).To(gomega.Succeed())
+		g.Expect(string(d.Spec.Cluster) + "/" + d.Status.Reason).To(gomega.HavePrefix(want))
+	})
 }
 
 // cpus makes a job one without GPUs, which may be taken by the jobs of other tests.
