@@ -27,7 +27,7 @@ import (
 const baselineFolder = "baselines"
 
 // baselineVersion changes with what makeBaseline does.
-const baselineVersion = 1
+const baselineVersion = 2
 
 // ownKeys are the keys of etcd's that a baseline lacks, because they differ between clusters. The API server creates
 // both objects when it starts: the namespace whose UID identifies the cluster, and the cluster's certificate authority.
@@ -84,7 +84,8 @@ func (p *processes) baselinePath() (string, error) {
 	return filepath.Join(p.options.BinDir, baselineFolder, hex.EncodeToString(hash.Sum(nil)[:8])), nil
 }
 
-// makeBaseline makes the baseline at a path, unless it is there, or another process makes it meanwhile.
+// makeBaseline makes the baseline at a path, unless it is there, or another process makes it meanwhile. A baseline with
+// CRDs begins with the one without.
 func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	if exists(path) {
 		return nil
@@ -97,11 +98,14 @@ func makeBaseline(ctx context.Context, o Options, path string) (err error) {
 	if exists(path) {
 		return nil
 	}
-	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, firstCRDs: o.firstCRDs, blank: true})
+	c, err := Start(ctx, Options{Name: "baseline", BinDir: o.BinDir, blank: len(o.firstCRDs) == 0})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }()
+	if err := c.applyCRDs(ctx, o.firstCRDs); err != nil {
+		return err
+	}
 	if err := c.KillAPIServer(); err != nil {
 		return err
 	}
