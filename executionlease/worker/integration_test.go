@@ -255,11 +255,13 @@ func testNoLease(t *testing.T, e *environment) {
 	stranger.word.Store(h.word.Load())
 	waiting := stranger.createCopy(t, "waiting", nil)
 	e.checkEvent(t, waiting, "Held", "its hub has not answered this cluster's agent yet")
-	// The hub's time begins when the watch shows the copy. Gate may be asked about the copy before that.
+	// The hub's time begins when the leader has taken over, which it does after the watch has shown the copy. Gate may be
+	// asked about the copy before that.
 	eventually(t, "copy of a hub without a lease", func(g gomega.Gomega) {
 		for _, a := range e.agents {
 			g.Expect(a.fencer.Knows(waiting)).To(gomega.BeTrue())
 		}
+		g.Expect(e.agents[0].fencer.Deadline(stranger.id)).NotTo(gomega.BeZero())
 	})
 	e.step(t, interval)
 	if isFenced(e.get(t, waiting)) {
