@@ -172,7 +172,7 @@ func TestPass(t *testing.T) {
 					want:  []string{"r1 to a", "r2 to a", "r3 to a", "r4 to a", "r5 to a"},
 				},
 				{
-					stand: []made{{name: "big", team: "picky", pods: 2, gpus: 8, minute: 1}, small("late", "picky")},
+					stand: []made{{name: "big", team: "few", pods: 2, gpus: 8, minute: 1}, small("late", "few")},
 					waits: []string{"big NoFit", "late Queued"},
 				},
 				{minutes: 31, waits: []string{"big Reserved", "late Queued"}, held: []string{"a for big"}},

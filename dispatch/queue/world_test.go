@@ -97,11 +97,12 @@ func newPolicies(version uint64) []dispatch.Policy {
 		}),
 		policy("impatient", func(s *v1alpha1.DispatchPolicySpec) { s.ReserveAfter = after(10) }),
 		policy("mighty", func(s *v1alpha1.DispatchPolicySpec) { s.Preemption = v1alpha1.PreemptLowerPriority }),
-		policy("picky", func(s *v1alpha1.DispatchPolicySpec) {
+		policy("picky", func(s *v1alpha1.DispatchPolicySpec) { s.Clusters.Expression = "by hand" }),
+		policy("few", func(s *v1alpha1.DispatchPolicySpec) {
 			s.Clusters.Expression, s.Queueing, s.ReserveAfter = "by hand", v1alpha1.StrictFIFO, after(30)
 		}),
 	}
-	policies[5].Expression = picky{}
+	policies[5].Expression, policies[6].Expression = picky{}, few{}
 	switch version % 4 {
 	case 1:
 		policies[0].Spec.Clusters.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"region": "us"}}
@@ -113,7 +114,7 @@ func newPolicies(version uint64) []dispatch.Policy {
 	return policies
 }
 
-// picky is an expression that is true for workers with at most four jobs.
+// picky is an expression that is true for workers with a few jobs, but not for one without.
 type picky struct{}
 
 func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
@@ -121,11 +122,18 @@ func (picky) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
 		if w.Assigned == 7 {
 			return false, errors.New("nobody likes seven")
 		}
-		return w.Assigned < 5, nil
+		return w.Assigned > 0 && w.Assigned < 5, nil
 	}
 }
 
-var teams = []string{"best", "best", "strict", "order", "impatient", "impatient", "mighty", "mighty", "picky", "nobody's"}
+// few is an expression that is true for workers with at most four jobs.
+type few struct{}
+
+func (few) For(*dispatch.Job) func(*dispatch.Worker) (bool, error) {
+	return func(w *dispatch.Worker) (bool, error) { return w.Assigned < 5, nil }
+}
+
+var teams = []string{"best", "best", "strict", "order", "impatient", "impatient", "mighty", "mighty", "picky", "few", "nobody's"}
 
 // podSets returns pods of one kind, with initializer also a model initializer.
 func podSets(count int32, gpus, cpus int64, pool string, initializer bool) []v1alpha1.PodSet {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestBaseline starts two clusters at the same time, with the same new baseline, and then one with other CRDs.
+// TestBaseline starts two clusters at the same time, with the same new baseline, and then one without CRDs.
 func TestBaseline(t *testing.T) {
 	bin := linkBinaries(t)
 	dir := t.TempDir()
