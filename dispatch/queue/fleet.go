@@ -30,3 +30,10 @@ type Fleet interface {
 	// Evicting returns the worker on which jobs are being stopped to make room for a job, or "".
 	Evicting(job types.UID) v1alpha1.ClusterName
 }
+
+// withoutJobs returns a worker as if no job ran there. An expression of a policy that limits the jobs of a worker then
+// sees none. It still sees nodeGroups as they are.
+func withoutJobs(w dispatch.Worker, fleet Fleet) dispatch.Worker {
+	w.Nodes, w.Assigned, w.Queued, w.Revision = fleet.Empty(w.Name), 0, 0, 0
+	return w
+}

@@ -28,15 +28,10 @@ func (p *pass) mayFitEmpty(c *class, at int) bool {
 	return isOpen(w) && p.places.mayFit(c, p.fleet.Empty(w.Name))
 }
 
-// fitsEmpty says whether the job would fit on a worker if no job ran there. An expression of the policy that limits the
-// jobs of a worker then sees none. It still sees nodeGroups as they are.
+// fitsEmpty says whether the job would fit on a worker if no job ran there.
 func (p *pass) fitsEmpty(e *entry, at int) bool {
-	if !p.mayFitEmpty(e.class, at) {
-		return false
-	}
-	empty := p.workers[at]
-	empty.Nodes, empty.Assigned, empty.Queued, empty.Revision = p.fleet.Empty(empty.Name), 0, 0, 0
-	return e.class.decide(e, []dispatch.Worker{empty}).Cluster != ""
+	return p.mayFitEmpty(e.class, at) &&
+		e.class.decide(e, []dispatch.Worker{withoutJobs(p.workers[at], p.fleet)}).Cluster != ""
 }
 
 // findWitness searches a worker on which the first job of a class would fit if no job ran there.

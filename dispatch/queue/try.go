@@ -37,7 +37,7 @@ func (q *Queue) FitsEmpty(key types.NamespacedName, fleet Fleet) bool {
 	}
 	workers := slices.Clone(fleet.Workers())
 	for i := range workers {
-		workers[i].Nodes, workers[i].Revision = fleet.Empty(workers[i].Name), 0
+		workers[i] = withoutJobs(workers[i], fleet)
 	}
 	return dispatch.Decide(job.Job, job.Policies, workers).Cluster != ""
 }

@@ -77,6 +77,36 @@ func TestTry(t *testing.T) {
 	}
 }
 
+// TestFitsEmpty: a job that waits only for other jobs to end has hope, and keeps the quota that Kueue gave it.
+func TestFitsEmpty(t *testing.T) {
+	five := []made{
+		{name: "r1", pods: 1, gpus: 1}, {name: "r2", pods: 1, gpus: 1}, {name: "r3", pods: 1, gpus: 1},
+		{name: "r4", pods: 1, gpus: 1}, {name: "r5", pods: 1, gpus: 1},
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		stand  []made
+		job    made
+		want   bool
+	}{
+		"Full":     {"The worker has room when the other has ended.", []made{{name: "x", pods: 2, gpus: 8}}, made{pods: 1, gpus: 8}, true},
+		"TooLarge": {"No worker has so many nodes.", nil, made{pods: 3, gpus: 8}, false},
+		"Crowded":  {"The policy's expression is true for a worker with fewer jobs.", five, made{pods: 2, gpus: 8, team: "few"}, true},
+		"Refused":  {"The policy's expression is false for a worker without jobs.", five, made{pods: 2, gpus: 8, team: "picky"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, 2)
+			s.stand(tc.stand...)
+			s.pass(0)
+			tc.job.name = "waiting"
+			s.stand(tc.job)
+			if got := s.FitsEmpty(key("waiting"), s.fleet); got != tc.want {
+				t.Errorf("FitsEmpty() = %t, want %t: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
 func TestExcluding(t *testing.T) {
 	s := newScene(t, 1, 1)
 	job := func(name string, excluded v1alpha1.ClusterName) made {
