@@ -39,7 +39,7 @@ func demo(ctx context.Context, exit bool) (err error) {
 	say := func(format string, args ...any) {
 		fmt.Printf("%5.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	y, err := yard.Start(ctx, yard.Options{Dir: dir, HubNodes: hubNodes(), Workers: workers(), Progress: say})
+	y, err := yard.Start(ctx, yard.Options{Dir: dir, HubNodes: hubNodes(), OpenAPI: true, Workers: workers(), Progress: say})
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,15 @@ func (c *Cluster) ApplyFiles(ctx context.Context, paths ...string) error {
 	return c.ApplyObjects(ctx, objects...)
 }
 
+// ApplyKustomization is Apply for what kubectl makes of a directory with a kustomization.
+func (c *Cluster) ApplyKustomization(ctx context.Context, dir string) error {
+	stream, err := c.Kubectl(ctx, "kustomize", dir)
+	if err != nil {
+		return err
+	}
+	return c.Apply(ctx, string(stream))
+}
+
 // ApplyTrainerRuntimes is ApplyFiles for files and directories with runtimes of the trainer module.
 func (c *Cluster) ApplyTrainerRuntimes(ctx context.Context, names ...string) error {
 	runtimes, err := ModulePaths(ctx, ModuleFile{trainerModule, "manifests/base/runtimes"})

@@ -28,6 +28,9 @@
 // and waits one second instead of ten before it replaces a failed pod, so that
 // a test of retries takes seconds. The logic is the same.
 //
+// With --openapi=false, a flag that upstream lacks, kube-apiserver serves
+// OpenAPI documents of custom resources only.
+//
 // # Why a module of its own
 //
 // k8s.io/kubernetes asks for its staging modules at v0.0.0 and needs a replace

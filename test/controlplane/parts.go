@@ -18,7 +18,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info on /metrics
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/pkg/controller/job"
@@ -27,7 +26,7 @@ import (
 // parts are what this binary can be. Each reads os.Args and returns its exit code.
 var parts = map[string]func() int{
 	"etcd":                    runEtcd,
-	"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
+	"kube-apiserver":          runAPIServer,
 	"kube-controller-manager": runControllerManager,
 	"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 	"kubectl":                 runKubectl,

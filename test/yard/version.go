@@ -88,8 +88,7 @@ func (y *Yard) ApplyWorker(ctx context.Context, cluster *clusters.Cluster, versi
 	if err != nil {
 		return err
 	}
-	_, err = cluster.Kubectl(ctx, "apply", "--server-side", "--force-conflicts", "-k", filepath.Join(version.Root, "config/worker"))
-	return err
+	return cluster.ApplyKustomization(ctx, filepath.Join(version.Root, "config/worker"))
 }
 
 // script returns the path of a script of hack/, empty if the version has no such script.
@@ -135,7 +134,7 @@ func (a *Agent) replace(ctx context.Context, program string) error {
 // applyManagerRights applies what config/hub has, except the CRDs, the webhooks and the Deployment.
 func applyManagerRights(ctx context.Context, hub *clusters.Cluster, version Version) error {
 	for _, part := range []string{"config/namespace", "config/rbac"} {
-		if _, err := hub.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(version.Root, part)); err != nil {
+		if err := hub.ApplyKustomization(ctx, filepath.Join(version.Root, part)); err != nil {
 			return err
 		}
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	HubNodes []clusters.NodeShape
 	// Workers are the workers to start and register, each under its name.
 	Workers []Worker
+	// OpenAPI is Options.OpenAPI of all clusters.
+	OpenAPI bool
 	// Audit makes all API servers log their requests.
 	Audit bool
 	// Agents is how many replicas of the worker-agent each worker has. Default: 1. The hub has one.
@@ -173,6 +175,7 @@ func (y *Yard) startClusters(ctx context.Context) error {
 		all = append(all, o)
 	}
 	for i := range all {
+		all[i].OpenAPI = y.options.OpenAPI
 		all[i].Audit = y.options.Audit && !clusters.OnKind()
 		all[i].Kind = clusters.KindOptions{Images: y.kindImages(all[i].Name), Workers: y.options.KindWorkers[all[i].Name]}
 		if i > 0 {

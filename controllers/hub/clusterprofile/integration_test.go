@@ -98,7 +98,7 @@ func (e *environment) newManager(ctx context.Context, set *servers.Set) (ctrl.Ma
 		return nil, err
 	}
 	for _, part := range []string{"namespace", "rbac", "cluster-profiles"} {
-		if _, err := e.hub.Cluster.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(module, "config", part)); err != nil {
+		if err := e.hub.Cluster.ApplyKustomization(ctx, filepath.Join(module, "config", part)); err != nil {
 			return nil, err
 		}
 	}

@@ -343,9 +343,7 @@ func TestRefusedDeletion(t *testing.T) {
 		"-p", `[{"op":"test","path":"/rules/0/verbs","value":["delete"]},{"op":"remove","path":"/rules/0"}]`)
 	check.Must(t, err)
 	restore := sync.OnceFunc(func() {
-		_, err := s.hub.Cluster.Kubectl(context.Background(), "apply", "--server-side", "--force-conflicts", "-f",
-			"../../../config/rbac/cluster_role.yaml")
-		check.Must(t, err)
+		check.Must(t, s.hub.Cluster.ApplyFiles(context.Background(), "../../../config/rbac/cluster_role.yaml"))
 	})
 	t.Cleanup(restore)
 	await := func(allowed bool) {

@@ -57,8 +57,7 @@ func newEnvironment(ctx context.Context, set *servers.Set) (*environment, error)
 		return nil, err
 	}
 	for _, part := range []string{"namespace", "rbac"} {
-		_, err := set.Hub.Cluster.Kubectl(ctx, "apply", "--server-side", "-k", filepath.Join(module, "config", part))
-		if err != nil {
+		if err := set.Hub.Cluster.ApplyKustomization(ctx, filepath.Join(module, "config", part)); err != nil {
 			return nil, err
 		}
 	}

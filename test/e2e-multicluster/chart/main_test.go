@@ -47,7 +47,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 		return nil, fmt.Errorf("build helm: %w: %s", err, out)
 	}
 	cluster, err = clusters.Start(ctx, clusters.Options{
-		Name: "chart", GarbageCollector: true,
+		Name: "chart", GarbageCollector: true, OpenAPI: true,
 		ControllerManagerArgs: []string{"--controllers=clusterrole-aggregation-controller"},
 	})
 	if err != nil {

@@ -64,7 +64,7 @@ func start(ctx context.Context) (stop func() error, err error) {
 
 // viewer makes the team's namespace, and writes a kubeconfig for somebody with the role view there.
 func viewer(ctx context.Context) (string, error) {
-	if _, err := y.Yard.Hub.Kubectl(ctx, "apply", "--server-side", "-k", "../../../config/users"); err != nil {
+	if err := y.Yard.Hub.ApplyKustomization(ctx, "../../../config/users"); err != nil {
 		return "", err
 	}
 	account := types.NamespacedName{Namespace: team, Name: "ada"}

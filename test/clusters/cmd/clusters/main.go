@@ -78,7 +78,7 @@ func (f upFlags) options(names []string) ([]clusters.Options, error) {
 	}
 	var all []clusters.Options
 	for _, name := range names {
-		o := clusters.Options{Name: name, ControllerManager: true, Scheduler: true, JobSet: f.jobSet, CRDs: f.crds, Nodes: nodes[name]}
+		o := clusters.Options{Name: name, ControllerManager: true, Scheduler: true, OpenAPI: true, JobSet: f.jobSet, CRDs: f.crds, Nodes: nodes[name]}
 		if f.dir != "" {
 			o.Dir = filepath.Join(f.dir, name)
 		}
