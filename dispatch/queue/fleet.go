@@ -31,9 +31,15 @@ type Fleet interface {
 	Evicting(job types.UID) v1alpha1.ClusterName
 }
 
-// withoutJobs returns a worker as if no job ran there. An expression of a policy that limits the jobs of a worker then
-// sees none. It still sees nodeGroups as they are.
-func withoutJobs(w dispatch.Worker, fleet Fleet) dispatch.Worker {
-	w.Nodes, w.Assigned, w.Queued, w.Revision = fleet.Empty(w.Name), 0, 0, 0
-	return w
+// fitsEmpty says whether a job would be placed on a worker if no job ran there. fits says whether it would be placed on
+// the worker that it is given. A policy's expression may be false because the worker has too many jobs now, or because
+// it has none, so fitsEmpty tries both numbers of jobs. The expression sees nodeGroups as they are.
+func fitsEmpty(w dispatch.Worker, fleet Fleet, fits func(dispatch.Worker) bool) bool {
+	w.Nodes, w.Revision = fleet.Empty(w.Name), 0
+	if fits(w) {
+		return true
+	}
+	busy := w.Assigned > 0 || w.Queued > 0
+	w.Assigned, w.Queued = 0, 0
+	return busy && fits(w)
 }

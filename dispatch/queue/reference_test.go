@@ -123,8 +123,11 @@ func (r *reference) workersFor(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 func fitsEmpty(j *queue.Job, f queue.Fleet, name v1alpha1.ClusterName) bool {
 	for _, w := range f.Workers() {
 		if w.Name == name {
-			w.Nodes, w.Assigned, w.Queued = f.Empty(name), 0, 0
-			return dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{w}).Cluster != ""
+			without := w
+			w.Nodes, without.Nodes = f.Empty(name), f.Empty(name)
+			without.Assigned, without.Queued = 0, 0
+			return dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{w}).Cluster != "" ||
+				dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{without}).Cluster != ""
 		}
 	}
 	return false

@@ -30,8 +30,9 @@ func (p *pass) mayFitEmpty(c *class, at int) bool {
 
 // fitsEmpty says whether the job would fit on a worker if no job ran there.
 func (p *pass) fitsEmpty(e *entry, at int) bool {
-	return p.mayFitEmpty(e.class, at) &&
-		e.class.decide(e, []dispatch.Worker{withoutJobs(p.workers[at], p.fleet)}).Cluster != ""
+	return p.mayFitEmpty(e.class, at) && fitsEmpty(p.workers[at], p.fleet, func(w dispatch.Worker) bool {
+		return e.class.decide(e, []dispatch.Worker{w}).Cluster != ""
+	})
 }
 
 // findWitness searches a worker on which the first job of a class would fit if no job ran there.

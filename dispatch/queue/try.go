@@ -35,11 +35,11 @@ func (q *Queue) FitsEmpty(key types.NamespacedName, fleet Fleet) bool {
 	if job == nil {
 		return false
 	}
-	workers := slices.Clone(fleet.Workers())
-	for i := range workers {
-		workers[i] = withoutJobs(workers[i], fleet)
-	}
-	return dispatch.Decide(job.Job, job.Policies, workers).Cluster != ""
+	return slices.ContainsFunc(fleet.Workers(), func(w dispatch.Worker) bool {
+		return fitsEmpty(w, fleet, func(w dispatch.Worker) bool {
+			return dispatch.Decide(job.Job, job.Policies, []dispatch.Worker{w}).Cluster != ""
+		})
+	})
 }
 
 // Excluding returns the waiting jobs that exclude a worker, in any order. It looks at one job of each class.

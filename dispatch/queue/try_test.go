@@ -92,7 +92,8 @@ func TestFitsEmpty(t *testing.T) {
 		"Full":     {"The worker has room when the other has ended.", []made{{name: "x", pods: 2, gpus: 8}}, made{pods: 1, gpus: 8}, true},
 		"TooLarge": {"No worker has so many nodes.", nil, made{pods: 3, gpus: 8}, false},
 		"Crowded":  {"The policy's expression is true for a worker with fewer jobs.", five, made{pods: 2, gpus: 8, team: "few"}, true},
-		"Refused":  {"The policy's expression is false for a worker without jobs.", five, made{pods: 2, gpus: 8, team: "picky"}, false},
+		"Packed":   {"The policy's expression needs jobs on the worker, and there are some.", five[:3], made{pods: 2, gpus: 8, team: "picky"}, true},
+		"Refused":  {"The policy's expression is false now, and would be without jobs.", five, made{pods: 2, gpus: 8, team: "picky"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, 2)
