@@ -7,9 +7,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +123,15 @@ func TestVersionCanBeParsed(t *testing.T) {
 	if version.Major != "1" || version.Minor == "" || !strings.HasPrefix(version.GitVersion, "v1."+version.Minor+".") {
 		t.Errorf("got %+v", version)
 	}
+}
+
+func TestOpenAPIDocuments(t *testing.T) {
+	c := sharedCluster(t)
+	const builtIn, custom = "apis/batch/v1", "apis/jobset.x-k8s.io/v1alpha2"
+	gomega.NewWithT(t).Eventually(func() ([]string, error) {
+		paths, err := c.kubernetes.Discovery().OpenAPIV3().Paths()
+		return slices.Collect(maps.Keys(paths)), err
+	}, deadline, tick).Should(gomega.And(gomega.ContainElement(custom), gomega.Not(gomega.ContainElement(builtIn))))
 }
 
 const widgets = `

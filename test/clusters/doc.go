@@ -54,6 +54,8 @@
 //   - Without the controller manager two admission plugins are off: ServiceAccount, because nobody creates the
 //     accounts, and TaintNodesByCondition, because nobody removes the taints. So tests can create pods and nodes by
 //     hand.
+//   - Kubernetes' own kinds have no OpenAPI documents, for a quicker start, unless Options.OpenAPI asks for them. kubectl
+//     apply and create then leave the validation to the API server.
 //   - API priority and fairness is off, for a quicker start. Options.APIServerArgs can turn it on.
 //   - The job controller batches for 100 ms instead of a second. It waits a second instead of ten before it replaces a
 //     failed pod.

@@ -21,7 +21,7 @@ import (
 )
 
 // runAPIServer runs kube-apiserver with upstream's flags, and with --openapi. To make the OpenAPI documents of
-// Kubernetes' own kinds takes a third of the CPU time and memory of a start.
+// Kubernetes' own kinds takes a third of the CPU time and a quarter of the memory of a start.
 func runAPIServer() int {
 	server := options.NewServerRunOptions()
 	openAPI := true

@@ -28,8 +28,8 @@
 // and waits one second instead of ten before it replaces a failed pod, so that
 // a test of retries takes seconds. The logic is the same.
 //
-// With --openapi=false, a flag that upstream lacks, kube-apiserver serves
-// OpenAPI documents of custom resources only.
+// With --openapi=false, a flag that upstream lacks, kube-apiserver serves no
+// OpenAPI documents of Kubernetes' own kinds, but those of custom resources.
 //
 // # Why a module of its own
 //
