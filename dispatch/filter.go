@@ -13,7 +13,7 @@ import (
 	"github.com/trainyard/trainyard/api/v1alpha1"
 )
 
-// filterResult is the filter that rejected a worker. A lower result is closer to taking the job.
+// filterResult is the filter that rejected a worker, or fits. A lower result is closer to taking the job.
 type filterResult uint8
 
 const (
@@ -28,8 +28,8 @@ const (
 )
 
 // String returns the name of the result.
-func (v filterResult) String() string {
-	switch v {
+func (r filterResult) String() string {
+	switch r {
 	case fits:
 		return v1alpha1.ReasonFits
 	case excluded:
@@ -92,8 +92,8 @@ func newFilters(job Job, policies []Policy) *filters {
 
 // check runs the filters, the cheap ones first.
 func (f *filters) check(w *Worker) filterResult {
-	if v := f.open(w); v != fits || f.gang.fits(w.Nodes) {
-		return v
+	if r := f.open(w); r != fits || f.gang.fits(w.Nodes) {
+		return r
 	}
 	return insufficient
 }
@@ -124,16 +124,16 @@ func (f *filters) open(w *Worker) filterResult {
 }
 
 // reason converts a result to a reason of the API.
-func (f *filters) reason(w *Worker, v filterResult) string {
-	if v == excluded {
+func (f *filters) reason(w *Worker, r filterResult) string {
+	if r == excluded {
 		return f.job.Excluded[w.Name].Reason
 	}
-	return v.String()
+	return r.String()
 }
 
 // message says why a filter rejected a worker.
-func (f *filters) message(w *Worker, v filterResult) string {
-	switch v {
+func (f *filters) message(w *Worker, r filterResult) string {
+	switch r {
 	case excluded:
 		return f.job.Excluded[w.Name].Message
 	case insufficient:
@@ -177,7 +177,7 @@ func (f *filters) waits(workers []Worker, results []filterResult) (reason, messa
 		return v1alpha1.ReasonNoWorkers, "no WorkerCluster is registered"
 	}
 	summary := f.summary(workers, results)
-	if !slices.ContainsFunc(results, func(v filterResult) bool { return v != notReady }) {
+	if !slices.ContainsFunc(results, func(r filterResult) bool { return r != notReady }) {
 		return v1alpha1.ReasonNoWorkers, "no worker is Ready: " + summary
 	}
 	reason = ""

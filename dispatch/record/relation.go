@@ -45,8 +45,8 @@ type Known struct {
 }
 
 // RelationOf says what a TrainJob of the Dispatch's name is to the Dispatch. The UID on record counts more than labels
-// and annotations, which somebody may have edited. A copy of another hub is foreign even if both hubs were made from
-// one backup, so that both know the job.
+// and annotations, which somebody may have edited. Otherwise a copy of another hub is foreign, even if both hubs were
+// made from one backup, so that both know the job.
 func RelationOf(d *v1alpha1.Dispatch, copy metav1.Object, known Known) Relation {
 	if d == nil {
 		return Foreign

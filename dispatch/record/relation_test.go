@@ -33,7 +33,7 @@ func TestRelationOf(t *testing.T) {
 		"ByItsMarks":        {"no other is on record", dispatch(0), "x", "hub", "origin", "2", "", Current},
 		"WithoutHub":        {"a label that is missing says nothing", dispatch(0), "x", "", "origin", "2", "", Current},
 		"OnRecord":          {"whatever is written on it", dispatch(2), "recorded", "hub", "other", "9", "", Current},
-		"OnRecordTwin":      {"even another hub", dispatch(2), "recorded", "hub-2", "origin", "2", "", Current},
+		"OnRecordAnyHub":    {"even with the label of another hub", dispatch(2), "recorded", "hub-2", "origin", "2", "", Current},
 		"Known":             {"the record lags behind", dispatch(0), "x", "hub", "other", "", "x", Current},
 		"Second":            {"another is on record", dispatch(2), "x", "hub", "origin", "2", "", Second},
 		"SecondKnown":       {"another is known", dispatch(0), "x", "hub", "origin", "2", "y", Second},

@@ -11,9 +11,9 @@ import (
 type Copy struct {
 	// Challenge is the hub's stamp on the copy.
 	Challenge Challenge
-	// Fenced is true if an agent has marked the copy as stopped. FencedFor is the value of the mark.
-	Fenced    bool
-	FencedFor string
+	// Stopped is true if an agent has marked the copy as stopped. StoppedFor is the value of the mark.
+	Stopped    bool
+	StoppedFor string
 	// Suspended is spec.suspend. Going: the copy is being deleted. Started: the copy has or had a JobSet.
 	Suspended, Going, Started bool
 	// Standing among the copies of its hub TrainJob.
@@ -106,9 +106,9 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	last := a.Deadline().Add(-a.lead())
 	half := begin.Add(max(0, last.Sub(begin)) / 2)
 	soon := now.Add(min(max(a.lead()/4, 200*time.Millisecond), 2*time.Second))
-	untouched := !c.Fenced && !c.Going
+	untouched := !c.Stopped && !c.Going
 	switch {
-	case c.Fenced && !c.Suspended && !c.Going:
+	case c.Stopped && !c.Suspended && !c.Going:
 		return Decision{Action: Delete, Reason: ResumedByOthers, Again: soon}
 	case c.Standing == Outdated && untouched:
 		return Decision{Action: Suspend, Reason: OldAttempt, Again: soon}
@@ -121,7 +121,7 @@ func (a *Agent) Decide(c Copy, now time.Time) Decision {
 	case now.Before(begin):
 		// Until then, pods with a longer grace may be created.
 		return Decision{Again: earlier(begin, now.Add(a.Interval()))}
-	case !c.Going && (!c.Fenced || c.FencedFor != a.Answer()):
+	case !c.Going && (!c.Stopped || c.StoppedFor != a.Answer()):
 		return Decision{Action: Suspend, Reason: Silence, Urgent: !now.Before(half), Again: soon}
 	case c.Pods.Alive == 0:
 		return Decision{Again: now.Add(a.Interval())} // A pod may still be created.

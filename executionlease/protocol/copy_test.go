@@ -22,7 +22,7 @@ func TestDecide(t *testing.T) {
 	}
 	fenced := func(change func(c *Copy)) Copy {
 		return running(func(c *Copy) {
-			c.Fenced, c.FencedFor, c.Suspended, c.Pods.Staying = true, "1.1", true, 0
+			c.Stopped, c.StoppedFor, c.Suspended, c.Pods.Staying = true, "1.1", true, 0
 			if change != nil {
 				change(c)
 			}
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		},
 		"SilentAgain": {
 			reason: "The hub was back and has not resumed it yet. Its resumption may be on the way, and has to fail.",
-			copy:   fenced(func(c *Copy) { c.FencedFor, c.Pods = "0.9", Pods{} }), at: 87,
+			copy:   fenced(func(c *Copy) { c.StoppedFor, c.Pods = "0.9", Pods{} }), at: 87,
 			want: Decision{Action: Suspend, Reason: Silence, Again: at(89)},
 		},
 		"HubIsBack": {
@@ -160,7 +160,7 @@ func TestDecide(t *testing.T) {
 		},
 		"EndOfAHandover": {
 			reason: "10 s before that deadline, at 25, pods that linger are told to hurry.",
-			do:     leader, copy: fenced(func(c *Copy) { c.FencedFor = "none" }), at: 15,
+			do:     leader, copy: fenced(func(c *Copy) { c.StoppedFor = "none" }), at: 15,
 			want: Decision{Action: Shorten, Reason: Silence, Again: at(17)},
 		},
 		"StoppedBeforeTheTakeover": {

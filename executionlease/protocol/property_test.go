@@ -273,7 +273,7 @@ func (w *world) apply(d Decision, answer string, now time.Duration) {
 	}
 	switch d.Action {
 	case Suspend:
-		w.Suspended, w.Fenced, w.FencedFor = true, true, answer
+		w.Suspended, w.Stopped, w.StoppedFor = true, true, answer
 	case Delete:
 		w.Going = true
 	case Shorten:

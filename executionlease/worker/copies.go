@@ -45,8 +45,8 @@ type copies struct {
 type observation struct {
 	job *trainer.TrainJob
 	protocol.Copy
-	// pods has the pods that are alive. The agent may have to shorten their grace.
-	pods []*corev1.Pod
+	// alive has the pods that Pods counts. The agent may have to shorten their grace.
+	alive []*corev1.Pod
 }
 
 // Reconcile does what is due for a copy now.
@@ -95,7 +95,7 @@ func (c *copies) observe(ctx context.Context, job *trainer.TrainJob, pods bool) 
 		Going:     !job.DeletionTimestamp.IsZero(),
 		Started:   len(job.Status.JobsStatus) > 0,
 	}}
-	f.FencedFor, f.Fenced = job.Annotations[v1alpha1.AnnotationFenced]
+	f.StoppedFor, f.Stopped = job.Annotations[v1alpha1.AnnotationFenced]
 	if f.Started && !pods {
 		return f, nil
 	}
@@ -129,7 +129,7 @@ func (c *copies) observePods(ctx context.Context, f *observation, jobSet *jobset
 			foreign != "" && pod.Labels[jobsetv1alpha2.JobSetUIDKey] == foreign {
 			continue
 		}
-		f.pods = append(f.pods, pod)
+		f.alive = append(f.alive, pod)
 		f.Pods.Alive++
 		if pod.DeletionTimestamp.IsZero() {
 			f.Pods.Staying++
@@ -159,7 +159,7 @@ func (c *copies) act(ctx context.Context, f observation, d decision) error {
 		} else if err != nil {
 			return client.IgnoreNotFound(err)
 		}
-		if !f.Fenced {
+		if !f.Stopped {
 			c.tell(ctx, f.job, d)
 		}
 		return nil
@@ -218,9 +218,9 @@ func (c *copies) delete(ctx context.Context, job *trainer.TrainJob, d decision) 
 
 // hurry shortens the grace of the pods that are alive.
 func (c *copies) hurry(ctx context.Context, f observation) error {
-	errs := make([]error, len(f.pods))
+	errs := make([]error, len(f.alive))
 	one := func(i int) {
-		pod := f.pods[i]
+		pod := f.alive[i]
 		if !pod.DeletionTimestamp.IsZero() && graceOf(pod) <= hurriedGrace {
 			return
 		}
@@ -229,10 +229,10 @@ func (c *copies) hurry(ctx context.Context, f observation) error {
 			errs[i] = fmt.Errorf("shorten the grace of pod %s: %w", klog.KObj(pod), err)
 		}
 	}
-	if len(f.pods) == 1 {
+	if len(f.alive) == 1 {
 		one(0)
 	} else {
-		workqueue.ParallelizeUntil(ctx, concurrency, len(f.pods), one)
+		workqueue.ParallelizeUntil(ctx, concurrency, len(f.alive), one)
 	}
 	return errors.Join(errs...)
 }

@@ -337,7 +337,7 @@ var promises = []promise{
 		name: "resumed-by-others", words: "A stopped copy that somebody has resumed is deleted.",
 		edits: []edit{{
 			file: "executionlease/protocol/copy.go",
-			find: "case c.Fenced && !c.Suspended && !c.Going:",
+			find: "case c.Stopped && !c.Suspended && !c.Going:",
 			put:  "case false:",
 		}},
 		in: behind, seenBy: []string{"TestFaultFencedWithoutPolicy"},
