@@ -32,14 +32,13 @@ type Fleet interface {
 }
 
 // fitsEmpty says whether a job would be placed on a worker if no job ran there. fits says whether it would be placed on
-// the worker that it is given. A policy's expression may be false because the worker has too many jobs now, or because
-// it has none, so fitsEmpty tries both numbers of jobs. The expression sees nodeGroups as they are.
-func fitsEmpty(w dispatch.Worker, fleet Fleet, fits func(dispatch.Worker) bool) bool {
+// the worker that it is given. The expression of an erratic policy may be false because the worker has too many jobs
+// now, or because it has none, so fitsEmpty tries both numbers of jobs. The expression sees nodeGroups as they are.
+func fitsEmpty(w dispatch.Worker, fleet Fleet, erratic bool, fits func(dispatch.Worker) bool) bool {
 	w.Nodes, w.Revision = fleet.Empty(w.Name), 0
 	if fits(w) {
 		return true
 	}
-	busy := w.Assigned > 0 || w.Queued > 0
 	w.Assigned, w.Queued = 0, 0
-	return busy && fits(w)
+	return erratic && fits(w)
 }

@@ -123,11 +123,12 @@ func (r *reference) workersFor(j *queue.Job, f queue.Fleet) []dispatch.Worker {
 func fitsEmpty(j *queue.Job, f queue.Fleet, name v1alpha1.ClusterName) bool {
 	for _, w := range f.Workers() {
 		if w.Name == name {
-			without := w
-			w.Nodes, without.Nodes = f.Empty(name), f.Empty(name)
-			without.Assigned, without.Queued = 0, 0
-			return dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{w}).Cluster != "" ||
-				dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{without}).Cluster != ""
+			w.Nodes = f.Empty(name)
+			if dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{w}).Cluster != "" {
+				return true
+			}
+			w.Assigned, w.Queued = 0, 0
+			return dispatch.Decide(j.Job, j.Policies, []dispatch.Worker{w}).Cluster != ""
 		}
 	}
 	return false

@@ -30,7 +30,7 @@ func (p *pass) mayFitEmpty(c *class, at int) bool {
 
 // fitsEmpty says whether the job would fit on a worker if no job ran there.
 func (p *pass) fitsEmpty(e *entry, at int) bool {
-	return p.mayFitEmpty(e.class, at) && fitsEmpty(p.workers[at], p.fleet, func(w dispatch.Worker) bool {
+	return p.mayFitEmpty(e.class, at) && fitsEmpty(p.workers[at], p.fleet, e.class.rules.erratic, func(w dispatch.Worker) bool {
 		return e.class.decide(e, []dispatch.Worker{w}).Cluster != ""
 	})
 }

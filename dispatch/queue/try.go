@@ -35,8 +35,9 @@ func (q *Queue) FitsEmpty(key types.NamespacedName, fleet Fleet) bool {
 	if job == nil {
 		return false
 	}
+	erratic := rulesOf(job).erratic
 	return slices.ContainsFunc(fleet.Workers(), func(w dispatch.Worker) bool {
-		return fitsEmpty(w, fleet, func(w dispatch.Worker) bool {
+		return fitsEmpty(w, fleet, erratic, func(w dispatch.Worker) bool {
 			return dispatch.Decide(job.Job, job.Policies, []dispatch.Worker{w}).Cluster != ""
 		})
 	})
