@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 # Checks what a commit must not break without a test noticing. Runs every check
-# and fails at the end, so that one run tells all. Uncommitted work is fine:
-# files are compared with themselves, before and after.
+# and fails at the end, so that one run tells all. Uncommitted work is fine. No
+# check changes a file of the repository.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -22,10 +22,19 @@ check() {
   fi
 }
 
-# Prints a checksum of each file that git knows or would add.
-state() { git ls-files -z --cached --others --exclude-standard | sort -zu | xargs -0 sha256sum 2>/dev/null; }
+# Prints the files that git knows or would add, and that are there, with NUL after each.
+files() {
+  local file
+  git ls-files -z --cached --others --exclude-standard --deduplicate | while IFS= read -r -d '' file; do
+    [[ ! -f $file ]] || printf '%s\0' "$file"
+  done
+}
 
-generated() {
+# Prints a checksum of each file in the present folder.
+state() { find . -type f -print0 | sort -z | xargs -0 sha256sum; }
+
+# Generates in the present folder, and fails if that changes a file.
+regenerate() {
   local before
   before=$(state)
   go generate ./... || return
@@ -33,6 +42,15 @@ generated() {
   echo "make generate changes these files; run it and commit them:" >&2
   diff <(echo "$before") <(state) | awk '/^[<>]/ { print "  " $3 }' | sort -u >&2
   return 1
+}
+
+# Generates in a copy, because other steps of CI compile and apply the files meanwhile.
+generated() {
+  local copy code=0
+  copy=$(mktemp -d) || return
+  files | tar -c --null -T - -f - | tar -x -C "$copy" -f - && (cd "$copy" && regenerate) || code=1
+  rm -rf "$copy"
+  return "$code"
 }
 
 tidy() {
