@@ -5,12 +5,14 @@ package history
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -28,10 +30,14 @@ const (
 type follower struct {
 	client client.WithWatch
 	list   client.ObjectList // an empty one of the kind
+	// each says that every version of an object counts, not only the last.
+	each   bool
 	handle func(object client.Object, gone bool, when moment)
 
 	known   map[types.UID]client.Object
-	version string // of the last event; empty: list again
+	version string // of the last event; empty: nothing is known yet
+	// expired says that the API server does not have the events since version any more.
+	expired bool
 	// The watch was interrupted. Events up to the version replayed are from before its return. broken is the time since
 	// when nothing is known.
 	replayed uint64
@@ -49,7 +55,7 @@ func (f *follower) run(ctx context.Context, ready func()) {
 			f.broken = time.Now().Add(-breakLag)
 		}
 		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
-			f.version = ""
+			f.expired = true
 		}
 		select {
 		case <-ctx.Done():
@@ -62,38 +68,98 @@ func (f *follower) run(ctx context.Context, ready func()) {
 func (f *follower) resume(ctx context.Context) error {
 	list := f.list.DeepCopyObject().(client.ObjectList)
 	options := &client.ListOptions{}
-	if f.version != "" {
+	continues := f.version != "" && !f.expired
+	if continues {
 		options.Limit = 1 // Only the version of the list counts.
 	}
 	if err := f.client.List(ctx, list, options); err != nil {
 		return err
 	}
 	version := list.GetResourceVersion()
-	replayed, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
+	var err error
+	if f.replayed, err = strconv.ParseUint(version, 10, 64); err != nil || continues {
 		return err
-	}
-	f.replayed = replayed
-	if f.version != "" {
-		return nil
 	}
 	listed := map[types.UID]bool{}
 	when := moment{earliest: f.broken, latest: time.Now()}
 	err = meta.EachListItem(list, func(item runtime.Object) error {
 		object := item.(client.Object)
 		listed[object.GetUID()] = true
-		f.known[object.GetUID()] = object
-		f.handle(object, false, when)
-		return nil
+		return f.learn(ctx, object, when)
 	})
+	if err != nil {
+		return err
+	}
 	for uid, object := range f.known {
 		if !listed[uid] {
 			delete(f.known, uid)
+			when.gap = true // Nobody has its versions: they can only be listed back from a later version.
 			f.handle(object, true, when)
 		}
 	}
-	f.version = version
-	return err
+	f.version, f.expired = version, false
+	return nil
+}
+
+// learn tells what has become of an object since the last event.
+func (f *follower) learn(ctx context.Context, object client.Object, when moment) error {
+	versions := []client.Object{object}
+	if f.each && f.version != "" {
+		missed, err := f.missed(ctx, object)
+		when.gap = apierrors.IsGone(err) || apierrors.IsResourceExpired(err)
+		if err != nil && !when.gap {
+			return err
+		}
+		versions = append(versions, missed...)
+	}
+	f.known[object.GetUID()] = object
+	for _, version := range slices.Backward(versions) {
+		f.handle(version, false, when)
+		when.gap = false
+	}
+	return nil
+}
+
+// missed returns the versions of an object between the one that is known and this one, the newest first. A list gives
+// each of them, as it was just before the next one was written: etcd keeps old versions for some minutes.
+func (f *follower) missed(ctx context.Context, object client.Object) ([]client.Object, error) {
+	known := f.known[object.GetUID()]
+	var missed []client.Object
+	for known == nil || object.GetResourceVersion() != known.GetResourceVersion() {
+		before, err := f.before(ctx, object)
+		if err != nil || before == nil {
+			return missed, err
+		}
+		if known == nil || before.GetResourceVersion() != known.GetResourceVersion() {
+			missed = append(missed, before)
+		}
+		object = before
+	}
+	return missed, nil
+}
+
+// before returns the version of an object before this one, nil for the first one.
+func (f *follower) before(ctx context.Context, object client.Object) (before client.Object, err error) {
+	version, err := strconv.ParseUint(object.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return nil, err
+	}
+	list := f.list.DeepCopyObject().(client.ObjectList)
+	if err := f.client.List(ctx, list, &client.ListOptions{
+		Namespace: object.GetNamespace(), FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, object.GetName()),
+		Raw: &metav1.ListOptions{
+			ResourceVersion: strconv.FormatUint(version-1, 10), ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		},
+	}); err != nil {
+		return nil, err
+	}
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if found := item.(client.Object); found.GetUID() == object.GetUID() {
+			before = found
+		}
+		return nil
+	})
+	return before, err
 }
 
 // watch tells events until the watch ends.

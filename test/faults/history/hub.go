@@ -71,7 +71,7 @@ func (h *hub) dispatch(d *v1alpha1.Dispatch, gone bool, when moment) {
 		if known.ended && d.DeletionTimestamp == nil {
 			h.fault(job, "the Dispatch %s/%s was written after its end: %s", d.Namespace, d.Name, cmp.Diff(before, d))
 		}
-		if err := h.transition(before, d); err != nil {
+		if err := h.transition(before, d); err != nil && !when.gap {
 			h.fault(job, "the Dispatch %s/%s went from version %s to %s: %v", d.Namespace, d.Name, before.ResourceVersion, d.ResourceVersion, err)
 		}
 	}
@@ -104,6 +104,9 @@ func (h *hub) trainJob(job *unstructured.Unstructured, gone bool, when moment) {
 }
 
 func (r *record[T]) add(when moment, resourceVersion, text string) {
+	if when.gap {
+		text += " (versions before this one may be missing: the watch had a gap)"
+	}
 	r.versions = append(r.versions, version{at: when.latest, resourceVersion: resourceVersion, text: text})
 }
 

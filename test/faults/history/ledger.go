@@ -54,7 +54,11 @@ func (i Interval) String() string {
 const clockFormat = "15:04:05.000"
 
 // moment is when something happened: between two times. They differ only if a watch was interrupted.
-type moment struct{ earliest, latest time.Time }
+type moment struct {
+	earliest, latest time.Time
+	// gap says that the object may have had versions, before this one, that nobody knows.
+	gap bool
+}
 
 // meeting is a copy that begins before another copy of the same TrainJob has ended, as far as is known.
 type meeting struct {
@@ -80,8 +84,9 @@ type life struct {
 	open            *Interval          // nil: none
 	closed          *Interval          // the last that was
 	created         time.Time
-	// status is what the copy said last.
+	// status is what the copy said last, as far as is known. unsure: it may have said more in a gap.
 	status map[string]any
+	unsure bool
 }
 
 func (l *life) canRun() bool {
@@ -133,6 +138,7 @@ func (l *ledger) trainJob(worker string, job *unstructured.Unstructured, gone bo
 	if status, ok := job.Object["status"].(map[string]any); ok && !gone {
 		known.status = status
 	}
+	known.unsure = gone && when.gap && trainjobs.Terminal(job) == nil
 	l.settle(known, when)
 }
 

@@ -137,10 +137,10 @@ func (r *Recorder) followHub() []<-chan struct{} {
 	ctx, cancel := context.WithCancel(r.ctx)
 	r.stopHub, r.hubGone = cancel, &sync.WaitGroup{}
 	return []<-chan struct{}{
-		follow(ctx, r.hubGone, &follower{client: r.hubClient, list: &v1alpha1.DispatchList{}, handle: r.locked(func(object client.Object, gone bool, when moment) {
+		follow(ctx, r.hubGone, &follower{client: r.hubClient, list: &v1alpha1.DispatchList{}, each: true, handle: r.locked(func(object client.Object, gone bool, when moment) {
 			r.hub.dispatch(object.(*v1alpha1.Dispatch), gone, when)
 		})}),
-		follow(ctx, r.hubGone, &follower{client: r.hubClient, list: trainjobs.NewList(), handle: r.locked(func(object client.Object, gone bool, when moment) {
+		follow(ctx, r.hubGone, &follower{client: r.hubClient, list: trainjobs.NewList(), each: true, handle: r.locked(func(object client.Object, gone bool, when moment) {
 			r.hub.trainJob(object.(*unstructured.Unstructured), gone, when)
 		})}),
 	}

@@ -54,7 +54,8 @@ func (r *Recorder) Wrong(origin types.UID) []string {
 	return slices.Clone(r.hub.wrong[origin])
 }
 
-// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy, empty if equal.
+// StatusDiffers says how the status of an ended TrainJob differs from the last status of its last copy. It is empty if
+// they are equal, or if the recorder does not know the last status because the copy went in a gap of the watch.
 func (r *Recorder) StatusDiffers(origin types.UID) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,6 +79,9 @@ func (r *Recorder) StatusDiffers(origin types.UID) string {
 	// The last copy counts: if somebody deletes a copy before its Dispatch says that it exists, it is created again.
 	for _, copied := range slices.Backward(r.ledger.byOrigin[origin]) {
 		if copied.Attempt == attempt && copied.Worker == string(last.Spec.Cluster) {
+			if copied.unsure {
+				return ""
+			}
 			return cmp.Diff(copied.status, job.last.Object["status"])
 		}
 	}
