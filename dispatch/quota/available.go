@@ -21,6 +21,9 @@ type ClusterQueue struct {
 // Queue returns the ClusterQueue to which a LocalQueue leads. problem says why a job in the LocalQueue would not start,
 // whatever quota there is. Empty: it may start.
 func (t *Tree) Queue(local types.NamespacedName) (queue ClusterQueue, problem string) {
+	if t.fault != "" {
+		return ClusterQueue{}, t.fault
+	}
 	l := t.localQueue[local]
 	if l == nil {
 		return ClusterQueue{}, fmt.Sprintf("the worker has no LocalQueue %s", local)

@@ -18,6 +18,10 @@
 //
 // # What to watch out for
 //
+// A worker decides what was counted on it. New takes any input, in time that is linear in its size for each level of
+// Cohorts. Of a worker with more than 4,096 ClusterQueues and Cohorts nothing is counted, and ClusterQueues of a tree
+// with more than 64 levels start nothing. Queue says so.
+//
 // The numbers are what Kueue may admit without preemption. Kueue may admit more by preempting Workloads, and less
 // because of topologies, admission checks or fair sharing. Amounts are in the units of package capacity: cpu in
 // thousandths, everything else in units. A Tree never changes, and goroutines may share it.

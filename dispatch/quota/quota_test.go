@@ -4,8 +4,10 @@
 package quota
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -176,5 +178,58 @@ func TestWithout(t *testing.T) {
 	}
 	if reserved, queue := tree.Reserved(types.NamespacedName{Namespace: "ns", Name: "waits"}); reserved || queue != "a" {
 		t.Errorf("waits: %t %q", reserved, queue)
+	}
+}
+
+// chain returns a ClusterQueue in a chain of so many cohorts.
+func chain(cohorts int) *v1alpha1.KueueQuota {
+	counted := &v1alpha1.KueueQuota{
+		ClusterQueues: []v1alpha1.KueueClusterQueue{{Name: "a", Cohort: "c0", Groups: gpus(8, nil, nil)}},
+		LocalQueues:   []v1alpha1.KueueLocalQueue{{Namespace: "ns", Name: "a", ClusterQueue: "a"}},
+	}
+	for i := range cohorts - 1 {
+		counted.Cohorts = append(counted.Cohorts, v1alpha1.KueueCohort{Name: fmt.Sprint("c", i), Parent: fmt.Sprint("c", i+1)})
+	}
+	return counted
+}
+
+// TestHostileTrees: whatever a worker reports, New returns soon, and says what it does not count.
+func TestHostileTrees(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		counted *v1alpha1.KueueQuota
+		want    string
+	}{
+		"EmptyCohort": {
+			reason: "no ClusterQueue can be in a Cohort without a name",
+			counted: &v1alpha1.KueueQuota{
+				Cohorts: []v1alpha1.KueueCohort{{Parent: "x"}}, ClusterQueues: chain(1).ClusterQueues, LocalQueues: chain(1).LocalQueues,
+			},
+		},
+		"Deep": {reason: "63 cohorts and the ClusterQueue are 64 levels", counted: chain(63)},
+		"TooDeep": {
+			reason: "each level costs time", counted: chain(64),
+			want: "ClusterQueue a starts no jobs: its cohorts have 65 levels, and at most 64 are counted",
+		},
+		"Long": {
+			reason: "the time must not grow with the square of the length", counted: chain(4095),
+			want: "ClusterQueue a starts no jobs: its cohorts have 4096 levels, and at most 64 are counted",
+		},
+		"TooMany": {
+			reason: "one worker must not take the time of all", counted: chain(40_000),
+			want: "the worker has 40001 ClusterQueues and cohorts, and at most 4096 are counted",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			tree := New(test.counted)
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("%s: New takes %s", test.reason, took)
+			}
+			_, got := tree.Queue(types.NamespacedName{Namespace: "ns", Name: "a"})
+			if got != test.want {
+				t.Errorf("%s: %q, want %q", test.reason, got, test.want)
+			}
+		})
 	}
 }

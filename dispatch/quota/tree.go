@@ -4,6 +4,7 @@
 package quota
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -33,6 +34,8 @@ type Tree struct {
 // plan is what Trees of one worker share.
 type plan struct {
 	nodes        []node // The ClusterQueues are first.
+	downwards    []int  // The nodes, each one before its children.
+	fault        string // Why nothing is counted. Empty: it is counted.
 	clusterQueue map[string]int
 	localQueue   map[types.NamespacedName]*v1alpha1.KueueLocalQueue
 	flavors      map[string]*v1alpha1.KueueFlavor
@@ -60,7 +63,17 @@ const unlimited = math.MaxInt64
 // largest is the largest amount that is read. It is so small that no sum of amounts overflows.
 const largest = math.MaxInt64 / 10_000
 
-// New returns the Tree of what was counted on a worker. Nil is a worker without queues.
+// The worker decides how many ClusterQueues and Cohorts there are, and how deep the Cohorts are. One decider counts for
+// all workers. So its time for one worker is bounded.
+const (
+	// maxDepth is how many levels a tree may have, ClusterQueues included.
+	maxDepth = 64
+	// maxNodes is how many ClusterQueues and Cohorts are counted.
+	maxNodes = 4096
+)
+
+// New returns the Tree of what was counted on a worker. Nil is a worker without queues. New takes any input: where the
+// input makes no sense, or is too large, the ClusterQueues start nothing, and Queue says why.
 func New(counted *v1alpha1.KueueQuota) *Tree {
 	if counted == nil {
 		counted = &v1alpha1.KueueQuota{}
@@ -68,6 +81,9 @@ func New(counted *v1alpha1.KueueQuota) *Tree {
 	p := &plan{
 		clusterQueue: map[string]int{}, localQueue: map[types.NamespacedName]*v1alpha1.KueueLocalQueue{},
 		flavors: map[string]*v1alpha1.KueueFlavor{}, workloads: map[types.NamespacedName][]v1alpha1.KueueWorkload{},
+	}
+	if p.fault = tooMany(counted); p.fault != "" {
+		counted = &v1alpha1.KueueQuota{Workloads: counted.Workloads}
 	}
 	for i := range counted.ClusterQueues {
 		q := &counted.ClusterQueues[i]
@@ -91,6 +107,24 @@ func New(counted *v1alpha1.KueueQuota) *Tree {
 	return p.tree(p.reserved)
 }
 
+// tooMany says that the worker has more ClusterQueues and Cohorts than are counted, or returns "".
+func tooMany(counted *v1alpha1.KueueQuota) string {
+	cohorts := map[string]struct{}{}
+	for i := range counted.Cohorts {
+		cohorts[counted.Cohorts[i].Name] = struct{}{}
+		cohorts[counted.Cohorts[i].Parent] = struct{}{}
+	}
+	for i := range counted.ClusterQueues {
+		cohorts[counted.ClusterQueues[i].Cohort] = struct{}{}
+	}
+	delete(cohorts, "")
+	nodes := len(counted.ClusterQueues) + len(cohorts)
+	if nodes <= maxNodes {
+		return ""
+	}
+	return fmt.Sprintf("the worker has %d ClusterQueues and cohorts, and at most %d are counted", nodes, maxNodes)
+}
+
 // link finds the parents. A Cohort that is only named gets a node too.
 func (p *plan) link(counted *v1alpha1.KueueQuota) {
 	cohorts, parents := map[string]int{}, map[int]string{}
@@ -102,6 +136,9 @@ func (p *plan) link(counted *v1alpha1.KueueQuota) {
 	}
 	for i := range counted.Cohorts {
 		c := &counted.Cohorts[i]
+		if c.Name == "" {
+			continue // No ClusterQueue is in it.
+		}
 		add(c.Name)
 		p.nodes[cohorts[c.Name]].limits = limitsOf(c.Groups)
 		parents[cohorts[c.Name]] = c.Parent
@@ -119,25 +156,55 @@ func (p *plan) link(counted *v1alpha1.KueueQuota) {
 			p.nodes[i].parent = cohorts[parent]
 		}
 	}
-	p.cut()
+	p.arrange()
 }
 
-// cut stops the ClusterQueues whose Cohorts form a cycle, as Kueue does, and ends the cycles.
-func (p *plan) cut() {
-	var loops []int
+// arrange orders the nodes. It stops the ClusterQueues whose Cohorts form a cycle, as Kueue does, and those of trees
+// that are too deep, and takes these trees apart.
+func (p *plan) arrange() {
+	children := make([][]int, len(p.nodes))
 	for i := range p.nodes {
-		at, steps := i, 0
-		for ; p.nodes[at].parent != noParent && steps <= len(p.nodes); steps++ {
-			at = p.nodes[at].parent
-		}
-		if steps > len(p.nodes) {
-			loops = append(loops, i)
+		if parent := p.nodes[i].parent; parent != noParent {
+			children[parent] = append(children[parent], i)
 		}
 	}
-	for _, i := range loops {
-		p.nodes[i].parent = noParent
-		p.nodes[i].stopped = "its cohorts form a cycle"
+	p.downwards = make([]int, 0, len(p.nodes))
+	stopped := map[int]string{}
+	reached := make([]bool, len(p.nodes))
+	for i := range p.nodes {
+		if p.nodes[i].parent != noParent {
+			continue
+		}
+		first := len(p.downwards)
+		levels := p.descend(i, children)
+		for _, at := range p.downwards[first:] {
+			if reached[at] = true; levels > maxDepth {
+				stopped[at] = fmt.Sprintf("its cohorts have %d levels, and at most %d are counted", levels, maxDepth)
+			}
+		}
 	}
+	for i := range p.nodes {
+		if !reached[i] {
+			p.downwards = append(p.downwards, i)
+			stopped[i] = "its cohorts form a cycle"
+		}
+	}
+	for i, why := range stopped {
+		p.nodes[i].parent, p.nodes[i].stopped = noParent, why
+	}
+}
+
+// descend appends the tree of a root to downwards, level by level, and returns the number of levels.
+func (p *plan) descend(root int, children [][]int) (levels int) {
+	for level := []int{root}; len(level) > 0; levels++ {
+		p.downwards = append(p.downwards, level...)
+		var next []int
+		for _, at := range level {
+			next = append(next, children[at]...)
+		}
+		level = next
+	}
+	return levels
 }
 
 // sum computes the quotas of all subtrees.
@@ -148,7 +215,7 @@ func (p *plan) sum() {
 			p.nodes[i].subtree[r] = l.nominal
 		}
 	}
-	for _, i := range p.upwards() {
+	for _, i := range slices.Backward(p.downwards) {
 		n := &p.nodes[i]
 		if n.parent == noParent {
 			continue
@@ -158,20 +225,6 @@ func (p *plan) sum() {
 			parent.subtree[r] += amount - n.kept(r)
 		}
 	}
-}
-
-// upwards returns the nodes, each one before its parent.
-func (p *plan) upwards() []int {
-	depth := make([]int, len(p.nodes))
-	order := make([]int, len(p.nodes))
-	for i := range p.nodes {
-		order[i] = i
-		for at := p.nodes[i].parent; at != noParent; at = p.nodes[at].parent {
-			depth[i]++
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return depth[b] - depth[a] })
-	return order
 }
 
 // kept is what the node never lends.
@@ -192,7 +245,7 @@ func (p *plan) tree(used []Amounts) *Tree {
 			maps.Copy(t.used[i], used[i])
 		}
 	}
-	for _, i := range p.upwards() {
+	for _, i := range slices.Backward(p.downwards) {
 		n := &p.nodes[i]
 		if n.parent == noParent {
 			continue
