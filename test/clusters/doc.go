@@ -90,7 +90,9 @@
 //   - Webhook servers beside a cluster, and logs of kwok's pods, need the address at which nodes reach this machine:
 //     the gateway of the nodes, or TRAINYARD_KIND_HOST. It must be an IPv4 address of a network interface, so this does
 //     not work with Docker Desktop.
-//   - Clusters of kind survive a killed parent ("kind delete cluster"). All users of the engine share their names.
+//   - Clusters of kind survive a killed parent ("kind delete cluster"). All users of the engine share their names, so a
+//     cluster whose name is taken does not start, and leaves the other cluster alone.
+//   - kind writes into the kubeconfig in the cluster's directory, never into that of the user.
 //
 // # Locks
 //

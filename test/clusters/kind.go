@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -66,6 +67,8 @@ type kindCluster struct {
 	image    string
 	options  KindOptions
 	provider *cluster.Provider
+	// kubeconfig is the file that kind writes. Empty: nothing was started.
+	kubeconfig string
 	// simulated says that there are simulated nodes too. Pods of Jobs run on the simulated nodes.
 	simulated bool
 }
@@ -77,14 +80,20 @@ func newKindCluster(o Options) (*kindCluster, error) {
 	}
 	provider := cluster.NewProvider(detected)
 	// The detection is content with a client. This asks its engine.
-	if _, err := provider.List(); err != nil {
+	there, err := provider.List()
+	if err != nil {
 		return nil, fmt.Errorf("TRAINYARD_CLUSTERS=kind needs a running container engine; its client is there, but the engine does not answer: %w", engineError(err))
 	}
 	if o.Audit || len(o.APIServerArgs) > 0 || len(o.ControllerManagerArgs) > 0 {
 		return nil, errors.New("arguments and audit logs of the control plane cannot be set on kind clusters")
 	}
+	name := "trainyard-" + o.Name
+	if slices.Contains(there, name) {
+		return nil, fmt.Errorf("kind cluster %[1]q is there already: another test or demo uses it, or has left it; "+
+			"wait until the other has ended, or delete it with \"kind delete cluster --name %[1]s\"", name)
+	}
 	return &kindCluster{
-		name: "trainyard-" + o.Name, image: os.Getenv("KIND_IMAGE"), options: o.Kind, provider: provider, simulated: len(o.Nodes) > 0,
+		name: name, image: os.Getenv("KIND_IMAGE"), options: o.Kind, provider: provider, simulated: len(o.Nodes) > 0,
 	}, nil
 }
 
@@ -103,6 +112,7 @@ func engineError(err error) error {
 }
 
 func (k *kindCluster) startControlPlane(_ context.Context, kubeconfig string) error {
+	k.kubeconfig = kubeconfig
 	err := k.provider.Create(k.name,
 		cluster.CreateWithNodeImage(k.image), // empty: kind's own choice
 		cluster.CreateWithV1Alpha4Config(k.config()),
@@ -216,4 +226,11 @@ func (k *kindCluster) onControlPlane(command string, args ...string) error {
 	return nil
 }
 
-func (k *kindCluster) stop() error { return k.provider.Delete(k.name, "") }
+// stop deletes the cluster. kind also deletes its entry from a kubeconfig: without a path from that of the user, whose
+// lock clusters that end at the same time cannot share.
+func (k *kindCluster) stop() error {
+	if k.kubeconfig == "" {
+		return nil
+	}
+	return k.provider.Delete(k.name, k.kubeconfig)
+}
