@@ -28,6 +28,9 @@ func (o *options) carriesLabel(key string) bool {
 	return matches(podSecurityLabels, key) || matchesAny(o.namespaceLabels, key)
 }
 
+// unsent says whether a label or an annotation of the hub's objects does not come to workers.
+func (o *options) unsent(key string) bool { return matchesAny(o.unsentLabels, key) }
+
 func matchesAny(patterns []string, name string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, name) })
 }
@@ -48,13 +51,18 @@ func (o *options) validateNamespaces() error {
 			faults = multierror.Append(faults, fmt.Errorf("--protected-namespaces has %q: %s", pattern, messages[0]))
 		}
 	}
-	for _, pattern := range o.namespaceLabels {
-		key := pattern
-		if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
-			key = beginning + "x" // The pattern must be the beginning of a valid key.
-		}
-		if messages := validation.IsQualifiedName(key); len(messages) > 0 {
-			faults = multierror.Append(faults, fmt.Errorf("--namespace-labels has %q: %s", pattern, messages[0]))
+	for _, flag := range []struct {
+		name     string
+		patterns []string
+	}{{"--namespace-labels", o.namespaceLabels}, {"--unsent-labels", o.unsentLabels}} {
+		for _, pattern := range flag.patterns {
+			key := pattern
+			if beginning, ok := strings.CutSuffix(pattern, "*"); ok {
+				key = beginning + "x" // The pattern must be the beginning of a valid key.
+			}
+			if messages := validation.IsQualifiedName(key); len(messages) > 0 {
+				faults = multierror.Append(faults, fmt.Errorf("%s has %q: %s", flag.name, pattern, messages[0]))
+			}
 		}
 	}
 	return faults.ErrorOrNil()

@@ -34,22 +34,35 @@ func TestNamespaceLabels(t *testing.T) {
 	}
 }
 
+func TestUnsentLabels(t *testing.T) {
+	o := defaultOptions()
+	o.unsentLabels = []string{"owner", "deploy.example.com/*"}
+	for key, want := range map[string]bool{
+		"owner": true, "deploy.example.com/stack": true, "owners": false, "example.com/stack": false,
+	} {
+		if got := o.unsent(key); got != want {
+			t.Errorf("unsent(%q) = %t, want %t", key, got, want)
+		}
+	}
+}
+
 func TestValidateNamespaces(t *testing.T) {
 	for name, tc := range map[string]struct {
-		protected, labels []string
+		protected, labels, unsent []string
 		// fault names flag and value. Empty: there is none.
 		fault string
 	}{
 		"Default":          {},
-		"Valid":            {protected: []string{"a", "a-*", "a*"}, labels: []string{"team", "example.com/*", "example.com/te*"}},
+		"Valid":            {protected: []string{"a", "a-*", "a*"}, labels: []string{"team", "example.com/*", "example.com/te*"}, unsent: []string{"example.com/*"}},
 		"NoNamespace":      {protected: []string{"Team_A"}, fault: `--protected-namespaces has "Team_A"`},
 		"AllNamespaces":    {protected: []string{"*"}, fault: `--protected-namespaces has "*"`},
 		"NoLabel":          {labels: []string{"a b"}, fault: `--namespace-labels has "a b"`},
 		"NoPrefixOfLabels": {labels: []string{"/*"}, fault: `--namespace-labels has "/*"`},
+		"NoUnsentLabel":    {unsent: []string{"a b"}, fault: `--unsent-labels has "a b"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := defaultOptions()
-			o.protectedNamespaces, o.namespaceLabels = tc.protected, tc.labels
+			o.protectedNamespaces, o.namespaceLabels, o.unsentLabels = tc.protected, tc.labels, tc.unsent
 			err := o.validate()
 			if (err != nil) != (tc.fault != "") || err != nil && !strings.Contains(err.Error(), tc.fault) {
 				t.Errorf("validate() = %v, want %q", err, tc.fault)

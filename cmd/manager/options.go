@@ -33,6 +33,7 @@ type options struct {
 	namespace           string
 	protectedNamespaces []string
 	namespaceLabels     []string
+	unsentLabels        []string
 	workerQPS           float32
 	workerBurst         int
 	workerConcurrency   int
@@ -84,6 +85,10 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.namespaceLabels, "namespace-labels", o.namespaceLabels,
 		"Keys of labels that a namespace which is made on a worker gets from the hub's, besides "+podSecurityLabels+
 			". A key that ends in * stands for all keys that begin so.")
+	fs.StringSliceVar(&o.unsentLabels, "unsent-labels", o.unsentLabels,
+		"Keys of labels and annotations of the hub's objects that do not come to workers with copies, runtimes and "+
+			"namespaces, besides those by which known tools track what they have applied. A key that ends in * stands for all "+
+			"keys that begin so.")
 	fs.Float32Var(&o.workerQPS, "worker-api-qps", o.workerQPS, "Requests per second to one worker's API server, on "+
 		"average; negative for no limit.")
 	fs.IntVar(&o.workerBurst, "worker-api-burst", o.workerBurst, "Requests to one worker that may exceed the average "+

@@ -83,7 +83,7 @@ func (w *wiring) newMirror(
 		Lease:        func() (string, bool) { return w.leases.Agents().Valid(worker, id) },
 		SweepRefused: func() (string, bool) { return w.quarantine.SweepRefused(worker) },
 		Policy:       w.policies.For, Recorder: w.mgr.GetEventRecorder(recorderName), Clock: clock.RealClock{},
-		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel,
+		Protected: w.options.protected, NamespaceLabel: w.options.carriesLabel, Unsent: w.options.unsent,
 		Inherited: inherited, Creations: w.options.workerConcurrency,
 	}), nil
 }

@@ -29,7 +29,7 @@ import (
 // policyFunc returns the DispatchPolicy that applies to a TrainJob, nil if none does.
 type policyFunc func(ctx context.Context, job *unstructured.Unstructured) (*v1alpha1.DispatchPolicy, error)
 
-// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Creations and Inherited are required.
+// Options of a mirror. All but SweepRefused, Protected, NamespaceLabel, Unsent, Creations and Inherited are required.
 type Options struct {
 	// Cluster is the worker's name.
 	Cluster v1alpha1.ClusterName
@@ -59,6 +59,9 @@ type Options struct {
 	Protected func(namespace string) bool
 	// NamespaceLabel says that a new namespace on the worker gets a label of the hub's, beside the labels of Pod Security.
 	NamespaceLabel func(key string) bool
+	// Unsent says that a label or an annotation of the hub's objects does not come to the worker, beside those that never
+	// do. Nil: all others come.
+	Unsent func(key string) bool
 	// Creations is how many creations may be under way at a time, zero for any number. It has to be less than the number
 	// of goroutines: while creations hang, jobs that run need some too.
 	Creations int

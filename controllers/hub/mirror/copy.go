@@ -20,9 +20,10 @@ import (
 
 // newCopy builds the copy of job for the Dispatch's current attempt: the spec by newSpec, our labels and annotations, and
 // the job's labels and annotations that do not stay on the hub. Owners and finalizers belong to the hub. policy is the
-// job's, nil if there is none.
+// job's, nil if there is none. unsent says which labels and annotations an admin keeps on the hub, nil for no more.
 func newCopy(
 	job *unstructured.Unstructured, dispatch *v1alpha1.Dispatch, policy *v1alpha1.DispatchPolicy, hubID string,
+	unsent func(key string) bool,
 ) *unstructured.Unstructured {
 	copy := trainjobs.New()
 	copy.SetNamespace(job.GetNamespace())
@@ -30,8 +31,8 @@ func newCopy(
 
 	labels, annotations := marks(dispatch, hubID)
 	annotations[v1alpha1.AnnotationSource] = sourceOf(job)
-	copy.SetLabels(merged(inQueue(carried(job.GetLabels()), dispatch.Spec.LocalQueue), labels))
-	copy.SetAnnotations(merged(carried(job.GetAnnotations()), annotations))
+	copy.SetLabels(merged(inQueue(carried(job.GetLabels(), unsent), dispatch.Spec.LocalQueue), labels))
+	copy.SetAnnotations(merged(carried(job.GetAnnotations(), unsent), annotations))
 	copy.Object["spec"] = newSpec(job, policy != nil && policy.Spec.HubFlavors == v1alpha1.HubFlavorsPropagate)
 	return copy
 }
@@ -142,25 +143,24 @@ func specOf(job *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
-// stayOnHub are labels and annotations about the hub's object, which would be wrong about the copy.
-var stayOnHub = []string{
-	"kubectl.kubernetes.io/last-applied-configuration",
-	"argocd.argoproj.io/tracking-id",
-	// The hub's Kueue writes these. The worker's Kueue would look for the Workload that they name, or wait for whoever
-	// gates the admission on the hub.
+// ofHubKueue are labels and annotations that the hub's Kueue writes. The worker's Kueue would look for the Workload that
+// they name, or wait for whoever gates the admission on the hub.
+var ofHubKueue = []string{
 	"kueue.x-k8s.io/prebuilt-workload-name",
 	"kueue.x-k8s.io/multikueue-origin",
 	"kueue.x-k8s.io/job-uid",
 	"kueue.x-k8s.io/admission-gated-by",
 }
 
-// carried returns the labels or annotations of a hub TrainJob that its copy gets. Names under trainyard.dev/ stay on
-// the hub: the user writes them, and the worker's agent obeys them. A TTL would be wrong on the worker, because a copy
-// that is gone before the hub has seen its end is taken for lost.
-func carried(all map[string]string) map[string]string {
+// carried returns the labels or annotations of a hub's object that its copy, or the same runtime on a worker, gets. What
+// tools track the hub's object by stays on the hub: the worker's tools would delete the copy. So do names under
+// trainyard.dev/: the user writes them, and the worker's agent obeys them. A TTL would be wrong on the worker, because a
+// copy that is gone before the hub has seen its end is taken for lost.
+func carried(all map[string]string, unsent func(key string) bool) map[string]string {
 	kept := map[string]string{}
 	for key, value := range all {
-		if !strings.HasPrefix(key, v1alpha1.KeyPrefix) && !slices.Contains(stayOnHub, key) {
+		stays := strings.HasPrefix(key, v1alpha1.KeyPrefix) || slices.Contains(ofHubKueue, key) || v1alpha1.IsTrackingName(key)
+		if stays = stays || unsent != nil && unsent(key); !stays {
 			kept[key] = value
 		}
 	}

@@ -43,10 +43,10 @@ func TestNewCopy(t *testing.T) {
 	}
 	before := job.DeepCopy()
 	fenced := testDispatch(func(d *v1alpha1.Dispatch) { d.Spec.Failover = v1alpha1.FailoverFenced })
-	if got := newCopy(job, fenced, nil, "the-hub").GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
+	if got := newCopy(job, fenced, nil, "the-hub", nil).GetAnnotations()["trainyard.dev/failover"]; got != "Fenced" {
 		t.Errorf("the failover on the copy is %q", got)
 	}
-	if diff := cmp.Diff(want, newCopy(job, testDispatch(), nil, "the-hub").Object); diff != "" {
+	if diff := cmp.Diff(want, newCopy(job, testDispatch(), nil, "the-hub", nil).Object); diff != "" {
 		t.Errorf("newCopy() (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(before.Object, job.Object); diff != "" {
@@ -70,7 +70,7 @@ func TestNewCopyLeavesTheHubsKueueBehind(t *testing.T) {
 				job.Object["spec"] = map[string]any{"runtimePatches": test.patches}
 			})
 			before := job.DeepCopy()
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), nil, "hub"))["runtimePatches"]); diff != "" {
+			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), nil, "hub", nil))["runtimePatches"]); diff != "" {
 				t.Errorf("newCopy() (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
@@ -129,7 +129,7 @@ func TestNewCopyWithFlavors(t *testing.T) {
 			})
 			before := job.DeepCopy()
 			policy := &v1alpha1.DispatchPolicy{Spec: v1alpha1.DispatchPolicySpec{HubFlavors: test.flavors}}
-			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), policy, "hub"))["runtimePatches"]); diff != "" {
+			if diff := cmp.Diff(test.want, specOf(newCopy(job, testDispatch(), policy, "hub", nil))["runtimePatches"]); diff != "" {
 				t.Errorf("newCopy() (-want +got): %s\n%s", test.reason, diff)
 			}
 			if diff := cmp.Diff(before.Object, job.Object); diff != "" {
@@ -159,7 +159,7 @@ func TestQueueOfTheCopy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dispatch := testDispatch()
 			dispatch.Spec.LocalQueue = test.decided
-			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, nil, "hub").GetLabels()
+			labels := newCopy(testJob("origin", func(j *unstructured.Unstructured) { j.SetLabels(test.job) }), dispatch, nil, "hub", nil).GetLabels()
 			delete(labels, v1alpha1.LabelHub)
 			delete(labels, v1alpha1.LabelOriginUID)
 			if diff := cmp.Diff(test.want, labels); diff != "" {

@@ -101,7 +101,7 @@ func (v *visit) ownRefusal() error {
 
 // send creates the copy.
 func (v *visit) send(ctx context.Context, policy *v1alpha1.DispatchPolicy, challenge string) error {
-	copy := newCopy(v.job, v.dispatch, policy, v.HubID)
+	copy := newCopy(v.job, v.dispatch, policy, v.HubID, v.Unsent)
 	setAnnotation(copy, v1alpha1.AnnotationChallenge, challenge)
 	v.attempt.creation.leaseless.reset()
 	err := v.worker.Create(ctx, copy, records.FieldOwner, client.FieldValidation(metav1.FieldValidationStrict))

@@ -75,15 +75,21 @@ func (p *propagation) hubNamespace(ctx context.Context, name string) (*metav1.Pa
 	return onHub, nil
 }
 
-// namespaceLabels are the labels of the hub's namespace that a new namespace on the worker gets.
+// namespaceLabels are the labels of the hub's namespace that a new namespace on the worker gets: those of Pod Security,
+// and those that an admin names and that could come with a copy too.
 func (p *propagation) namespaceLabels(labels map[string]string) map[string]string {
-	carried := map[string]string{}
-	for key, value := range labels {
-		if strings.HasPrefix(key, labelPodSecurity) || p.NamespaceLabel != nil && p.NamespaceLabel(key) {
-			carried[key] = value
+	kept := map[string]string{}
+	for key, value := range carried(labels, p.Unsent) {
+		if p.NamespaceLabel != nil && p.NamespaceLabel(key) {
+			kept[key] = value
 		}
 	}
-	return carried
+	for key, value := range labels {
+		if strings.HasPrefix(key, labelPodSecurity) {
+			kept[key] = value
+		}
+	}
+	return kept
 }
 
 // checkPodSecurity refuses a namespace of the worker in which pods may do what they may not on the hub.

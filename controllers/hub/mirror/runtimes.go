@@ -116,10 +116,7 @@ func (p *propagation) fullRuntime(
 		//nolint:errorlint // The hub's answer must not be taken for the worker's.
 		return nil, fmt.Errorf("%w: get %s %q: %v", errHub, onHub.Kind, onHub.Name, err)
 	}
-	labels := full.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := carried(full.GetLabels(), p.Unsent)
 	labels[v1alpha1.LabelPropagatedBy] = p.HubID
 	copy := &unstructured.Unstructured{Object: map[string]any{"spec": full.Object["spec"]}}
 	copy.SetGroupVersionKind(onHub.GroupVersionKind())

@@ -8,11 +8,13 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/trainyard/trainyard/api/v1alpha1"
 	"github.com/trainyard/trainyard/kubeconfigs"
 )
 
@@ -152,8 +154,7 @@ func (j *Join) copyCRDs(ctx context.Context) error {
 			case source == nil:
 				return fmt.Errorf("the hub does not have %s", name(object))
 			}
-			object.SetLabels(source.GetLabels())
-			object.Object["spec"] = source.Object["spec"]
+			fillCRD(object, source)
 			if strategy, _, _ := unstructured.NestedString(object.Object, "spec", "conversion", "strategy"); strategy == "Webhook" {
 				return fmt.Errorf("%s of the hub converts with a webhook of the hub, so it cannot be copied: install it on the worker", name(object))
 			}
@@ -166,6 +167,15 @@ func (j *Join) copyCRDs(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fillCRD gives a CRD of a worker what the hub's CRD has. Labels by which tools track the hub's CRD stay there: the same
+// tool on the worker would delete the worker's CRD, and all copies with it.
+func fillCRD(crd, source *unstructured.Unstructured) {
+	labels := source.GetLabels()
+	maps.DeleteFunc(labels, func(key, _ string) bool { return v1alpha1.IsTrackingName(key) })
+	crd.SetLabels(labels)
+	crd.Object["spec"] = source.Object["spec"]
 }
 
 // credentials returns the kubeconfig that the hub has already, if that is fresh. Otherwise it returns a kubeconfig with
